@@ -19,7 +19,7 @@ use crate::table::{self, Entry};
 
 /// Renews the pair of a connection where that is needed.
 pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
-    let needed = socket.observer().shows_end_of_peer() && socket.stream().unread() > 0;
+    let needed = socket.observer().state().peer_has_ended() && socket.stream().unread() > 0;
     // The numbers of a `vfork`ed child are not those of the table.
     if !needed || !process::owns_table() {
         return Ok(());

@@ -1,6 +1,5 @@
 //! Shutting down and closing.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
@@ -15,20 +14,20 @@ impl Socket {
         if !matches!(how, SHUT_RD | SHUT_WR | SHUT_RDWR) {
             return Err(Errno::INVAL);
         }
-        if self.observer.is_broken() || self.observer.is_over() {
+        let state = self.observer.state();
+        if state.is_broken() || state.is_over() {
             return Err(Errno::NOTCONN);
         }
         if how != SHUT_WR {
-            self.reading_ended.store(true, Ordering::Release);
             // A blocked reader ends, and `poll` says that a read would not block.
             self.observer.reading_has_ended();
         }
-        if how != SHUT_RD && !self.writing_ended.swap(true, Ordering::AcqRel) {
+        if how != SHUT_RD && self.observer.end_writing() {
             self.stream.shutdown(Half::Write)?;
             self.observer.writing_has_ended();
         }
-        if self.writing_ended.load(Ordering::Acquire) && self.reading_ended.load(Ordering::Acquire)
-        {
+        let state = self.observer.state();
+        if state.writing_has_ended() && state.reading_has_ended() {
             self.stream.shutdown(Half::Read)?;
         }
         Ok(())
@@ -44,7 +43,7 @@ impl Socket {
             self.stream.abort();
             return None;
         }
-        if !self.writing_ended.swap(true, Ordering::AcqRel) {
+        if self.observer.end_writing() {
             // A connection that is broken already has nothing to be told.
             let _ = self.stream.shutdown(Half::Write);
         }
@@ -56,7 +55,7 @@ impl Socket {
         let reset = reset || self.options().linger == Some(Duration::ZERO);
         if reset || self.stream.unread() > 0 {
             self.stream.abort();
-        } else if !self.writing_ended.swap(true, Ordering::AcqRel) {
+        } else if self.observer.end_writing() {
             // A connection that is broken already has nothing to be told.
             let _ = self.stream.shutdown(Half::Write);
         }
@@ -64,15 +63,12 @@ impl Socket {
 
     /// Waits until what was written has left, for a signal, or until the deadline.
     pub(crate) fn await_delivery(&self, deadline: Instant) {
-        while self.stream.unsent() > 0 && !self.observer.is_broken() {
+        while self.stream.unsent() > 0 && !self.observer.state().is_broken() {
             let seen = self.observer.wait_queue().seq();
             if self.stream.unsent() == 0 {
                 return;
             }
-            if Patience::Until(deadline)
-                .wait(&self.observer, seen, false)
-                .is_err()
-            {
+            if Patience::Until(deadline).wait(self, seen, false).is_err() {
                 return;
             }
         }

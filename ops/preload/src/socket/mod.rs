@@ -36,7 +36,7 @@ pub(crate) mod shared_state;
 pub(crate) mod vector;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -61,9 +61,6 @@ pub(crate) struct Socket {
     observer: Arc<Observer>,
     identity: Arc<Identity>,
     calls: Calls,
-    /// `shutdown(SHUT_RD)` and `shutdown(SHUT_WR)` were called.
-    reading_ended: AtomicBool,
-    writing_ended: AtomicBool,
     /// Descriptors of this process that name it.
     numbers: AtomicU32,
     /// The process that made it.
@@ -93,8 +90,6 @@ impl Socket {
             observer,
             identity,
             calls: Calls::default(),
-            reading_ended: AtomicBool::new(false),
-            writing_ended: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             maker: process::id(),
         };
@@ -134,13 +129,12 @@ impl Socket {
     /// Has the threads in calls leave, and no other begin one. `false`: one has not left in time.
     pub(crate) fn stop_calls(&self, within: Duration) -> bool {
         self.calls.stop();
-        self.observer.stop_waiting(true);
+        self.observer.wait_queue().wake();
         self.calls.await_none(within)
     }
 
     /// Calls may begin again.
     pub(crate) fn allow_calls(&self) {
-        self.observer.stop_waiting(false);
         self.calls.allow();
     }
 
@@ -189,13 +183,13 @@ impl Socket {
     /// The program may become another one: its descriptor shows no more than what it has to, and
     /// breaks when everything of this program ends.
     pub(crate) fn stop_steering(&self, fd: BorrowedFd<'_>) {
-        self.observer.set_paused(true);
+        self.observer.pause();
         self.observer.nothing_to_read(fd);
     }
 
     /// The program has not become another one.
     pub(crate) fn resume_steering(&self) {
-        self.observer.set_paused(false);
+        self.observer.resume();
         self.show_all();
         if self.stream.readiness().writable {
             self.observer.room();
@@ -204,17 +198,9 @@ impl Socket {
 
     /// An end of the peer that was held back is shown when nothing is left before it.
     pub(crate) fn show_end_if_read(&self) {
-        if self.observer.shows_end_of_peer() && self.stream.unread() == 0 {
+        if self.observer.state().peer_has_ended() && self.stream.unread() == 0 {
             self.observer.end_was_read();
         }
-    }
-
-    /// Whether the program has ended writing and reading.
-    pub(crate) fn ended(&self) -> (bool, bool) {
-        (
-            self.writing_ended.load(Ordering::Acquire),
-            self.reading_ended.load(Ordering::Acquire),
-        )
     }
 
     /// Whether it was made in this process, and not copied by a fork.
@@ -275,20 +261,19 @@ impl Patience {
         }
     }
 
-    /// Waits for news since `seen`. A call that has moved bytes already (`begun`) ends with every
-    /// signal and tells how many, as on a TCP socket.
-    pub(crate) fn wait(self, observer: &Observer, seen: u32, begun: bool) -> Result<(), Errno> {
-        if observer.has_stopped_waiting() {
+    /// Waits for an event since `seen`. A call that has moved bytes already (`begun`) ends with
+    /// every signal and returns their number, as on a TCP socket.
+    pub(crate) fn wait(self, socket: &Socket, seen: u32, begun: bool) -> Result<(), Errno> {
+        if socket.calls.are_stopped() {
             return Err(calls::ELSEWHERE);
         }
+        let wait_queue = socket.observer.wait_queue();
         match self {
             Self::None => Err(Errno::AGAIN),
-            Self::Until(deadline) => observer.wait_queue().sleep(seen, Some(deadline)),
+            Self::Until(deadline) => wait_queue.sleep(seen, Some(deadline)),
             // A sleep with a deadline is one that every signal ends.
-            Self::Endless if begun => observer
-                .wait_queue()
-                .sleep(seen, Some(Instant::now() + DAY)),
-            Self::Endless => observer.wait_queue().sleep(seen, None),
+            Self::Endless if begun => wait_queue.sleep(seen, Some(Instant::now() + DAY)),
+            Self::Endless => wait_queue.sleep(seen, None),
         }
     }
 }

@@ -155,9 +155,9 @@ impl Socket {
             // SAFETY: the caller answers for both pointers.
             return unsafe { give_number(error, value, len) };
         }
-        let observer = self.observer();
-        let state = match (observer.has_shut_down(), observer.shows_end_of_peer()) {
-            _ if observer.is_broken() => TCP_CLOSE,
+        let state = self.observer.state();
+        let state = match (state.has_shut_down(), state.peer_has_ended()) {
+            _ if state.is_broken() => TCP_CLOSE,
             (false, false) => TCP_ESTABLISHED,
             (true, false) => TCP_FIN_WAIT2,
             (false, true) => TCP_CLOSE_WAIT,

@@ -5,7 +5,6 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 
 use libc::{MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use ops::{OffloadStream, Watch};
@@ -90,7 +89,7 @@ impl Socket {
         }
         loop {
             let seen = self.observer.wait_queue().seq();
-            if self.reading_ended.load(Ordering::Acquire) && !self.stream.readiness().readable {
+            if self.observer.state().reading_has_ended() && !self.stream.readiness().readable {
                 return Ok(take.done);
             }
             let peeked = match self.look(fd, &mut take)? {
@@ -160,7 +159,7 @@ impl Socket {
     /// after the peer's end is `EPIPE`, and concerns writers only.
     fn has_broken_unseen(&self) -> bool {
         let error = self.observer.pending_error();
-        error.is_some_and(|error| error != Errno::PIPE) && !self.observer.shows_end_of_peer()
+        error.is_some_and(|error| error != Errno::PIPE) && !self.observer.state().peer_has_ended()
     }
 
     fn await_more(
@@ -173,7 +172,7 @@ impl Socket {
         let patience = take
             .patience
             .get_or_insert_with(|| Patience::of(fd, take.flags, self.options().receive_timeout));
-        patience.wait(&self.observer, seen, begun)
+        patience.wait(self, seen, begun)
     }
 
     /// Whether a look, which ends at the urgent mark, cannot find more bytes later.
@@ -181,7 +180,7 @@ impl Socket {
         let readiness = self.stream.readiness();
         readiness.peer_ended
             || readiness.failed
-            || self.reading_ended.load(Ordering::Acquire)
+            || self.observer.state().reading_has_ended()
             || !self.stream.is_at_mark() && self.has_urgent()
     }
 
@@ -203,7 +202,7 @@ impl Socket {
         }
         match self.observer.take_error(fd) {
             Some(pending) => Err(pending),
-            None if self.observer.is_broken() => Ok(0),
+            None if self.observer.state().is_broken() => Ok(0),
             None => Err(error),
         }
     }

@@ -5,7 +5,6 @@
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 
 use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
 use ops::Watch;
@@ -108,7 +107,7 @@ impl Socket {
                     let patience = give.patience.get_or_insert_with(|| {
                         Patience::of(fd, give.flags, self.options().send_timeout)
                     });
-                    match patience.wait(&self.observer, seen, give.done > 0) {
+                    match patience.wait(self, seen, give.done > 0) {
                         Ok(()) => {}
                         Err(ELSEWHERE) if self.goes_on_here(fd) => {}
                         Err(error) => return Err(error),
@@ -130,7 +129,7 @@ impl Socket {
     }
 
     fn refuse_ended(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        if self.writing_ended.load(Ordering::Acquire) || self.observer.is_broken() {
+        if self.observer.state().refuses_writes() {
             return Err(self.observer.take_error(fd).unwrap_or(Errno::PIPE));
         }
         Ok(())

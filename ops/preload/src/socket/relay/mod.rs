@@ -232,9 +232,7 @@ impl Relay {
         observer.will_be_shared();
         // No number names it, so the table has no entry to exchange.
         let relay = Self::of(socket, |_, _| {})?;
-        let end = observer
-            .hand_over(relay.myself.clone())
-            .ok_or(Errno::CONNRESET)?;
+        let end = observer.hand_over().ok_or(Errno::CONNRESET)?;
         let carrier = Carrier::of(end)?;
         stand_in::surrender(program).map_err(|_| Errno::CONNRESET)?;
         for made in [
@@ -281,7 +279,7 @@ impl Relay {
     /// Whether the pair cannot show that everybody has closed it, because it shows the end of both
     /// sides, and nobody is left who could do more than read that end.
     fn is_needed_no_more(&self) -> bool {
-        self.socket.observer().shows_hang_up() && self.left.load(Ordering::SeqCst)
+        self.socket.observer().state().shows_hang_up() && self.left.load(Ordering::SeqCst)
     }
 
     fn flow(&self) -> MutexGuard<'_, Option<Flow>> {
@@ -295,7 +293,7 @@ impl Relay {
             self.go_on_steering();
             return;
         }
-        let Some(end) = observer.hand_over(self.myself.clone()) else {
+        let Some(end) = observer.hand_over() else {
             // It broke before, and the pair shows that.
             self.place.make(Move::End);
             self.socket.allow_calls();
@@ -317,8 +315,13 @@ impl Relay {
             thread.modify(&carrier, INTEREST | EventFlags::OUT);
         }
         (self.on_carrying)(&self.socket, self.place);
-        let (writing, reading) = self.socket.ended();
-        *self.flow() = Some(Flow::new(carrier, writing, reading));
+        let state = observer.state();
+        let flow = Flow::new(
+            carrier,
+            state.writing_has_ended(),
+            state.reading_has_ended(),
+        );
+        *self.flow() = Some(flow);
         // What is there already is there before the user is told.
         self.run(EventFlags::empty());
         self.place.make(Move::Carry);
@@ -375,7 +378,7 @@ impl Relay {
         let Some(flow) = &mut *place else {
             return;
         };
-        let broken = self.socket.observer().has_error();
+        let broken = self.socket.observer().pending_error().is_some();
         flow.resets(self.place.is_to_be_reset());
         let state = flow.run(self.socket.stream(), seen, broken);
         if matches!(state, State::Waiting | State::Busy) {
@@ -405,7 +408,7 @@ impl Relay {
     fn end_unheld(&self) {
         let reset = self.place.is_to_be_reset();
         let observer = self.socket.observer();
-        if observer.shows_hang_up() {
+        if observer.state().shows_hang_up() {
             // Whoever holds it yet is to read an end there, and no reset.
             observer.with_end(LibraryEnd::discard_unread);
         }
@@ -438,7 +441,7 @@ impl Relay {
             thread.unwatch_number(self.end);
         }
         self.place.make(Move::End);
-        self.socket.observer().gone();
+        self.socket.observer().has_left();
         // The caller has another reference, so nothing is dropped with the lock held.
         all.relays.remove(&self.end);
         all.free_states.give_back(self.place);
@@ -464,7 +467,7 @@ impl EventHandler for Relay {
         // What was seen may have been the pair before this one. Whether the hang-up is our doing is
         // asked behind it: it may come about any time.
         let hung_up = seen.contains(EventFlags::HUP) && self.is_unheld();
-        let unheld = match self.socket.observer().shows_hang_up() {
+        let unheld = match self.socket.observer().state().shows_hang_up() {
             true => self.is_needed_no_more(),
             false => hung_up,
         };
