@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host::descriptors::raise;
 use ops::{OffloadProtocol, Program, Registry, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
 use ops_netlink::NetStack;
@@ -15,7 +16,7 @@ use ops_rules::Source;
 use ops_sdp_protocol::SdpProtocol;
 
 use crate::process::per_process::PerProcess;
-use crate::process::{self, guard, internal};
+use crate::process::{self, guard};
 
 /// Set in the environment by `opsrun --software`.
 const SOFTWARE: &str = "OPS_SOFTWARE";
@@ -67,7 +68,7 @@ fn make() -> Option<Arc<Switch>> {
         ops_sdp_protocol::prefer_libraries_in(&directory);
     }
     let local = Arc::new(LocalProtocol::new(is_software));
-    let sdp = Arc::new(SdpProtocol::new(internal::raise).for_all(is_software));
+    let sdp = Arc::new(SdpProtocol::new(raise).for_all(is_software));
     let protocols: [(Arc<dyn OffloadProtocol>, i32); 2] = [(local, LOCAL_FIRST), (sdp, 0)];
     for (protocol, priority) in protocols {
         // For the life of the process.

@@ -21,6 +21,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use host::descriptors::raise;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -92,10 +93,10 @@ impl EventThread {
     fn make() -> Result<&'static Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fresh = Box::into_raw(Box::new(Self {
-            set: crate::process::internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?,
+            set: raise(epoll::create(CreateFlags::CLOEXEC)?)?,
             watches: Mutex::default(),
             soon: Mutex::new(Vec::new()),
-            wakeup: crate::process::internal::raise(eventfd(0, flags)?)?,
+            wakeup: raise(eventfd(0, flags)?)?,
             thread: OnceLock::new(),
         }));
         let null = ptr::null_mut();

@@ -8,13 +8,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use host::descriptors::raise;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::events::wait_queue::WaitQueue;
 use crate::events::{EventHandler, event_thread};
-use crate::process::internal;
 use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
 
@@ -78,7 +78,7 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     let seen = waker.0.seq();
     list(&waker);
     // A set of its own: several threads may wait for the same descriptors.
-    let set = internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?;
+    let set = raise(epoll::create(CreateFlags::CLOEXEC)?)?;
     for one in all {
         epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
     }

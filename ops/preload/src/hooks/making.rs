@@ -6,7 +6,9 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use crate::process::{guard, internal, real};
+use host::descriptors::raise;
+
+use crate::process::{guard, real};
 
 /// Hook of `eventfd`: the stack has several for each connection.
 ///
@@ -25,7 +27,7 @@ pub(crate) fn placed(made: c_int) -> c_int {
     }
     // SAFETY: the kernel has just given it to the stack, whose call has not returned.
     let own = unsafe { OwnedFd::from_raw_fd(made) };
-    match internal::raise(own) {
+    match raise(own) {
         Ok(raised) => raised.into_raw_fd(),
         Err(error) => {
             crate::process::errno::set(error.raw_os_error());

@@ -11,6 +11,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use host::descriptors::raise;
 use ops::WITHIN;
 use rustix::event::Timespec;
 use rustix::event::epoll::EventFlags;
@@ -20,7 +21,7 @@ use rustix::time::{
 };
 
 use crate::events::{EventHandler, event_thread};
-use crate::process::{self, errno, guard, internal};
+use crate::process::{self, errno, guard};
 use crate::setup::exec;
 use crate::sharing::leaving;
 use crate::socket::Socket;
@@ -119,7 +120,7 @@ impl ExecFailedTimer {
     /// One that waits to be armed, and is waited for.
     fn timer() -> Result<Arc<Self>, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = internal::raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
+        let timer = raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
         let handler = Arc::new(Self { timer });
         event_thread()?.watch(&handler.timer, EventFlags::IN, Arc::clone(&handler) as _)?;
         Ok(handler)

@@ -8,10 +8,9 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
+use host::descriptors::raise;
 use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, memfd_create};
 use rustix::io::Errno;
-
-use crate::process::internal;
 
 /// The right to accept from a listener, among the threads of this process and among those processes
 /// that have inherited the listener.
@@ -27,7 +26,7 @@ impl AcceptLock {
         let file = memfd_create("ops-accept-lock", MemfdFlags::CLOEXEC)?;
         Ok(Self {
             threads: Mutex::default(),
-            processes: internal::raise(file)?,
+            processes: raise(file)?,
         })
     }
 

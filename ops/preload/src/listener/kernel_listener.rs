@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use host::descriptors::raise;
 use ops::{KernelConnection, KernelSockets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{Shutdown, SocketFlags, sockopt};
 
-use crate::process::internal;
 use crate::tcp::carried::{self, Carried};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
@@ -37,7 +37,7 @@ pub(crate) struct KernelListener {
 
 impl KernelListener {
     pub(crate) fn new(socket: OwnedFd, protocol: KernelProtocol) -> Result<Self, Errno> {
-        Ok(Self::inherited(internal::raise(socket)?, protocol))
+        Ok(Self::inherited(raise(socket)?, protocol))
     }
 
     /// In a child, which has the descriptor from its parent.

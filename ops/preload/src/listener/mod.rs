@@ -13,13 +13,11 @@
 //! | [`kernel_listener`] | a listener of the kernel, whose connections are sockets of the kernel |
 //! | [`service`] | a service of a protocol, in the process that listens and in those that inherited it |
 //! | [`passing`] | connections that another process accepts |
-//! | [`room`] | the descriptors of a connection, made before it leaves the queue |
 //! | [`accept_lock`] | one at a time takes a connection out of the kernel's queue |
 
 pub(crate) mod accept_lock;
 pub(crate) mod kernel_listener;
 pub(crate) mod passing;
-pub(crate) mod room;
 pub(crate) mod service;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

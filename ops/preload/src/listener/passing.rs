@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use host::descriptors::raise;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,8 +19,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
     socketpair,
 };
-
-use crate::process::internal;
 
 /// An address and a port, and the scope of an address on one link.
 const NAME_LEN: usize = 16 + 2 + 4;
@@ -38,7 +37,7 @@ pub(crate) struct Passed {
 pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (from, to) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    Ok((internal::raise(from)?, internal::raise(to)?))
+    Ok((raise(from)?, raise(to)?))
 }
 
 /// What is wanted of the process that listens.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use host::descriptors::raise;
 use ops::{OffloadListener, OffloadStream, Switch};
 use ops_observe::{Counter, Record};
 use rustix::event::epoll::EventFlags;
@@ -20,8 +21,7 @@ use stand_in::Flags;
 
 use crate::events::{EventHandler, event_thread};
 use crate::listener::passing::{self, Passed, Reserved, Wanted, WhyNone};
-use crate::listener::room::Room;
-use crate::process::internal;
+use crate::socket::room::Room;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
@@ -108,11 +108,11 @@ pub(crate) struct ServiceId(usize);
 
 fn counter() -> Result<OwnedFd, Errno> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
-    internal::raise(eventfd(0, flags)?)
+    raise(eventfd(0, flags)?)
 }
 
 fn again(fd: impl AsFd) -> Result<OwnedFd, Errno> {
-    internal::raise(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
+    raise(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
 impl Service {
@@ -423,10 +423,17 @@ impl AcceptQueue {
             return Err(WhyNone::NoRoom);
         };
         let arrival = self.take_next().ok_or(WhyNone::NobodyCame)?;
+        let (local, peer) = (arrival.local(), arrival.peer());
+        let passed = room.establish_for_others(self.family, &self.protocol, arrival);
+        let passed = passed.and_then(|program| {
+            let passed = Passed {
+                program,
+                local,
+                peer,
+            };
+            passing::put(&self.listen_end, &passed)
+        });
         // A peer that cannot be passed on sees a reset, as where a backlog is full.
-        let passed = room
-            .establish_for_others(self.family, &self.protocol, arrival)
-            .and_then(|passed| passing::put(&self.listen_end, &passed));
         passed.map_err(|_| WhyNone::NobodyCame)?;
         self.record.count(Counter::AcceptedOffloaded, 1);
         Ok(())

@@ -9,7 +9,6 @@
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
 //! | [`undisturbed`] | work that no signal handler of the program interrupts |
 //! | [`cancelling`] | threads that are cancelled while they sleep in a call |
-//! | [`internal`] | descriptors of ours, out of the program's way |
 //! | [`per_process`] | values that the child of a `fork` makes anew |
 //!
 //! The child of a `vfork` (and of `posix_spawn`) closes and duplicates numbers in the memory of its
@@ -20,7 +19,6 @@
 pub(crate) mod cancelling;
 pub(crate) mod errno;
 pub(crate) mod guard;
-pub(crate) mod internal;
 pub(crate) mod per_process;
 pub(crate) mod real;
 pub(crate) mod undisturbed;

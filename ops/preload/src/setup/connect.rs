@@ -12,9 +12,10 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use host::descriptors::raise;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
 use ops::{
     DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, StackRequest,
@@ -23,20 +24,20 @@ use ops::{
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
-use stand_in::{Flags, LibraryEnd};
+use stand_in::Flags;
 use tracing::info;
 
 use super::not_offered;
-use crate::process::{guard, internal};
+use crate::process::guard;
 use crate::registrations::Registrations;
 use crate::sharing::leaving;
-use crate::socket::{Socket, relay};
+use crate::socket::room::Room;
 use crate::table::Entry;
 use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
 use crate::tcp::tcp_only;
-use crate::{local, numbers, observing, switch};
+use crate::{local, numbers, switch};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {
@@ -228,29 +229,21 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What stands behind the program's number when a connection has come about.
+/// The descriptors of the connection, as the program's number is to show it.
 struct Place {
-    native: OwnedFd,
+    room: Room,
     flags: Flags,
-    program: OwnedFd,
-    end: LibraryEnd,
 }
 
 impl Place {
     fn prepare(socket: BorrowedFd<'_>) -> Result<Self, Errno> {
-        let native = internal::raise(fcntl_dupfd_cloexec(socket, 0)?)?;
+        let native = raise(fcntl_dupfd_cloexec(socket, 0)?)?;
         let flags = Flags {
             nonblocking: fcntl_getfl(socket)?.contains(OFlags::NONBLOCK),
             close_on_exec: fcntl_getfd(socket)?.contains(FdFlags::CLOEXEC),
         };
-        let (program, end) = stand_in::established(flags).map_err(|why| why.errno())?;
-        let end = end.moved(internal::raise)?;
-        Ok(Self {
-            native,
-            flags,
-            program,
-            end,
-        })
+        let room = Room::of(Options::of(native), flags)?;
+        Ok(Self { room, flags })
     }
 
     /// Puts the connection behind the program's number.
@@ -261,19 +254,16 @@ impl Place {
         protocol: &str,
         stream: Box<dyn OffloadStream>,
     ) -> Result<(), Errno> {
-        let stream = observing::connection(stream, protocol);
-        let connection = Socket::new(stream, self.end, family, Options::of(self.native))?;
+        let (program, connection) = self.room.establish(family, protocol, stream)?;
         connection.named();
-        let connection = Arc::new(connection);
-        relay::watch(&connection)?;
-        // Sets that watch the number watch the TCP socket behind it. They are told before it
-        // changes, because the TCP socket lives on and could not be taken out of them any more.
+        // Sets that watch the number watch the TCP socket behind it. It is taken out of them before
+        // the number changes: the TCP socket lives on, and could not be taken out any more.
         let registrations = Registrations::of(fd);
         registrations.withdraw();
-        let replaced = numbers::replace(&self.program, fd, self.flags);
+        let replaced = numbers::replace(&program, fd, self.flags);
         if replaced.is_ok() {
-            // Before a set tells of it: whoever hears that the number is ready uses it at once, and
-            // what he wrote into the bare pair would be signals.
+            // Before a set reports it: a thread that finds the number ready uses it at once, and
+            // bytes that it wrote into the bare pair would be signals.
             numbers::place(fd, Entry::Socket(connection));
         }
         registrations.renew();

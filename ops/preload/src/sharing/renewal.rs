@@ -7,12 +7,13 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use host::descriptors::raise;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use stand_in::Flags;
 
 use crate::numbers;
-use crate::process::{self, internal};
+use crate::process;
 use crate::registrations::Registrations;
 use crate::socket::{Socket, relay};
 use crate::table::{self, Entry};
@@ -37,7 +38,7 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
         close_on_exec: true,
     };
     let (program, end) = stand_in::established(flags).map_err(|why| why.errno())?;
-    let end = end.moved(internal::raise)?;
+    let end = end.moved(raise)?;
     for fd in numbers {
         let close_on_exec = fcntl_getfd(borrow(fd))?.contains(FdFlags::CLOEXEC);
         let registrations = Registrations::of(fd);

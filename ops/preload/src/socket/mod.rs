@@ -8,6 +8,7 @@
 //! | File | What |
 //! |---|---|
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
+//! | [`room`] | the descriptors of a connection, made before the connection |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
 //! | [`handed_over`] | the rest of a call when the descriptor carries the bytes |
 //! | [`ending`] | shutting down, closing, lingering |
@@ -31,6 +32,7 @@ pub(crate) mod receive;
 pub(crate) mod relay;
 pub(crate) mod relayed;
 pub(crate) mod requests;
+pub(crate) mod room;
 pub(crate) mod send;
 pub(crate) mod shared_state;
 pub(crate) mod vector;

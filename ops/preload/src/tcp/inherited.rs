@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use host::descriptors::raise;
 use libc::{
     IP_BIND_ADDRESS_NO_PORT, IP_MTU_DISCOVER, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
     IPPROTO_TCP, IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY, SO_BUSY_POLL, SO_DONTROUTE,
@@ -20,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::process::per_process::PerProcess;
-use crate::process::{internal, real};
+use crate::process::real;
 use crate::tcp::names::Family;
 
 const OF_ALL: &[(c_int, c_int)] = &[
@@ -126,7 +127,7 @@ pub(crate) fn new(family: Family) -> Result<OwnedFd, Errno> {
         Family::V6 => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC;
-    internal::raise(socket_with(
+    raise(socket_with(
         domain,
         SocketType::STREAM,
         flags,

@@ -1,22 +1,23 @@
-//! The descriptors of a connection that is about to be accepted.
+//! The descriptors of a connection that is about to be made.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use host::descriptors::raise;
 use ops::OffloadStream;
 use rustix::io::Errno;
 use stand_in::{Flags, LibraryEnd};
 
-use crate::listener::passing::Passed;
 use crate::observing;
-use crate::process::{guard, internal};
+use crate::process::guard;
 use crate::socket::Socket;
 use crate::socket::relay::{self, Relay};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
-/// The descriptors that a connection takes in this process. They are made before it leaves the
-/// queue: a connection for which there are none left stays there, as in the kernel's.
+/// The descriptors that a connection takes in this process. They are made before it is accepted or
+/// the peer accepts it: where there are none left, it stays in the queue, as in the kernel's, or is
+/// not begun.
 pub(crate) struct Room {
     options: Options,
     program: OwnedFd,
@@ -30,7 +31,7 @@ impl Room {
         Ok(Self {
             options,
             program,
-            end: end.moved(internal::raise)?,
+            end: end.moved(raise)?,
         })
     }
 
@@ -56,21 +57,17 @@ impl Room {
         Ok((self.program, socket))
     }
 
-    /// Makes a connection of which another process gets the descriptor: the pair carries the bytes.
+    /// Makes a socket of a connection, and returns the descriptor for another process: the pair
+    /// carries the bytes.
     pub(crate) fn establish_for_others(
         self,
         family: Family,
         protocol: &str,
         stream: Box<dyn OffloadStream>,
-    ) -> Result<Passed, Errno> {
+    ) -> Result<OwnedFd, Errno> {
         let _inside = guard::enter();
-        let (local, peer) = (stream.local(), stream.peer());
         let (program, socket) = self.establish(family, protocol, stream)?;
         Relay::carry_for_others(&socket, &program)?;
-        Ok(Passed {
-            program,
-            local,
-            peer,
-        })
+        Ok(program)
     }
 }
