@@ -56,7 +56,7 @@ impl Registrations {
         }
     }
 
-    /// What goes with the number is another descriptor from now on, or none.
+    /// Exchanges the descriptor that goes with the number for another one, or for none.
     pub(crate) fn exchange(&self, before: c_int, now: Option<c_int>) {
         for (set, event) in &self.found {
             let mut event = beside(event);

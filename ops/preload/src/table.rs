@@ -1,4 +1,4 @@
-//! What stands behind the program's descriptors: two loads for every socket call.
+//! The entries of the program's descriptors: two loads for every socket call.
 //!
 //! A native socket costs these two loads and nothing else. The table grows in chunks that are never
 //! given back, so looking needs no lock; a slot that is in use has a lock of its own, held for the
@@ -22,7 +22,7 @@ const CHUNK: usize = 1024;
 /// The kernel's `nr_open` is 2^20 unless an administrator raised it; what lies beyond stays native.
 const CHUNKS: usize = 1024;
 
-/// What a descriptor is besides what the kernel knows of it.
+/// An entry of a descriptor: the part of it that the kernel does not know.
 #[derive(Clone)]
 pub(crate) enum Entry {
     /// A connection that an offload protocol carries; the kernel sees one end of a pair.
@@ -47,7 +47,7 @@ const RELAYED: u8 = 3;
 const LISTED: u8 = 4;
 const LOCAL: u8 = 5;
 
-/// So often a thread looks for a slot that another one holds before it lets others run.
+/// The number of times that a thread tries a slot that another one holds before it yields.
 const LOOKS: u32 = 100;
 
 impl Entry {
@@ -66,9 +66,9 @@ struct Slot {
     kind: AtomicU8,
     /// The thread that looks at the entry or exchanges it; 0: nobody.
     holder: AtomicUsize,
-    /// One word, so that whoever looks finds a whole entry whatever it has interrupted.
+    /// One word, so that a signal handler finds a whole entry whatever it has interrupted.
     entry: AtomicPtr<Node>,
-    /// What was taken out by a signal handler while the thread that it has interrupted held the
+    /// Nodes that a signal handler took out while the thread that it has interrupted held the
     /// slot, and may have been about to copy a reference.
     taken: AtomicPtr<Node>,
 }
@@ -96,7 +96,8 @@ impl Slot {
             .map(drop)
     }
 
-    /// What handlers have taken out. The slot is held, and its holder is done with what it found.
+    /// Returns the nodes that handlers have taken out. The slot is held, and its holder uses none
+    /// of them any more.
     fn taken_out(&self) -> *mut Node {
         if self.taken.load(Ordering::Relaxed).is_null() {
             return ptr::null_mut();
@@ -282,7 +283,7 @@ static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any descriptor is an offloaded connection.
+/// Returns true if any descriptor is an offloaded connection.
 pub(crate) fn has_connections() -> bool {
     CONNECTIONS.load(Ordering::Relaxed) > 0
 }
@@ -294,7 +295,7 @@ pub(crate) fn has_local() -> bool {
     LOCAL_CONNECTIONS.load(Ordering::Relaxed) > 0
 }
 
-/// Whether any descriptor is a listener with something beside it.
+/// Returns true if any descriptor is a listener with an offload protocol next to it.
 pub(crate) fn has_listeners() -> bool {
     LISTENERS.load(Ordering::Relaxed) > 0
 }
@@ -303,17 +304,17 @@ fn kind(fd: c_int) -> u8 {
     existing(fd).map_or(NATIVE, |slot| slot.kind.load(Ordering::Acquire))
 }
 
-/// Who moves the bytes of a descriptor.
+/// The mover of a descriptor's bytes.
 pub(crate) enum Mover {
     /// The kernel.
     Kernel,
     /// A connection of this process.
     Us(Arc<Socket>),
-    /// The kernel, from and to somebody of us.
+    /// The kernel, between the program and the process that owns the connection.
     Others(Arc<Relayed>),
 }
 
-/// Who moves the bytes of a descriptor.
+/// Returns the mover of a descriptor's bytes.
 #[inline]
 pub(crate) fn mover(fd: c_int) -> Mover {
     if !contains(fd) {
@@ -326,7 +327,7 @@ pub(crate) fn mover(fd: c_int) -> Mover {
     }
 }
 
-/// What is added to a listening socket, if there is something.
+/// Returns what is next to a listening socket, if there is something.
 pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
     let slot = existing(fd)?;
     if slot.kind.load(Ordering::Acquire) != LISTENER {
@@ -338,7 +339,7 @@ pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
     }
 }
 
-/// Whatever stands behind a descriptor.
+/// Returns the entry of a descriptor.
 pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
     if slot.kind.load(Ordering::Acquire) == NATIVE {
@@ -347,7 +348,7 @@ pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     slot.get()
 }
 
-/// Whether nothing stands behind a descriptor but what the kernel knows. A TCP socket that is
+/// Returns true for a descriptor without an entry. A TCP socket that is
 /// listed is not plain; its bytes are the kernel's all the same, and calls that move them ask
 /// [`contains`].
 pub(crate) fn is_plain(fd: c_int) -> bool {
@@ -364,13 +365,13 @@ pub(crate) fn is_local(fd: c_int) -> bool {
     kind(fd) == LOCAL
 }
 
-/// Whether a descriptor is an offloaded connection.
+/// Returns true if a descriptor is an offloaded connection.
 #[inline]
 pub(crate) fn contains(fd: c_int) -> bool {
     matches!(kind(fd), SOCKET | RELAYED)
 }
 
-/// Puts something behind a descriptor, and returns what stood there. `Err`: there is no place.
+/// Makes an entry of a descriptor, and returns the former one. `Err`: the table has no slot for it.
 pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     let Some(slot) = slot(fd) else {
         return Err(entry);
@@ -381,7 +382,7 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     Ok(before)
 }
 
-/// Puts something else behind a descriptor, if what stands there is the right thing.
+/// Exchanges the entry of a descriptor, if it is the right one.
 pub(crate) fn exchange(
     fd: c_int,
     is_it: impl FnOnce(&Entry) -> bool,
@@ -391,7 +392,7 @@ pub(crate) fn exchange(
     drop(existing(fd).and_then(|slot| slot.exchange(is_it, other)));
 }
 
-/// Takes what stands behind a descriptor away.
+/// Takes the entry of a descriptor away.
 pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
     let before = slot.kind.swap(NATIVE, Ordering::AcqRel);
@@ -413,7 +414,7 @@ fn count(before: u8, after: u8) {
     }
 }
 
-/// All descriptors in a range, both ends included, behind which something stands.
+/// Returns all descriptors with an entry in a range, both ends included.
 pub(crate) fn within(first: usize, last: usize) -> impl Iterator<Item = c_int> {
     let last = last.min(CHUNK * CHUNKS - 1);
     let chunks = first / CHUNK..=last / CHUNK;

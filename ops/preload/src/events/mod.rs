@@ -1,4 +1,5 @@
-//! The library's thread in the program: it hears what comes about while the program does not ask.
+//! The library's thread in the program: it receives the events that come while the program makes no
+//! call.
 //!
 //! It is started with the first offloaded socket or listener, never before, and sleeps in `epoll`
 //! until a descriptor that was given to it is ready. A program without such a socket has no thread
@@ -32,10 +33,10 @@ use crate::process::guard;
 /// Events of one look.
 const EVENTS: usize = 64;
 
-/// What events of the wake-up carry: no watch's mark.
+/// The mark of the wake-up's events, which no watch has.
 const WAKEUP: u64 = u64::MAX;
 
-/// What a descriptor's owner does when it is ready. Called from the event thread alone.
+/// Called when a descriptor is ready, from the event thread alone.
 pub(crate) trait EventHandler: Send + Sync {
     /// The descriptor is ready for this.
     fn ready(&self, flags: EventFlags);

@@ -18,7 +18,7 @@ use crate::events::{EventHandler, event_thread};
 use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
 
-/// A descriptor that is waited for.
+/// A descriptor, and the event that is waited for.
 #[derive(Clone, Copy)]
 pub(crate) enum Awaited<'a> {
     /// Until it is readable.
@@ -89,7 +89,7 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     slept
 }
 
-/// Those who sleep, and some who do so no more.
+/// The threads that sleep, and some that are awake again.
 static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::events::EventHandler;
 
-/// Who is called for which of the descriptors that are watched.
+/// The handlers of the descriptors that are watched.
 ///
 /// A descriptor's number is given anew as soon as it is closed, while an event that was fetched for
 /// the one before may still be on its way to its handler. So each watch has a number of its own
@@ -18,14 +18,14 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// What the events of a watch carry that begins now.
+    /// Begins a watch, and returns the mark that its events carry.
     pub(crate) fn begin(&mut self, fd: RawFd, handler: Arc<dyn EventHandler>) -> u64 {
         self.last = self.last.wrapping_add(1);
         self.watched.insert(fd, (self.last, handler));
         mark(fd, self.last)
     }
 
-    /// What the events of its watch carry.
+    /// Returns the mark that the events of its watch carry.
     pub(crate) fn mark_of(&self, fd: RawFd) -> Option<u64> {
         let (watch, _) = self.watched.get(&fd)?;
         Some(mark(fd, *watch))
@@ -35,7 +35,7 @@ impl Watches {
         self.watched.remove(&fd);
     }
 
-    /// Whose event this is; nobody's where the watch has ended.
+    /// Returns the handler of an event; `None` where the watch has ended.
     pub(crate) fn find(&self, marked: u64) -> Option<Arc<dyn EventHandler>> {
         let fd = RawFd::try_from(marked & u64::from(u32::MAX)).ok()?;
         let (watch, handler) = self.watched.get(&fd)?;

@@ -20,7 +20,7 @@ pub unsafe extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     placed(unsafe { real::eventfd(count, flags) })
 }
 
-/// The same descriptor, under a high number where the stack has made it.
+/// Moves a descriptor that the stack has made to a high number.
 pub(crate) fn placed(made: c_int) -> c_int {
     if made < 0 || !guard::is_inside() {
         return made;

@@ -68,7 +68,7 @@ fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What an offloaded connection is called and set to.
+/// Returns the addresses and options of an offloaded connection.
 fn identity(fd: c_int) -> Option<Arc<Identity>> {
     match table::mover(fd) {
         Mover::Kernel => None,
@@ -77,7 +77,7 @@ fn identity(fd: c_int) -> Option<Arc<Identity>> {
     }
 }
 
-/// What the C functions for names take.
+/// The signature of the C functions for names.
 type NameOf = unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 
 /// # Safety
@@ -127,7 +127,7 @@ unsafe fn name(
     }
 }
 
-/// Whether the kernel has told an address of a Unix socket.
+/// Returns true if the kernel has written an address of a Unix socket.
 ///
 /// # Safety
 /// `address` is null or has so much room.
@@ -141,7 +141,7 @@ unsafe fn is_of_unix(address: *const sockaddr, room: Option<socklen_t>) -> bool 
     c_int::from(family) == libc::AF_UNIX
 }
 
-/// Whether a socket has answered what none of TCP does.
+/// Returns true if a socket has given an answer that no TCP socket gives.
 ///
 /// # Safety
 /// `value` is null or has so much room.

@@ -292,7 +292,7 @@ pub unsafe extern "C" fn sendmmsg(
     })
 }
 
-/// What the checked forms do first.
+/// Checks, for the checked forms, that a buffer is long enough.
 unsafe fn check(len: size_t, room: size_t) {
     if len > room {
         // SAFETY: it takes nothing and does not return.

@@ -203,7 +203,7 @@ unsafe fn ppoll_all(
     }
 }
 
-/// The same where listeners are in the set.
+/// `ppoll` of a set in which there are listeners.
 ///
 /// # Safety
 /// As for `ppoll`.
@@ -237,13 +237,13 @@ unsafe fn ppoll_wide(
     }
 }
 
-/// How many entries the kernel looks at: its count is shorter than that of C.
+/// Returns the number of entries that the kernel reads: its count is shorter than that of C.
 fn looked_through(count: nfds_t) -> usize {
     count as c_uint as usize
 }
 
-/// Whether a set is where and as large as those of programs are. Of others the kernel knows whether
-/// they may be read, which is a system call.
+/// Returns true if a set has an address and a size that programs use. Of other sets the kernel is
+/// asked whether they may be read, which is a system call.
 fn is_plausible(set: *mut pollfd, count: usize) -> bool {
     const PAGE: usize = 4096;
     const MANY: usize = 1024;
@@ -462,7 +462,7 @@ pub(super) fn duration(time: &timespec) -> Option<Duration> {
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
-/// The same as C has it.
+/// Converts a time to its form in C.
 pub(crate) fn spec(time: Duration) -> timespec {
     timespec {
         tv_sec: c_long::try_from(time.as_secs()).unwrap_or(c_long::MAX),
@@ -483,7 +483,7 @@ struct Sets {
     wanted: Vec<pollfd>,
 }
 
-/// What each set asks of `poll`, and what of its answers means "ready" there.
+/// The events that each set asks of `poll`, and the answers that mean "ready" there.
 const ASKED: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
 const READY: [i16; 3] = [POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI];
 
@@ -562,9 +562,9 @@ impl Sets {
     }
 }
 
-/// How many bits the kernel looks at. Programs make sets larger than `fd_set`, and others count to
-/// the most descriptors that they may have, with sets that are none larger: the kernel stops where
-/// the table of descriptors ends.
+/// Returns the number of bits that the kernel reads. Some programs make sets larger than `fd_set`;
+/// others give the most descriptors that they may have as the count, with a set of the usual size.
+/// The kernel stops where the table of descriptors ends.
 fn looked_at(count: c_int) -> c_int {
     if count <= FD_SETSIZE as c_int {
         return count;
@@ -602,7 +602,7 @@ unsafe fn take_out(fd: c_int, set: *mut fd_set) {
     unsafe { *word &= !bit };
 }
 
-/// What the checked forms do first: a set must lie within its object.
+/// Checks, for the checked forms, that a set is within its object.
 unsafe fn check(count: nfds_t, room: size_t) {
     if (room / size_of::<pollfd>()) < usize::try_from(count).unwrap_or(usize::MAX) {
         // SAFETY: it takes nothing and does not return.

@@ -35,7 +35,7 @@ const FAILED_AFTER: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// What an `exec` that fails gives back: the connections that fell silent for it.
+/// The connections that show nothing during an `exec`, until it fails.
 pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
 /// Before an `exec` with the environment of this program.
@@ -111,13 +111,13 @@ fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
     })
 }
 
-/// What the old program comes back to when an `exec` has failed whose return nobody saw.
+/// Resumes the old program's connections when an `exec` has failed whose return no hook sees.
 struct ExecFailedTimer {
     timer: OwnedFd,
 }
 
 impl ExecFailedTimer {
-    /// One that waits to be armed, and is waited for.
+    /// Makes a timer, which is not armed yet and is watched.
     fn timer() -> Result<Arc<Self>, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;

@@ -13,8 +13,8 @@ use crate::socket::relay;
 use crate::table::{self, Entry};
 use crate::{numbers, switch};
 
-/// How long a peer that takes nothing may delay the end of a process. What it has not taken by then
-/// is lost, which a kernel's TCP would keep for it.
+/// The time by which a peer that takes nothing may delay the end of a process. Bytes that the peer
+/// has not taken by then are lost; the kernel's TCP would keep them.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run by the loader when the program has returned or called `exit`, after its own handlers.
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 static AT_EXIT: extern "C" fn() = finish;
 
 unsafe extern "C" {
-    /// What `at_quick_exit` is made of, which itself is no function of the shared C library.
+    /// The function behind `at_quick_exit`, which is none of the shared C library itself.
     fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
 }
 

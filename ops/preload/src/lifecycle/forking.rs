@@ -35,7 +35,7 @@ pub(super) fn register() {
     }
 }
 
-/// What a thread holds that is about to fork, until both processes have begun.
+/// The guards of a thread that is about to fork, held until both processes run.
 pub(crate) struct Forking {
     /// Guards of the protocols: their threads have finished what they make in common memory, and
     /// begin nothing more.
@@ -101,7 +101,7 @@ extern "C" fn at_exit() {
     exiting::await_others();
 }
 
-/// What a child begins with.
+/// The state that a child begins with.
 #[derive(Default)]
 struct ForkState {
     connections: Vec<InheritedSocket>,

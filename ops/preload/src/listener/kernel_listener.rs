@@ -29,7 +29,7 @@ pub(crate) struct KernelProtocol {
 pub(crate) struct KernelListener {
     socket: OwnedFd,
     protocol: KernelProtocol,
-    /// It was shut down, by whichever process: the offer is withdrawn.
+    /// True once a process has shut it down: the offer is withdrawn.
     is_withdrawn: AtomicBool,
     /// The options that accepted connections inherit, and the count of changes when they were read.
     carried: Mutex<Option<(u64, Carried)>>,

@@ -32,8 +32,8 @@ use crate::listener::service::{InheritedService, Service, ServiceId};
 use crate::process;
 use crate::tcp::names::Family;
 
-/// What stands beside a listening socket: a listener of the kernel, a service of a protocol, or
-/// both. Another `Listener` takes its place in the table when one of them goes or comes.
+/// The listeners next to a listening socket: one of the kernel, a service of a protocol, or both.
+/// When one of them begins or ends, another `Listener` replaces this one in the table.
 pub(crate) struct Listener {
     kernel: Option<Arc<KernelListener>>,
     service: Option<Arc<Service>>,
@@ -54,7 +54,7 @@ pub(crate) struct Listed {
     tally: Option<Tally>,
 }
 
-/// Whose connections are accepted first.
+/// The kind of connection that is accepted first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     Kernel,
@@ -95,7 +95,7 @@ impl Listener {
         }
     }
 
-    /// The same with another service.
+    /// Returns a listener with another service.
     pub(crate) fn with_service(&self, service: Service, listed: Listed) -> Self {
         Self {
             kernel: self.kernel.clone(),
@@ -109,7 +109,7 @@ impl Listener {
         }
     }
 
-    /// The same without the kernel's listener; `None` where nothing else stands beside the socket.
+    /// Returns a listener without the kernel's; `None` where nothing else is next to the socket.
     pub(crate) fn without_kernel(&self) -> Option<Self> {
         let service = Some(Arc::clone(self.service.as_ref()?));
         let (lock, listed) = (Arc::clone(&self.accept_lock), self.listed.clone());
@@ -172,7 +172,7 @@ impl Listener {
         self.service().is_some_and(|it| it.id() == Some(id))
     }
 
-    /// Nobody is let in any more, wherever it listens, and connections that wait are closed.
+    /// Ends both listeners, in whichever process, and closes the connections that wait.
     pub(crate) fn end(&self) {
         if let Some(kernel) = self.kernel() {
             kernel.withdraw();
@@ -202,7 +202,7 @@ impl Listener {
         &self.accept_lock
     }
 
-    /// Whose connection the next call accepts first.
+    /// Returns the kind of connection that the next call accepts first.
     pub(crate) fn next_turn(&self) -> Turn {
         match self.turn.fetch_add(1, Ordering::Relaxed) % TURNS {
             turn if turn == TURNS - 1 => Turn::Tcp,

@@ -40,7 +40,7 @@ pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((raise(from)?, raise(to)?))
 }
 
-/// What is wanted of the process that listens.
+/// A request to the process that listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wanted {
@@ -63,7 +63,7 @@ pub(crate) enum WhyNone {
 /// A number that a descriptor has kept free which is about to come. Another thread may take it in
 /// the moment when that one comes; what came is lost then, and its peer sees a reset.
 pub(crate) struct Reserved<'a> {
-    /// Of something that is as good for it as any other.
+    /// The descriptor that is duplicated to keep the number; any one serves.
     like: BorrowedFd<'a>,
     held: Option<OwnedFd>,
 }
@@ -83,7 +83,7 @@ impl<'a> Reserved<'a> {
     }
 }
 
-/// How often one who waits for an answer looks whether somebody is there to give it.
+/// The interval at which a process that waits for an answer checks that another one can give it.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
@@ -118,7 +118,7 @@ pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Pass
     }
 }
 
-/// Whether nobody is there who could answer.
+/// Returns true if no process can answer any more.
 pub(crate) fn is_deserted(over: impl AsFd) -> bool {
     let mut set = [PollFd::new(&over, PollFlags::empty())];
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().contains(PollFlags::HUP)
@@ -140,7 +140,7 @@ pub(crate) fn end(over: impl AsFd) {
     }
 }
 
-/// What somebody wants; the caller answers.
+/// Receives a request, which the caller answers.
 pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
     let mut wanted = [0];
     match recv(over, &mut wanted[..], RecvFlags::DONTWAIT) {

@@ -43,7 +43,7 @@ enum At {
 /// The process that listens, as others see it.
 struct ListeningProcess {
     accept_end: OwnedFd,
-    /// It is gone for good.
+    /// True once the process has ended.
     is_gone: AtomicBool,
     /// When this process tried last to listen in its place.
     tried: Mutex<Option<Instant>>,
@@ -54,9 +54,9 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection to be accepted.
 pub(crate) enum Incoming {
-    /// It belongs to this process, which has made room for it.
+    /// A connection of this process, with its descriptors.
     Own(Box<dyn OffloadStream>, Room),
-    /// It belongs to the process that listens.
+    /// A connection of the process that listens.
     Passed(Passed, Options),
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct InheritedService {
 /// A service that peers ask for: where it is, where it is mapped to, and by whom they are answered.
 pub(crate) type Offered = (&'static Arc<Switch>, SocketAddr, SocketAddr);
 
-/// What a protocol brings to a service.
+/// A listener of a protocol, as it begins.
 pub(crate) struct Begun {
     pub(crate) listener: Box<dyn OffloadListener>,
     /// The name in listings.
@@ -92,7 +92,7 @@ struct AcceptQueue {
     room: usize,
     /// Lists the TCP listener.
     record: Arc<Record>,
-    /// As long as anybody can accept.
+    /// Set as long as a process can accept.
     offered: Mutex<Option<Offered>>,
     counter: OwnedFd,
     family: Family,
@@ -388,7 +388,8 @@ impl AcceptQueue {
         let _ = rustix::io::write(&self.counter, &1_u64.to_ne_bytes());
     }
 
-    /// Nobody accepts any more. What listens goes with the last reference.
+    /// Stops listening: no process accepts any more. The protocol's listener is dropped with the
+    /// last reference.
     fn end(&self) {
         {
             // Held until peers are told, so that whoever comes second, the program's close or the
@@ -404,7 +405,7 @@ impl AcceptQueue {
         }
     }
 
-    /// As where nobody accepts any more, by the program's word.
+    /// Stops listening, and closes the connections that wait: the program has shut the socket down.
     fn shut(&self) {
         self.end();
         let waiting = std::mem::take(&mut *self.arrivals());

@@ -35,7 +35,7 @@ use crate::tcp::kept::Kept;
 use crate::tcp::names::{self, Family};
 use crate::{numbers, observing};
 
-/// How the program's descriptor of a socket is set.
+/// Returns the flags of the program's descriptor of a socket.
 pub(crate) fn flags_of(socket: BorrowedFd<'_>) -> Result<SocketFlags, Errno> {
     let mut flags = SocketFlags::empty();
     flags.set(

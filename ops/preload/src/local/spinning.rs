@@ -29,10 +29,10 @@ const MOST_US: u32 = 1000;
 /// A call that lets others run takes less where nobody else has run.
 const ALONE: Duration = Duration::from_micros(5);
 
-/// How long nobody polls where processors have other work.
+/// The time in which no thread polls, after processors have had other work.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How long to poll, in microseconds; 0: not at all.
+/// The time to poll, in microseconds; 0: not at all.
 static LIMIT_US: AtomicU32 = AtomicU32::new(0);
 
 /// Until when nobody polls, in microseconds from [`start`].

@@ -13,14 +13,14 @@ use std::marker::PhantomData;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Whether the thread could be cancelled before it began to work for the stack.
+    /// True if the thread could be cancelled before it began to work for the stack.
     static WAS_CANCELLABLE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The calling thread works for the stack while this lives.
 #[derive(Debug)]
 pub(crate) struct Inside {
-    /// Whether the thread could be cancelled before, as the C library has it.
+    /// The cancellation state from before, as the C library has it.
     before: c_int,
     // The depth is the thread's, so this stays with it.
     _of_this_thread: PhantomData<*const ()>,
@@ -40,12 +40,12 @@ pub(crate) fn enter() -> Inside {
     }
 }
 
-/// Whether the thread's calls are the stack's.
+/// Returns true if the thread's calls are the stack's.
 pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(true)
 }
 
-/// Nobody cancels the thread while this lives, in calls of the program's.
+/// The thread is not cancelled while this lives, in calls of the program's.
 pub(crate) struct Uncancelled {
     before: c_int,
     _of_this_thread: PhantomData<*const ()>,
@@ -66,7 +66,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Whether the thread, which works for the stack, could be cancelled before.
+/// Returns true if the thread, which works for the stack, could be cancelled before.
 pub(crate) fn was_cancellable() -> bool {
     WAS_CANCELLABLE.try_with(Cell::get).unwrap_or(false)
 }

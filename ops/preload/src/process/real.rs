@@ -18,7 +18,7 @@ use crate::process::errno;
 /// The function that a thread begins with.
 pub(crate) type StartRoutine = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// What a call returns when the C library at hand lacks the function.
+/// The result of a call when the C library at hand lacks the function.
 trait Failed {
     const FAILED: Self;
 }

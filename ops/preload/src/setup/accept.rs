@@ -52,11 +52,11 @@ impl Accepted {
     }
 }
 
-/// What the program gets.
+/// The result of the program's call.
 pub(crate) enum Next {
     /// An offloaded connection.
     Ours(Accepted),
-    /// One of the kernel's.
+    /// A connection of the kernel's TCP.
     Kernels(c_int),
 }
 
@@ -142,7 +142,7 @@ fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<b
     restarting::wait(&awaited, deadline)
 }
 
-/// Whether the kernel's call returns at once.
+/// Returns true if the kernel's call returns at once.
 fn is_ready(socket: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))

@@ -39,9 +39,9 @@ use crate::tcp::options::{self, Options};
 use crate::tcp::tcp_only;
 use crate::{local, numbers, switch};
 
-/// What the program's `connect` returns.
+/// The result of the program's `connect`.
 pub(crate) enum Outcome {
-    /// What the kernel's `connect` returns; with the reason, where the switch was asked.
+    /// The result of the kernel's `connect`; with the reason, where the switch was asked.
     Kernel(Option<String>),
     /// This result of an offload protocol, or of the decision that none may carry it.
     Offloaded(Result<(), Errno>),
@@ -167,7 +167,7 @@ fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> 
     Outcome::Kernel(Some(reason.to_string()))
 }
 
-/// What the program's call fails with, where TCP is not permitted.
+/// Returns the error of the program's call, where TCP is not permitted.
 fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
     info!(peer = %remote, %reason, "a connection fails, for TCP is not permitted");
     reason.errno()

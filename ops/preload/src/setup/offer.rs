@@ -105,7 +105,7 @@ pub(crate) fn shut_down(fd: c_int) {
     forget(|it| std::ptr::eq(it, &*listener));
 }
 
-/// Nothing is added any more to the listening sockets of which this is true.
+/// Takes the entries of these listeners out of the table.
 pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     for fd in table::within(0, usize::MAX) {
         if table::find_listener(fd).is_some_and(|it| is_it(&it)) {
@@ -128,7 +128,7 @@ pub(crate) fn prepare(fd: c_int) {
     }
 }
 
-/// Nothing stands any more beside a listener that another process has shut down.
+/// Takes the entry of a listener away that another process has shut down.
 fn forget_shut(service: ServiceId) {
     forget(|it| it.has_service(service));
 }

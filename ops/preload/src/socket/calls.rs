@@ -10,7 +10,7 @@ use rustix::thread::futex;
 /// for the like, and no program ever sees it.
 pub(super) const ELSEWHERE: Errno = Errno::RESTART;
 
-/// Counts them, and can have none.
+/// The calls that are under way. They can be counted, and stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     under_way: AtomicU32,
@@ -32,14 +32,14 @@ impl Calls {
         (!self.are_stopped()).then_some(call)
     }
 
-    /// Whether no call may go on.
+    /// Returns true while no call may go on.
     pub(crate) fn are_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// A call that is under way makes room for who wants the connection. `true`: calls may go on,
-    /// and this one is under way again. `false`: they never will, `is_over` said. To be asked
-    /// often, it waits a moment.
+    /// A call that is under way steps aside, because another process wants the connection. Returns
+    /// true when calls may go on: this call is under way again. Returns false when `is_over` says
+    /// that they never will; it is called in a loop, so it waits a moment.
     pub(super) fn step_aside(&self, is_over: impl Fn() -> bool) -> bool {
         self.leave();
         loop {
@@ -71,7 +71,7 @@ impl Calls {
         self.stopped.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until none is under way. `false`: not in time.
+    /// Waits until no call is under way. Returns false when the time has passed.
     pub(crate) fn await_none(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         loop {

@@ -50,7 +50,7 @@ impl Socket {
         linger.map(|linger| Instant::now() + linger)
     }
 
-    /// Nobody holds a descriptor of it any more, in any process.
+    /// Ends a connection of which no process holds a descriptor any more.
     pub(crate) fn end_by_last_close(&self, reset: bool) {
         let reset = reset || self.options().linger == Some(Duration::ZERO);
         if reset || self.stream.unread() > 0 {

@@ -1,4 +1,4 @@
-//! What is left of a call when the descriptor has come to carry the bytes.
+//! The rest of a call, when the descriptor has begun to carry the bytes.
 //!
 //! The calls are the C library's, which are cancellation points.
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::process::{errno, real};
 
-/// What is thrown away at a time.
+/// The number of bytes that are thrown away at a time.
 const DISCARD: usize = 16 * 1024;
 
 /// Receives as `recvmsg` does.

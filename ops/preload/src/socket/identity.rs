@@ -62,13 +62,13 @@ impl Identity {
         )
     }
 
-    /// Whether the pair has its name already (`sharing::adopting`). The first caller is told that
-    /// it has not, and gives it one.
+    /// Returns true if the pair has its name already (`sharing::adopting`). The first caller gets
+    /// false, and names the pair.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.swap(true, Ordering::Relaxed)
     }
 
-    /// What it is set to.
+    /// The options in force.
     pub(crate) fn options(&self) -> MutexGuard<'_, Options> {
         self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -63,7 +63,7 @@ pub(crate) struct Socket {
     observer: Arc<Observer>,
     identity: Arc<Identity>,
     calls: Calls,
-    /// Descriptors of this process that name it.
+    /// The number of descriptors of this process that name it.
     numbers: AtomicU32,
     /// The process that made it.
     maker: i32,
@@ -103,7 +103,7 @@ impl Socket {
         self.identity.options()
     }
 
-    /// What it is called and set to.
+    /// The addresses and options.
     pub(crate) fn identity(&self) -> Arc<Identity> {
         self.identity.clone()
     }
@@ -113,22 +113,23 @@ impl Socket {
         &*self.stream
     }
 
-    /// What its descriptor shows.
+    /// The steering of the program's descriptor.
     pub(crate) fn observer(&self) -> &Observer {
         &self.observer
     }
 
-    /// The pending error as a number, which is told once.
+    /// Returns the pending error as a number, and clears it.
     pub(crate) fn take_error(&self, fd: BorrowedFd<'_>) -> i32 {
         self.observer.take_error(fd).map_or(0, Errno::raw_os_error)
     }
 
-    /// Begins a call. `None`: the descriptor carries bytes, or is about to.
+    /// Begins a call; `None` while the descriptor carries bytes, or is about to.
     pub(crate) fn begin_call(&self) -> Option<UnderWay<'_>> {
         self.calls.begin()
     }
 
-    /// Has the threads in calls leave, and no other begin one. `false`: one has not left in time.
+    /// Has the threads in calls leave, and no other begin one. Returns false if one has not left in
+    /// time.
     pub(crate) fn stop_calls(&self, within: Duration) -> bool {
         self.calls.stop();
         self.observer.wait_queue().wake();
@@ -205,17 +206,17 @@ impl Socket {
         }
     }
 
-    /// Whether it was made in this process, and not copied by a fork.
+    /// Returns true if it was made in this process, and not copied by a fork.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.maker == process::id()
     }
 
-    /// One more descriptor of this process names it.
+    /// Counts one more descriptor of this process.
     pub(crate) fn named(&self) {
         self.numbers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One descriptor less. `true`: it was the last.
+    /// Counts one descriptor less. Returns true if it was the last.
     pub(crate) fn unnamed(&self) -> bool {
         self.numbers.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -241,12 +242,12 @@ impl EventHandler for StreamProgress {
 /// Longer than it matters: a call that ends with it has moved bytes and says so.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a call may wait, from `O_NONBLOCK`, `MSG_DONTWAIT` and the timeouts of the socket.
+/// The time that a call may wait, from `O_NONBLOCK`, `MSG_DONTWAIT` and the timeouts of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Not at all.
     None,
-    /// So long.
+    /// Until then.
     Until(Instant),
     /// For ever.
     Endless,

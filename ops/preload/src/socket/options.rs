@@ -130,7 +130,7 @@ fn is_about_peer(level: c_int, name: c_int) -> bool {
     }
 }
 
-/// Whether an option is told of by whoever carries the connection.
+/// Returns true for an option that the process answers that carries the connection.
 pub(crate) fn is_of_carrier(level: c_int, name: c_int) -> bool {
     matches!(
         (level, name),

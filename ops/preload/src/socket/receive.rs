@@ -14,7 +14,7 @@ use crate::socket::calls::ELSEWHERE;
 use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
 
-/// What `MSG_TRUNC` throws away at a time.
+/// The number of bytes that `MSG_TRUNC` throws away at a time.
 const DISCARD: usize = 16 * 1024;
 
 impl Socket {
@@ -154,9 +154,9 @@ impl Socket {
         }
     }
 
-    /// Whether the stream has ended because the connection broke, and the program has not got that
-    /// error: the stream reported it with the last bytes, and those were returned instead. A break
-    /// after the peer's end is `EPIPE`, and concerns writers only.
+    /// Returns true if the stream has ended because the connection broke, and the program has not
+    /// got that error: the stream reported it with the last bytes, and those were returned instead.
+    /// A break after the peer's end is `EPIPE`, and concerns writers only.
     fn has_broken_unseen(&self) -> bool {
         let error = self.observer.pending_error();
         error.is_some_and(|error| error != Errno::PIPE) && !self.observer.state().peer_has_ended()
@@ -175,7 +175,7 @@ impl Socket {
         patience.wait(self, seen, begun)
     }
 
-    /// Whether a look, which ends at the urgent mark, cannot find more bytes later.
+    /// Returns true if a peek, which ends at the urgent mark, cannot find more bytes later.
     fn has_no_more_before_end_or_mark(&self) -> bool {
         let readiness = self.stream.readiness();
         readiness.peer_ended
@@ -189,8 +189,8 @@ impl Socket {
         !matches!(self.stream.receive_urgent(true), Err(Errno::INVAL))
     }
 
-    /// What was received before a connection broke is given first; then the error, once; then the
-    /// end of the stream.
+    /// The result of a call on a broken connection: the bytes that were received before, then the
+    /// error, once, then the end of the stream.
     fn end_of_receive(
         &self,
         fd: BorrowedFd<'_>,
@@ -220,33 +220,33 @@ impl Socket {
     }
 }
 
-/// What a call wants, and how far it has come.
+/// A receiving call, and its progress.
 struct Take<'a> {
     wanted: usize,
     peek: bool,
     all: bool,
     flags: i32,
     place: Place<'a>,
-    /// What was received; a look receives nothing.
+    /// The number of bytes that were received; a peek receives none.
     done: usize,
     patience: Option<Patience>,
 }
 
-/// What a look at the stream found.
+/// The result of one attempt to receive from the stream.
 enum Look {
-    /// What the call gives.
+    /// The result of the call.
     Enough(usize),
-    /// Something that may be followed by more.
+    /// Bytes that may be followed by more.
     Again,
-    /// Too few, of which so many stay where they are.
+    /// Too few bytes, of which so many stay in the stream.
     TooFew(usize),
 }
 
 /// Where the bytes go.
 enum Place<'a> {
-    /// What is left of the caller's parts.
+    /// The rest of the caller's parts.
     Parts(&'a mut [IoSliceMut<'a>]),
-    /// They are thrown away, whatever the caller's parts are.
+    /// Nowhere: they are thrown away, whatever the caller's parts are.
     Nowhere,
     /// There is no room, or a part of the caller's is null, which is told when there is something
     /// for it.
@@ -254,7 +254,7 @@ enum Place<'a> {
 }
 
 impl Take<'_> {
-    /// What is there now, or what is wanted of it.
+    /// Takes what is there now, as far as it is wanted.
     fn out_of_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
         let count = match &mut self.place {
             Place::Parts(parts) => stream.receive(parts, self.peek)?,
@@ -273,7 +273,7 @@ impl Take<'_> {
         Ok(count)
     }
 
-    /// What is left, when the descriptor carries the bytes.
+    /// Receives the rest from the descriptor, which carries the bytes now.
     fn out_of_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
         let left = self.wanted - self.done;
         let received = match &mut self.place {

@@ -13,7 +13,7 @@ use crate::process::undisturbed::Undisturbed;
 use crate::socket::identity::Identity;
 use crate::socket::shared_state::Place;
 
-/// How often a user that waits for the owner looks whether the owner lives.
+/// The interval at which a user that waits for the owner checks that the owner lives.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A connection of another process, or one of ours that others use as well.
@@ -26,7 +26,7 @@ pub(crate) struct Relayed {
 }
 
 impl Relayed {
-    /// One whose pair may carry signals still.
+    /// A connection whose pair may carry signals still.
     pub(crate) fn inherited(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
             identity,
@@ -35,7 +35,7 @@ impl Relayed {
         }
     }
 
-    /// One whose pair carries bytes.
+    /// A connection whose pair carries bytes.
     pub(crate) fn carrying(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
             identity,
@@ -44,7 +44,7 @@ impl Relayed {
         }
     }
 
-    /// What it is called and set to.
+    /// The addresses and options.
     pub(crate) fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }

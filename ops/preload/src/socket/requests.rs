@@ -12,7 +12,7 @@ pub(crate) const ATMARK: c_ulong = 0x8905;
 /// `SIOCOUTQNSD`: what has been given and not been sent; all of it has been sent here.
 pub(crate) const NOT_SENT: c_ulong = 0x894b;
 
-/// Whether a request asks a connection; all others, about the flags of a description, interfaces
+/// Returns true if a request is about a connection; all others, about flags, interfaces
 /// and addresses, are the kernel's.
 pub(crate) fn is_of_sockets(request: c_ulong) -> bool {
     matches!(request, FIONREAD | TIOCOUTQ | ATMARK | NOT_SENT)

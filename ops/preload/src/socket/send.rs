@@ -118,7 +118,7 @@ impl Socket {
         }
     }
 
-    /// Stops showing `OUT`. `true`: room came in between, and it is shown again.
+    /// Stops showing `OUT`. Returns true if room came in between, which is shown again.
     fn show_full(&self, fd: BorrowedFd<'_>) -> bool {
         self.observer.no_room(fd);
         let room = self.stream.readiness().writable;
@@ -136,9 +136,9 @@ impl Socket {
     }
 }
 
-/// What a call is to send, and how far it has come.
+/// A sending call, and its progress.
 struct Give {
-    /// So many bytes, and an urgent one behind them.
+    /// The number of bytes, without the urgent one behind them.
     plain: usize,
     urgent: Option<u8>,
     flags: i32,
@@ -147,7 +147,7 @@ struct Give {
 }
 
 impl Give {
-    /// What is left, when the descriptor carries the bytes.
+    /// Sends the rest to the descriptor, which carries the bytes now.
     fn to_descriptor(&self, fd: BorrowedFd<'_>, left: &mut [IoSlice<'_>]) -> Result<usize, Errno> {
         let mut done = self.done;
         let mut sent = Ok(0);

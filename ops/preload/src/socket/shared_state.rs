@@ -26,7 +26,7 @@ pub(crate) struct Place {
     ticket: Ticket,
 }
 
-/// How long a wait for the other side's next move lasts before its progress is checked.
+/// The longest wait for the other side's next move, after which its progress is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Place {

@@ -71,7 +71,8 @@ impl Vector {
         self.len
     }
 
-    /// Whether a part that is not empty is null. The kernel minds when it comes to copy bytes.
+    /// Returns true if a part that is not empty is null. The kernel reports that when it copies
+    /// bytes.
     pub(crate) fn has_null(&self) -> bool {
         self.has_null
     }
@@ -93,7 +94,7 @@ impl Vector {
         }
     }
 
-    /// As something to receive into.
+    /// Returns the parts as targets of a receive.
     ///
     /// # Safety
     /// The parts may be written to, and none of them [is null](Self::has_null).
@@ -104,7 +105,7 @@ impl Vector {
         unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSliceMut<'_>]) }
     }
 
-    /// As something to send. `EFAULT`: a part is null.
+    /// Returns the parts as sources of a send. `EFAULT`: a part is null.
     pub(crate) fn as_sources(&mut self) -> Result<&mut [IoSlice<'_>], Errno> {
         if self.has_null {
             return Err(Errno::FAULT);

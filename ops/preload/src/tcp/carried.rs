@@ -31,8 +31,8 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// Options that this program has set on sockets that may connect or listen yet.
 static SET: AtomicU64 = AtomicU64::new(0);
 
-/// How often the program has set an option of a listener, so that an earlier answer is known to
-/// hold.
+/// Returns the number of times that the program has set an option of a listener. Options that were
+/// read at the same number still hold.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
 }
@@ -56,7 +56,7 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Those of a TCP socket that is about to connect.
+    /// Returns the options of a TCP socket that is about to connect.
     pub(crate) fn of_connecting(tcp: BorrowedFd<'_>, family: Family) -> Self {
         match SET.load(Ordering::Relaxed) {
             0 => Self::default(),
@@ -71,7 +71,7 @@ impl Carried {
         is_set && sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO))
     }
 
-    /// Those of a TCP listener.
+    /// Returns the options of a TCP listener.
     pub(crate) fn of_listener(tcp: BorrowedFd<'_>, family: Family) -> Self {
         Self::among(u64::MAX, tcp, family)
     }

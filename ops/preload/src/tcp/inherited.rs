@@ -154,7 +154,7 @@ fn known(family: Family) -> &'static PerProcess<Vec<Option<Value>>> {
     }
 }
 
-/// What new sockets of a family are set to, asked for once.
+/// Returns the options of a new socket of a family. The kernel is asked once in each process.
 fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
     known(family).get_or_init(|| {
         let fd = made.as_raw_fd();

@@ -59,7 +59,7 @@ static ASKS: AtomicBool = AtomicBool::new(false);
 /// True once this program has attached a filter to a socket, which no number tells.
 static FILTERS: AtomicBool = AtomicBool::new(false);
 
-/// Whether this program has given a key to a socket.
+/// True once this program has given a key to a socket.
 static SIGNS: AtomicBool = AtomicBool::new(false);
 
 /// The program has set an option on a socket of the kernel's.

@@ -8,7 +8,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use stand_in::{Carrier, Taken};
 
-/// What is moved at a time.
+/// The number of bytes that are moved at a time.
 const CHUNK: usize = 64 * 1024;
 /// Chunks of one connection before the next connection has its turn.
 const ROUNDS: usize = 16;
@@ -17,18 +17,18 @@ thread_local! {
     static CHUNK_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK]);
 }
 
-/// How the flow stands.
+/// The state of the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nothing can be moved now.
+    /// No byte can be moved now.
     Waiting,
     /// More can be moved, and others have their turn first.
     Busy,
-    /// Both sides have said all, and all was given.
+    /// Both sides have ended, and all bytes were moved.
     Finished,
-    /// Nobody holds the program's end any more, and what it sent was given.
+    /// No process holds the program's end any more, and the peer has all that was sent.
     Unheld,
-    /// Nobody holds it any more, and somebody closed it with bytes unread.
+    /// No process holds the program's end any more, and one closed it with bytes unread.
     Discarded,
     /// The connection broke.
     Broken,
@@ -75,7 +75,7 @@ impl Pending {
     }
 }
 
-/// Whether something was moved; `Err`: the direction is of no use any more.
+/// True if bytes were moved; `Err`: the flow has ended.
 type Moved = Result<bool, State>;
 
 impl Flow {

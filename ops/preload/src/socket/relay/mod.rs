@@ -21,13 +21,13 @@ use crate::events::{EventHandler, event_thread};
 use crate::socket::Socket;
 use crate::socket::shared_state::{FreeStates, Place};
 
-/// How long a user may take to take the signals out of the pair, and a thread of ours to leave a
-/// call. Both are microseconds, unless somebody is stopped or killed in the midst of it.
+/// The most time that a user may need to take the signals out of the pair, and a thread of ours to
+/// leave a call. Both need microseconds, unless the process is stopped or killed meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often is looked whether a user that is awaited lives.
+/// The interval at which is checked that an awaited user lives.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What the library's end is watched for. Room is of interest when bytes go through it.
+/// The events for which the library's end is watched. Room is added when bytes go through it.
 const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::PRI);
@@ -63,7 +63,7 @@ impl EventHandler for DeferredDrop {
     fn ready(&self, _seen: EventFlags) {}
 }
 
-/// One connection of this process that others may use.
+/// A connection of this process that other processes may use.
 pub(crate) struct Relay {
     socket: Arc<Socket>,
     place: Place,
@@ -81,8 +81,8 @@ pub(crate) struct Relay {
     _counted: CountedRelay,
 }
 
-/// One of those that the end of the process waits for. It outlasts the place of its relay among the
-/// shared ones: what is done to the connection behind that is done before the process ends.
+/// A relay that the end of the process waits for. It is counted for longer than it is listed among
+/// the shared ones: all that is done to its connection is done before the process ends.
 struct CountedRelay(&'static Shared);
 
 impl CountedRelay {
@@ -103,7 +103,7 @@ impl Drop for CountedRelay {
 #[derive(Default)]
 struct Shared {
     all: Mutex<All>,
-    /// How many; a futex word.
+    /// The number of relays; a futex word.
     count: AtomicU32,
 }
 
@@ -258,7 +258,7 @@ impl Relay {
         self.place
     }
 
-    /// Something came about on the connection while its pair carries bytes.
+    /// Has the event thread run the relay: there is an event of the connection.
     pub(crate) fn nudge(&self) {
         if self.nudged.swap(true, Ordering::AcqRel) {
             return;
@@ -276,8 +276,8 @@ impl Relay {
         }
     }
 
-    /// Whether the pair cannot show that everybody has closed it, because it shows the end of both
-    /// sides, and nobody is left who could do more than read that end.
+    /// Returns true if the pair cannot show that all processes have closed it, because it shows the
+    /// end of both sides, and no process can do more than read that end.
     fn is_needed_no_more(&self) -> bool {
         self.socket.observer().state().shows_hang_up() && self.left.load(Ordering::SeqCst)
     }
@@ -286,7 +286,7 @@ impl Relay {
         self.flow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A user has asked: brings the pair to rest and begins to carry bytes.
+    /// Brings the pair to rest and begins to carry bytes, as a user has asked.
     fn begin(&self) {
         let observer = self.socket.observer();
         if !self.socket.stop_calls(PATIENCE) {
@@ -327,8 +327,8 @@ impl Relay {
         self.place.make(Move::Carry);
     }
 
-    /// Tells the users that no more signals come. `false`: one has been waking us for long, and is
-    /// not done.
+    /// Tells the users that no more signals come. Returns false if a user has not finished its
+    /// wake-up in time.
     fn rest(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !self.place.make(Move::Rest) {
@@ -340,7 +340,7 @@ impl Relay {
         true
     }
 
-    /// Waits until a user has taken the signals out. `false`: it is gone, and it is not done.
+    /// Waits until a user has taken the signals out. Returns false if the user is gone.
     fn await_user(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -404,7 +404,7 @@ impl Relay {
         }
     }
 
-    /// Nobody holds the program's end any more, or has anything to expect from it.
+    /// Ends the connection: no process holds the program's end any more, or can use it.
     fn end_unheld(&self) {
         let reset = self.place.is_to_be_reset();
         let observer = self.socket.observer();
@@ -424,8 +424,8 @@ impl Relay {
         }
     }
 
-    /// The connection is shared no more. Called before the library's end is closed, so that its
-    /// number is nobody else's yet. `false`: that has happened before.
+    /// Ends the sharing. Called before the library's end is closed, so that its number cannot name
+    /// another descriptor yet. Returns false if the relay has left before.
     pub(crate) fn leave(&self) -> bool {
         let shared = shared();
         // Held to the end: who comes second may close what the first has to leave yet.
