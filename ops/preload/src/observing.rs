@@ -1,8 +1,8 @@
-//! What this process tells of its sockets to those who look.
+//! The records of this process's sockets, for other processes that look.
 //!
-//! A connection that an offload protocol carries is told of by what stands around its stream: it
-//! counts bytes and follows the state. What stays on TCP is told of once, with the reason, and then
-//! left alone; its record goes when its last number in this process does.
+//! A connection that an offload protocol carries is recorded by a wrapper of its stream, which
+//! counts bytes and follows the state. A socket that stays on TCP is recorded once, with the
+//! reason; its record goes when its last number in this process is closed.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -51,7 +51,7 @@ extern "C" fn at_exit() {
     WRITER.end();
 }
 
-/// A stream that is told of.
+/// Lists a connection, and returns the stream that counts for it.
 pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<dyn OffloadStream> {
     let (local, remote) = (stream.local(), stream.peer());
     let description = Description {
@@ -129,7 +129,7 @@ pub(crate) fn native(
     Some(list(&description, State::Native))
 }
 
-/// A stream that is told of.
+/// A stream whose connection is listed.
 #[derive(Debug)]
 struct Observed {
     stream: Box<dyn OffloadStream>,

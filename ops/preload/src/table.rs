@@ -1,10 +1,10 @@
 //! The entries of the program's descriptors: two loads for every socket call.
 //!
 //! A native socket costs these two loads and nothing else. The table grows in chunks that are never
-//! given back, so looking needs no lock; a slot that is in use has a lock of its own, held for the
-//! few instructions that copy a reference. Signals stay open meanwhile, because blocking them would
-//! be two system calls: a handler that uses the same descriptor does not wait for the thread that
-//! it has interrupted.
+//! freed, so a lookup needs no lock; a slot that is in use has a lock of its own, held for the few
+//! instructions that copy a reference. Signals stay open meanwhile, because blocking them would be
+//! two system calls: a handler that uses the same descriptor does not wait for the thread that it
+//! has interrupted.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -64,7 +64,7 @@ impl Entry {
 
 struct Slot {
     kind: AtomicU8,
-    /// The thread that looks at the entry or exchanges it; 0: nobody.
+    /// The thread that reads the entry or exchanges it; 0: none.
     holder: AtomicUsize,
     /// One word, so that a signal handler finds a whole entry whatever it has interrupted.
     entry: AtomicPtr<Node>,

@@ -151,7 +151,7 @@ impl EventThread {
         }
     }
 
-    /// As [`unwatch`](Self::unwatch), for a descriptor that somebody else holds.
+    /// As [`unwatch`](Self::unwatch), for a descriptor that another object owns.
     pub(crate) fn unwatch_number(&self, fd: RawFd) {
         // SAFETY: the caller knows that it is open.
         self.unwatch(unsafe { BorrowedFd::borrow_raw(fd) });

@@ -1,8 +1,8 @@
 //! Waiting for several descriptors, ended by signals as the kernel ends `accept`.
 //!
-//! A handler that was installed with `SA_RESTART` does not end an `accept`, any other does. `poll`
-//! is ended by both, and does not tell by which. A sleep on a word of memory is ended as `accept`
-//! is, so the event thread watches the descriptors and the caller sleeps.
+//! A handler that was installed with `SA_RESTART` does not end an `accept`, any other handler does.
+//! Both end a `poll`, which does not report which one it was. A sleep on a word of memory is ended
+//! as `accept` is, so the event thread watches the descriptors and the caller sleeps on a word.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -34,7 +34,7 @@ impl<'a> Awaited<'a> {
         }
     }
 
-    /// An end is told of without being asked for.
+    /// An end is reported without being asked for.
     fn polled(self) -> PollFd<'a> {
         let flags = match self {
             Self::Input(_) => PollFlags::IN,

@@ -1,4 +1,4 @@
-//! Where threads of the program sleep in a blocking call.
+//! The place where threads of the program sleep in a blocking call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;

@@ -89,7 +89,7 @@ fn copy(
         let read = match rustix::io::pread(from, &mut buffer[..room], place) {
             Ok(0) => break,
             Ok(read) => read,
-            // What was sent is told of first.
+            // The number of bytes that were sent is returned first.
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Functions that take a list of arguments of any length. Rust defines none, so these look at their
+//! Functions that take a list of arguments of any length. Rust defines none, so these read their
 //! first argument and jump to the C library's with all of them in place.
 
 #[cfg(target_arch = "x86_64")]

@@ -20,7 +20,7 @@ use crate::table;
 ///
 /// # Safety
 /// As for the C function, whose variable arguments are words in registers on every machine that we
-/// know; those that were not given are not looked at.
+/// know; those that were not given are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,

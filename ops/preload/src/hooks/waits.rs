@@ -51,7 +51,7 @@ pub unsafe extern "C" fn epoll_ctl(
         && let Some(listener) = table::find_listener(fd)
     {
         let why = errno::get();
-        // What is given to take a number out is never looked at, by the kernel neither.
+        // The kernel does not read the event that takes a number out, so it is not read here.
         let event = (operation != EPOLL_CTL_DEL).then_some(event);
         // SAFETY: the event that the kernel has just read.
         let event = event.and_then(|event| unsafe { event.as_ref() });
@@ -299,7 +299,7 @@ impl Widened {
         let counters = owners.len();
         for (at, listener) in listeners {
             if let Some(process) = listener.listening_process() {
-                // A hang-up is told of without being asked for.
+                // A hang-up is reported without being asked for.
                 add(process.as_raw_fd(), 0);
                 owners.push((at, Arc::clone(&listener)));
             }

@@ -1,12 +1,12 @@
-//! A process becomes another program and holds connections that it carries itself.
+//! An `exec` by a process that carries connections itself.
 //!
-//! Everything that carries them ends with the old program, so they end too. What is about to happen
-//! is not told in words to anybody: the peer sees the connection break, and so does the new
-//! program, by a reset and neither by signals that it would take for bytes nor by an end that it
-//! would take for the peer's. What was written has left before.
+//! The threads and sockets that carry a connection end with the old program, so the connection ends
+//! too. The peer sees it break. The new program sees a reset: no signals, which it would take for
+//! bytes, and no end, which it would take for the peer's. What was written before is delivered
+//! first.
 //!
-//! Here is the place of a relay that would carry them on. Without one, a server that starts other
-//! programs keeps its connections by forking first, as inetd does.
+//! A relay that would carry the connections on belongs here. Without one, a server that starts
+//! other programs keeps its connections by forking first, as inetd does.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! The end of the process: what the program has written leaves before it.
+//! The end of the process, which waits until what the program has written is delivered.
 //!
-//! A kernel goes on sending what a dead process wrote to its TCP sockets. Ours are part of the
-//! process, so its end waits until their peers have the bytes.
+//! The kernel goes on sending what a process wrote to its TCP sockets after it has ended. The
+//! offloaded connections are part of the process, so its end waits until their peers have the
+//! bytes.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -45,7 +45,7 @@ impl AcceptLock {
         while let Err(Errno::INTR | Errno::DEADLK) = self.lock(FlockOperation::LockExclusive) {}
         let done = work();
         // A lock of our own can be given back. Without it, as where the kernel had no memory for
-        // it, others may come too late and hear of the next connection of TCP.
+        // it, other threads may come too late and wait for the next connection of TCP.
         let _ = self.lock(FlockOperation::Unlock);
         done
     }

@@ -50,7 +50,7 @@ pub(crate) enum Wanted {
     End = 1,
 }
 
-/// Why somebody who has asked gets none.
+/// The reason why a process that has asked gets no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WhyNone {
@@ -99,7 +99,7 @@ pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Pass
     }
     loop {
         let mut set = [PollFd::new(&over, PollFlags::IN)];
-        // A signal does not end it: the answer would be left for somebody who has not asked.
+        // A signal does not end it: the answer would be left for a process that has not asked.
         match poll(&mut set, Some(&LOOK)) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) if set[0].revents().contains(PollFlags::IN) => {
@@ -128,7 +128,7 @@ pub(crate) fn is_deserted(over: impl AsFd) -> bool {
 /// slow.
 pub(crate) fn end(over: impl AsFd) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // It is gone already if it cannot be told.
+    // The process has ended already if the request cannot be sent.
     if send(&over, &[Wanted::End as u8], flags).is_err() {
         return;
     }
@@ -188,7 +188,7 @@ fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
         count = receive()?;
     }
     if count == 1 && text[0] == WhyNone::NoRoom as u8 {
-        // The limit is not this process's, so the program hears of the one that is everybody's.
+        // The limit is another process's, so the program gets the error of the system's limit.
         return Err(Errno::NFILE);
     }
     let program = control.drain().find_map(|message| match message {

@@ -190,7 +190,7 @@ impl Service {
         }
     }
 
-    /// Peers are told of it, until it ends.
+    /// Notes that peers can ask for it, until it ends.
     pub(crate) fn is_offered(&self, offered: Offered) {
         if let At::Here(queue) = &self.at {
             *queue.offered() = Some(offered);
@@ -359,7 +359,7 @@ impl AcceptQueue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what has arrived, and tells of it.
+    /// Takes the connections that have arrived, and counts them.
     fn fill(&self) {
         // A service that fails brings nobody; peers come over TCP.
         while self.arrivals().len() < self.room

@@ -1,11 +1,10 @@
-//! Whose call is it: the program's, or that of the stack that we use to serve it?
+//! Distinguishes the calls of the program from those of the stack that serves it.
 //!
-//! The DAT stack lies in the same process and opens sockets too; those must stay on TCP. Whatever
-//! runs between [`enter`] and the drop of what it returns is the stack's, and so is every thread
+//! The DAT stack is in the same process and opens sockets too; those must stay on TCP. The calls of
+//! a thread between [`enter`] and the drop of the guard are the stack's, and so is every thread
 //! that is started meanwhile.
 //!
-//! Nobody cancels the thread meanwhile: it holds locks, and what the C library would unwind it out
-//! of are frames that may not be unwound.
+//! The thread is not cancelled meanwhile: it holds locks, and its frames must not be unwound.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -78,8 +77,7 @@ impl Drop for Inside {
     }
 }
 
-/// The thread is cancelled here if somebody has asked for it. Nothing is to be dropped by those who
-/// call this.
+/// The thread ends here if it was cancelled. The frames of the callers must have nothing to drop.
 pub(crate) fn test_cancel() {
     // SAFETY: the caller's frames, and those of the program, may be unwound.
     unsafe { pthread_testcancel() }

@@ -1,4 +1,5 @@
-//! What each process has for itself: threads, sockets and devices do not come over a `fork`.
+//! Values that each process makes for itself: threads, sockets and devices do not come over a
+//! `fork`.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};

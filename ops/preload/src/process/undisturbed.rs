@@ -1,11 +1,12 @@
 //! Work of the stack that no signal handler of the program interrupts.
 //!
-//! A handler may call us, or leave by `siglongjmp` and never come back: iperf3 has one. Locks that
-//! were held stay held then, the allocator's among them, and the next one who needs them waits for
-//! ever, at the end of the process at the latest. What takes long and is done rarely, beginning to
-//! listen, accepting and closing, is therefore done with signals blocked; they come behind it. That
-//! is two system calls, where each of these makes many more. In calls that send or receive it would
-//! be too much. A close that lingers waits behind it, because a signal ends that.
+//! A handler may call this library, or leave by `siglongjmp` and never come back: iperf3 has one.
+//! Locks that the thread held stay held then, the allocator's among them, and the next thread that
+//! needs them waits for ever, at the end of the process at the latest. Work that takes long and is
+//! done rarely (beginning to listen, accepting, closing) is therefore done with signals blocked;
+//! the handlers run after it. Blocking is two system calls, where each of these calls makes many
+//! more. For calls that send or receive it would cost too much. A close that lingers waits with
+//! signals open, because a signal ends that wait.
 
 use std::marker::PhantomData;
 

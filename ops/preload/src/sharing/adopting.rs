@@ -1,16 +1,16 @@
-//! What a connection is called, for a program that did not see it come about.
+//! The names of connections, for programs that did not see them begin.
 //!
 //! A program that was started by `exec`, or that got a descriptor over a Unix socket, holds the
-//! bare end of a pair that carries bytes. Whoever gives it away writes the connection's addresses
-//! on it before, as the name of that end: the kernel keeps it for as long as the end lives,
-//! whatever becomes of the processes. Where the new program has this library and asks what the
-//! socket is called, or asks what only a TCP socket answers, the name is read and the connection
-//! taken into the table. Nobody else can put such a name on a socket of the program: what it
-//! accepts from a Unix listener has that listener's name, and what it connects has the one that it
-//! has bound.
+//! bare end of a pair that carries bytes. The process that gives the descriptor away writes the
+//! connection's addresses on it before, as the name of that end: the kernel keeps the name for as
+//! long as the end lives, whatever becomes of the processes. When a program with this library asks
+//! for the socket's name, or for what only a TCP socket answers, the library reads the name and
+//! adds the connection to the table. No other process can put such a name on a socket of the
+//! program: a socket that was accepted from a Unix listener has the listener's name, and one that
+//! the program connects has the name to which the program has bound it.
 //!
-//! Options begin as those of a fresh socket: what the former program has set is in force where the
-//! connection is carried, and is not told.
+//! Options begin as those of a fresh socket: the options that the former program has set are in
+//! force in the process that carries the connection, and are not reported.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -98,7 +98,7 @@ fn put(into: &mut [u8], address: SocketAddr) {
     into[19..23].copy_from_slice(&scope.to_ne_bytes());
 }
 
-/// `None`: somebody else's name.
+/// `None`: a name that this library has not written.
 fn parsed(name: &[u8]) -> Option<(Family, SocketAddr, SocketAddr)> {
     let name: &[u8; LEN] = name.try_into().ok()?;
     if !name.starts_with(MAGIC) {

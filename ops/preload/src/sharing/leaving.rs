@@ -1,4 +1,4 @@
-//! What is handed over before a program that may know nothing of us uses it.
+//! Descriptors that a program without this library may use: they carry bytes from then on.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use crate::sharing::share;
 use crate::socket::{Socket, relayed};
 use crate::table::{self, Entry};
 
-/// Makes a descriptor carry bytes, because somebody will read it who knows nothing of signals.
+/// Makes a descriptor carry bytes, because a reader without this library knows nothing of signals.
 pub(crate) fn expose(fd: c_int) {
     if fd < 0 {
         return;

@@ -1,15 +1,15 @@
 //! Connections that more than one process uses.
 //!
-//! A connection lives in the process that made it, its owner: threads, sockets and queue pairs
-//! cannot be copied. What others hold, after a `fork`, an `exec` or over a Unix socket, is the
-//! program's end of the pair. As long as they do not touch it (a server that forks to write a
-//! snapshot), the owner goes on as before. Whoever touches it first asks the owner, and from then
-//! on the pair carries bytes and the owner moves them between the pair and the connection. A
-//! program without this library reads and writes them as they are, so whatever leads to one begins
-//! this beforehand.
+//! A connection stays in the process that made it, its owner: threads, sockets and queue pairs
+//! cannot be copied. Other processes get the program's end of the pair, by a `fork`, an `exec` or
+//! over a Unix socket. As long as they do not use it (a server that forks to write a snapshot), the
+//! owner goes on as before. The first process that uses it asks the owner: from then on the pair
+//! carries bytes, and the owner moves them between the pair and the connection. A program without
+//! this library reads and writes the pair as it is, so the change is made before such a program
+//! gets the descriptor.
 //!
-//! The kernel counts who holds the program's end. The connection ends when nobody does: no exit, no
-//! `SIGKILL` and no close in one process ends what another one uses.
+//! The kernel counts the holders of the program's end, and the connection ends when there is none
+//! left: no exit, no `SIGKILL` and no close in one process ends what another one uses.
 //!
 //! The owner's side is `socket::relay`, that of the users `socket::relayed`.
 //!

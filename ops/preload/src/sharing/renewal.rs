@@ -1,7 +1,8 @@
 //! A fresh pair behind the program's numbers.
 //!
-//! A pair that shows the peer's end takes no bytes any more, and there may be some that the program
-//! has not read. Before others may read them, the connection gets another pair.
+//! A pair that shows the peer's end takes no bytes any more, and the program may not have read all
+//! that came before the end. Before other processes may read these bytes, the connection gets
+//! another pair.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;

@@ -44,7 +44,7 @@ impl Socket {
             return None;
         }
         if self.observer.end_writing() {
-            // A connection that is broken already has nothing to be told.
+            // It fails for a connection that is broken already.
             let _ = self.stream.shutdown(Half::Write);
         }
         linger.map(|linger| Instant::now() + linger)
@@ -56,7 +56,7 @@ impl Socket {
         if reset || self.stream.unread() > 0 {
             self.stream.abort();
         } else if self.observer.end_writing() {
-            // A connection that is broken already has nothing to be told.
+            // It fails for a connection that is broken already.
             let _ = self.stream.shutdown(Half::Write);
         }
     }

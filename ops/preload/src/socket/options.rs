@@ -2,7 +2,7 @@
 //!
 //! | Option | Here |
 //! |---|---|
-//! | `SO_ERROR` | the pending error, told once |
+//! | `SO_ERROR` | the pending error, returned once |
 //! | `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | those of a connected TCP socket |
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | in force |
 //! | `TCP_INFO` | the state, all else zero: the figures are those of TCP's own machinery |

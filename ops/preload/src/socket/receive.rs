@@ -108,7 +108,7 @@ impl Socket {
         }
     }
 
-    /// Takes, or looks at, what is there.
+    /// Takes, or peeks at, the bytes that are there.
     fn look(&self, fd: BorrowedFd<'_>, take: &mut Take<'_>) -> Result<Look, Errno> {
         if take.done > 0 && self.stream.is_at_mark() {
             // One receive ends at the urgent mark, and a look that starts at the mark passes it.

@@ -1,4 +1,5 @@
-//! A descriptor that carries bytes, or will as soon as it is used.
+//! The users' side of a shared connection: a descriptor that carries bytes, or will as soon as it
+//! is used.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -120,7 +121,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
 fn ask(fd: BorrowedFd<'_>, place: Place) {
     let _undisturbed = Undisturbed::begin();
     place.ask(|| {
-        // Full: there are bytes that the owner has not looked at.
+        // Full: there are bytes that the owner has not read.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = rustix::net::send(fd, &[0], flags);
     });

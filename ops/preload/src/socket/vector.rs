@@ -111,8 +111,8 @@ impl Vector {
             return Err(Errno::FAULT);
         }
         let parts = self.parts();
-        // SAFETY: `IoSlice` has the layout of `iovec`; no part is null, and whoever made the
-        // vector answered for what they point to.
+        // SAFETY: `IoSlice` has the layout of `iovec`; no part is null, and the caller of `copy`
+        // answered for what they point to.
         Ok(unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSlice<'_>]) })
     }
 }

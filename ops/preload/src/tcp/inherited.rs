@@ -1,7 +1,7 @@
-//! What an accepted socket inherits from the one that listens: as over TCP, all that was set on it.
+//! The options that an accepted socket inherits from its listener: as over TCP, all that were set.
 //!
-//! System calls of an accept for this: one for each option below, and one more for each that is not
-//! as a new socket has it.
+//! System calls of an accept for this: one for each option below, and one more for each that
+//! differs from that of a new socket.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -192,7 +192,7 @@ impl Value {
         let mut bytes = MaybeUninit::<[u8; 16]>::zeroed();
         let mut len = size_of_val(&bytes) as socklen_t;
         let into = bytes.as_mut_ptr().cast();
-        // SAFETY: room for as many bytes as told.
+        // SAFETY: room for as many bytes as `len` says.
         let result = unsafe { real::getsockopt(fd, level, name, into, &raw mut len) };
         // SAFETY: bytes, zeroed before.
         let bytes = unsafe { bytes.assume_init() };
@@ -201,7 +201,7 @@ impl Value {
 
     pub(crate) fn set(mut self, fd: RawFd, level: c_int, name: c_int) {
         if (level, name) == (SOL_SOCKET, SO_RCVBUF) || (level, name) == (SOL_SOCKET, SO_SNDBUF) {
-            // The kernel doubles what it is told, and tells the double.
+            // The kernel doubles the size that is set, and returns the double.
             let [a, b, c, d, ..] = self.bytes;
             let half = i32::from_ne_bytes([a, b, c, d]) / 2;
             self.bytes[..4].copy_from_slice(&half.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! What the socket is called on either side, as the program's address family wants it.
+//! The addresses of a socket, in the form of the program's address family.
 
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -95,7 +95,7 @@ pub(crate) fn source_toward(remote: SocketAddr) -> Option<IpAddr> {
     (ip != any).then_some(ip)
 }
 
-/// Copies an address out as the C calls do: cut to the caller's room, with its whole length told.
+/// Copies an address out as the C calls do: cut to the caller's room, and its whole length.
 ///
 /// # Safety
 /// `to` and `len` are null or what the C call demands.

@@ -163,7 +163,7 @@ pub(crate) fn last() -> Errno {
 fn get<T>(fd: c_int, name: c_int) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as socklen_t;
-    // SAFETY: room for the value, whose size is told.
+    // SAFETY: room for the value, and its size.
     let result = unsafe {
         real::getsockopt(
             fd,
@@ -180,7 +180,7 @@ fn get<T>(fd: c_int, name: c_int) -> Option<T> {
 /// Sets an option that is a number on a socket of the kernel's.
 pub(crate) fn set_number(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
     let len = size_of::<c_int>() as socklen_t;
-    // SAFETY: a number of ours, whose size is told.
+    // SAFETY: a number of ours, and its size.
     let result = unsafe { real::setsockopt(fd, level, name, (&raw const value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(last()) }
 }

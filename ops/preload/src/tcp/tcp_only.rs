@@ -56,7 +56,7 @@ const SO_TIMESTAMPING_NEW: c_int = 65;
 /// True once this program has set one of these on a socket.
 static ASKS: AtomicBool = AtomicBool::new(false);
 
-/// True once this program has attached a filter to a socket, which no number tells.
+/// True once this program has attached a filter to a socket, which no option reports.
 static FILTERS: AtomicBool = AtomicBool::new(false);
 
 /// True once this program has given a key to a socket.
@@ -77,8 +77,8 @@ pub(crate) fn is_set(level: c_int, name: c_int) {
 
 /// An option of the socket that keeps it on TCP.
 pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
-    // The kernel tells nobody which sockets have keys. Programs that use them speak to routers, so
-    // those that use any stay on TCP with all.
+    // The kernel does not report which sockets have keys. A program that uses keys speaks to
+    // routers, so all its sockets stay on TCP.
     if SIGNS.load(Ordering::Relaxed) {
         return Some("TCP_MD5SIG");
     }
@@ -115,7 +115,7 @@ fn asked_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
 fn get(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
     let mut len = socklen_t::try_from(value.len()).ok()?;
     let to = value.as_mut_ptr().cast();
-    // SAFETY: a value of ours, whose room is told.
+    // SAFETY: a value of ours, and its size.
     let result = unsafe { real::getsockopt(socket.as_raw_fd(), level, name, to, &raw mut len) };
     (result == 0).then_some(len as usize)
 }

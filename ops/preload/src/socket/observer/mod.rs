@@ -57,12 +57,12 @@ impl Observer {
         self.apply(Event::ReadingEnded);
     }
 
-    /// The program writes no more. Returns true for the first caller, who tells the stream.
+    /// The program writes no more. Returns true for the first caller, who shuts the stream down.
     pub(crate) fn end_writing(&self) -> bool {
         !self.apply(Event::WritingEnds).writing_has_ended()
     }
 
-    /// The stream was told that the program writes no more, by the program's own `shutdown`.
+    /// The stream was shut down, by the program's own `shutdown`.
     pub(crate) fn writing_has_ended(&self) {
         self.apply(Event::WritingEnded);
     }
@@ -293,7 +293,7 @@ impl Watch for Observer {
             // Both sides have ended; TCP has closed by then, and receives no reset.
             return;
         }
-        // Before the state, so that whoever finds the connection broken finds the error too.
+        // Before the state, so that a thread that finds the connection broken finds the error too.
         self.error.store(why.raw_os_error(), Ordering::Release);
         self.apply(Event::Broken);
     }

@@ -19,7 +19,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writes {
     On,
-    /// Nothing is taken from the program any more; the stream has still to be told, or the
+    /// Nothing is taken from the program any more; the stream is not shut down yet, or the
     /// connection ends by a close, which no descriptor shows.
     Ending,
     /// The program has shut its half down.
@@ -99,9 +99,9 @@ pub(super) enum Event {
     Broken,
     /// The program receives no more.
     ReadingEnded,
-    /// The program writes no more, and the stream is about to be told.
+    /// The program writes no more, and the stream is about to be shut down.
     WritingEnds,
-    /// The stream was told that the program writes no more.
+    /// The stream was shut down: the program writes no more.
     WritingEnded,
     /// The program has read up to the peer's end.
     EndRead,
@@ -136,9 +136,9 @@ pub(super) enum Signal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Action {
     pub(super) signal: Option<Signal>,
-    /// The relay, if there is one, is to look at the connection.
+    /// The relay, if there is one, is to run.
     pub(super) nudges: bool,
-    /// Threads that wait in calls are to look at the connection.
+    /// Threads that wait in calls are to check the connection.
     pub(super) wakes: bool,
 }
 

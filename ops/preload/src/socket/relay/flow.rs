@@ -107,7 +107,7 @@ impl Flow {
     }
 
     /// Moves what can be moved. `seen` is what the pair is ready for; `broken` says that the
-    /// connection broke, which it does not tell behind the peer's end.
+    /// connection broke, which the stream does not report behind the peer's end.
     pub(crate) fn run(
         &mut self,
         stream: &dyn OffloadStream,

@@ -221,7 +221,7 @@ impl Relay {
         socket.observer().is_shared_by(&relay);
         all.relays.insert(end, relay.clone());
         drop(all);
-        // An end that was held back meanwhile is looked at.
+        // For an end that was held back meanwhile.
         relay.nudge();
         Ok(relay)
     }
@@ -322,7 +322,7 @@ impl Relay {
             state.reading_has_ended(),
         );
         *self.flow() = Some(flow);
-        // What is there already is there before the user is told.
+        // The bytes that are there already are in the pair before the user is notified.
         self.run(EventFlags::empty());
         self.place.make(Move::Carry);
     }
