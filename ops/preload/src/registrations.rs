@@ -1,9 +1,9 @@
-//! Which `epoll` sets of this process watch a number, asked of the kernel.
+//! The `epoll` sets of this process that watch a number, as the kernel knows them.
 //!
-//! Programs may add a socket to a set and connect it afterwards (nginx does). Keeping books of
-//! every `epoll_ctl` would make each native socket pay for that; the kernel has the books in
-//! `/proc`. What is remembered here is which numbers are sets, because looking through all numbers
-//! would make a thousand connections pay a million times.
+//! A program may add a socket to a set and connect it afterwards (nginx does). Recording every
+//! `epoll_ctl` would make each native socket pay for that; the kernel has the records in `/proc`.
+//! This library remembers which numbers are sets, because reading the records of all numbers would
+//! make a thousand connections pay a million times.
 
 use std::ffi::c_int;
 use std::fs;
@@ -13,18 +13,18 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM, epo
 
 use crate::process::real;
 
-/// The sets that watch a number, and how.
+/// The sets that watch a number, with their events.
 pub(crate) struct Registrations {
     fd: c_int,
     found: Vec<(c_int, epoll_event)>,
 }
 
 impl Registrations {
-    /// Asks for a number. Without `/proc` there are none.
+    /// Returns the sets of a number. Without `/proc` there are none.
     pub(crate) fn of(fd: c_int) -> Self {
         static LOOKED: AtomicBool = AtomicBool::new(false);
-        // Sets that were there before the library saw a call came over an `exec`. Two threads may
-        // look at once; the child of a fork never waits for one that it does not have.
+        // Sets that were there before the first call came over an `exec`. Two threads may search at
+        // once; the child of a fork never waits for a thread that it does not have.
         if !LOOKED.load(Ordering::Acquire) {
             note_all();
             LOOKED.store(true, Ordering::Release);
@@ -69,7 +69,7 @@ impl Registrations {
         }
     }
 
-    /// Adds what the number names now.
+    /// Adds the number to the sets again, with the object that it names now.
     pub(crate) fn renew(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
@@ -79,8 +79,8 @@ impl Registrations {
     }
 }
 
-/// How what goes with a listener is watched: it tells of arrivals alone, and could be written to at
-/// any time.
+/// Returns the events for a descriptor next to a listener: it reports arrivals alone, and could be
+/// written to at any time.
 pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
     let never = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND).cast_unsigned();
     epoll_event {
@@ -89,17 +89,17 @@ pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
     }
 }
 
-/// Numbers that are remembered: as many as the table of descriptors has.
+/// The count of numbers that are remembered: as many as the table of descriptors has.
 const NUMBERS: usize = 1 << 20;
 const BITS: usize = 64;
 
-/// Numbers that were sets when they were used last. What such a number names now tells `/proc`.
+/// Numbers that were sets when they were used last. `/proc` has what such a number names now.
 static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// No word behind this one has a bit.
+/// The last word with a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
-/// The program has used a number as a set.
+/// Notes that the program has used a number as a set.
 pub(crate) fn note(set: c_int) {
     let Ok(number) = usize::try_from(set) else {
         return;
@@ -116,10 +116,10 @@ pub(crate) fn note(set: c_int) {
 /// Numbers that were added to a set since they were closed last.
 static WATCHED: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// Sets that came over an `exec` watch numbers of which nothing was noted.
+/// True if sets came over an `exec`, which watch numbers that were not noted.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// The program adds a number to a set.
+/// Notes that the program adds a number to a set.
 pub(crate) fn note_watched(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit == 0
@@ -128,7 +128,7 @@ pub(crate) fn note_watched(fd: c_int) {
     }
 }
 
-/// The program closes a number.
+/// Notes that the program closes a number.
 pub(crate) fn note_closed(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit != 0
@@ -137,8 +137,8 @@ pub(crate) fn note_closed(fd: c_int) {
     }
 }
 
-/// Returns false for a number that no set watches. Looking into the sets would cost a connection
-/// as much as they have numbers.
+/// Returns false for a number that no set watches. Reading all sets would make a connection pay for
+/// every number in them.
 fn is_watched(fd: c_int) -> bool {
     IS_INHERITED.load(Ordering::Acquire)
         || place(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)

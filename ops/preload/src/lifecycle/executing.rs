@@ -28,8 +28,8 @@ use crate::socket::Socket;
 use crate::switch;
 use crate::table::{self, Entry};
 
-/// An `exec` whose return is not seen and that has not happened after this long has failed, and the
-/// old program goes on. A machine that has much to do may need most of it.
+/// The time after which an `exec` whose return no hook sees has failed, so that the old program
+/// goes on. A machine under load may need most of it.
 const FAILED_AFTER: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -38,16 +38,17 @@ const FAILED_AFTER: Timespec = Timespec {
 /// The connections that show nothing during an `exec`, until it fails.
 pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
-/// Before an `exec` with the environment of this program.
+/// Prepares an `exec` with the environment of this program.
 pub(crate) fn prepare() -> PendingExec {
     exec::keep_over_exec(true);
     prepare_own()
 }
 
-/// Before an `exec`, as far as connections are concerned.
+/// Prepares the connections for an `exec`.
 pub(crate) fn prepare_own() -> PendingExec {
     if !process::owns_table() {
-        // The child of a `vfork`: whose memory this is goes on and carries what the child keeps.
+        // The child of a `vfork`: its parent goes on, and carries the connections that the child
+        // keeps.
         leaving::expose_connections();
         return PendingExec(Vec::new());
     }
@@ -74,7 +75,7 @@ pub(crate) fn prepare_own() -> PendingExec {
     PendingExec(own)
 }
 
-/// Behind an `exec` that has returned.
+/// Resumes the connections after an `exec` that has failed.
 pub(crate) fn on_failed(PendingExec(own): PendingExec) {
     if own.is_empty() {
         return;
@@ -87,7 +88,7 @@ pub(crate) fn on_failed(PendingExec(own): PendingExec) {
     errno::set(why);
 }
 
-/// Before an `exec` whose return nobody here sees.
+/// Prepares an `exec` whose return no hook sees.
 pub(crate) fn prepare_unseen() {
     let pending = prepare();
     if pending.0.is_empty() {
@@ -95,15 +96,15 @@ pub(crate) fn prepare_unseen() {
     }
     let _inside = guard::enter();
     match ExecFailedTimer::timer() {
-        // Not sooner, so that a slow peer does not make the old program speak before its end.
+        // Not sooner, so that the old program sends no signals before its end where a peer is slow.
         Ok(back) => back.arm(),
-        // Without a descriptor for it nobody would speak again if the `exec` fails. The new program
-        // may find a signal before the reset.
+        // Without a descriptor for the timer, no signals would be sent after an `exec` that fails.
+        // The new program may find a signal before the reset.
         Err(_) => on_failed(pending),
     }
 }
 
-/// Connections that this process carries. What the child of a `fork` has of its parent's is not.
+/// Returns the connections that this process carries, without those of a parent before a `fork`.
 fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
     table::within(0, usize::MAX).filter_map(|fd| match table::entry(fd) {
         Some(Entry::Socket(socket)) if socket.is_of_this_process() => Some((fd, socket)),
@@ -131,7 +132,7 @@ impl ExecFailedTimer {
             it_interval: Timespec::default(),
             it_value: FAILED_AFTER,
         };
-        // It fails for values out of range alone, which this is not.
+        // It fails for values out of range alone.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

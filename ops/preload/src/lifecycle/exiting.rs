@@ -28,8 +28,8 @@ unsafe extern "C" {
     fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
 }
 
-/// `quick_exit` runs what was registered for it, the first one last, and nothing of what `exit`
-/// runs; then it ends the process by a call of its own.
+/// Registers the end for `quick_exit`, which runs the handlers that were registered for it, the
+/// last one first, and none of those of `exit`; then it ends the process by a call of its own.
 pub(crate) fn begin() {
     // SAFETY: a function that stays; this library is never unloaded. Where there is no memory for
     // it, such an end loses what has not left.
@@ -37,12 +37,12 @@ pub(crate) fn begin() {
 }
 
 thread_local! {
-    /// The process whose end this thread has waited for.
+    /// The process for whose end this thread has waited.
     static FINISHED: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Before the call that ends the process, where a program makes it by number. The functions make it
-/// too, when they have waited: a peer that takes nothing is not given its time twice.
+/// Waits before a call of the program that ends the process by number. The C functions make this
+/// call too, after they have waited: a peer that takes nothing does not delay the end twice.
 pub(crate) fn before_exit_group() {
     let has_finished = FINISHED.try_with(|finished| finished.get() == process::id());
     if has_finished == Ok(false) {
@@ -55,7 +55,7 @@ extern "C" fn finish_quickly(_: *mut c_void) {
     finish();
 }
 
-/// Hands over what is left. The program's sockets are closed by it.
+/// Closes the program's connections, and waits until the protocols have delivered their bytes.
 pub(crate) extern "C" fn finish() {
     let Some(switch) = switch::made() else {
         return;
@@ -75,10 +75,10 @@ pub(crate) extern "C" fn finish() {
     let _ = FINISHED.try_with(|finished| finished.set(process::id()));
 }
 
-/// The process is about to end: what others use ends when they have done with it, and not now.
+/// Waits before the end of the process until other processes have finished with its connections.
 ///
-/// There is no bound but theirs: a process that others' connections go through ends with the last
-/// of them, or by a signal.
+/// There is no bound: a process that carries connections of others ends with the last of them, or
+/// by a signal.
 pub(crate) fn await_others() {
     if !process::owns_table() {
         return;
@@ -94,7 +94,7 @@ pub(crate) fn await_others() {
             Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
         };
         if is_shared && let Some(gone) = table::remove(fd) {
-            // The relay learns that nobody of this process needs it.
+            // The relay is notified that no number of this process names it.
             let _ = numbers::release(gone);
             // SAFETY: the program's number, which the end of the process would close as well.
             unsafe { libc::syscall(libc::SYS_close, fd) };

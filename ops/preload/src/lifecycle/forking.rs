@@ -1,4 +1,4 @@
-//! What is done around a `fork`, in both processes.
+//! The work around a `fork`, in both processes.
 //!
 //! The child has a copy of everything, and may use nothing of it that another thread could have
 //! been changing. So the parent prepares what the child needs, and the child uses that alone.
@@ -44,10 +44,10 @@ pub(crate) struct Forking {
     _undisturbed: Option<Undisturbed>,
 }
 
-/// Prepares a `fork` that comes through a hook. What may take locks of the stack's, or end a
-/// connection that nobody else has any more, is done here and not among the handlers: those of
-/// libraries that a protocol has loaded run before ours, and the thread would wait for what it
-/// holds for the fork itself.
+/// Prepares a `fork` that comes through a hook. Work that may take locks of the stack, or end a
+/// connection that no other process has, is done here and not among the handlers: those of
+/// libraries that a protocol has loaded run before ours, and this thread would wait for a lock that
+/// it holds for the fork itself.
 pub(crate) fn before_fork() -> Forking {
     if process::is_vforked() {
         return Forking {
@@ -58,7 +58,7 @@ pub(crate) fn before_fork() -> Forking {
     // A signal handler that forked in the midst of this would wait for this thread.
     let undisturbed = Undisturbed::begin();
     if process::has_owner() {
-        // It may open an adapter, which is a making of its own.
+        // It may open an adapter, which takes one of the guards below.
         prepare();
     }
     let protocols = switch::made().map(|switch| switch.registry().protocols());
@@ -71,7 +71,7 @@ pub(crate) fn before_fork() -> Forking {
 
 impl Drop for Forking {
     fn drop(&mut self) {
-        // Where no handler has been there to do it. The error of a fork that failed stays.
+        // For a fork without handlers. The error of a fork that failed stays.
         let why = errno::get();
         drop(take());
         errno::set(why);
@@ -105,14 +105,14 @@ extern "C" fn at_exit() {
 #[derive(Default)]
 struct ForkState {
     connections: Vec<InheritedSocket>,
-    /// Numbers of the program, and which of the connections each names.
+    /// The numbers of the program, each with the index of its connection.
     connection_numbers: Vec<(c_int, usize)>,
     listeners: Vec<InheritedListener>,
-    /// Numbers of the program, and which of the listeners each names.
+    /// The numbers of the program, each with the index of its listener.
     listener_numbers: Vec<(c_int, usize)>,
-    /// Descriptors that are the owner's alone.
+    /// The descriptors that only the owner may have.
     withheld: Vec<RawFd>,
-    /// Where these come from, so that they stay what they are until the fork is done.
+    /// The origins of these descriptors, which are kept until the fork is done.
     sources: Option<Sources>,
 }
 
@@ -127,7 +127,7 @@ struct InheritedSocket {
 }
 
 thread_local! {
-    /// From before the fork to after it; the forking thread is the child's only one.
+    /// Set from before the fork to after it; the forking thread is the child's only one.
     static FORK_STATE: Cell<*mut ForkState> = const { Cell::new(ptr::null_mut()) };
 }
 
@@ -154,7 +154,7 @@ fn prepare() {
             }
             Some(Entry::Local(_) | Entry::Listed(_)) | None => continue,
         };
-        // One that cannot be shared stays the bare end of a pair in the child.
+        // A connection that cannot be shared stays the bare end of a pair in the child.
         let Some(inherited) = inherited else { continue };
         let index = *known.entry(key).or_insert_with(|| {
             state.connections.push(inherited);
@@ -214,12 +214,12 @@ fn take() -> Option<Box<ForkState>> {
     (!state.is_null()).then(|| unsafe { Box::from_raw(state) })
 }
 
-/// After the fork, in the child: what the parent carries is used through its pair.
+/// Makes the entries of the child: it uses the connections of the parent through their pairs.
 fn inherit() {
     let Some(mut state) = take() else {
         return;
     };
-    // The locks are the parent's; here nobody asks for them again.
+    // The locks are the parent's; the child never takes them again.
     std::mem::forget(state.sources.take());
     for fd in &state.withheld {
         // SAFETY: a number of the parent's that nothing here uses; the copies of what owns it in
@@ -240,7 +240,7 @@ fn inherit() {
     }
 }
 
-/// The parent's entry is forgotten: its parts are the parent's.
+/// Replaces an entry. The parent's is forgotten, because its parts are the parent's.
 fn replace(fd: c_int, entry: Entry) {
     if let Ok(Some(before)) = table::insert(fd, entry) {
         std::mem::forget(before);

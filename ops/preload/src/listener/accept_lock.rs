@@ -1,9 +1,9 @@
-//! One at a time takes a connection out of the kernel's accept queue.
+//! A lock for taking a connection out of the kernel's accept queue.
 //!
-//! A call that waits for connections of several stacks may not be left to the kernel before one of
-//! TCP is there. Several who wait see the same one, and the kernel would keep those who come too
-//! late until the next one of TCP. So whoever has seen one looks again while nobody else may take
-//! it.
+//! A call that waits for connections of several stacks must not block in the kernel's `accept`
+//! while there is no connection of TCP. Several threads that wait are woken by the same connection,
+//! and the kernel would block those that come too late until the next one. So a thread that was
+//! woken checks the queue again and accepts while it holds this lock.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
@@ -12,12 +12,13 @@ use host::descriptors::raise;
 use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, memfd_create};
 use rustix::io::Errno;
 
-/// The right to accept from a listener, among the threads of this process and among those processes
+/// The right to accept from a listener, among the threads of this process and among the processes
 /// that have inherited the listener.
 pub(crate) struct AcceptLock {
     threads: Mutex<()>,
-    /// A file for locks of the process, which end with it, whatever ends it. They would end as well
-    /// with any other descriptor of the file that the process closes, so it has this one alone.
+    /// A file for locks of processes, which the kernel releases when the process ends. It also
+    /// releases them when the process closes any descriptor of the file, so the file has this one
+    /// alone.
     processes: OwnedFd,
 }
 
@@ -30,7 +31,7 @@ impl AcceptLock {
         })
     }
 
-    /// In the child of a fork, which has a descriptor of the same file.
+    /// Makes the lock in the child of a fork, which has a descriptor of the same file.
     pub(crate) fn inherited(processes: OwnedFd) -> Self {
         Self {
             threads: Mutex::default(),
@@ -38,14 +39,15 @@ impl AcceptLock {
         }
     }
 
-    /// Does something that nobody else does meanwhile. It must not wait.
+    /// Runs `work`, which must not wait, with the lock held.
     pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _own = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // A deadlock that the kernel sees is none: nobody waits for anything while he holds it.
+        // A deadlock that the kernel reports is none: no thread waits for anything else with the
+        // lock held.
         while let Err(Errno::INTR | Errno::DEADLK) = self.lock(FlockOperation::LockExclusive) {}
         let done = work();
-        // A lock of our own can be given back. Without it, as where the kernel had no memory for
-        // it, other threads may come too late and wait for the next connection of TCP.
+        // Releasing a lock of our own cannot fail. Where taking it failed, as without memory in the
+        // kernel, other threads may come too late and wait for the next connection of TCP.
         let _ = self.lock(FlockOperation::Unlock);
         done
     }

@@ -1,10 +1,10 @@
-//! Connections on their way from the process that listens to the one that accepts.
+//! Connections that one process accepts and another one listens for.
 //!
-//! An offloaded connection arrives where the listening was begun. Whoever has inherited the
-//! listener asks for one over a message socket that all of them share. The answer is the program's
-//! end of its pair, which carries bytes already, and the names of both sides; or that there is
-//! none, and why. Each question has one answer, and as all questions are the same, whoever reads an
-//! answer has its own.
+//! An offloaded connection arrives in the process that called `listen`. A process that has
+//! inherited the listener asks for it over a message socket that they share. The answer is
+//! the program's end of the pair, which carries bytes already, and the addresses of both sides; or
+//! the reason why there is none. Each request has one answer. All requests are the same, so a
+//! process may take the answer to another one's request.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,20 +20,20 @@ use rustix::net::{
     socketpair,
 };
 
-/// An address and a port, and the scope of an address on one link.
+/// The bytes of an address, a port, and the scope of an address on one link.
 const NAME_LEN: usize = 16 + 2 + 4;
 
-/// An arrival, taken by a process to which the connection does not belong.
+/// A connection that belongs to another process.
 pub(crate) struct Passed {
-    /// The program's end.
+    /// The program's end of the pair.
     pub(crate) program: OwnedFd,
-    /// This side.
+    /// This side's address.
     pub(crate) local: SocketAddr,
-    /// The peer's side.
+    /// The peer's address.
     pub(crate) peer: SocketAddr,
 }
 
-/// The end for those who listen, and the one for those who accept.
+/// Makes the end for the process that listens, and the one for those that accept.
 pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (from, to) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -44,9 +44,9 @@ pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wanted {
-    /// An arrival.
+    /// A connection.
     Arrival = 0,
-    /// That nobody arrives any more; there is no answer.
+    /// The end of the service; there is no answer.
     End = 1,
 }
 
@@ -54,14 +54,15 @@ pub(crate) enum Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WhyNone {
-    /// There is none.
+    /// There is no connection.
     NobodyCame = 0,
     /// The process that listens, to which it belongs, has no descriptor left for it.
     NoRoom = 1,
 }
 
-/// A number that a descriptor has kept free which is about to come. Another thread may take it in
-/// the moment when that one comes; what came is lost then, and its peer sees a reset.
+/// A number that is kept free for a descriptor that is about to be received. Another thread may
+/// take the number in the moment of the receipt; the connection is lost then, and its peer sees a
+/// reset.
 pub(crate) struct Reserved<'a> {
     /// The descriptor that is duplicated to keep the number; any one serves.
     like: BorrowedFd<'a>,
@@ -88,10 +89,10 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
-/// A second of them: the other process may be stopped.
+/// The number of intervals in a second: the other process may be stopped.
 const LOOKS_FOR_END: usize = 50;
 
-/// Asks for an arrival and waits for the answer. An error leaves the arrival where it is.
+/// Asks for a connection and waits for the answer. An error leaves the connection in the queue.
 pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if send(&over, &[Wanted::Arrival as u8], flags).is_err() {
@@ -106,13 +107,13 @@ pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Pass
                 room.release();
                 match take(&over) {
                     Ok(answer) => return Ok(answer),
-                    // Somebody else read it, and will have left ours.
+                    // Another process read it, and will leave the answer to its own request.
                     Err(Errno::AGAIN) => room.hold_again(),
                     Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
                     Err(_) => return Ok(None),
                 }
             }
-            // Nobody listens any more.
+            // No process listens any more.
             _ => return Ok(None),
         }
     }
@@ -124,8 +125,7 @@ pub(crate) fn is_deserted(over: impl AsFd) -> bool {
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().contains(PollFlags::HUP)
 }
 
-/// Has the process that listens let nobody in any more, and returns when it has done so, or is too
-/// slow.
+/// Ends the service in the process that listens. Returns when that is done, or too slow.
 pub(crate) fn end(over: impl AsFd) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     // The process has ended already if the request cannot be sent.
@@ -150,14 +150,14 @@ pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
     }
 }
 
-/// Answers that there is none.
+/// Answers that there is no connection.
 pub(crate) fn put_none(into: impl AsFd, why: WhyNone) {
-    // Those who asked are gone if it cannot be said.
+    // It fails if the processes that asked have ended.
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let _ = send(into, &[why as u8], flags);
 }
 
-/// Passes an arrival on.
+/// Passes a connection on.
 pub(crate) fn put(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
     let mut text = [0; 2 * NAME_LEN];
     write_name(&mut text[..NAME_LEN], arrival.local);
@@ -181,8 +181,8 @@ fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
         let mut into = [IoSliceMut::new(&mut text)];
         recvmsg(&from, &mut into, &mut control, flags).map(|received| received.bytes)
     };
-    // The kernel looks for a message first and for the end afterwards: at the end, an answer that
-    // came in between is there at the second look.
+    // The kernel looks for a message first and for the end afterwards. An answer that came in
+    // between is found by the second call.
     let mut count = receive()?;
     if count == 0 {
         count = receive()?;

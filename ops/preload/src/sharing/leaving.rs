@@ -39,7 +39,7 @@ pub(crate) fn expose_standard(fd: c_int) {
 
 fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let _inside = guard::enter();
-    // Without memory or descriptors for it, the other program finds a socket without bytes.
+    // Without memory or descriptors for a relay, the other program finds a socket without bytes.
     let Ok(relay) = share(socket) else {
         return;
     };
@@ -49,7 +49,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     adopting::sign(fd, &socket.identity());
 }
 
-/// Before an `exec`, or before a child is started that will call it: all connections that it keeps.
+/// Makes all connections carry bytes that an `exec`, or a child that will call it, keeps.
 pub(crate) fn expose_connections() {
     if !table::has_connections() {
         return;
@@ -66,9 +66,9 @@ pub(crate) fn expose_if_kept(fd: c_int) {
     }
 }
 
-/// Before a `vfork`, whose child names the connections that it passes on only when it runs: it has
-/// the memory of this process but numbers of its own, so a pair that has to be another one for that
-/// is made before.
+/// Prepares all connections for a `vfork`, whose child names those that it passes on only when it
+/// runs. The child has the memory of this process but numbers of its own, so a pair that has to be
+/// renewed for that is renewed before.
 pub(crate) fn offer_all() {
     if !table::has_connections() || !process::owns_table() {
         return;
@@ -76,7 +76,7 @@ pub(crate) fn offer_all() {
     let _inside = guard::enter();
     for fd in table::within(0, usize::MAX) {
         if let Some(Entry::Socket(socket)) = table::entry(fd) {
-            // One that cannot be shared stays the bare end of a pair in the child.
+            // A connection that cannot be shared stays the bare end of a pair in the child.
             let _ = share(&socket);
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// A call is to step aside, because others are to use the connection. The kernel uses the number
-/// for the like, and no program ever sees it.
+/// The result of a call that is to step aside, because other processes are to use the connection.
+/// The kernel uses this number for restarts, and no program ever sees it.
 pub(super) const ELSEWHERE: Errno = Errno::RESTART;
 
 /// The calls that are under way. They can be counted, and stopped.
@@ -17,18 +17,18 @@ pub(crate) struct Calls {
     stopped: AtomicBool,
 }
 
-/// A call; its drop is its end.
+/// A call, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a> {
     calls: &'a Calls,
 }
 
 impl Calls {
-    /// `None`: no call may begin.
+    /// Begins a call; `None` while no call may begin.
     pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let call = UnderWay { calls: self };
-        // Seen by `await_none`, or seeing what `stop` has stored.
+        // Either `await_none` sees this call, or this call sees what `stop` has stored.
         (!self.are_stopped()).then_some(call)
     }
 
@@ -48,7 +48,8 @@ impl Calls {
                 return true;
             }
             if is_over() {
-                // Its end is counted as well. Nobody waits for it any more.
+                // The drop of the call counts down once more. No thread waits for the count any
+                // more.
                 self.under_way.fetch_add(1, Ordering::SeqCst);
                 return false;
             }

@@ -33,8 +33,8 @@ impl Socket {
         Ok(())
     }
 
-    /// The last descriptor of this process is about to be closed: ends the connection as
-    /// `SO_LINGER` says. Until when the caller is to wait for its delivery, if it is.
+    /// Ends the connection as `SO_LINGER` says, when the last descriptor of this process is about
+    /// to be closed. Returns the deadline if the caller is to wait for the delivery.
     pub(crate) fn close(&self) -> Option<Instant> {
         let linger = self.options().linger;
         let unread = self.stream.unread() > 0;
@@ -61,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// Waits until what was written has left, for a signal, or until the deadline.
+    /// Waits until what was written is delivered, for a signal, or until the deadline.
     pub(crate) fn await_delivery(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.state().is_broken() {
             let seen = self.observer.wait_queue().seq();

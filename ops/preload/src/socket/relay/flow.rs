@@ -1,4 +1,4 @@
-//! The bytes of a connection, between the pair and the connection.
+//! The bytes of a shared connection, which the owner moves between the pair and the stream.
 
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
@@ -10,7 +10,7 @@ use stand_in::{Carrier, Taken};
 
 /// The number of bytes that are moved at a time.
 const CHUNK: usize = 64 * 1024;
-/// Chunks of one connection before the next connection has its turn.
+/// The chunks that are moved for one connection before the next connection has its turn.
 const ROUNDS: usize = 16;
 
 thread_local! {
@@ -22,7 +22,7 @@ thread_local! {
 pub(crate) enum State {
     /// No byte can be moved now.
     Waiting,
-    /// More can be moved, and others have their turn first.
+    /// More can be moved; other connections have their turn first.
     Busy,
     /// Both sides have ended, and all bytes were moved.
     Finished,
@@ -40,13 +40,13 @@ pub(crate) struct Flow {
     carrier: Carrier,
     to_program: Pending,
     to_peer: Pending,
-    /// An urgent byte that the peer has no room for yet.
+    /// An urgent byte for which the peer has no room yet.
     urgent_to_peer: Option<u8>,
     peer_ended: bool,
     program_ended: bool,
-    /// The program reads no more.
+    /// True once the program reads no more.
     deaf: bool,
-    /// Bytes that it did not read were dropped.
+    /// True once bytes were dropped that the program had not read.
     lost: bool,
     resets: bool,
     seen: EventFlags,
@@ -79,7 +79,7 @@ impl Pending {
 type Moved = Result<bool, State>;
 
 impl Flow {
-    /// From a pair at rest. The program may have ended its directions already.
+    /// Begins with a pair at rest, whose program may have ended its directions already.
     pub(crate) fn new(carrier: Carrier, writing_ended: bool, reading_ended: bool) -> Self {
         if writing_ended {
             carrier.end_of_program();
@@ -101,7 +101,7 @@ impl Flow {
         }
     }
 
-    /// The program's last close is to be a reset.
+    /// Sets whether the program's last close is to be a reset.
     pub(crate) fn resets(&mut self, reset: bool) {
         self.resets = reset;
     }
@@ -150,16 +150,16 @@ impl Flow {
         if let Some(byte) = self.urgent_to_peer
             && stream.send_urgent(byte) != Err(Errno::AGAIN)
         {
-            // A connection that is of no use any more says so when bytes are sent.
+            // A broken connection reports that when bytes are sent.
             self.urgent_to_peer = None;
         }
         if let Ok(byte) = stream.receive_urgent(false) {
-            // A program that reads no more misses it, as it does with TCP.
+            // A program that reads no more misses the byte, as it does with TCP.
             let _ = self.carrier.send_urgent(byte);
         }
     }
 
-    /// From the program to the peer.
+    /// Moves bytes from the program to the peer.
     fn outward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if !self.to_peer.is_empty() {
             return give_to_peer(stream, &mut self.to_peer);
@@ -168,7 +168,7 @@ impl Flow {
             return Ok(false);
         }
         if self.program_ended {
-            // It may have said all first and closed later.
+            // The program may have shut its direction down first and closed later.
             let is_closed = self.seen.contains(EventFlags::HUP) && !self.peer_ended;
             return if is_closed {
                 Err(State::Unheld)
@@ -184,13 +184,13 @@ impl Flow {
                 Ok(true)
             }
             Ok(Taken::Nothing) => Ok(false),
-            // A program that has shut down both directions receives nothing, so it needs us no
-            // more than one that has closed.
+            // A program that has shut down both directions receives nothing, so it needs the flow
+            // no more than one that has closed.
             Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && !self.peer_ended => {
                 Err(State::Unheld)
             }
-            // Behind the peer's end, a close looks as a shutdown does; whoever wants a reset has
-            // closed.
+            // Behind the peer's end, a close looks like a shutdown; a program that wants a reset
+            // has closed.
             Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && self.resets => {
                 Err(State::Discarded)
             }
@@ -203,7 +203,7 @@ impl Flow {
         }
     }
 
-    /// From the peer to the program.
+    /// Moves bytes from the peer to the program.
     fn inward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if self.deaf {
             return Ok(false);
@@ -237,7 +237,7 @@ impl Flow {
                 Ok(count > 0)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            // The other direction says whether the program's end is closed.
+            // The other direction finds out whether the program's end is closed.
             Err(_) => {
                 self.deaf = true;
                 self.lost = true;
@@ -247,17 +247,17 @@ impl Flow {
         }
     }
 
-    /// Bytes that the program will not have read.
+    /// Returns true if there are bytes that the program will not have read.
     pub(crate) fn has_unread(&self) -> bool {
         self.lost || !self.to_program.is_empty()
     }
 
-    /// The program's end sees what it was given, and then the end.
+    /// Ends the pair: the program reads the bytes that it was given, and then an end.
     pub(crate) fn finish(self) {
         self.carrier.finish();
     }
 
-    /// The program's end sees what it was given, and then a reset.
+    /// Ends the pair: the program reads the bytes that it was given, and then a reset.
     pub(crate) fn reset(self) {
         self.carrier.reset();
     }

@@ -32,19 +32,19 @@ const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::PRI);
 
-/// Watches a connection from its beginning, so that others can ask for it. Nothing else happens
-/// there as long as only this process uses it.
+/// Watches a connection from its beginning, so that other processes can ask for it. No event comes
+/// as long as only this process uses the connection.
 pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
     let thread = event_thread()?;
     let handler = Arc::new(AskHandler(Arc::downgrade(socket)));
     let watched = socket
         .observer()
         .with_end(|end| thread.watch(end, INTEREST, handler));
-    // One that broke meanwhile has nothing to be watched.
+    // A connection that broke meanwhile needs no watch.
     watched.unwrap_or(Ok(()))
 }
 
-/// Where others ask for a connection.
+/// Receives the requests of other processes for a connection.
 struct AskHandler(Weak<Socket>);
 
 impl EventHandler for AskHandler {
@@ -56,7 +56,7 @@ impl EventHandler for AskHandler {
     }
 }
 
-/// A reference that is given up where nobody holds a lock of the stream.
+/// A reference that is dropped by the event thread, which holds no lock of the stream.
 struct DeferredDrop(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
 
 impl EventHandler for DeferredDrop {
@@ -70,14 +70,14 @@ pub(crate) struct Relay {
     /// Called when the pair begins to carry bytes: the table then has another entry for the numbers
     /// of the connection.
     on_carrying: fn(&Arc<Socket>, Place),
-    /// The library's end, by its number.
+    /// The number of the library's end.
     end: RawFd,
     flow: Mutex<Option<Flow>>,
     nudged: AtomicBool,
-    /// No descriptor of this process names the connection any more.
+    /// True once no descriptor of this process names the connection.
     left: AtomicBool,
     myself: Weak<Relay>,
-    /// The last field, so that the connection has gone when it does.
+    /// The last field, so that the connection is dropped before it is counted off.
     _counted: CountedRelay,
 }
 
@@ -109,7 +109,7 @@ struct Shared {
 
 #[derive(Default)]
 struct All {
-    /// By the number of the library's end.
+    /// The relays, by the numbers of the library's ends.
     relays: HashMap<RawFd, Arc<Relay>>,
     free_states: FreeStates,
 }
@@ -137,14 +137,14 @@ fn shared() -> &'static Shared {
     }
 }
 
-/// In the child of a fork: it owns nothing. The parent's map stays as it is, because its lock may
-/// have been held.
+/// Forgets all relays in the child of a fork, which owns none. The parent's map stays as it is,
+/// because its lock may have been held.
 pub(crate) fn reset_after_fork() {
     SHARED.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// The shared connections of this process, of which none is left while this lives: their numbers
-/// are not closed, and not given to anybody else.
+/// A lock of the shared connections of this process. While it lives, none of them ends, so their
+/// numbers stay open.
 pub(crate) struct SharedLock(Option<MutexGuard<'static, All>>);
 
 pub(crate) fn lock() -> SharedLock {
@@ -154,7 +154,7 @@ pub(crate) fn lock() -> SharedLock {
 }
 
 impl SharedLock {
-    /// Descriptors of the connections that this process carries, which a child must not keep.
+    /// Returns the descriptors that the child of a fork must not keep.
     pub(crate) fn withheld(&self) -> Vec<RawFd> {
         let relays = self.0.iter().flat_map(|all| all.relays.values());
         let each = relays.flat_map(|relay| {
@@ -166,7 +166,7 @@ impl SharedLock {
     }
 }
 
-/// Sleeps until nobody holds a connection of ours any more.
+/// Sleeps until no process holds a connection of ours any more.
 pub(crate) fn await_last() {
     let found = SHARED.load(Ordering::Acquire);
     // SAFETY: null, or never dropped.
@@ -178,7 +178,8 @@ pub(crate) fn await_last() {
         if count == 0 {
             return;
         }
-        // A signal is a reason to look again; what ends the process ends it.
+        // A signal ends the sleep, and the count is read again; one that ends the process ends it
+        // here.
         let _ = futex::wait(&shared.count, futex::Flags::PRIVATE, count, None);
     }
 }
@@ -190,7 +191,7 @@ impl Shared {
 }
 
 impl Relay {
-    /// Makes ready for others to use a connection. From now on it ends when nobody holds the
+    /// Makes a connection ready for other processes. From now on it ends when no process holds the
     /// program's end, and not when this process has closed it.
     ///
     /// The caller has called `will_be_shared` of the observer, and no lock of the stream is held.
@@ -199,7 +200,7 @@ impl Relay {
         on_carrying: fn(&Arc<Socket>, Place),
     ) -> Result<Arc<Self>, Errno> {
         let shared = shared();
-        // The stack may find a break there, which leaves the shared connections.
+        // Before the lock: the stack may find a break there, by which the relay leaves.
         let counted = CountedRelay::among(shared);
         let mut all = shared.all();
         if let Some(relay) = socket.observer().relay() {
@@ -226,7 +227,7 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Carries a connection that no program has used yet, and that others will accept.
+    /// Carries a connection that no program has used yet, and that another process will accept.
     pub(crate) fn carry_for_others(socket: &Arc<Socket>, program: &OwnedFd) -> Result<(), Errno> {
         let observer = socket.observer();
         observer.will_be_shared();
@@ -268,7 +269,7 @@ impl Relay {
         }
     }
 
-    /// No descriptor of this process names the connection any more.
+    /// Notes that no descriptor of this process names the connection any more.
     pub(crate) fn left_by_owner(&self) {
         self.left.store(true, Ordering::SeqCst);
         if self.flow().is_none() && self.is_needed_no_more() {
@@ -294,13 +295,14 @@ impl Relay {
             return;
         }
         let Some(end) = observer.hand_over() else {
-            // It broke before, and the pair shows that.
+            // The connection broke before, and the pair shows that.
             self.place.make(Move::End);
             self.socket.allow_calls();
             return;
         };
         let drained = self.rest() && self.await_user();
-        // What users sent to wake us is in the pair, and nothing else is sent until we carry.
+        // The bytes that users sent as a wake-up are in the pair. They send nothing else until it
+        // carries bytes.
         let Ok(carrier) = Carrier::of(end) else {
             self.end_broken(None);
             self.socket.allow_calls();
@@ -409,7 +411,7 @@ impl Relay {
         let reset = self.place.is_to_be_reset();
         let observer = self.socket.observer();
         if observer.state().shows_hang_up() {
-            // Whoever holds it yet is to read an end there, and no reset.
+            // A process that still holds it is to read an end there, and no reset.
             observer.with_end(LibraryEnd::discard_unread);
         }
         if self.leave() {
@@ -428,7 +430,8 @@ impl Relay {
     /// another descriptor yet. Returns false if the relay has left before.
     pub(crate) fn leave(&self) -> bool {
         let shared = shared();
-        // Held to the end: who comes second may close what the first has to leave yet.
+        // Held to the end: the second caller may close descriptors that the first one has still to
+        // remove.
         let mut all = shared.all();
         let is_listed = all
             .relays
@@ -448,7 +451,7 @@ impl Relay {
         true
     }
 
-    /// Leaves a reference to the event thread.
+    /// Leaves a reference to the event thread, which drops it.
     pub(crate) fn drop_later(self: Arc<Self>) {
         if let Ok(thread) = event_thread() {
             thread.run_soon(Arc::new(DeferredDrop(self)));
@@ -464,15 +467,15 @@ impl EventHandler for Relay {
         }
         self.nudged.store(false, Ordering::Release);
         self.socket.show_end_if_read();
-        // What was seen may have been the pair before this one. Whether the hang-up is our doing is
-        // asked behind it: it may come about any time.
+        // The event may be one of the pair before this one. Whether this process caused the hang-up
+        // is asked afterwards, because that may happen at any time.
         let hung_up = seen.contains(EventFlags::HUP) && self.is_unheld();
         let unheld = match self.socket.observer().state().shows_hang_up() {
             true => self.is_needed_no_more(),
             false => hung_up,
         };
         if self.place.stage() == Stage::Waking && !unheld {
-            // A moment. If it takes longer, that user asks again.
+            // A short wait. If the user needs longer, it asks again.
             self.place.wait(Stage::Waking, LOOK);
         }
         match self.place.stage() {
