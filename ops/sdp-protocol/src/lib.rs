@@ -71,7 +71,7 @@ use crate::settings::{InForce, Settings};
 pub use crate::adapters::{ADAPTER_ENV, prefer_libraries_in};
 pub use crate::settings::SETTINGS;
 
-/// What rule files and listings call the protocol.
+/// The name of the protocol in rule files and listings.
 pub(crate) const NAME: &str = "sdp";
 
 /// Where the descriptors of this protocol are to be, out of the program's way.

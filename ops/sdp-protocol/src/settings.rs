@@ -1,4 +1,4 @@
-//! What rule files may set for SDP.
+//! The settings of SDP in rule files.
 //!
 //! Sizes of a connection's buffers, no more. A call of the switch never waits, so nothing may leave
 //! from the caller's memory, and the thresholds of [`Config`] from which it would say nothing here;
@@ -67,7 +67,7 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// What the rule of a socket sets; the rest is as the adapter wants it.
+/// The settings in the rule of a socket; all others have the adapter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Settings {
     send_buffer: Option<usize>,

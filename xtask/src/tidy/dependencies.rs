@@ -41,7 +41,7 @@ fn home<'a>(file: &Path, dirs: &[&'a Path]) -> Option<&'a Path> {
     around.copied().max_by_key(|dir| dir.components().count())
 }
 
-/// Whether `sources` hold the crate's name as a word.
+/// Returns true if `sources` contain the crate's name as a word.
 fn names(sources: &str, dependency: &str) -> bool {
     super::text::holds_word(sources, &dependency.replace('-', "_"))
 }

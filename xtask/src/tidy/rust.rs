@@ -71,7 +71,7 @@ impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
     }
 }
 
-/// Whether a body is nothing but a table, however long: one `match` whose arms only pass their
+/// Returns true if a body is only a table, however long: one `match` whose arms only pass their
 /// case on, or one structure whose fields are short.
 fn is_table(body: &Block) -> bool {
     let [Stmt::Expr(table, _)] = body.stmts.as_slice() else {

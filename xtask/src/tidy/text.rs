@@ -36,13 +36,13 @@ pub(super) fn check(kind: &str, source: &str, report: &mut impl FnMut(usize, Str
     }
 }
 
-/// Whether a line is a row of a table in a doc comment, which cannot be broken.
+/// Returns true for a row of a table in a doc comment, which cannot be wrapped.
 fn is_table_row(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("//! |") || line.starts_with("/// |")
 }
 
-/// Whether `word` stands in `line` with no letter, digit or underscore on either side.
+/// Returns true if `line` contains `word` with no letter, digit or underscore on either side.
 pub(super) fn holds_word(line: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

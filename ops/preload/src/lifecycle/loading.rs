@@ -1,4 +1,4 @@
-//! What the loader runs when it has put this library into a program.
+//! The function that the loader calls after it has loaded this library into a program.
 //!
 //! Little is done here, because it is done in programs without sockets as well.
 

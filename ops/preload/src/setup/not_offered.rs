@@ -21,8 +21,8 @@ struct Entries {
     oldest: usize,
 }
 
-/// What a parent knew is right for the child of a fork. A lock that is held at the fork stays held
-/// in the child, which then remembers nothing.
+/// The entries, which are valid in the child of a fork as well. A lock that is held at the fork
+/// stays held in the child, which then remembers nothing.
 static RECENT: Mutex<Entries> = Mutex::new(Entries {
     all: [None; ENTRIES],
     oldest: 0,

@@ -17,7 +17,7 @@ pub(super) struct Named {
 pub(super) struct Import {
     /// The name in the importing module, none for `*`.
     pub(super) name: Option<String>,
-    /// What is imported; the module itself for `*`.
+    /// The imported item; the module itself for `*`.
     pub(super) named: Named,
 }
 

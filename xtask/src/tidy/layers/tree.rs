@@ -31,9 +31,9 @@ struct Module {
     parent: usize,
     file: PathBuf,
     children: BTreeMap<String, usize>,
-    /// What it defines, modules aside.
+    /// The items that the module defines, without modules.
     items: BTreeSet<String>,
-    /// What it imports or re-exports, under the names it has here.
+    /// The items that the module imports or re-exports, under their names in it.
     imports: BTreeMap<String, Vec<String>>,
     /// Modules that it imports as a whole.
     globs: Vec<Vec<String>>,

@@ -132,7 +132,7 @@ pub(super) enum Signal {
     Reset,
 }
 
-/// What is to be done after a transition.
+/// The work that a transition leaves to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Action {
     pub(super) signal: Option<Signal>,
