@@ -57,11 +57,13 @@ impl Registrations {
     }
 
     /// Exchanges the descriptor that goes with the number for another one, or for none.
-    pub(crate) fn exchange(&self, before: c_int, now: Option<c_int>) {
+    pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>) {
         for (set, event) in &self.found {
             let mut event = beside(event);
-            // SAFETY: a set and a number of this process.
-            unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
+            if let Some(before) = before {
+                // SAFETY: a set and a number of this process.
+                unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
+            }
             if let Some(now) = now {
                 // SAFETY: as above.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, now, &raw mut event) };

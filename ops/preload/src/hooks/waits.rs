@@ -274,11 +274,17 @@ impl Widened {
         }
         // SAFETY: the caller, or the kernel, answers for so many.
         let entry = |at| unsafe { set.add(at).read_unaligned() };
-        let listeners: Vec<(usize, Arc<Listener>)> = (0..own)
+        let mut listeners: Vec<(usize, Arc<Listener>)> = (0..own)
             .filter_map(|at| Some((at, table::find_listener(entry(at).fd)?)))
             .collect();
         if listeners.is_empty() {
             return None;
+        }
+        for (at, listener) in &mut listeners {
+            if listener.lacks_service() {
+                offer::take_over(entry(*at).fd);
+                *listener = table::find_listener(entry(*at).fd)?;
+            }
         }
         let mut all: Vec<pollfd> = (0..own).map(entry).collect();
         let mut add = |fd, events| {
@@ -322,7 +328,7 @@ impl Widened {
         let makers = self.all[self.own..].iter().zip(&self.owners);
         let mut has_one_gone = false;
         for (maker, (at, listener)) in makers.skip(self.counters) {
-            if maker.revents != 0 && listener.is_orphaned() {
+            if maker.revents != 0 && listener.needs_service() {
                 offer::take_over(self.all[*at].fd);
                 has_one_gone = true;
             }

@@ -22,7 +22,7 @@ pub(crate) mod service;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ops_observe::{Counter, Record, Tally};
 
@@ -39,6 +39,8 @@ pub(crate) struct Listener {
     service: Option<Arc<Service>>,
     accept_lock: Arc<AcceptLock>,
     listed: Listed,
+    /// The service ended with the program that called `exec`, and was not begun again.
+    lacks_service: AtomicBool,
     /// Counts calls that accept.
     turn: AtomicU32,
     family: Family,
@@ -89,9 +91,23 @@ impl Listener {
             service: service.map(Arc::new),
             accept_lock,
             listed,
+            lacks_service: AtomicBool::new(false),
             turn: AtomicU32::new(0),
             family,
             maker: process::id(),
+        }
+    }
+
+    /// Returns a listener of the kernel that came over an `exec`, without its service.
+    pub(crate) fn left_by_exec(
+        kernel: KernelListener,
+        accept_lock: Arc<AcceptLock>,
+        listed: Listed,
+        family: Family,
+    ) -> Self {
+        Self {
+            lacks_service: AtomicBool::new(true),
+            ..Self::new(Some(kernel), None, accept_lock, listed, family)
         }
     }
 
@@ -182,9 +198,26 @@ impl Listener {
         }
     }
 
-    /// Returns true if the process of the service is gone.
-    pub(crate) fn is_orphaned(&self) -> bool {
-        self.service().is_some_and(Service::is_orphaned)
+    /// Returns true if this process is to begin the service: the process of the service is gone, or
+    /// became another program.
+    pub(crate) fn needs_service(&self) -> bool {
+        match self.service() {
+            Some(service) => service.is_orphaned(),
+            None => self.lacks_service.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns true if the service ended with an `exec`, and was not begun again.
+    pub(crate) fn lacks_service(&self) -> bool {
+        self.lacks_service.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if an attempt to begin the service is due.
+    pub(crate) fn is_service_due(&self) -> bool {
+        match self.service() {
+            Some(service) => service.may_be_taken_over(),
+            None => self.lacks_service.swap(false, Ordering::Relaxed),
+        }
     }
 
     /// Hangs up when the process of the service goes.

@@ -103,7 +103,7 @@ pub(crate) fn accept(
                 None => return kernel().map(Next::Kernels),
             }
         }
-        if listener.is_orphaned() {
+        if listener.needs_service() {
             offer::take_over(fd);
             // By this thread, or by another one.
             if let Some(successor) = successor(fd, &listener) {

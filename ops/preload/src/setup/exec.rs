@@ -2,7 +2,7 @@
 //!
 //! A program with this library keeps a listener of the kernel over an `exec`. From one without it,
 //! the offer is withdrawn: what is queued is served, and later peers come over TCP. The service of
-//! a protocol ends with the process that listens.
+//! a protocol ends with the `exec`, and the new program begins it again when it waits or accepts.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -108,7 +108,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
         && let Ok(kernel) = KernelListener::new(kernel, protocol)
     {
         let lock = Arc::new(lock);
-        let listener = Listener::new(Some(kernel), None, lock, Listed::by(&record), family);
+        let listener = Listener::left_by_exec(kernel, lock, Listed::by(&record), family);
         let listener = Arc::new(listener);
         for fd in partners {
             numbers::place(*fd, Entry::Listener(Arc::clone(&listener)));
@@ -125,7 +125,7 @@ pub(crate) fn remove_withdrawn(listener: &Arc<Listener>) {
     let successor = listener.without_kernel().map(Arc::new);
     for fd in numbers {
         if let Some(kernel) = listener.kernel() {
-            Registrations::of(fd).exchange(kernel.number(), None);
+            Registrations::of(fd).exchange(Some(kernel.number()), None);
         }
         match &successor {
             Some(successor) => {

@@ -32,11 +32,12 @@ use crate::{numbers, observing, switch};
 /// The kernel's own bound of a backlog.
 const BACKLOG_MAX: u32 = 4096;
 
-/// Listens anew where the process that listened is gone. Of several processes that could, one can
+/// Begins a service anew where the process that listened is gone, or became this program by
+/// `exec`. Of several processes that could, one can
 /// where a protocol gives an address once; the others stay without it, and try again later.
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
-    if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.is_orphaned()) {
+    if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.needs_service()) {
         return;
     }
     // SAFETY: the table names it, so it is a number from 0 up.
@@ -52,12 +53,12 @@ pub(crate) fn take_over(fd: c_int) {
     let Some(before) = table::find_listener(fd) else {
         return;
     };
-    if before.service().is_some_and(Service::may_be_taken_over) {
+    if before.is_service_due() {
         renew_service(socket, &before);
     }
 }
 
-/// Puts a service of this process in the place of one whose process is gone.
+/// Puts a service of this process in the place of the former one.
 fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
     let Some(wanted) = Wanted::of(socket) else {
@@ -80,9 +81,7 @@ fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
 /// All numbers of a listener name another one from now on, and sets that watched it watch that.
 fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
-    let Some(number) = before.service().map(Service::number) else {
-        return;
-    };
+    let number = before.service().map(Service::number);
     for fd in table::within(0, usize::MAX) {
         if table::entry(fd).is_some_and(|entry| is_it(&entry)) {
             table::exchange(fd, is_it, || Entry::Listener(Arc::clone(now)));

@@ -136,6 +136,24 @@ if os.fork() == 0:
 os.close(result)
 assert os.read(served, 10) == b"served", "nobody serves where the process that listened is gone"
 
+# Another program gets the listener by exec: it offers the service of the protocol anew.
+EXECUTED = """
+listener = socket.socket(fileno=int(os.environ["LISTENER"]))
+listener.setblocking(False)
+wait = with_epoll(0)(listener)
+listener.setblocking(True)
+serve(listener, wait)
+"""
+listener = socket.create_server(("127.0.0.1", 0))
+listener.set_inheritable(True)
+definitions = sys.orig_argv[-1].split("WAITS = (")[0]
+program = [sys.executable, "-c", definitions + EXECUTED]
+executed = os.fork()
+if executed == 0:
+    os.execve(sys.executable, program, dict(os.environ, LISTENER=str(listener.fileno())))
+listener.close()
+assert os.waitpid(executed, 0)[1] == 0, "a program that got its listener by exec"
+
 # Shut down: nobody is let in, by whatever.
 listener = socket.create_server(("127.0.0.1", 0))
 port = listener.getsockname()[1]
