@@ -1,16 +1,16 @@
-//! The IA line: what `ia_params` says.
+//! The parameters of an interface adapter: `ia_params` of a line of `dat.conf`.
 //!
-//! Grammar: `<netdev|address|host|verbs device> [port] [key=value ...]`, as OFA's providers take
-//! it. The port counts with a verbs device, from 1; with the others it is written 0 and has no
-//! meaning.
+//! Grammar: `<netdev|address|host|verbs device> [port] [key=value ...]`, as in OFA's providers. The
+//! port applies to a verbs device and counts from 1. For the others it is written 0 and has no
+//! effect.
 //!
-//! | Key | Value | What |
+//! | Key | Value | Meaning |
 //! |---|---|---|
 //! | `inline` | 0 to 1024 | the longest message that is copied into its work request, in bytes |
 
 use access_layer::rnic::RnicError;
 
-/// What a work request carries itself, where the device can: as much as OFA's providers ask for.
+/// The default longest inline message, in bytes: the value that OFA's providers ask for.
 const INLINE_DEFAULT: u32 = 64;
 
 /// Settings of one interface adapter.
@@ -18,14 +18,15 @@ const INLINE_DEFAULT: u32 = 64;
 pub(crate) struct Config {
     /// Network device, address, host name or verbs device.
     pub(crate) adapter: String,
-    /// Port of a verbs device; `None`: any.
+    /// Port of a verbs device; `None` for any.
     pub(crate) port: Option<u8>,
-    /// Bytes that a work request is to be able to carry itself; the device may know better.
+    /// The inline length that is requested for each queue pair, in bytes. The device may grant
+    /// less.
     pub(crate) inline_max: u32,
 }
 
 impl Config {
-    /// Parses an IA line.
+    /// Parses an `ia_params` string.
     pub(crate) fn parse(ia_params: &str) -> Result<Self, RnicError> {
         let mut words = ia_params.split_ascii_whitespace();
         let adapter = words.next().ok_or_else(|| bad("names no device"))?;

@@ -1,10 +1,10 @@
 //! From a name in `dat.conf` to an open device.
 //!
-//! librdmacm knows which device serves an address: an id bound to the address has it. So a network
-//! device or a host name is resolved to an address first, and for a verbs device all addresses of
-//! this machine are tried until one belongs to it. The device is then opened once more, for this
-//! RNIC alone: librdmacm shares its own opening among everybody in the process, and with it the
-//! queue of asynchronous events.
+//! librdmacm knows which device serves an address: it fills in the device of an id that is bound to
+//! the address. So a network device or a host name is resolved to an address first. For a verbs
+//! device, all addresses of this machine are tried until one belongs to it. The device is then
+//! opened once more, for this RNIC alone: librdmacm shares its own context with everybody in the
+//! process, and with it the queue of asynchronous events.
 
 use std::ffi::CStr;
 use std::io;
@@ -40,12 +40,13 @@ pub(crate) struct Device {
     offset_guard: Option<OffsetGuard>,
 }
 
-// SAFETY: a context and the functions of the libraries may be used by any thread (ibv_open_device).
+// SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// How its packets travel; what differs by it is asked by name.
+/// The transport of a device. Code asks for differences by name and does not match on the
+/// transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// InfiniBand and RoCE.
@@ -86,31 +87,33 @@ impl Device {
         device.query()?;
         device.quirks = Quirks::of(device.transport, device.attr.vendor_id);
         if !device.quirks.maps_any_offset {
-            // SAFETY: opened above, and nothing is made on it.
+            // SAFETY: the context was opened above, and nothing has been created on it.
             device.offset_guard = unsafe { OffsetGuard::lay(&device.libraries, device.context()) };
         }
         Ok(device)
     }
 
-    /// What is to be done differently on this device.
+    /// The deviations of this device.
     pub(crate) fn quirks(&self) -> Quirks {
         self.quirks
     }
 
-    /// Whether it has atomics and writes with immediate data, which iWARP has not in verbs.
+    /// True if the device has atomics and writes with immediate data, which verbs do not offer on
+    /// iWARP.
     pub(crate) fn has_immediate_and_atomics(&self) -> bool {
         self.transport == Transport::InfiniBand && self.attr.atomic_cap != IBV_ATOMIC_NONE
     }
 
-    /// Readable when the device has asynchronous events; reading them does not block.
+    /// The descriptor that is readable when the device has asynchronous events. Reading it does not
+    /// block.
     pub(crate) fn event_fd(&self) -> Result<RawFd, RnicError> {
-        // SAFETY: open as long as `self`, and its descriptor does not change.
+        // SAFETY: the context is open as long as `self`, and its descriptor does not change.
         let fd = unsafe { self.context.as_ref() }.async_fd;
         set_nonblocking(fd)?;
         Ok(fd)
     }
 
-    /// Largest payload of a packet, in bytes.
+    /// The largest payload of a packet, in bytes; 0 if unknown.
     pub(crate) fn mtu(&self) -> u32 {
         match self.port_attr.active_mtu {
             code @ IBV_MTU_256..=IBV_MTU_4096 => 128 << code,
@@ -118,7 +121,7 @@ impl Device {
         }
     }
 
-    /// As OFA's providers name it.
+    /// The state of the port, in the words of OFA's providers.
     pub(crate) fn port_status(&self) -> &'static str {
         match self.port_attr.state {
             IBV_PORT_ACTIVE => "PORT_ACTIVE",
@@ -129,7 +132,7 @@ impl Device {
         }
     }
 
-    /// The device itself, for calls that take it.
+    /// The open context, for calls that take it.
     pub(crate) fn context(&self) -> *mut ibv_context {
         self.context.as_ptr()
     }
@@ -141,7 +144,7 @@ impl Device {
             self.transport = Transport::Iwarp;
         }
         let verbs = &self.libraries.verbs;
-        // SAFETY: the context is open and the place is for one `ibv_device_attr`.
+        // SAFETY: the context is open, and `attr` is one `ibv_device_attr`.
         checked(unsafe { verbs.ibv_query_device(context, &raw mut self.attr) })?;
         let place = (&raw mut self.port_attr).cast::<_compat_ibv_port_attr>();
         // SAFETY: the exported function writes the beginning of the structure that the header calls
@@ -157,7 +160,8 @@ impl Drop for Device {
             // SAFETY: the device is closed below.
             unsafe { guard.take_away(&self.libraries) };
         }
-        // SAFETY: opened by us and closed once; every object made on it holds the device.
+        // SAFETY: opened by `Device::open` and closed once; every object created on the device
+        // holds it.
         unsafe { self.libraries.verbs.ibv_close_device(self.context()) };
         if !is_verbs_device(&self.libraries, &self.name) {
             forget_removed(&self.libraries);
@@ -165,24 +169,25 @@ impl Drop for Device {
     }
 }
 
-/// Has librdmacm close the devices that are being removed.
+/// Makes librdmacm close the devices that are being removed.
 ///
-/// It keeps every device open that an id has met, and software devices (rxe, siw) are not gone
-/// before the last process has closed them. It looks which are left when it is asked for all of
-/// them. That opens those that it has not met, too, and when none is left it does not look: then
-/// the removal ends with the process.
+/// librdmacm keeps every device open that an id was bound to, and software devices (rxe, siw) are
+/// not gone before the last process has closed them. A request for the list of all devices makes
+/// librdmacm check which still exist. The request also opens devices that no id was bound to. When
+/// no device exists any more, librdmacm does not check; the removal then completes when the process
+/// ends.
 fn forget_removed(libraries: &Libraries) {
-    // SAFETY: the count is not wanted.
+    // SAFETY: the count is optional, so null is allowed.
     let list = unsafe { libraries.cm.rdma_get_devices(ptr::null_mut()) };
     if list.is_null() {
         tracing::warn!("librdmacm keeps a removed device open until the process ends");
         return;
     }
-    // SAFETY: from the call above, freed once.
+    // SAFETY: the list is from the call above, and is freed once.
     unsafe { libraries.cm.rdma_free_devices(list) };
 }
 
-/// Makes reading a descriptor of the libraries never block.
+/// Makes a descriptor of the libraries non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: takes no pointers.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -193,7 +198,7 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// 0, or the error number that a verb returned.
+/// Converts the return value of a verb: 0 is success, anything else an error.
 pub(crate) fn checked(code: i32) -> io::Result<()> {
     match code {
         0 => Ok(()),
@@ -227,7 +232,7 @@ fn with_scope(address: IpAddr, scope_id: u32) -> SocketAddr {
     address
 }
 
-/// The address of a verbs device: the first IPv4 one, otherwise the first.
+/// The device by name, with its first IPv4 address, otherwise its first address.
 fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Served, RnicError> {
     let mut addresses: Vec<SocketAddr> = net_device::interfaces()?
         .iter()
@@ -247,7 +252,7 @@ fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Serv
     )))
 }
 
-/// The device that serves an address, as librdmacm sees it.
+/// The device that serves an address, according to librdmacm.
 fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served>, RnicError> {
     let mut id: *mut rdma_cm_id = ptr::null_mut();
     let (none, space) = (ptr::null_mut(), RDMA_PS_TCP);
@@ -261,9 +266,9 @@ fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served
         return Err(no_cm(&io::Error::last_os_error()));
     }
     let mut name = CSocketAddr::from(address);
-    // SAFETY: the id is alive and the address is one of its family's length.
+    // SAFETY: the id is alive, and the address is as long as its family requires.
     let bound = unsafe { libraries.cm.rdma_bind_addr(id, name.as_ptr().cast()) } == 0;
-    // SAFETY: an id that was just made and nobody else knows.
+    // SAFETY: the id was just made, and no other thread has it.
     let (context, port) = unsafe { ((*id).verbs, (*id).port_num) };
     let served = (bound && !context.is_null()).then(|| Served {
         // SAFETY: a bound id's context is open and points to its device, whose name ends in zero.
@@ -317,7 +322,7 @@ fn with_device<T>(
         return None;
     }
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the list has so many devices.
+    // SAFETY: the list has `count` devices.
     let devices = unsafe { std::slice::from_raw_parts(list, count) };
     let found = devices.iter().copied().find(|device| {
         // SAFETY: an element of the list, whose name ends in zero.

@@ -15,16 +15,16 @@ use crate::rnic::Shared;
 #[derive(Debug)]
 pub(crate) struct Pd {
     hw: NonNull<ibv_pd>,
-    /// Regions that the device did not take back.
+    /// Regions that the device refused to deregister.
     stuck: Mutex<Stuck>,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Regions that a window was still bound to when they were to go, as far as the device had come.
+/// Regions that could not be deregistered, because a window was still bound to them in the device.
 ///
-/// Consumers may free a region when they have posted the unbind, but a device keeps a region with a
-/// window (InfiniBand specification, section 10.6.7.2.6). So it is asked again when a window is
-/// gone or is bound, and before the domain goes.
+/// Consumers may free a region once they have posted the unbind, but a device keeps a region with a
+/// bound window (InfiniBand specification, section 10.6.7.2.6). So deregistration is tried again
+/// when a window is deallocated or bound, and before the domain is destroyed.
 #[derive(Debug, Default)]
 struct Stuck(Vec<NonNull<ibv_mr>>);
 
@@ -32,7 +32,7 @@ struct Stuck(Vec<NonNull<ibv_mr>>);
 unsafe impl Send for Stuck {}
 
 impl Stuck {
-    /// Gives back what the device takes.
+    /// Deregisters the regions that the device accepts, and keeps the others.
     fn give_back(&mut self, mut dereg: impl FnMut(*mut ibv_mr) -> io::Result<()>) {
         self.0.retain(|mr| dereg(mr.as_ptr()).is_err());
     }
@@ -56,13 +56,14 @@ impl Pd {
         }))
     }
 
-    /// Windows have gone or are about to be bound: regions may go that could not.
+    /// Tries stuck regions again, because windows were deallocated or are about to be bound.
     pub(crate) fn give_regions_back(&self) {
         lock(&self.stuck).give_back(|mr| self.dereg(mr));
     }
 
     fn dereg(&self, mr: *mut ibv_mr) -> io::Result<()> {
-        // SAFETY: registered by us; who calls this forgets it when it is gone.
+        // SAFETY: registered by `Mr::register`; the caller drops its pointer once the region is
+        // deregistered.
         checked(unsafe { self.shared.device.libraries.verbs.ibv_dereg_mr(mr) })
     }
 
@@ -74,17 +75,17 @@ impl Pd {
 impl Drop for Pd {
     fn drop(&mut self) {
         self.give_regions_back();
-        // SAFETY: made by us; everything made in it holds it, so nothing is left.
+        // SAFETY: created by `Pd::new`; every object in the domain holds it, so none is left.
         unsafe { self.shared.device.libraries.verbs.ibv_dealloc_pd(self.hw()) };
     }
 }
 
-/// Why the last verb made nothing; `resource` is what it would have been.
+/// The error of the last verb, which failed to create a `resource`.
 pub(crate) fn refused(resource: Resource) -> RnicError {
     of(io::Error::last_os_error(), resource)
 }
 
-/// What an error of a verb means.
+/// Converts the error of a verb.
 pub(crate) fn of(error: io::Error, resource: Resource) -> RnicError {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => RnicError::NoResources(resource),
@@ -134,7 +135,7 @@ impl Mr {
             flags |= IBV_ACCESS_MW_BIND;
         }
         let verbs = &device.libraries.verbs;
-        // SAFETY: the domain is alive; whether the memory is there is what the kernel finds out.
+        // SAFETY: the domain is alive; the kernel checks that the memory is mapped.
         let hw = unsafe { verbs.ibv_reg_mr_iova(pd.hw(), addr, len, first, flags as i32) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::MemoryRegion))?;
         let mr = Self { hw, pd: pd.clone() };
@@ -150,7 +151,7 @@ impl Mr {
     }
 
     pub(crate) fn keys(&self) -> MrKeys {
-        // SAFETY: alive as long as `self`, and not changed by anybody.
+        // SAFETY: the region is alive as long as `self`, and does not change.
         let mr = unsafe { self.hw.as_ref() };
         MrKeys {
             lkey: mr.lkey,
@@ -169,7 +170,7 @@ impl Drop for Mr {
     }
 }
 
-/// Rights in verbs words. Local reading needs none.
+/// The rights as verbs flags. Local reading needs no flag.
 pub(crate) fn access_flags(access: Access) -> u32 {
     let when = |set: bool, flag: ibv_access_flags| if set { flag } else { 0 };
     when(access.local_write, IBV_ACCESS_LOCAL_WRITE)
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_region_is_given_back_as_soon_as_the_device_takes_it() {
-        // They stand for regions, and nobody reads them.
+        // The pointers stand for regions and are not dereferenced.
         let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
         let mut stuck = Stuck([first, second].map(|mr| NonNull::new(mr).unwrap()).into());
         let mut asked = Vec::new();

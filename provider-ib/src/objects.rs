@@ -1,4 +1,4 @@
-//! What the access layer holds of an RNIC's objects; dropping one destroys it.
+//! The RNIC's objects that the access layer holds; dropping one destroys it.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Keeps queues away from an offset that libsiw cannot map.
 //!
-//! The kernel gives each queue an offset in the opened device, the lowest pages that are free, and
-//! the library maps it there. libsiw (rdma-core 44 and later) takes offset 0x90000 for the word
-//! that there is no queue. So the queue that would begin there cannot be made, and none after it,
-//! for which the same pages are the lowest: with queues of usual sizes, the 49th queue pair. A
-//! completion queue of nobody's, laid across that offset, makes the others begin elsewhere.
+//! The kernel gives each queue an offset in the opened device, at the lowest free pages, and the
+//! library maps the queue there. libsiw (rdma-core 44 and later) reads offset 0x90000 as "there is
+//! no queue". So the queue that would begin there cannot be created. Neither can any later one,
+//! because the same pages stay the lowest free ones: with queues of usual sizes, the 49th queue
+//! pair fails. An unused completion queue across that offset makes the others begin elsewhere.
 
 use std::ptr::{self, NonNull};
 
@@ -14,18 +14,19 @@ use verbs_dl::types::*;
 /// `SIW_INVAL_UOBJ_KEY` in the kernel's header.
 const OFFSET: usize = 0x90000;
 
-/// Bytes of an entry of a completion queue of siw's, of which it has a power of two, and of what
-/// stands behind the last.
+/// Bytes of an entry of a siw completion queue, and of the control data behind the last entry. The
+/// number of entries is a power of two.
 const ENTRY_LEN: usize = 32;
 const CONTROL_LEN: usize = 8;
 
-/// What lies across the offset. Whoever lays it takes it away before the device is closed.
+/// The unused queue across the offset. Its owner must call [`take_away`](Self::take_away) before
+/// the device is closed.
 #[derive(Debug)]
 pub(crate) struct OffsetGuard(NonNull<ibv_cq>);
 
 impl OffsetGuard {
-    /// Lays one on a device on which nothing has been made. `None`: there is no memory for it, and
-    /// the device takes fewer queues.
+    /// Creates the guard on a device on which nothing has been created. `None`: there is no memory
+    /// for it, and the device supports fewer queues.
     ///
     /// # Safety
     /// The device is open.
@@ -39,7 +40,7 @@ impl OffsetGuard {
         let [before, across] = lens(page_len());
         let before = create(before)?;
         let guard = create(across).map(Self);
-        // SAFETY: made above and used by nobody.
+        // SAFETY: created above, and not used by anybody.
         unsafe { verbs.ibv_destroy_cq(before.as_ptr()) };
         if guard.is_none() {
             tracing::warn!("no memory for a queue that keeps others from where siw maps none");
@@ -47,17 +48,18 @@ impl OffsetGuard {
         guard
     }
 
-    /// Takes it away.
+    /// Destroys the guard.
     ///
     /// # Safety
     /// The device is open.
     pub(crate) unsafe fn take_away(self, libraries: &Libraries) {
-        // SAFETY: made by `lay` and used by nobody; the device is open (caller).
+        // SAFETY: created by `lay`, and not used by anybody; the device is open (caller).
         unsafe { libraries.verbs.ibv_destroy_cq(self.0.as_ptr()) };
     }
 }
 
-/// Entries of a queue that ends before the offset, and of one behind it that crosses the offset.
+/// The entries of a queue that ends before the offset, and of one behind it that crosses the
+/// offset.
 fn lens(page_len: usize) -> [i32; 2] {
     let page = OFFSET / page_len;
     let pages = |len: i32| (len as usize * ENTRY_LEN + CONTROL_LEN).div_ceil(page_len);

@@ -1,54 +1,58 @@
-//! Where devices differ from what verbs say, one name each.
+//! Deviations of devices from the verbs specification, one name each.
 //!
-//! A device is known by its driver's name (`siw`, from `siw0` or whatever it was renamed to, by the
-//! vendor that it tells). What a quirk weakens, it weakens for that device alone.
+//! A device is identified by its driver's name (`siw`), through the vendor id, because a device can
+//! be renamed. A quirk relaxes a rule for that device alone.
 
 use crate::device::Transport;
 
-/// What is to be done differently on one device.
+/// The deviations of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quirks {
-    /// A queue that is armed for solicited messages hears of them. siw (Linux 6.1 to 7.2) passes
-    /// the wrong flag along and never makes that event.
+    /// A queue that is armed for solicited messages is notified of them. siw (Linux 6.1 to 7.2)
+    /// passes the wrong flag along and never makes that event.
     pub(crate) hears_solicited: bool,
-    /// A Send with Invalidate takes its STag from the field that says so. libsiw takes it from that
-    /// of the remote key, which verbs leave alone in a Send.
+    /// A Send with Invalidate takes its STag from `invalidate_rkey`. libsiw takes it from the
+    /// remote key's field, which verbs do not use in a Send.
     pub(crate) invalidates_by_its_field: bool,
-    /// Regions may begin at offset 0. siw ignores the wish and counts from the address.
+    /// Regions may begin at offset 0. siw ignores the request and counts from the address.
     pub(crate) zero_based_regions: bool,
-    /// A region that an RDMA Read fills needs to be writable by the peer as well. Of iWARP, where
-    /// the peer's response names it (RFC 5040 section 5.3); siw does not ask for it.
+    /// A region that an RDMA Read fills must also be writable by the peer. This holds for iWARP,
+    /// where the peer's response names the region (RFC 5040 section 5.3); siw does not require it.
     pub(crate) read_sink_is_remote: bool,
-    /// An RDMA Read of nothing is answered with nothing. siw answers one that has to wait with the
-    /// memory of the answer before it; there a Read of nothing becomes a Write of nothing.
+    /// A zero-length RDMA Read is answered with zero bytes. siw answers one that has to wait with
+    /// the memory of the previous answer, so there a zero-length Read is posted as a zero-length
+    /// Write.
     pub(crate) reads_nothing: bool,
-    /// A queue can be mapped wherever the kernel puts it. libsiw maps none at one offset
-    /// ([`offset_guard`](crate::offset_guard)).
+    /// A queue can be mapped at any offset that the kernel chooses. libsiw cannot map a queue at
+    /// one offset ([`offset_guard`](crate::offset_guard)).
     pub(crate) maps_any_offset: bool,
-    /// A receive may have no segments, for messages of nothing. libsiw refuses it as invalid, and
-    /// takes one empty segment instead.
+    /// A receive for empty messages may have no segments. libsiw refuses it as invalid and accepts
+    /// one empty segment instead.
     pub(crate) receives_without_segments: bool,
     /// The requests of a send queue complete in the order of their posts. siw completes a Send or
-    /// Write when it is sent, and an RDMA Read when it is answered; there every Read asks to be
-    /// told of, and what overtook it waits in our books. A fence would put it right in the device,
-    /// but siw has one place for what it sends: a request that waits at the fence keeps the answers
-    /// to the peer's Reads from going out, and two ends that read from each other wait for ever.
+    /// Write when it is sent, and an RDMA Read when it is answered. There every Read asks for a
+    /// completion, and [`Ring`](crate::work::Ring) keeps the outcomes of the requests that overtook
+    /// it. A fence would restore the order in the device, but siw has one slot for what it sends: a
+    /// request that waits at the fence blocks the answers to the peer's Reads, and two ends that
+    /// read from each other wait for ever.
     pub(crate) completes_in_order: bool,
-    /// An RDMA Read may wait for the Reads before it. siw refuses it when its turn comes, and sends
-    /// nothing any more. Without the flag the peer still answers Reads in their order (RFC 5040
-    /// section 5.5), so that each is placed after those before it; but its request goes out before
-    /// they are, so that it may not read by way of the peer what they bring.
+    /// An RDMA Read may wait at a fence for the Reads before it. siw refuses a fenced Read when its
+    /// turn comes, and then sends nothing any more. Without the fence flag the peer still answers
+    /// Reads in order (RFC 5040 section 5.5), so each is placed after those before it. But the
+    /// request is sent before they are placed, so it must not read, through the peer, the data that
+    /// they bring.
     pub(crate) fences_reads: bool,
-    /// Depths of 0 in a connection request are what the peer asks for. siw tells 0 and 0 too where
-    /// the peer asks in MPA revision 1, which has no word for them.
+    /// Depths of 0 in a connection request are the peer's own values. siw also reports 0 and 0
+    /// where the peer uses MPA revision 1, which has no field for them.
     pub(crate) knows_asked_depths: bool,
 }
 
-/// `ibv_device_attr::vendor_id` of siw: that of the research laboratory it comes from.
+/// `ibv_device_attr::vendor_id` of siw, which is that of the research laboratory where it was
+/// written.
 const SIW_VENDOR: u32 = 0x0062_6d74;
 
 impl Quirks {
-    /// What is known of a device.
+    /// The quirks of a device.
     pub(crate) fn of(transport: Transport, vendor: u32) -> Self {
         let is_iwarp = transport == Transport::Iwarp;
         let is_siw = is_iwarp && vendor == SIW_VENDOR;

@@ -1,33 +1,33 @@
-//! Where the regions of an RNIC lie.
+//! The registered regions of an RNIC.
 //!
-//! A device reads a segment by its key and refuses what the key does not cover. A message that is
-//! copied into its work request (inline) is read by the library instead, in the posting thread and
-//! without a look at the key: a wild pointer there would end the process. So a message goes inline
-//! only when this table says that its segments are registered.
+//! A device accesses a segment by its key and refuses memory that the key does not cover. An inline
+//! message is copied into its work request by the library instead, on the posting thread and
+//! without a check of the key: a wild pointer there would crash the process. So a message is sent
+//! inline only when this table confirms that its segments are registered.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 use access_layer::rnic::Sge;
 
-/// What is registered under a local key: first byte and length.
+/// The first byte and the length that are registered under each local key.
 #[derive(Debug, Default)]
 pub(crate) struct Regions(RwLock<HashMap<u32, (u64, u64)>>);
 
 impl Regions {
-    /// A region whose segments name it by address was registered.
+    /// Adds a registered region whose segments are named by address.
     pub(crate) fn insert(&self, lkey: u32, first: u64, len: u64) {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         table.insert(lkey, (first, len));
     }
 
-    /// It is about to go.
+    /// Removes a region that is about to be deregistered.
     pub(crate) fn remove(&self, lkey: u32) {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         table.remove(&lkey);
     }
 
-    /// Whether every byte of the segments is registered under their keys.
+    /// True if every byte of the segments is registered under their keys.
     #[inline]
     pub(crate) fn cover(&self, segments: &[Sge]) -> bool {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,9 @@
-//! Local segments as the device gets them.
+//! Local segments in the device's format.
 
 use access_layer::rnic::{RnicError, Sge};
 use verbs_dl::types::ibv_sge;
 
-/// Segments of one request at most, whatever the device could.
+/// The largest number of segments of one request, even if the device supports more.
 pub(crate) const SGE_MAX: usize = 32;
 
 const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>());
@@ -12,15 +12,15 @@ const _: () = assert!(std::mem::offset_of!(Sge, lkey) == std::mem::offset_of!(ib
 
 /// The segment list of one request: the consumer's own, or a copy without its empty segments.
 ///
-/// Devices take a length of 0 for 2^31 (InfiniBand's own format), so an empty segment must not
-/// reach one.
+/// Devices read a length of 0 as 2^31 (InfiniBand's own format), so an empty segment must not reach
+/// the device.
 #[derive(Debug)]
 pub(crate) struct Segments<'a> {
     list: List<'a>,
     total: u32,
 }
 
-/// No bytes of no memory.
+/// An empty segment.
 const NOTHING: Sge = Sge {
     addr: 0,
     len: 0,
@@ -52,8 +52,8 @@ impl<'a> Segments<'a> {
         Ok(Self { list, total })
     }
 
-    /// The same for a receive. Where the device `needs_one`, a receive of nothing has one empty
-    /// segment, which says no more than none.
+    /// As [`of`](Self::of), for a receive. Where the device `needs_one`, a receive without bytes
+    /// gets one empty segment, which means the same as none.
     #[inline]
     pub(crate) fn of_receive(sgl: &'a [Sge], max: u32, needs_one: bool) -> Result<Self, RnicError> {
         let mut segments = Self::of(sgl, max)?;
@@ -63,17 +63,17 @@ impl<'a> Segments<'a> {
         Ok(segments)
     }
 
-    /// Bytes of all.
+    /// The length of all segments, in bytes.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
 
-    /// For a work request; the device does not change the list.
+    /// The list, for a work request. The device does not change it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut ibv_sge {
         self.as_slice().as_ptr().cast_mut().cast()
     }
 
-    /// How many there are.
+    /// The number of segments.
     pub(crate) fn count(&self) -> i32 {
         self.as_slice().len() as i32
     }

@@ -1,7 +1,7 @@
 //! Shared receive queues.
 //!
-//! Their receives complete in any order, so each has a slot of its own instead of a place in a
-//! ring.
+//! The receives of a shared queue complete in any order, so each has a slot instead of an index in
+//! a ring.
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,25 +31,25 @@ unsafe impl Send for Srq {}
 // SAFETY: as above.
 unsafe impl Sync for Srq {}
 
-/// What is posted, as completion queues see it.
+/// The posted receives, as completion queues see them.
 #[derive(Debug)]
 pub(crate) struct Receives {
     number: u32,
     slots: Mutex<Slots>,
 }
 
-/// The consumer's identifiers of what is posted.
+/// The consumer's identifiers of the posted receives.
 #[derive(Debug, Default)]
 struct Slots {
     wr_ids: Vec<Option<u64>>,
     free: Vec<u32>,
 }
 
-/// Of the next queue. A number comes again after 2^30 queues.
+/// The number of the next queue. A number is used again after 2^30 queues.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Srq {
-    /// Makes a queue for so many receives.
+    /// Creates a queue for `depth` receives.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         depth: u32,
@@ -65,7 +65,8 @@ impl Srq {
             },
         };
         let verbs = &pd.shared.device.libraries.verbs;
-        // SAFETY: the domain is alive, the structure of this frame, the context a word for us.
+        // SAFETY: the domain is alive, `init` is on the stack of this call, and the library only
+        // stores the context.
         let hw = unsafe { verbs.ibv_create_srq(pd.hw(), &raw mut init) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::SharedReceiveQueue))?;
         Ok(Arc::new(Self {
@@ -77,7 +78,7 @@ impl Srq {
         }))
     }
 
-    /// For the completion queues of its queue pairs.
+    /// The posted receives, for the completion queues of the queue pairs.
     pub(crate) fn receives(&self) -> &Arc<Receives> {
         &self.receives
     }
@@ -98,7 +99,7 @@ impl Srq {
             sg_list: segments.as_mut_ptr(),
             num_sge: segments.count(),
         };
-        // SAFETY: the queue is alive, and the request and its segments are of this frame.
+        // SAFETY: the queue is alive; the request and its segments are on the stack of this call.
         let posted = unsafe { verbs_dl::post_srq_recv(self.hw(), &raw mut request) };
         posted.map_err(|why| {
             slots.empty(slot);
@@ -106,7 +107,7 @@ impl Srq {
         })
     }
 
-    /// Changes how many receives it takes.
+    /// Changes the number of receives that the queue can hold.
     pub(crate) fn resize(&self, depth: u32) -> Result<(), RnicError> {
         if self.available() > depth {
             return Err(RnicError::InvalidState("more receives than the new depth"));
@@ -116,7 +117,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Asks for one event when fewer receives are left.
+    /// Asks for one event when fewer than `limit` receives are left.
     pub(crate) fn arm(&self, limit: u32) -> Result<(), RnicError> {
         self.modify(0, limit, IBV_SRQ_LIMIT)
     }
@@ -133,12 +134,12 @@ impl Srq {
             srq_limit,
         };
         let verbs = &self.pd.shared.device.libraries.verbs;
-        // SAFETY: the queue is alive and the structure of this frame.
+        // SAFETY: the queue is alive and `attr` is on the stack of this call.
         let code = unsafe { verbs.ibv_modify_srq(self.hw(), &raw mut attr, mask as i32) };
         checked(code).map_err(|why| of(why, Resource::SharedReceiveQueue))
     }
 
-    /// Receives that no message has completed.
+    /// The number of posted receives that no message has completed.
     pub(crate) fn available(&self) -> u32 {
         self.receives.left()
     }
@@ -154,12 +155,12 @@ impl Default for Receives {
 }
 
 impl Receives {
-    /// The number by which a [`Ticket`] names it.
+    /// The number of this queue in a [`Ticket`].
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// The receive in a slot, which a message has taken; `None`: there is none.
+    /// Takes the receive in a slot, which a message has completed; `None` if the slot is empty.
     pub(crate) fn take(&self, slot: u32) -> Option<Posted> {
         Some(Posted {
             wr_id: self.lock().empty(slot)?,
@@ -171,7 +172,7 @@ impl Receives {
         })
     }
 
-    /// Those that no message has completed.
+    /// The number of receives that no message has completed.
     pub(crate) fn left(&self) -> u32 {
         let slots = self.lock();
         (slots.wr_ids.len() - slots.free.len()) as u32
@@ -183,7 +184,7 @@ impl Receives {
 }
 
 impl Slots {
-    /// A slot for a receive, as long as there are fewer than `depth`.
+    /// Takes a slot for a receive, as long as fewer than `depth` are in use.
     fn take_slot(&mut self, wr_id: u64, depth: u32) -> Result<u32, RnicError> {
         let used = self.wr_ids.len() - self.free.len();
         if used >= depth as usize {
@@ -195,13 +196,13 @@ impl Slots {
         }
         let full = |_| RnicError::NoResources(Resource::Memory);
         self.wr_ids.try_reserve(1).map_err(full)?;
-        // Room for every slot that may ever come back, so that `take` never allocates.
+        // Reserves room for every slot that may become free, so that `take` never allocates.
         self.free.try_reserve(self.wr_ids.len() + 1).map_err(full)?;
         self.wr_ids.push(Some(wr_id));
         Ok((self.wr_ids.len() - 1) as u32)
     }
 
-    /// Takes what is in a slot, which is free then.
+    /// Takes the content of a slot, which becomes free.
     fn empty(&mut self, slot: u32) -> Option<u64> {
         let wr_id = self.wr_ids.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
@@ -211,7 +212,8 @@ impl Slots {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: made by us; queue pairs hold their shared receive queue, so none uses it.
+        // SAFETY: created by `Srq::new`; queue pairs hold their shared receive queue, so none uses
+        // it any more.
         unsafe {
             self.pd
                 .shared
@@ -225,7 +227,7 @@ impl Drop for Srq {
 
 #[cfg(test)]
 impl Receives {
-    /// Writes down a receive of a queue without a device; its ticket.
+    /// Records a receive of a queue without a device and returns its ticket.
     pub(crate) fn write_down(&self, wr_id: u64) -> Ticket {
         let slot = self.lock().take_slot(wr_id, u32::MAX).unwrap();
         Ticket::of_shared(self.number, slot)

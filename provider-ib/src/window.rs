@@ -1,20 +1,20 @@
 //! Memory windows.
 //!
-//! A window that every queue pair of a domain may use is of verbs' type 1, one for a single queue
-//! pair of type 2B.
+//! A window that every queue pair of a domain may use is of verbs' type 1. A window for a single
+//! queue pair is of type 2B.
 //!
-//! A window of type 2 has to be free when it is bound. Instead of freeing it by a work request of
-//! its own, a bind takes a fresh window from the device and gives the old one back: the peer may
-//! have invalidated it meanwhile, and rxe (Linux 6.1) does not survive the invalidation of a free
-//! window.
+//! A window of type 2 must be free when it is bound. A bind does not free the old window by a work
+//! request. It allocates a fresh window from the device and deallocates the old one, for two
+//! reasons: the peer may have invalidated the old window meanwhile, and rxe (Linux 6.1) crashes
+//! when a free window is invalidated.
 //!
-//! A window of type 1 is bound and unbound in its place among the requests, behind binds that are
+//! A window of type 1 is bound and unbound in order with the other requests, behind binds that are
 //! not done. A bind or unbind that the end of a connection flushes would leave the window open as
 //! it was, over a region that the consumer may free, under a key that the library has forgotten. So
-//! a window whose last request the device has not done is given back at the end of the connection,
-//! and so is an unbound one; at once where there is no connection any more.
+//! the end of the connection deallocates a window whose last request the device has not done, and
+//! an unbound one. Where there is no connection any more, the window is deallocated at once.
 //!
-//! A window of either type is given back behind the requests that name it: a bind that finds no
+//! A window of either type is deallocated behind the requests that name it: a bind that finds no
 //! window fails, and breaks the connection.
 
 use std::ptr::{self, NonNull};
@@ -34,14 +34,15 @@ pub(crate) struct Mw {
     hw: Mutex<Hw>,
 }
 
-/// What the device has of a window.
+/// The state of a window in the device.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Hw {
-    /// Nothing yet, or nothing any more.
+    /// Not allocated yet, or deallocated.
     #[default]
     None,
-    /// Of type 1, with the region that it is bound to when its last request is done. Null when it
-    /// is bound to none: the region of an unbind may be gone by the next.
+    /// Of type 1. `region` is the region that the window is bound to once its last request is done.
+    /// It is null when the window is unbound: the region of an unbind may be freed before the next
+    /// bind.
     Shared {
         mw: NonNull<ibv_mw>,
         region: *mut ibv_mr,
@@ -55,15 +56,15 @@ enum Hw {
     },
 }
 
-/// The last request that names a window, if the device has got it.
+/// The last request that names a window, if it was posted to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Last {
     qp: QpToken,
-    /// Its number in the send queue.
+    /// The request's number in the send queue.
     sequence: u32,
 }
 
-/// A window that nobody needs; its drop gives it back to the device.
+/// A window that is not needed any more. Its drop deallocates it.
 struct Spent {
     mw: NonNull<ibv_mw>,
     pd: Arc<Pd>,
@@ -75,8 +76,8 @@ unsafe impl Send for Hw {}
 unsafe impl Send for Spent {}
 
 impl Mw {
-    /// A window that is not bound. Takes nothing of the device yet, so the device's limit shows at
-    /// the first bind.
+    /// A window that is not bound. It is allocated from the device at the first bind, so that bind
+    /// reports the device's limit.
     pub(crate) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>, RnicError> {
         if pd.shared.device.attr.max_mw <= 0 {
             return Err(RnicError::NotSupported("memory windows on this device"));
@@ -154,16 +155,17 @@ impl Mw {
             }
             None => {
                 qp.post_bind_nothing(bind)?;
-                // SAFETY: alive as long as `hw` has it, whose lock is held.
+                // SAFETY: the window is alive as long as `hw` holds it, and the lock of `hw` is
+                // held.
                 Ok(unsafe { mw.as_ref() }.rkey)
             }
         });
-        // The end of the connection looks for windows after it has changed the state, so it finds
-        // this one if the state is still the old one here.
+        // The end of the connection changes the state first and then looks for windows. So it finds
+        // this window if the state here is still the old one.
         if key.is_ok() {
             qp.holds_window(self);
         }
-        // What kind of window it is, the first bind decides that is posted.
+        // The first bind that is posted decides the type of the window.
         let is_refused = is_fresh && key.is_err();
         let is_flushed = key.is_ok() && qp.lifecycle() != Lifecycle::Connected;
         if is_refused || is_flushed {
@@ -173,34 +175,34 @@ impl Mw {
     }
 
     fn alloc(&self, kind: ibv_mw_type) -> Result<NonNull<ibv_mw>, RnicError> {
-        // SAFETY: the domain is alive.
+        // SAFETY: the domain is alive, because `self` holds it.
         let mw = unsafe { verbs_dl::alloc_mw(self.pd.hw(), kind) };
         let mw = mw.map_err(|why| of(why, Resource::MemoryRegion))?;
         NonNull::new(mw).ok_or(RnicError::NoResources(Resource::MemoryRegion))
     }
 
-    /// A queue pair on which the window was bound goes: the device wants it back first, if it is
-    /// still that one's.
+    /// Called when a queue pair on which the window was bound is destroyed. The device wants the
+    /// window back first, if it is still bound on that queue pair.
     pub(crate) fn on_qp_gone(&self, qp: QpToken) {
         let mut hw = self.lock();
         hw.on_qp_gone(qp, |mw, last| self.give_back(mw, last));
     }
 
-    /// The connection of a queue pair has ended on which the window was bound or unbound, and the
-    /// device has said what it did.
+    /// Called when the connection of a queue pair has ended on which the window was bound or
+    /// unbound. The device has reported the outcome of its requests by then.
     pub(crate) fn on_qp_end(&self, qp: &Qp) {
         let is_done = |last: Last| last.qp != qp.token || qp.has_bound(last.sequence);
         let mut hw = self.lock();
         hw.on_qp_end(is_done, |mw, last| self.give_back(mw, last));
     }
 
-    /// Gives a window back to the device, when that has done with the last request that names it.
+    /// Deallocates a window once the device has completed the last request that names it.
     fn give_back(&self, mw: NonNull<ibv_mw>, last: Option<Last>) {
         let spent = Spent {
             mw,
             pd: self.pd.clone(),
         };
-        // One that is gone has been flushed before.
+        // A queue pair that is gone has flushed its requests already.
         let busy = last.and_then(|last| Some((self.pd.shared.qps.get(last.qp)?, last.sequence)));
         if let Some((qp, sequence)) = busy {
             qp.drop_behind(sequence, Box::new(spent));
@@ -221,7 +223,8 @@ impl Drop for Mw {
 
 impl Drop for Spent {
     fn drop(&mut self) {
-        // SAFETY: made by `Mw::alloc`, and forgotten by it.
+        // SAFETY: allocated by `Mw::alloc`; its owner gave the pointer to this value, so it is
+        // deallocated once.
         if let Err(why) = unsafe { verbs_dl::dealloc_mw(self.mw.as_ptr()) } {
             tracing::warn!(%why, "the device keeps a memory window");
         }
@@ -264,9 +267,9 @@ impl Hw {
     }
 }
 
-/// Posts a bind to the region `next`, or with `None` an unbind, by the region that it is to name:
-/// an unbind names the one that the window is bound to, because drivers read its key before they
-/// look at the length. `None` there: the window is bound to none.
+/// Posts a bind to the region `next`, or with `None` an unbind. `post` gets the region that the
+/// request is to name. An unbind names the region that the window is bound to, because drivers read
+/// its key before they check the length. `post` gets `None` when the window is bound to no region.
 fn rebind(
     bound: &mut *mut ibv_mr,
     next: Option<*mut ibv_mr>,
@@ -277,7 +280,7 @@ fn rebind(
     Ok(key)
 }
 
-/// What a bind says to the device.
+/// The bind information of a request, in the device's format.
 pub(crate) fn bind_info(region: *mut ibv_mr, bind: &BindMw<'_, IbRnic>) -> ibv_mw_bind_info {
     let mut flags = access_flags(bind.access) & !IBV_ACCESS_LOCAL_WRITE;
     if bind.zero_based {
@@ -300,7 +303,7 @@ mod tests {
 
     #[test]
     fn an_unbind_names_the_bound_region_and_the_next_one_none() {
-        // They stand for regions, and nobody reads them.
+        // The pointers stand for regions and are not dereferenced.
         let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
         let mut bound = ptr::null_mut();
         let mut post = |next, fails: bool| {
@@ -325,12 +328,12 @@ mod tests {
         assert_eq!(post(None, false), (null, null), "the region may be gone");
     }
 
-    /// Stands for a window, and nobody reads it.
+    /// A pointer that stands for a window and is not dereferenced.
     fn window(number: usize) -> NonNull<ibv_mw> {
         NonNull::without_provenance((number * 64).try_into().unwrap())
     }
 
-    /// What was given back, and the number of the request behind which.
+    /// The deallocated windows, each with the number of the request that it waits for.
     type Back = RefCell<Vec<(NonNull<ibv_mw>, Option<u32>)>>;
 
     fn into(back: &Back) -> impl Fn(NonNull<ibv_mw>, Option<Last>) {
@@ -402,7 +405,8 @@ mod tests {
         let ended = |qp| move |last: Last| last.qp != qp;
         hw.on_qp_end(ended(SECOND), into(&back));
         assert_eq!(back.take(), [], "of another queue pair");
-        // The device has it as it was before, and the library the key that it was to get.
+        // The device has the window as it was before; the library has the key that the flushed bind
+        // was to give it.
         hw.on_qp_end(ended(FIRST), into(&back));
         assert_eq!((hw, back.take()), (Hw::None, vec![(window(1), Some(5))]));
     }

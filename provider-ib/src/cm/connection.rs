@@ -1,8 +1,9 @@
 //! A connection: the machine, its id and its queue pair.
 //!
-//! Whoever has an event (the engine's thread, a consumer that disconnects) hands it to the machine
-//! and does what it says under the lock of the connection. News are queued meanwhile and told
-//! without it. Nothing waits under the lock but [`Qp::finish`], for the device.
+//! Each event is passed to the machine under the lock of the connection, by the engine's thread or
+//! by a consumer that disconnects. The same thread performs the machine's actions under the lock.
+//! Events for the consumer are queued meanwhile, and reported after the lock is released. Nothing
+//! waits under the lock except [`Qp::finish`], which waits for the device.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,10 +24,11 @@ use crate::qp::Qp;
 use crate::rnic::Shared;
 use verbs_dl::types::*;
 
-/// How often to look whether posted requests have finished, at first and in the end.
+/// The interval between checks whether posted requests have finished: the first one and the longest
+/// one.
 const DRAIN_LOOKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
-/// How long the id of a connection that we ended waits for the peer's answer, so that our message
-/// is sent again if it was lost.
+/// The time for which the id of a connection that we ended waits for the peer's answer. Meanwhile
+/// our message is sent again if it was lost.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A connection, or the attempt to make one.
@@ -36,12 +38,12 @@ pub(crate) struct Connection {
     qp: Weak<Qp>,
     token: QpToken,
     key: Key,
-    /// Whom to connect to; `None` at the accepting side.
+    /// The address to connect to; `None` at the accepting side.
     remote: Option<SocketAddr>,
     param: ConnParam,
     inner: Mutex<Inner>,
     news: UpcallQueue<OwnEvent>,
-    /// The queue pair failed; the engine's thread has not told the machine.
+    /// The queue pair failed, and the engine's thread has not passed the event to the machine yet.
     has_failed: AtomicBool,
 }
 
@@ -49,20 +51,20 @@ pub(crate) struct Connection {
 struct Inner {
     machine: Machine,
     id: Option<Arc<Id>>,
-    /// A request is out and no answer has come.
+    /// A request was sent and no answer was received.
     is_unanswered: bool,
-    /// When the consumer's timeout passes.
+    /// The time at which the consumer's timeout passes.
     deadline: Option<Instant>,
     retries: Retries,
-    /// When the machine's own waiting is over, or is to be looked at.
+    /// The time at which the machine's own wait ends, or its next check is due.
     due: Option<Instant>,
-    /// How long to wait for the next look at a queue pair that drains.
+    /// The interval to the next check of a queue pair that drains.
     drain_look: Duration,
-    /// What the peer's consumer said.
+    /// The private data of the peer's consumer.
     said: Vec<u8>,
 }
 
-/// News that own what they say.
+/// An event for the consumer that owns its data.
 #[derive(Debug)]
 struct OwnEvent {
     news: News,
@@ -72,7 +74,7 @@ struct OwnEvent {
 }
 
 impl Connection {
-    /// Begins to connect. When it fails, nothing has happened.
+    /// Begins to connect. On an error nothing has changed.
     pub(super) fn connect(
         qp: &Arc<Qp>,
         remote: SocketAddr,
@@ -85,8 +87,9 @@ impl Connection {
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
         let key = qp.shared.cm.new_key();
         let connection = Self::new(qp, key, Some(remote), param, inner);
-        // Before anybody else can find it: the removal of the device would end it without its id,
-        // which the device then waited for.
+        // The lock is taken before other threads can find the connection. Otherwise the removal of
+        // the device could end it while it has no id, and the device would wait for the id that is
+        // made later.
         let mut inner = lock(&connection.inner);
         qp.shared.cm.register(key, connection.clone());
         if let Err(error) = connection.resolve_address(&mut inner) {
@@ -100,7 +103,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Accepts the request of `id`. The outcome is told, whatever it is.
+    /// Accepts the request of `id`. Every outcome is reported as an event, also a failure.
     pub(super) fn accept(qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) -> Arc<Self> {
         let key = qp.shared.cm.new_key();
         id.set_key(key);
@@ -141,24 +144,25 @@ impl Connection {
         self.handle(Event::Disconnect { graceful: !abrupt });
         self.tell();
         if abrupt {
-            // What another thread tells late would be taken for news of the next connection.
+            // An event that another thread reports late would be taken for one of the next
+            // connection.
             self.news.wait_for_teller();
         }
     }
 
-    /// The queue pair failed. Called from anywhere; the engine's thread does the rest.
+    /// Called from any thread when the queue pair failed. The engine's thread handles the failure.
     pub(super) fn on_failed(self: &Arc<Self>) {
         self.has_failed.store(true, Ordering::Release);
         self.tell_soon();
     }
 
-    /// The device is gone.
+    /// Called when the device is being removed.
     pub(super) fn on_device_gone(self: &Arc<Self>) {
         self.handle(Event::DeviceRemoved);
         self.tell();
     }
 
-    /// The connection manager has an event.
+    /// Handles an event of the connection manager.
     pub(super) fn on_cm(self: &Arc<Self>, event: CmEvent) {
         tracing::debug!(
             qp = self.token.0,
@@ -187,7 +191,7 @@ impl Connection {
         if is_reply || is_refusal {
             inner.is_unanswered = false;
         }
-        // On InfiniBand the reply has it, not the confirmation that follows.
+        // On InfiniBand the reply carries the private data, not the confirmation that follows.
         if is_active && !said.is_empty() {
             inner.said = said;
         }
@@ -196,7 +200,7 @@ impl Connection {
         self.tell();
     }
 
-    /// Something may be due.
+    /// Handles whatever is due at `now`.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
         if self.has_failed.swap(false, Ordering::AcqRel) {
@@ -230,7 +234,7 @@ impl Connection {
         self.advance(&mut lock(&self.inner), event);
     }
 
-    /// Hands an event to the machine and does what it says, until nothing follows.
+    /// Passes an event to the machine and performs its actions, until no further event follows.
     fn advance(self: &Arc<Self>, inner: &mut Inner, event: Event) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
@@ -310,7 +314,7 @@ impl Connection {
         Some(Event::Unresolved)
     }
 
-    /// Sends the request, from a thread of its own where that may block.
+    /// Sends the request, on a separate thread where that may block.
     fn request(self: &Arc<Self>, inner: &mut Inner) -> Option<Event> {
         let id = inner.id.clone()?;
         let sent = match self.qp.upgrade() {
@@ -336,7 +340,7 @@ impl Connection {
                 drop(inner);
                 this.tell();
             }
-            // The id goes before the last reference to the rest does.
+            // The id must be dropped before the last reference to the rest.
             drop(id);
         };
         spawn_quiet("dat-ib-connect", job)
@@ -344,7 +348,7 @@ impl Connection {
             .map(|error| inner.call_refused(&error))
     }
 
-    /// The peer accepted: readies the queue pair and says so.
+    /// Readies the queue pair after the peer accepted, and confirms.
     fn confirm(&self, inner: &Inner) -> Event {
         let confirmed = match (self.qp.upgrade(), &inner.id) {
             (Some(qp), Some(id)) => ready::to_run(&qp, id, None).and_then(|()| id.establish()),
@@ -391,7 +395,7 @@ impl Connection {
         });
     }
 
-    /// Gives the id up, in a thread of its own where that waits for an answer.
+    /// Destroys the id, on a separate thread where that waits for an answer.
     fn retire(self: &Arc<Self>, inner: &mut Inner) {
         if inner.machine.state() == State::Over {
             inner.due = None;
@@ -402,7 +406,7 @@ impl Connection {
             return;
         }
         inner.is_unanswered = false;
-        // Without a thread it is given up here, and takes its time.
+        // If no thread can be started, the id is destroyed here, and this thread waits.
         let _ = spawn_quiet("dat-ib-retire", move || drop(id));
     }
 
@@ -418,7 +422,7 @@ impl Connection {
         self.shared.cm.set_timer(&self.shared, self.key, time);
     }
 
-    /// Has the engine's thread tell, for calls that may not call up.
+    /// Makes the engine's thread report the queued events, for callers that must not make upcalls.
     fn tell_soon(self: &Arc<Self>) {
         self.shared.cm.call_soon(&self.shared, self.clone());
     }
@@ -444,7 +448,7 @@ impl Inner {
         }
     }
 
-    /// The consumer's timeout counts until the outcome of the attempt is told.
+    /// The consumer's deadline, which applies until the outcome of the attempt is reported.
     fn consumers_deadline(&self) -> Option<Instant> {
         self.deadline.filter(|_| self.machine.is_connecting())
     }
@@ -453,7 +457,7 @@ impl Inner {
         self.retries.go_on(Instant::now(), self.deadline)
     }
 
-    /// The call that sends the request failed.
+    /// The event for a failure of the call that sends the request.
     fn call_refused(&mut self, error: &io::Error) -> Event {
         tracing::debug!(%error, "request not sent");
         self.is_unanswered = false;
@@ -482,8 +486,8 @@ impl OwnEvent {
     }
 }
 
-/// How deep a queue pair is to be read into, and may read: what it was made for, within what the
-/// message can say.
+/// The read depths of a queue pair: the values that it was created for, limited to what the message
+/// can carry.
 pub(super) fn own_depth(qp: &Qp) -> Depth {
     let byte = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
     Depth {

@@ -1,4 +1,4 @@
-//! Ids of the connection manager, and the channel on which it tells of them.
+//! Ids of the connection manager, and the channel that carries their events.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,12 +14,12 @@ use verbs_dl::types::*;
 
 use crate::device::checked;
 
-/// How long a peer's link address, or a path, may take.
+/// The timeout for resolving a peer's link address or a path, in milliseconds.
 const RESOLVE_MS: i32 = 4000;
-/// What a connection manager's event channel and the kernel queue for a service.
+/// The number of requests that an event channel and the kernel queue for a service.
 const BACKLOG: i32 = 1024;
 
-/// Names an id in the events that it gets.
+/// Identifies an id in its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(pub(crate) usize);
 
@@ -29,23 +29,24 @@ impl Key {
     }
 }
 
-/// The channel of one RNIC. Its descriptor is readable when there are events, and does not block.
+/// The event channel of one RNIC. Its descriptor is readable when there are events, and does not
+/// block.
 #[derive(Debug)]
 pub(crate) struct Channel {
     libraries: Arc<Libraries>,
     raw: NonNull<rdma_event_channel>,
 }
 
-// SAFETY: librdmacm's calls may come from any thread, and a channel is read by one at a time: the
-// engine's.
+// SAFETY: librdmacm's calls may be made from any thread, and only the engine's thread reads the
+// channel.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
 
-/// An event, copied: it has been acknowledged, so that the destruction of its id waits for nobody.
+/// A copy of an event. The event has been acknowledged, so the destruction of its id does not wait.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
-    /// Whose event.
+    /// The id that the event is about.
     pub(crate) key: Key,
     pub(crate) kind: rdma_cm_event_type,
     pub(crate) status: i32,
@@ -64,7 +65,7 @@ pub(crate) struct Depth {
     pub(crate) outbound: u8,
 }
 
-/// How to connect or accept.
+/// The parameters of a connect or accept.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnParam {
     pub(crate) private_data: Vec<u8>,
@@ -73,9 +74,9 @@ pub(crate) struct ConnParam {
     pub(crate) qp_number: u32,
 }
 
-/// Attempts of the transport before it gives up; seven, the most there are, like OFA's providers.
+/// Attempts of the transport before it reports failure: seven, the maximum, as in OFA's providers.
 const RETRIES: u8 = 7;
-/// Attempts at a peer that has no receive posted; seven stands for "for ever".
+/// Attempts at a peer that has no receive posted; seven means without limit.
 const RNR_RETRIES: u8 = 7;
 
 impl Channel {
@@ -97,11 +98,11 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The next event, if there is one. One thread at a time.
+    /// The next event, if there is one. Only one thread may call it at a time.
     ///
     /// # Errors
-    /// The event is still there, as far as anybody can tell: the channel is to be read again,
-    /// though its descriptor may not become ready once more.
+    /// The event may still be there. The caller must read the channel again, because its descriptor
+    /// may not become ready once more.
     pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let cm = &self.libraries.cm;
         let mut raw: *mut rdma_cm_event = ptr::null_mut();
@@ -113,21 +114,21 @@ impl Channel {
         if !is_there(get)? {
             return Ok(None);
         }
-        // SAFETY: a good event until it is acknowledged below; so is its id.
+        // SAFETY: the event and its id are valid until the event is acknowledged below.
         let event = unsafe { &*raw };
-        // SAFETY: as above; who sets a key meanwhile is as atomic. The context of a new id is that
-        // of its listener.
+        // SAFETY: the id is valid, as above; a thread that sets the key meanwhile uses an atomic
+        // store too. The context of a new id is that of its listener.
         let context = unsafe { AtomicPtr::from_ptr(&raw mut (*event.id).context) };
         let key = Key(context.load(Ordering::Relaxed).addr());
         let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
-        // SAFETY: all kinds that this provider hears use this member, or, of the watch, one that
-        // begins with the same private data and is all numbers.
+        // SAFETY: all events of this provider's ids use this member. The exception is the watch:
+        // its member begins with the same private data and consists of numbers only.
         let conn = unsafe { &event.param.conn };
         let copy = CmEvent {
             key,
             kind: event.event,
             status: event.status,
-            // SAFETY: by the header, so many bytes until the event is acknowledged.
+            // SAFETY: the header guarantees this many bytes until the event is acknowledged.
             private_data: unsafe { bytes(conn.private_data, conn.private_data_len) },
             depth: Depth {
                 inbound: conn.responder_resources,
@@ -138,18 +139,18 @@ impl Channel {
                 raw,
             }),
         };
-        // SAFETY: got above and acknowledged once.
+        // SAFETY: the event was received above, and is acknowledged once.
         unsafe { cm.rdma_ack_cm_event(raw) };
         Ok(Some(copy))
     }
 
-    /// A new id, whose events come with `key`.
+    /// Makes an id whose events carry `key`.
     pub(crate) fn new_id(self: &Arc<Self>, key: Key) -> io::Result<Id> {
         self.new_id_in(RDMA_PS_TCP, key)
     }
 
-    /// An id that hears of nothing but the device that serves `address`. Its port is of another
-    /// space than that of connections and services, so that it takes none of theirs.
+    /// Makes an id that receives only the events of the device that serves `address`. Its port is
+    /// from another port space than connections and services use, so it occupies none of theirs.
     pub(crate) fn new_watch(self: &Arc<Self>, key: Key, address: SocketAddr) -> io::Result<Id> {
         let id = self.new_id_in(RDMA_PS_UDP, key)?;
         id.bind(address)?;
@@ -189,7 +190,7 @@ impl Drop for Channel {
     }
 }
 
-/// Whether `get` got something; `false`: there is nothing.
+/// Returns true if `get` got something, and `false` if there is nothing.
 fn is_there(mut get: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
     loop {
         match get() {
@@ -207,21 +208,21 @@ unsafe fn bytes(from: *const std::ffi::c_void, len: u8) -> Vec<u8> {
     if from.is_null() || len == 0 {
         return Vec::new();
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees `len` bytes at `from`.
     unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::from(len)) }.to_vec()
 }
 
-/// An id. Its drop destroys it, and tells the peer if there is one: a request that was not accepted
-/// is refused, a connection is ended.
+/// An id. Its drop destroys it and notifies the peer, if there is one: a request that was not
+/// accepted is refused, a connection is ended.
 #[derive(Debug)]
 pub(crate) struct Id {
     channel: Arc<Channel>,
     raw: NonNull<rdma_cm_id>,
 }
 
-// SAFETY: librdmacm's calls may come from any thread. What this module reads of the structure
-// itself is written by librdmacm in calls on the id and in the reading of its events; whoever reads
-// it holds the lock of the connection, and has heard the event that fills it in.
+// SAFETY: librdmacm's calls may be made from any thread. librdmacm writes the fields that this
+// module reads, in calls on the id and when its events are read. A thread that reads them holds the
+// lock of the connection, and runs after the event that fills them in.
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
@@ -235,10 +236,10 @@ impl Id {
         self.raw.as_ptr()
     }
 
-    /// Its events come with `key` from now on. For the new id of a request, whose events before
-    /// that, such as the peer's leave, come with the key of its listener.
+    /// Sets the key that the id's events carry from now on. For the new id of a request: its
+    /// earlier events, such as the peer's disconnect, carry the key of its listener.
     pub(crate) fn set_key(&self, key: Key) {
-        // SAFETY: the id is alive; the reader of events is another thread, and as atomic.
+        // SAFETY: the id is alive; the thread that reads events uses an atomic load.
         let place = unsafe { AtomicPtr::from_ptr(&raw mut (*self.as_ptr()).context) };
         place.store(key.as_context(), Ordering::Relaxed);
     }
@@ -267,7 +268,7 @@ impl Id {
         })
     }
 
-    /// Binds to an address and listens; the port is returned.
+    /// Binds to an address, listens, and returns the port.
     pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<u16> {
         self.bind(at)?;
         // SAFETY: the id is alive.
@@ -278,7 +279,7 @@ impl Id {
         }))
     }
 
-    /// On an iWARP device this may block until TCP is connected.
+    /// Sends the request. On an iWARP device this may block until TCP is connected.
     pub(crate) fn connect(&self, param: &ConnParam) -> io::Result<()> {
         let mut param = c_param(param);
         // SAFETY: the id is alive; the private data is read before the call returns.
@@ -294,7 +295,7 @@ impl Id {
     pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let len = u8::try_from(private_data.len()).map_err(|_| too_long())?;
         let data = private_data.as_ptr().cast();
-        // SAFETY: the id is alive and the bytes are there.
+        // SAFETY: the id is alive and the slice is valid during the call.
         checked(unsafe { self.cm().rdma_reject(self.as_ptr(), data, len) })
     }
 
@@ -308,14 +309,14 @@ impl Id {
         checked(unsafe { self.cm().rdma_disconnect(self.as_ptr()) })
     }
 
-    /// The attributes with which a queue pair enters `state` for this connection, and which they
-    /// are.
+    /// The attributes with which a queue pair enters `state` for this connection, and the mask of
+    /// the valid ones.
     pub(crate) fn qp_attr(&self, state: ibv_qp_state) -> io::Result<(ibv_qp_attr, u32)> {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = state;
         let mut mask = 0;
-        // SAFETY: the id is alive and the places are for one each.
+        // SAFETY: the id is alive; `attr` and `mask` are on the stack of this call.
         checked(unsafe {
             self.cm()
                 .rdma_init_qp_attr(self.as_ptr(), &raw mut attr, &raw mut mask)
@@ -337,16 +338,16 @@ impl Id {
         }
     }
 
-    /// Our side.
+    /// The address of our side.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
-        // SAFETY: the id is alive; the place is as long as any family.
+        // SAFETY: the id is alive; the field is large enough for every address family.
         unsafe {
             let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_1;
             read_socket_addr(place.cast()).ok()
         }
     }
 
-    /// The peer's side.
+    /// The address of the peer.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         // SAFETY: as above.
         unsafe {
@@ -358,8 +359,8 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: made or received once, and destroyed once. Its events have been acknowledged when
-        // they were read, so this waits for no other thread.
+        // SAFETY: the id was created or received once, and is destroyed once. Its events were
+        // acknowledged when they were read, so this does not wait for another thread.
         unsafe { self.cm().rdma_destroy_id(self.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Services.
+//! Listening services.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use super::request::IbRequest;
 use super::{Target, lock, refused};
 use crate::rnic::Shared;
 
-/// How often to ask for another port. librdmacm chooses one that no other of its services has; on
-/// an iWARP device a TCP service may have it.
+/// The number of attempts to get a free port. librdmacm chooses a port that none of its services
+/// uses; on an iWARP device a TCP service may use it.
 const CHOICES: u32 = 16;
 
 /// A listening id.
@@ -27,7 +27,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on a port of the adapter's address; the port is returned.
+    /// Listens on a port of the adapter's address and returns the port.
     pub(crate) fn open(
         shared: &Arc<Shared>,
         address: &ListenAddress,
@@ -40,7 +40,7 @@ impl Listener {
             is_open: AtomicBool::new(true),
             id: Mutex::new(None),
         });
-        // Before it listens: requests come at once.
+        // Registered before it listens, because requests may be received at once.
         let target = Target::Listener(listener.clone());
         lock(&shared.cm.targets).insert(listener.key, target);
         let mut choices = if address.port == 0 { CHOICES } else { 1 };
@@ -67,7 +67,7 @@ impl Listener {
         Ok(port)
     }
 
-    /// Stops listening. Requests that were told stay valid; those that were not are refused.
+    /// Stops listening. Requests that were reported stay valid; the others are refused.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
         self.shared.cm.forget(self.key);
@@ -75,7 +75,7 @@ impl Listener {
         drop(id);
     }
 
-    /// The device goes away, and waits for its ids.
+    /// Called when the device is being removed. The device waits until its ids are destroyed.
     pub(super) fn on_device_gone(&self) {
         let id = lock(&self.id).take();
         drop(id);
@@ -87,7 +87,7 @@ impl Listener {
             (RDMA_CM_EVENT_CONNECT_REQUEST, Some(id)) if self.is_open.load(Ordering::Acquire) => {
                 self.tell(shared, id, event.depth, &event.private_data);
             }
-            // A request that came too late goes with its id, and its peer is refused.
+            // A request that was received too late is dropped with its id, and its peer is refused.
             _ => {}
         }
     }

@@ -16,87 +16,86 @@
 //!                       (from everywhere) ─▶ Over ◀─ Lingering ◀┘
 //! ```
 //!
-//! [`Machine::on`] is the only writer of the state. Its result says what to do, in order. An ending
-//! is told exactly once: on the way into [`State::Lingering`] or [`State::Over`], when everything
-//! posted has completed.
+//! [`Machine::on`] is the only writer of the state. Its result is a list of actions to perform in
+//! order. The end of a connection is reported exactly once: on the way into [`State::Lingering`] or
+//! [`State::Over`], when everything posted has completed.
 //!
-//! On InfiniBand and RoCE the side that connects hears of the reply first ([`Event::Replied`]),
-//! readies its queue pair and confirms. On iWARP the kernel does both, and
-//! [`Event::Established`] follows the request at once.
+//! On InfiniBand and RoCE the connecting side first receives the reply ([`Event::Replied`]),
+//! readies its queue pair and confirms. On iWARP the kernel does both, and [`Event::Established`]
+//! follows the request directly.
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// The peer's address is being resolved to a device and a link address.
     ResolvingAddress,
-    /// The path to it is being asked for.
+    /// The path to the peer is being resolved.
     ResolvingRoute,
-    /// The request is out.
+    /// The request was sent.
     Requesting,
     /// The peer accepted; our queue pair is being readied.
     Confirming,
-    /// Refused; the request will be made again.
+    /// The request was refused and will be sent again.
     Pausing,
-    /// The reply is out.
+    /// The reply was sent.
     Accepting,
-    /// In full operation.
+    /// The connection is established.
     Established,
-    /// The consumer wants a graceful end: posted requests finish.
+    /// The consumer asked for a graceful end, and posted requests have not finished.
     Draining,
-    /// The end was told; the peer has not answered our disconnect.
+    /// The end was reported; the peer has not answered our disconnect.
     Lingering,
-    /// Nothing is left.
+    /// The connection is over, and its id is destroyed.
     Over,
 }
 
-/// Why a request was refused, or a reply came to nothing.
+/// The reason why a request was refused, or why a reply led to no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The peer's consumer rejected.
     Consumer,
-    /// Nobody listens, or the parameters do not fit.
+    /// The peer has no listener, or the parameters do not fit.
     Service,
-    /// The communication managers' messages are not answered, or there is no way.
+    /// The connection manager's messages are not answered, or there is no route.
     Unreachable,
 }
 
-/// What happens to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The address is resolved.
     AddressResolved,
     /// The route is resolved.
     RouteResolved,
-    /// Either cannot be.
+    /// The address or the route cannot be resolved.
     Unresolved,
-    /// The peer accepted, and waits for our confirmation.
+    /// The peer accepted and waits for our confirmation.
     Replied,
     /// Both sides may send.
     Established,
-    /// The request was refused. `again`: it is worth another attempt, and there is time for it.
+    /// The request was refused.
     Refused {
-        /// Why.
+        /// The reason.
         refusal: Refusal,
-        /// Whether to try again.
+        /// True if the refusal may be temporary and there is time for another attempt.
         again: bool,
     },
     /// The pause before another attempt is over.
     PauseOver,
-    /// The peer ended the connection, or has answered that we did. `failed`: the queue pair had
-    /// failed by then.
+    /// The peer ended the connection, or has answered our disconnect.
     Disconnected {
-        /// The device had put the queue pair into the error state.
+        /// The device had put the queue pair into the error state by then.
         failed: bool,
     },
     /// A call that readies the queue pair failed.
     Failed,
-    /// The device told of a failure of the queue pair.
+    /// The device reported a failure of the queue pair.
     Reported {
-        /// The queue pair as it is now has failed. If not, the device may have told of the
-        /// connection before, on the same queue pair.
+        /// True if the queue pair is in error now. If not, the report may be about the previous
+        /// connection of the same queue pair.
         failed: bool,
     },
-    /// The device goes away.
+    /// The device is being removed.
     DeviceRemoved,
     /// The consumer's timeout passed.
     TimedOut,
@@ -107,55 +106,55 @@ pub(crate) enum Event {
     },
     /// Posted requests have finished.
     Drained,
-    /// The peer has had time enough to answer our disconnect.
+    /// The time in which the peer could answer our disconnect has passed.
     LingerOver,
 }
 
-/// What to tell the consumer.
+/// The event that the consumer receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// The connection works.
+    /// The connection is established.
     Established,
     /// The peer's consumer rejected.
     PeerRejected,
-    /// Refused by anything else.
+    /// The request was refused for any other reason.
     NonPeerRejected,
-    /// No way to the peer.
+    /// There is no route to the peer.
     Unreachable,
     /// The consumer's timeout passed.
     TimedOut,
-    /// The accepted peer went away.
+    /// The peer that was accepted has disconnected.
     AcceptFailed,
-    /// Ended in good order.
+    /// The connection ended in good order.
     Disconnected,
-    /// Failed.
+    /// The connection failed.
     Broken,
 }
 
-/// What to do.
+/// An action that an event leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Make an id and resolve the peer's address with it.
     ResolveAddress,
-    /// Ask for the path.
+    /// Resolve the path.
     ResolveRoute,
     /// Send the request.
     Request,
     /// Ready the queue pair and confirm. Ends in [`Event::Established`] or [`Event::Failed`].
     Confirm,
-    /// Come back with [`Event::PauseOver`].
+    /// Wait, and then pass [`Event::PauseOver`].
     Pause,
-    /// Come back with [`Event::Drained`].
+    /// Wait until posted requests have finished, and then pass [`Event::Drained`].
     Drain,
     /// Ask the peer to end the connection.
     Disconnect,
-    /// Put the queue pair into the error state and see all posted work completed.
+    /// Put the queue pair into the error state and complete all posted work.
     Flush,
-    /// Tell the consumer.
+    /// Report this to the consumer.
     Tell(News),
-    /// Come back with [`Event::LingerOver`].
+    /// Wait for the peer's answer, and then pass [`Event::LingerOver`].
     Linger,
-    /// Give the id up.
+    /// Destroy the id.
     Retire,
 }
 
@@ -164,7 +163,7 @@ use Action::{
     Retire, Tell,
 };
 
-/// What an event leads to.
+/// The next state and the actions of an event.
 type Step = (State, &'static [Action]);
 
 /// The state of one connection.
@@ -174,24 +173,24 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Of a connection that we ask for; its first action.
+    /// The machine of a connection that this side requests, and its first action.
     pub(crate) fn connect() -> (Self, &'static [Action]) {
         let state = State::ResolvingAddress;
         (Self { state }, &[ResolveAddress])
     }
 
-    /// Of a connection whose request has been accepted.
+    /// The machine of a connection whose request has been accepted.
     pub(crate) fn accept() -> Self {
         let state = State::Accepting;
         Self { state }
     }
 
-    /// Where it stands.
+    /// The current state.
     pub(crate) fn state(&self) -> State {
         self.state
     }
 
-    /// Whether an attempt to connect is under way.
+    /// True while an attempt to connect is in progress.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(
             self.state,
@@ -203,7 +202,7 @@ impl Machine {
         )
     }
 
-    /// Takes one event; what it leads to is to be done in order.
+    /// Takes one event. The caller must perform the returned actions in order.
     pub(crate) fn on(&mut self, event: Event) -> &'static [Action] {
         let (state, actions) = match self.state {
             State::ResolvingAddress
@@ -222,7 +221,7 @@ impl Machine {
     }
 }
 
-/// The attempt is over. The queue pair is flushed: receives may have been posted.
+/// Ends the attempt. The queue pair is flushed, because receives may have been posted.
 macro_rules! give_up {
     ($news:ident) => {
         (State::Over, &[Flush, Retire, Tell(News::$news)])
@@ -251,11 +250,11 @@ fn connecting(state: State, event: Event) -> Step {
             Refusal::Service => give_up!(NonPeerRejected),
             Refusal::Unreachable => give_up!(Unreachable),
         },
-        // The peer is gone before the connection was one.
+        // The peer disconnected before the connection was established.
         (State::Requesting | State::Confirming, Event::Disconnected { .. }) => {
             give_up!(NonPeerRejected)
         }
-        // The peer may send before we have heard that the connection stands.
+        // The peer may send before our side is notified that the connection is established.
         (_, Event::Failed | Event::Reported { failed: true }) => give_up!(NonPeerRejected),
         (_, Event::DeviceRemoved) => give_up!(Unreachable),
         (_, Event::TimedOut) => give_up!(TimedOut),
@@ -285,7 +284,8 @@ fn accepting(event: Event) -> Step {
     }
 }
 
-/// We end the connection: the peer is asked first, so that what is under way arrives.
+/// Ends the connection from this side. The peer is asked to disconnect before the flush, so that
+/// data in flight arrives.
 macro_rules! end {
     ($news:ident) => {
         (
@@ -310,7 +310,7 @@ fn draining(event: Event) -> Step {
     }
 }
 
-/// What ends a connection from outside.
+/// The events from outside that end an established connection.
 fn up(state: State, event: Event) -> Step {
     match event {
         Event::Disconnected { failed: false } => give_up!(Disconnected),

@@ -1,27 +1,28 @@
-//! Making and ending connections through librdmacm.
+//! Connection set-up and disconnect through librdmacm.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `machine` | the states of a connection, without I/O |
 //! | `connection` | the machine with its id and queue pair |
-//! | `listen` | services |
-//! | `request` | what a peer asks for, until it is answered |
-//! | `retries` | how long a refused request is made again |
-//! | `rules` | what differs by transport and device |
-//! | `ready` | a queue pair's way to full operation |
+//! | `listen` | listening services |
+//! | `request` | a peer's request, until it is answered |
+//! | `retries` | the time during which a refused request is sent again |
+//! | `rules` | the differences between transports and devices |
+//! | `ready` | the steps of a queue pair to full operation |
 //! | `id` | librdmacm's ids and their event channel |
-//! | `timers` | when to look at which connection again |
+//! | `timers` | the next time at which each connection has something to do |
 //!
-//! A queue pair is made by `qp`, not by librdmacm: an id knows it by its number. The verbs device
-//! is ours too, opened apart from librdmacm's. What librdmacm does for its own queue pairs (the way
-//! from one state to the next on InfiniBand; the kernel does it on iWARP) is in `ready`.
+//! A queue pair is created by `qp`, not by librdmacm; an id refers to it by its number. The verbs
+//! device is ours too, opened separately from librdmacm's. For its own queue pairs librdmacm makes
+//! the state transitions on InfiniBand, and the kernel makes them on iWARP. For ours, `ready` makes
+//! them.
 //!
 //! # Threads
 //!
-//! The engine's thread reads the event channel and keeps the time. Calls of consumers go to the
-//! connection manager directly. Where the kernel blocks (siw connects TCP within `rdma_connect`,
-//! and destroying an id whose request is not answered waits up to ten seconds), a thread of its own
-//! makes the call and ends with it.
+//! The engine's thread reads the event channel and the clock. Calls of consumers go to the
+//! connection manager directly. Where the kernel blocks, a separate thread makes the call and then
+//! ends. siw connects TCP within `rdma_connect`, and destroying an id whose request is not answered
+//! waits up to ten seconds.
 //!
 //! # Locks, in order
 //!
@@ -62,28 +63,28 @@ use id::{Channel, CmEvent, ConnParam, Id, Key};
 use listen::Listener;
 use timers::Timers;
 
-/// Whose time it is when the event channel is to be read again.
+/// The timer key for reading the event channel again.
 const CHANNEL: Key = Key(0);
-/// How long after a reading that failed, for want of memory most likely.
+/// The time until the next read after a read that failed, most likely for want of memory.
 const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// The connection manager of one RNIC.
 #[derive(Debug, Default)]
 pub(crate) struct Cm {
-    /// From the opening of the device to the shutdown.
+    /// The event channel; present from the opening of the device to the shutdown.
     channel: Mutex<Option<Arc<Channel>>>,
-    /// An id that is bound to the adapter's address and nothing else: it hears of the device's
-    /// removal where there is no connection or service that would.
+    /// An id that is bound to the adapter's address and does nothing else. It receives the removal
+    /// event of the device when there is no connection or service that would.
     watch: Mutex<Option<Id>>,
     targets: Mutex<HashMap<Key, Target>>,
     timers: Mutex<Timers>,
-    /// Connections that the engine's thread is to look at in its next round.
+    /// Connections that the engine's thread is to check in its next round.
     soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
     is_device_gone: AtomicBool,
 }
 
-/// Who gets the events of an id.
+/// The receiver of an id's events.
 #[derive(Debug, Clone)]
 enum Target {
     Connection(Arc<Connection>),
@@ -91,12 +92,12 @@ enum Target {
 }
 
 impl Cm {
-    /// Makes nothing yet; see [`open`](Self::open).
+    /// Makes an empty manager; see [`open`](Self::open).
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Opens the event channel, which the engine's thread is to read, and watches the device.
+    /// Opens the event channel, which the engine's thread reads, and watches the device.
     pub(crate) fn open(&self, shared: &Shared) -> Result<(), RnicError> {
         let channel = Arc::new(Channel::open(&shared.device.libraries).map_err(refused)?);
         let events = channel.as_fd().as_raw_fd();
@@ -111,12 +112,12 @@ impl Cm {
         Ok(())
     }
 
-    /// Engine: when it has to call [`on_deadline`](Self::on_deadline) at the latest.
+    /// Engine: the time at which it must call [`on_deadline`](Self::on_deadline) at the latest.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         lock(&self.timers).next()
     }
 
-    /// Engine: the event channel may have events; takes all of them.
+    /// Engine: reads all events of the channel, which may be readable.
     pub(crate) fn on_readable(&self, shared: &Arc<Shared>) {
         let Some(channel) = lock(&self.channel).clone() else {
             return;
@@ -126,7 +127,7 @@ impl Cm {
                 Ok(Some(event)) => survive(|| self.dispatch(shared, event)),
                 Ok(None) => return,
                 Err(why) => {
-                    // The poller has told of what is there, and will not tell again.
+                    // The poller has reported these events, and will not report them again.
                     tracing::warn!(%why, "the event channel cannot be read");
                     let again = Instant::now() + READ_AGAIN;
                     self.set_timer(shared, CHANNEL, Some(again));
@@ -137,7 +138,7 @@ impl Cm {
     }
 
     fn dispatch(&self, shared: &Arc<Shared>, event: CmEvent) {
-        // Software devices say it nowhere else, and wait until we have closed them.
+        // Software devices report their removal only here, and wait until we have closed them.
         if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL && self.on_device_gone() {
             tracing::warn!(device = %shared.device.name, "the device is being removed");
             shared.upcall.async_event(AsyncEvent::DeviceFatal);
@@ -146,13 +147,13 @@ impl Cm {
         match target {
             Some(Target::Connection(connection)) => connection.on_cm(event),
             Some(Target::Listener(listener)) => listener.on_cm(shared, event),
-            // Of an id that was given up meanwhile. A request's own id goes with the event, and its
-            // peer is refused.
+            // The event is for an id that was destroyed meanwhile. The id of a request is dropped
+            // with the event, and the peer is refused.
             None => {}
         }
     }
 
-    /// Engine: whatever was to happen before `now`.
+    /// Engine: handles everything that is due at `now`.
     pub(crate) fn on_deadline(&self, shared: &Arc<Shared>, now: Instant) {
         let soon = std::mem::take(&mut *lock(&self.soon));
         for connection in soon {
@@ -174,8 +175,8 @@ impl Cm {
         lock(&self.timers).take_due(now)
     }
 
-    /// Engine: a work request failed, or the device says that the queue pair did. Ends in
-    /// `Broken`.
+    /// Engine: a work request failed, or the device reported that the queue pair failed. The
+    /// connection ends in `Broken`.
     pub(crate) fn on_qp_failed(&self, qp: &Arc<Qp>) {
         let connection = lock(&qp.connection).clone();
         if let Some(connection) = connection {
@@ -183,12 +184,13 @@ impl Cm {
         }
     }
 
-    /// Engine: the device is gone. Every connection ends in `Broken`. `false`: that is no news.
+    /// Engine: the device is being removed. Every connection ends in `Broken`. Returns `false` if
+    /// that was known already.
     pub(crate) fn on_device_gone(&self) -> bool {
         if self.is_device_gone.swap(true, Ordering::Relaxed) {
             return false;
         }
-        // The device waits for its ids.
+        // The device waits until its ids are destroyed.
         let watch = lock(&self.watch).take();
         drop(watch);
         let all: Vec<Target> = lock(&self.targets).values().cloned().collect();
@@ -201,12 +203,12 @@ impl Cm {
         true
     }
 
-    /// Whether the device has said that it goes.
+    /// True once the device has reported its removal.
     pub(crate) fn is_device_gone(&self) -> bool {
         self.is_device_gone.load(Ordering::Relaxed)
     }
 
-    /// Gives up what lingers. The engine's thread has ended.
+    /// Destroys what still lingers. The engine's thread has ended before.
     pub(crate) fn shutdown(&self) {
         lock(&self.soon).clear();
         let targets = std::mem::take(&mut *lock(&self.targets));
@@ -216,14 +218,14 @@ impl Cm {
         lock(&self.channel).take();
     }
 
-    /// The event channel; none after the shutdown.
+    /// The event channel; an error after the shutdown.
     fn channel(&self) -> io::Result<Arc<Channel>> {
         let gone = || io::Error::from_raw_os_error(libc::ENODEV);
         lock(&self.channel).clone().ok_or_else(gone)
     }
 
     fn new_key(&self) -> Key {
-        // From 1: 0 is that of the channel, and of an id without a context.
+        // Keys count from 1, because 0 is the channel's key and that of an id without a context.
         Key(self.next_key.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
@@ -231,7 +233,7 @@ impl Cm {
         lock(&self.targets).insert(key, Target::Connection(connection));
     }
 
-    /// No events and no times of `key` any more.
+    /// Removes `key`: no events and no timers refer to it any more.
     fn forget(&self, key: Key) {
         lock(&self.timers).set(key, None);
         lock(&self.targets).remove(&key);
@@ -249,12 +251,12 @@ impl Cm {
     }
 }
 
-/// Largest private data of a consumer.
+/// The largest private data of a consumer, in bytes.
 pub(crate) fn private_data_max(device: &Device) -> u32 {
     device.transport.private_data_max() as u32
 }
 
-/// What a consumer may want to know about connections here.
+/// The named attributes about connections for consumers.
 pub(crate) fn named(device: &Device) -> Vec<NamedAttr> {
     let is_padded = device.transport.pads_private_data();
     vec![NamedAttr {
@@ -275,7 +277,8 @@ pub(crate) fn connect(qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<(), Rn
         has_srq: qp.has_srq(),
         qp_number: qp.num(),
     };
-    // The place is held until the connection is in it, so that no news of it finds it empty.
+    // The lock is held until the connection is stored, so that no event of the connection finds the
+    // field empty.
     let mut place = lock(&qp.connection);
     match Connection::connect(qp, params.remote, param, params.timeout) {
         Ok(connection) => {
@@ -289,7 +292,8 @@ pub(crate) fn connect(qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<(), Rn
     }
 }
 
-/// [`Rnic::disconnect`](access_layer::rnic::Rnic::disconnect); also when the queue pair is dropped.
+/// [`Rnic::disconnect`](access_layer::rnic::Rnic::disconnect). Also called when the queue pair is
+/// dropped.
 pub(crate) fn disconnect(qp: &Arc<Qp>, abrupt: bool) {
     let connection = lock(&qp.connection).clone();
     if let Some(connection) = connection {
@@ -305,18 +309,18 @@ fn check_private_data(shared: &Shared, private_data: &[u8]) -> Result<(), RnicEr
     }
 }
 
-/// Refuses at once what has no route, as TCP does; address resolution would find out by its
-/// timeout.
+/// Refuses an address without a route at once, as TCP does. Address resolution would detect it only
+/// by its timeout.
 fn check_route(local: SocketAddr, remote: SocketAddr) -> Result<(), RnicError> {
     if local.is_ipv4() != remote.is_ipv4() {
         return Err(RnicError::BadAddress("not of the adapter's address family"));
     }
     let probe = UdpSocket::bind(local)?;
-    // Connecting sends nothing; a port is needed, and any will do.
+    // Connecting a UDP socket sends nothing. A port is needed, and any port will do.
     probe
         .connect(SocketAddr::new(remote.ip(), 9))
         .or_else(|error| {
-            // What else a socket may say is for the connection manager to find out.
+            // Other errors are left to the connection manager.
             match error.kind() {
                 io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => Err(error),
                 _ => Ok(()),
@@ -325,7 +329,7 @@ fn check_route(local: SocketAddr, remote: SocketAddr) -> Result<(), RnicError> {
     Ok(())
 }
 
-/// Why librdmacm refused a call.
+/// Converts the error of a refused librdmacm call.
 fn refused(error: io::Error) -> RnicError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => RnicError::AddressInUse,

@@ -10,12 +10,12 @@ use super::{check_private_data, lock};
 use crate::qp::Qp;
 use crate::rnic::Shared;
 
-/// A peer's request. Dropping it refuses the peer.
+/// A peer's request. Dropping it without an answer refuses the peer.
 #[derive(Debug)]
 pub struct IbRequest {
     shared: Arc<Shared>,
     id: Id,
-    /// What the peer asks for, as seen from here.
+    /// The depths that the peer asks for, as seen from this side.
     depth: Depth,
 }
 
@@ -28,7 +28,7 @@ impl IbRequest {
         }
     }
 
-    /// Accepts on an idle queue pair.
+    /// Accepts the request on an idle queue pair.
     pub(crate) fn accept(self, qp: &Arc<Qp>, params: &AcceptParams<'_>) -> Result<(), RnicError> {
         check_private_data(&self.shared, params.private_data)?;
         qp.begin_attempt()?;
@@ -43,7 +43,8 @@ impl IbRequest {
         Ok(())
     }
 
-    /// Neither side reads deeper than the other one serves, as far as the peer has said.
+    /// The agreed depths, if the peer sent its own: neither side reads deeper than the other
+    /// serves.
     fn agreed(&self, own: Depth) -> Depth {
         let is_unsaid = self.depth == Depth::default();
         if is_unsaid && !self.shared.device.quirks().knows_asked_depths {
@@ -52,12 +53,12 @@ impl IbRequest {
         agreed(self.depth, own)
     }
 
-    /// Rejects as the consumer's decision.
+    /// Rejects the request as the consumer's decision.
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
         check_private_data(&self.shared, private_data)?;
         let data = self.shared.device.transport.reject_data(private_data);
         if let Err(error) = self.id.reject(&data) {
-            // The peer is gone, or has given up; it wants no answer any more.
+            // The peer has disconnected or cancelled its request, and needs no answer any more.
             tracing::debug!(%error, "reject not sent");
         }
         Ok(())

@@ -1,21 +1,21 @@
-//! How long a refused request is made again.
+//! The time during which a refused request is sent again.
 
 use std::time::{Duration, Instant};
 
-/// The service may be about to listen.
+/// The time for new attempts, because the service may be about to listen.
 const FOR: Duration = Duration::from_secs(3);
-/// How long to wait before the next attempt.
+/// The pause before the next attempt.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The attempts of one connection. Their time counts from the first refusal, which comes late where
-/// a thousand connections are made at once.
+/// The attempts of one connection. Their time counts from the first refusal, which is received late
+/// when a thousand connections are made at once.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     until: Option<Instant>,
 }
 
 impl Retries {
-    /// Whether an attempt that is refused now is followed by another, which must begin before the
+    /// True if an attempt that is refused now is followed by another one. It must begin before the
     /// consumer's own deadline.
     pub(super) fn go_on(&mut self, now: Instant, deadline: Option<Instant>) -> bool {
         let next = now + PAUSE;

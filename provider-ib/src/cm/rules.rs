@@ -1,20 +1,20 @@
-//! What differs by transport and device, each as one named rule.
+//! The differences between transports and devices, each as one named rule.
 //!
 //! | Rule | InfiniBand, RoCE | iWARP |
 //! |---|---|---|
-//! | private data of a consumer | 56 bytes, the room that the request leaves beside the addresses | 251 bytes, siw's limit with MPA revision 2 |
-//! | its length at the peer | the whole field of the message, filled up with zeros | as sent |
+//! | private data of a consumer | 56 bytes, the room that remains in the request next to the addresses | 251 bytes, siw's limit with MPA revision 2 |
+//! | its length at the peer | the whole field of the message, padded with zeros | as sent |
 //! | a consumer's reject | reason 28 and a mark in front of the private data | any reject |
-//! | nobody listens | reason 8 | `ECONNREFUSED`, often from the call itself |
-//! | our own port | the connection manager's | TCP may hold it toward this peer; another is tried |
+//! | no listener | reason 8 | `ECONNREFUSED`, often from the call itself |
+//! | our own port | the connection manager's | a TCP connection to this peer may use it; another is tried |
 //! | connecting | the call returns at once | siw connects TCP within the call |
-//! | giving up a request | at once | siw waits up to 10 s for the reply |
+//! | cancelling a request | at once | siw waits up to 10 s for the reply |
 //! | a queue pair that failed | can be reset | siw's cannot |
-//! | a queue pair whose request was given up | can be destroyed | siw waits as for the request |
+//! | a queue pair whose request was cancelled | can be destroyed | siw waits as for the request |
 //!
-//! The removal of a device is heard by its ids. rxe and siw then wait until every process has
-//! closed the device, which ours has when its consumers have closed their adapters
-//! ([`Device`](crate::device::Device)'s drop).
+//! The removal of a device is reported as an event of its ids. rxe and siw then wait until every
+//! process has closed the device. Our process has closed it when its consumers have closed their
+//! adapters ([`Device`](crate::device::Device)'s drop).
 
 use std::io;
 
@@ -24,15 +24,15 @@ use super::machine::{Event, Refusal};
 use crate::device::Transport;
 
 /// The private data that a request carries on InfiniBand: 92 bytes, less the 36 in which the
-/// connection manager says the addresses (InfiniBand specification, annex A11).
+/// connection manager sends the addresses (InfiniBand specification, annex A11).
 const IB_PRIVATE_DATA_MAX: usize = 56;
-/// siw keeps the length of what a start-up frame carries in 8 bits, and 4 bytes of it are the
-/// enhanced words: 252 bytes and more leave as a frame that its peer cannot read.
+/// siw keeps the private data's length of a start-up frame in 8 bits, and 4 bytes of it are the
+/// enhanced words. From 252 bytes on, siw sends a frame that its peer cannot read.
 const IWARP_PRIVATE_DATA_MAX: usize = 251;
 
-/// In front of the private data of a reject on InfiniBand. A connection manager that gives a
-/// request up rejects with the same reason as a consumer, and without private data; OFA's provider
-/// tells them apart by these four bytes, and expects them.
+/// The mark in front of the private data of a reject on InfiniBand. A connection manager that
+/// cancels a request rejects with the reason code of a consumer and without private data. OFA's
+/// provider distinguishes the two by these four bytes, and expects them.
 const REJECT_MARK: [u8; 4] = [2, 0, 2, 0];
 
 /// Reasons of a reject on InfiniBand (InfiniBand specification, table "REJ reason codes").
@@ -45,7 +45,7 @@ mod reason {
     pub(super) const CONSUMER: i32 = 28;
 }
 
-/// What ended an attempt, and whether the same could go well in a moment.
+/// The reason why an attempt ended. `is_passing` is true if another attempt may succeed soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused<'a> {
     pub(super) refusal: Refusal,
@@ -62,7 +62,7 @@ impl Refused<'_> {
         }
     }
 
-    /// The event that it is, when there is `time` for another attempt or not.
+    /// The machine's event. `time` is true if there is time for another attempt.
     pub(super) fn event(self, time: bool) -> Event {
         Event::Refused {
             refusal: self.refusal,
@@ -72,7 +72,7 @@ impl Refused<'_> {
 }
 
 impl Transport {
-    /// Bytes of private data that a consumer may give, whatever it gives it to.
+    /// The largest private data of a consumer in any message, in bytes.
     pub(crate) fn private_data_max(self) -> usize {
         match self {
             Self::InfiniBand => IB_PRIVATE_DATA_MAX,
@@ -80,12 +80,13 @@ impl Transport {
         }
     }
 
-    /// A peer's private data arrives filled up with zeros to the length of the message's field.
+    /// True if a peer's private data is received padded with zeros to the length of the message's
+    /// field.
     pub(super) fn pads_private_data(self) -> bool {
         self == Self::InfiniBand
     }
 
-    /// A consumer's reject as the connection manager is to carry it.
+    /// The private data of a consumer's reject, in the form that the connection manager sends.
     pub(super) fn reject_data(self, private_data: &[u8]) -> Vec<u8> {
         match self {
             Self::InfiniBand => [&REJECT_MARK, private_data].concat(),
@@ -93,17 +94,18 @@ impl Transport {
         }
     }
 
-    /// Connecting, and giving up a request that is not answered, block in the kernel.
+    /// True if the kernel blocks while it connects, and while it cancels a request that is not
+    /// answered.
     pub(super) fn blocks(self) -> bool {
         self == Self::Iwarp
     }
 
-    /// The kernel takes the queue pair to full operation, and confirms.
+    /// True if the kernel takes the queue pair to full operation and confirms.
     pub(super) fn kernel_confirms(self) -> bool {
         self == Self::Iwarp
     }
 
-    /// What the rejection of a request means.
+    /// The meaning of a request's rejection.
     pub(super) fn rejected(self, status: i32, private_data: &[u8]) -> Refused<'_> {
         match self {
             Self::InfiniBand => rejected_on_infiniband(status, private_data),
@@ -116,14 +118,15 @@ fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
     match status {
         reason::CONSUMER => match private_data.strip_prefix(&REJECT_MARK) {
             Some(said) => by_consumer(said),
-            // A request that was given up, or a service that is no DAT consumer and says nothing.
+            // A request that was cancelled, or a service that is not a DAT consumer and sends no
+            // data.
             None if private_data.iter().all(|byte| *byte == 0) => {
                 Refused::new(Refusal::Service, false)
             }
             None => by_consumer(private_data),
         },
-        // The peer has not heard yet that an older connection of this queue pair is over; it hears
-        // of it by our request.
+        // The peer has not been notified yet that an older connection of this queue pair is over.
+        // Our request is what notifies it.
         reason::INVALID_SERVICE_ID
         | reason::STALE_CONNECTION
         | reason::NO_QP
@@ -133,8 +136,8 @@ fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
     }
 }
 
-/// A reply that rejects, a request that was given up and a closed connection all come as
-/// `ECONNRESET`. The first is by far the most frequent.
+/// A reject, a cancelled request and a closed connection are all reported as `ECONNRESET`. The
+/// first is by far the most frequent.
 fn rejected_on_iwarp(status: i32, private_data: &[u8]) -> Refused<'_> {
     if status == -libc::ECONNREFUSED {
         Refused::new(Refusal::Service, true)
@@ -151,11 +154,12 @@ fn by_consumer(private_data: &[u8]) -> Refused<'_> {
     }
 }
 
-/// What the failure of a call that sends a request means.
+/// The meaning of a failed call that sends a request.
 pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Refused::new(Refusal::Service, true),
-        // The connection manager knows the ports of its own ids only. Another attempt has another.
+        // The connection manager knows only the ports of its own ids. Another attempt uses another
+        // port.
         Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Refused::new(Refusal::Service, true),
         Some(libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             Refused::new(Refusal::Unreachable, false)
@@ -164,12 +168,13 @@ pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     }
 }
 
-/// What an event of the connection manager that carries nothing but its name means to the machine.
+/// The machine's event for an event of the connection manager that carries no data besides its
+/// type.
 ///
-/// Of the rest, replies and rejects carry private data, and requests begin a connection. `None`
-/// also for what does not matter: multicast, a link address that changed (the path still leads to
-/// the peer, or the connection fails by itself), and the end of the time in which late packets of
-/// an old connection may arrive (its id is gone by then).
+/// Replies and rejects carry private data, and requests begin a connection, so other code handles
+/// them. The result is `None` also for events that do not matter: multicast, a changed link address
+/// (the path still leads to the peer, or the connection fails by itself), and the end of the time
+/// in which late packets of an old connection may arrive (its id is destroyed by then).
 pub(super) fn plain_event(kind: rdma_cm_event_type, failed: bool) -> Option<Event> {
     Some(match kind {
         RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressResolved,
@@ -209,7 +214,7 @@ mod tests {
     fn a_request_given_up_on_infiniband_is_no_consumers_reject() {
         assert_eq!(ib(28, &[0; 148]).refusal, Refusal::Service);
         assert_eq!(ib(28, &[]).refusal, Refusal::Service);
-        // A service that is no DAT consumer has its say unchanged.
+        // The private data of a service that is not a DAT consumer is passed on unchanged.
         assert_eq!(ib(28, b"busy").private_data, b"busy");
     }
 
@@ -262,7 +267,7 @@ mod tests {
     fn private_data_fits_every_message_that_may_carry_it() {
         // Request 56, reply 196, reject 148 less the mark.
         const { assert!(IB_PRIVATE_DATA_MAX + REJECT_MARK.len() <= 148) };
-        // The length of a start-up frame's private data, with the enhanced words, in 8 bits.
+        // The length of a start-up frame's private data, with the enhanced words, must fit 8 bits.
         const { assert!(IWARP_PRIVATE_DATA_MAX + 4 <= 255) };
     }
 

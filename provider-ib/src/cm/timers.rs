@@ -1,11 +1,11 @@
-//! When to look at which connection again.
+//! The next time at which each connection has something to do.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use super::id::Key;
 
-/// One time for each key that has one.
+/// At most one time for each key.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     in_order: BTreeSet<(Instant, Key)>,
@@ -13,7 +13,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets, moves or (`None`) takes back the time of `key`. `true`: it is the earliest now.
+    /// Sets, moves or (`None`) cancels the time of `key`. Returns `true` if it is the earliest now.
     pub(crate) fn set(&mut self, key: Key, time: Option<Instant>) -> bool {
         if let Some(old) = self.times.remove(&key) {
             self.in_order.remove(&(old, key));
@@ -29,7 +29,7 @@ impl Timers {
         self.in_order.first().map(|(time, _)| *time)
     }
 
-    /// Takes a key whose time has come.
+    /// Takes a key whose time has passed.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Key> {
         let (time, key) = *self.in_order.first()?;
         if time > now {

@@ -1,4 +1,4 @@
-//! What the lock of a completion queue guards.
+//! The data that the lock of a completion queue guards.
 
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use crate::work::{Kind, PLACES, Posted, Taken, Ticket, Work};
 /// Entries taken from the device by one call.
 pub(super) const BATCH: usize = 16;
 
-/// Who is to be told about the next completion.
+/// The completions that the queue is armed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Armed {
     No,
@@ -24,33 +24,34 @@ pub(super) enum Armed {
     SolicitedOnly,
 }
 
-/// Completions, and the queue pairs whose they are.
+/// Completions, and the queue pairs that they belong to.
 pub(super) struct Inner {
     hw: NonNull<ibv_cq>,
-    /// Completions that came otherwise than by a poll: flushed without the device, or taken from
-    /// it to see what they are.
+    /// Completions that no poll took from the device: flushed without the device, or taken from the
+    /// device by [`pull`](Self::pull).
     pub(super) queue: VecDeque<Completion>,
     works: Slab<Arc<Work>>,
-    /// The place of a queue pair in `works`, by its number: receives of a shared queue carry no
-    /// ticket of their queue pair.
+    /// Index of a queue pair in `works`, by its number. Receives of a shared queue carry no ticket
+    /// of their queue pair.
     places: HashMap<u32, u32>,
     /// The shared receive queues of the queue pairs, by the numbers in their tickets.
     shared: HashMap<u32, Weak<Receives>>,
-    /// What the device may use for requests that it has not completed.
+    /// Resources that the device may use for requests which it has not completed.
     kept: Vec<Kept>,
     pub(super) armed: Armed,
-    /// Something came that the queue is armed for.
+    /// True if a completion was queued or polled that the queue is armed for.
     pub(super) fired: bool,
-    /// The device has said that a solicited message is among those to come.
+    /// True if the device has reported a solicited message that has not been polled yet.
     pub(super) heard_solicited: bool,
-    /// Where a request has completed behind which outcomes may wait.
+    /// Index of the queue pair whose request completed last, if outcomes may have waited for that
+    /// request.
     loosened: Option<u32>,
-    /// Queue pairs whose work failed, to be reported when the lock is free.
+    /// Queue pairs whose work failed, to be reported after the lock is released.
     pub(super) failures: Vec<Weak<Qp>>,
     batch: Box<[ibv_wc; BATCH]>,
 }
 
-/// What is dropped when the device has done with a request of a send queue.
+/// A resource that is dropped when the device has completed a request of a send queue.
 pub(super) struct Kept {
     place: u32,
     sequence: u32,
@@ -88,7 +89,8 @@ impl Inner {
         }
     }
 
-    /// Adds the work of a queue pair, which has this number; `None` when there are too many.
+    /// Adds the work of a queue pair with the number `num` and returns its index; `None` when there
+    /// are too many.
     pub(super) fn attach(&mut self, work: &Arc<Work>, num: u32) -> Option<u32> {
         if self.works.len() >= PLACES {
             return None;
@@ -114,8 +116,8 @@ impl Inner {
         self.works.try_remove(place as usize);
     }
 
-    /// Keeps something until the device has done with a request of the send queue at `place`.
-    /// `false`: it has, and nothing is kept.
+    /// Keeps `what` until the device has completed a request of the send queue at `place`. Returns
+    /// `false` and drops `what` if the device has completed it already.
     pub(super) fn keep(&mut self, place: u32, sequence: u32, what: Box<dyn Send>) -> bool {
         let kept = Kept {
             place,
@@ -134,7 +136,7 @@ impl Inner {
         work.is_some_and(|work| work.sends.has(kept.sequence))
     }
 
-    /// Drops what is kept for requests that have completed, before their completions are told.
+    /// Drops the resources of completed requests, before the completions are reported.
     #[cold]
     fn drop_kept(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
@@ -142,7 +144,8 @@ impl Inner {
         self.kept = kept;
     }
 
-    /// The device may have given the number to another queue pair of this queue meanwhile.
+    /// Removes a number, unless the device has given it to another queue pair of this queue
+    /// meanwhile.
     fn forget_number(&mut self, place: u32, num: u32) {
         if self.places.get(&num) == Some(&place) {
             self.places.remove(&num);
@@ -168,8 +171,9 @@ impl Inner {
                 let entry = self.batch[index];
                 match self.translate(&entry) {
                     Some(completion) if self.queue.is_empty() => {
-                        // Its event is under way. Unless that counts as told, the engine arms the
-                        // device again, and is woken for every completion that a consumer polls.
+                        // The device's event for this completion is on its way. If the completion
+                        // did not count as reported, the engine would arm the device again and
+                        // would be woken for every completion that a consumer polls.
                         self.fired |= self.deserves(&completion);
                         out[count] = completion;
                         count += 1;
@@ -185,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Takes everything from the device into the queue.
+    /// Moves all completions of the device into the queue.
     pub(super) fn pull(&mut self) {
         loop {
             let got = self.take_from_device(BATCH);
@@ -202,7 +206,7 @@ impl Inner {
         }
     }
 
-    /// Queues what waited for the request that was translated last.
+    /// Queues the outcomes that waited for the request that was translated last.
     #[inline]
     fn release(&mut self) {
         let Some(place) = self.loosened.take() else {
@@ -218,13 +222,13 @@ impl Inner {
         }
     }
 
-    /// Adds a completion behind all others.
+    /// Adds a completion at the end of the queue.
     pub(super) fn push(&mut self, completion: Completion) {
         self.fired |= self.deserves(&completion);
         self.queue.push_back(completion);
     }
 
-    /// Flushes what is left of a queue pair's requests, without the device.
+    /// Flushes the remaining requests of a queue pair, without the device.
     pub(super) fn flush_sends(&mut self, work: &Work) {
         while let Some((posted, status)) = work.sends.pop_unfinished() {
             if let Some(completion) = work.sent(&posted, status) {
@@ -234,7 +238,7 @@ impl Inner {
         self.drop_kept();
     }
 
-    /// Flushes what is left of a queue pair's receives, without the device.
+    /// Flushes the remaining receives of a queue pair, without the device.
     pub(super) fn flush_recvs(&mut self, work: &Work) {
         while let Some((posted, _)) = work.recvs.pop_unfinished() {
             self.push(work.flushed(&posted));
@@ -242,13 +246,15 @@ impl Inner {
     }
 
     fn take_from_device(&mut self, room: usize) -> usize {
-        // SAFETY: alive as long as the queue that this is a part of.
+        // SAFETY: the queue is alive, because its owner destroys it after this value is no longer
+        // used.
         let got = unsafe { verbs_dl::poll_cq(self.hw.as_ptr(), &mut self.batch[..room]) };
-        // A queue that cannot be polled is broken; the device tells that by an event of its own.
+        // A queue that cannot be polled is broken. The device reports that by an event of its own.
         got.unwrap_or(0)
     }
 
-    /// `None`: nobody wants to hear of it, or it is of a queue pair that is gone.
+    /// Translates an entry of the device. `None` if the consumer wants no completion, if an outcome
+    /// must wait for an earlier request, or if the queue pair is gone.
     fn translate(&mut self, entry: &ibv_wc) -> Option<Completion> {
         let ticket = Ticket::decode(entry.wr_id)?;
         let status = wc::status_of(entry.status);
@@ -269,7 +275,7 @@ impl Inner {
             );
             self.failures.extend(work.note_failure());
         }
-        // Only for sends: a queue of receives may have another lock than that of the sends.
+        // Only for sends: the receives of a queue pair may be under another lock than its sends.
         if ticket.kind == Kind::Send && work.sends.holds() {
             self.loosened = Some(place);
         }
@@ -279,7 +285,7 @@ impl Inner {
         }
     }
 
-    /// A request of a queue pair's own queue is done.
+    /// Takes a completed request of a queue pair's own queue.
     #[inline]
     fn take(&self, ticket: Ticket, status: WcStatus) -> Option<Taken> {
         let work = self.works.get(ticket.place as usize)?;
@@ -296,8 +302,9 @@ impl Inner {
         (taken != Taken::Gone).then_some(taken)
     }
 
-    /// A receive of a shared queue is done: whose it was, and what. Its slot is free then, also
-    /// when the queue pair is gone and nobody is left to be told.
+    /// Takes a completed receive of a shared queue. Returns the index of its queue pair and the
+    /// receive. The slot is freed even when the queue pair is gone and there is nobody to report
+    /// to.
     fn take_shared(&self, ticket: Ticket, num: u32) -> Option<(u32, Taken)> {
         let receives = self.shared.get(&ticket.shared_queue())?.upgrade()?;
         let posted = receives.take(ticket.sequence)?;
@@ -329,8 +336,8 @@ fn complete(
         return work.sent(posted, status);
     }
     let mut completion = wc::received(work, posted, entry);
-    // An entry does not say whether its message was solicited, only the event does: so it is said
-    // of the first receive after the event.
+    // Only the device's event shows that a message was solicited, not its entry. So the first
+    // receive after the event is reported as solicited.
     if *heard_solicited && completion.notify == Notify::Always {
         completion.notify = Notify::Solicited;
         *heard_solicited = false;
@@ -348,7 +355,7 @@ mod tests {
     use super::*;
     use crate::work::At;
 
-    /// A queue of a device that completes what a test says.
+    /// A queue of a simulated device that completes what a test asks for.
     struct Device {
         context: Box<ibv_context>,
         queue: Box<ibv_cq>,
@@ -357,13 +364,14 @@ mod tests {
         inner: Inner,
     }
 
-    /// Gives what the queue's context word points at, which is a deque of entries.
+    /// The device's `poll_cq`. Returns entries from the deque that the queue's context points to.
     unsafe extern "C" fn poll(queue: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> c_int {
-        // SAFETY: `Device::complete` put it there, and nobody else uses it during the call.
+        // SAFETY: `Device::complete` set the pointer, and nothing else uses the deque during the
+        // call.
         let due = unsafe { &mut *(*queue).cq_context.cast::<VecDeque<ibv_wc>>() };
         let count = due.len().min(room as usize);
         for (index, entry) in due.drain(..count).enumerate() {
-            // SAFETY: there is room for so many (caller).
+            // SAFETY: the caller guarantees room for `count` entries.
             unsafe { out.add(index).write(entry) };
         }
         count as c_int
@@ -401,7 +409,8 @@ mod tests {
             self.work.sends.push(&posted).unwrap()
         }
 
-        /// Has the device complete these, and a consumer poll for so many at a time.
+        /// Makes the device complete the entries of `due`, and polls for `room` completions at a
+        /// time.
         fn complete(&mut self, due: &[(u32, ibv_wc_status)], room: usize) -> Vec<(u64, WcStatus)> {
             let entries = due.iter().map(|(sequence, status)| {
                 // SAFETY: a structure of numbers, for which zero is a value.
@@ -497,7 +506,7 @@ mod tests {
         assert_eq!(told, [(0, WcStatus::Flushed), (1, DONE)]);
     }
 
-    /// Says when it is dropped.
+    /// A window that records its drop.
     struct Window(Arc<AtomicBool>);
 
     impl Drop for Window {
@@ -507,7 +516,7 @@ mod tests {
     }
 
     impl Device {
-        /// Keeps a window behind a request; `None`: it is gone at once.
+        /// Keeps a window behind a request; `None` if it was dropped at once.
         fn keep_behind(&mut self, sequence: u32) -> Option<Arc<AtomicBool>> {
             let is_gone = Arc::new(AtomicBool::new(false));
             let window = Box::new(Window(is_gone.clone()));
@@ -548,7 +557,7 @@ mod tests {
         let flushed = IBV_WC_WR_FLUSH_ERR;
         device.complete(&[(binds[0], OK), (binds[2], flushed)], 4);
         let done = binds.map(|bind| device.work.has_bound(bind));
-        // The second shows in the third; of the last nothing is known.
+        // The second is known to be done because the third completed. Nothing is known of the last.
         assert_eq!(done, [true, true, false, false]);
         device.work.begin_epoch();
         assert!(device.work.has_bound(binds[2]), "of the former queue pair");
@@ -575,7 +584,7 @@ mod tests {
         };
         assert_eq!(told(&mut device.inner, first, 6), Some(10));
         device.inner.rename(place, 6, 7);
-        // Of the queue pair that was replaced.
+        // The completion is of the queue pair that was replaced.
         assert_eq!(told(&mut device.inner, second, 6), None);
         assert_eq!(receives.left(), 1);
         assert_eq!(told(&mut device.inner, second, 7), None, "a second time");

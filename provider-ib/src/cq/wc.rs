@@ -1,4 +1,4 @@
-//! What the device says of a request, in the words of the access layer.
+//! Translates the device's completions into those of the access layer.
 
 use access_layer::rnic::{Completion, WcOpcode, WcStatus};
 use verbs_dl::types::*;
@@ -31,14 +31,14 @@ pub(super) fn status_of(status: ibv_wc_status) -> WcStatus {
 pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion {
     let mut completion = work.completion(posted, WcStatus::Success);
     completion.byte_len = wc.byte_len;
-    // SAFETY: both members are words of the same place, and every device writes all of an entry
-    // that says by its flags which of them it means.
+    // SAFETY: both members are words at the same offset, and every device writes the whole of an
+    // entry whose flags say which member is valid.
     let word = unsafe { wc.__bindgen_anon_1.imm_data };
     if wc.wc_flags & IBV_WC_WITH_INV != 0 {
         completion.opcode = WcOpcode::RecvInvalidate;
         completion.invalidated = Some(word);
     } else if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.wc_flags & IBV_WC_WITH_IMM != 0 {
-        // As given: DAT's immediate data is not turned around, so neither is OFA's.
+        // The value is passed on unchanged. DAT does not swap immediate data, and neither does OFA.
         completion.opcode = match wc.opcode {
             IBV_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvImmediate,
             _ => WcOpcode::RecvSendImmediate,

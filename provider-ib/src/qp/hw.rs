@@ -12,7 +12,7 @@ use crate::device::{Transport, checked};
 use crate::memory::{of, refused};
 use crate::rnic::Shared;
 
-/// A queue pair of the device, destroyed with its owner; gone when null.
+/// A queue pair of the device, destroyed on drop. The pointer is null once it is destroyed.
 #[derive(Debug)]
 pub(super) struct Hw {
     qp: *mut ibv_qp,
@@ -24,7 +24,7 @@ pub(super) struct Hw {
 unsafe impl Send for Hw {}
 
 impl Hw {
-    /// Makes one and brings it to the state in which it takes receives.
+    /// Creates a queue pair and brings it to the state in which receives may be posted.
     pub(super) fn create(
         shared: &Arc<Shared>,
         parts: &QpParts,
@@ -34,7 +34,8 @@ impl Hw {
         let mut init = init_attr(parts, attr, token);
         init.cap.max_inline_data = shared.config.inline_max;
         let verbs = &shared.device.libraries.verbs;
-        // SAFETY: domain and queues are alive; the structure is of this frame.
+        // SAFETY: domain and queues are alive, because `parts` holds them; `init` is on the stack
+        // of this call.
         let mut qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
         if qp.is_null() && shared.config.inline_max > 0 {
             init = init_attr(parts, attr, token);
@@ -59,14 +60,14 @@ impl Hw {
         self.qp
     }
 
-    /// Bytes that a request can carry itself.
+    /// The longest payload that a request carries inline, in bytes.
     pub(super) fn inline_max(&self) -> u32 {
         self.inline_max
     }
 
-    /// Its number; 0 when it is gone.
+    /// The queue pair number; 0 after the queue pair is destroyed.
     pub(super) fn num(&self) -> u32 {
-        // SAFETY: null, or ours and alive.
+        // SAFETY: the pointer is null, or was made by `create` and is not destroyed yet.
         unsafe { self.qp.as_ref() }.map_or(0, |qp| qp.qp_num)
     }
 
@@ -76,11 +77,11 @@ impl Hw {
             return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
         }
         let verbs = &self.shared.device.libraries.verbs;
-        // SAFETY: ours and alive; the structure is read only.
+        // SAFETY: made by `create` and not destroyed; the library only reads the structure.
         checked(unsafe { verbs.ibv_modify_qp(self.qp, attr, mask as i32) })
     }
 
-    /// Whether the device has put it into the error state.
+    /// True if the device has put the queue pair into an error state, or it is destroyed.
     pub(super) fn is_in_error(&self) -> bool {
         if self.qp.is_null() {
             return true;
@@ -89,16 +90,17 @@ impl Hw {
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let (state, verbs) = (IBV_QP_STATE as i32, &self.shared.device.libraries.verbs);
-        // SAFETY: ours and alive, and places of this frame.
+        // SAFETY: made by `create` and not destroyed; both structures are on the stack of this
+        // call.
         let code = unsafe { verbs.ibv_query_qp(self.qp, &raw mut attr, state, &raw mut init) };
         code != 0 || attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE
     }
 
-    /// Destroys it. Waits until the device's events about it are acknowledged.
+    /// Destroys the queue pair. Waits until the device's events about it are acknowledged.
     pub(super) fn destroy(&mut self) {
         let qp = std::mem::replace(&mut self.qp, ptr::null_mut());
         if !qp.is_null() {
-            // SAFETY: made by us, and forgotten above.
+            // SAFETY: made by `create`; the pointer was set to null above, so this happens once.
             unsafe { self.shared.device.libraries.verbs.ibv_destroy_qp(qp) };
         }
     }
@@ -120,7 +122,7 @@ fn init_attr(parts: &QpParts, attr: &QpAttr, token: QpToken) -> ibv_qp_init_attr
     init.qp_type = IBV_QPT_RC;
     let has_own_receives = parts.srq.is_none();
     init.cap = ibv_qp_cap {
-        // One more, for a marker.
+        // One more than the consumer asked for, for a marker.
         max_send_wr: attr.send_wr_max + 1,
         max_recv_wr: if has_own_receives {
             attr.recv_wr_max.max(1)
@@ -138,7 +140,8 @@ fn init_attr(parts: &QpParts, attr: &QpAttr, token: QpToken) -> ibv_qp_init_attr
     init
 }
 
-/// What leads from the first state to the one in which receives may be posted.
+/// The attributes and the mask for the step from the first state to the one in which receives may
+/// be posted.
 fn initial(shared: &Shared) -> (ibv_qp_attr, u32) {
     // SAFETY: a structure of numbers, for which zero is a value.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };

@@ -1,33 +1,33 @@
 //! The states of a queue pair's connection.
 
-/// Where a queue pair stands.
+/// The state of a queue pair's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Lifecycle {
     /// No connection; receives may be posted.
     Idle,
-    /// The connection manager tries to make one.
+    /// The connection manager is establishing a connection.
     Connecting,
     /// Both directions may be used.
     Connected,
-    /// The device gives up what is posted; what is posted now waits in line to be flushed.
+    /// The device flushes what is posted. Requests posted now are recorded and flushed with it.
     Ending,
-    /// Everything has completed; what is posted completes flushed at once.
+    /// Everything has completed. Requests posted now complete as flushed at once.
     Disconnected,
 }
 
 impl Lifecycle {
-    /// The connection manager takes the queue pair.
+    /// The connection manager begins to use the queue pair.
     pub(crate) fn on_attempt(self) -> Option<Self> {
         (self == Self::Idle).then_some(Self::Connecting)
     }
 
-    /// The attempt was refused before anything went out.
+    /// The attempt failed before anything was sent.
     pub(crate) fn on_abandon(self) -> Option<Self> {
         (self == Self::Connecting).then_some(Self::Idle)
     }
 
-    /// The connection stands.
+    /// The connection is established.
     pub(crate) fn on_establish(self) -> Option<Self> {
         (self == Self::Connecting).then_some(Self::Connected)
     }
@@ -42,12 +42,12 @@ impl Lifecycle {
         (self == Self::Ending).then_some(Self::Disconnected)
     }
 
-    /// The queue pair was made anew.
+    /// The queue pair was replaced by a new one.
     pub(crate) fn on_reset(self) -> Option<Self> {
         (self == Self::Disconnected).then_some(Self::Idle)
     }
 
-    /// The state that [`u8`] stands for.
+    /// The state that the number encodes.
     pub(crate) fn from_u8(word: u8) -> Self {
         match word {
             0 => Self::Idle,

@@ -1,9 +1,9 @@
 //! Queue pairs.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `lifecycle` | the states of its connection |
-//! | `post` | posting |
+//! | `lifecycle` | the states of a queue pair's connection |
+//! | `post` | posting of requests and receives |
 //! | `hw` | the device's queue pair |
 
 mod hw;
@@ -34,7 +34,7 @@ use hw::Hw;
 pub(crate) use lifecycle::Lifecycle;
 pub(crate) use post::Bound;
 
-/// What a queue pair is made of.
+/// The objects that a queue pair is created from.
 #[derive(Debug)]
 pub(crate) struct QpParts {
     pub(crate) pd: Arc<Pd>,
@@ -43,18 +43,18 @@ pub(crate) struct QpParts {
     pub(crate) srq: Option<Arc<Srq>>,
 }
 
-/// How long the device may take to give back what is posted, before it is taken from it.
+/// The time within which the device must complete all posted work, before the queue pair is reset.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// The same for iWARP, whose devices have given back everything when they enter the error state;
-/// siw keeps receives when a Read ends the connection.
+/// [`DRAIN`] for iWARP. iWARP devices have completed everything when they enter the error state,
+/// but siw keeps receives when an RDMA Read ends the connection.
 const DRAIN_IWARP: Duration = Duration::from_millis(50);
 
-/// How long to wait for a device, which was told to give up what is posted and said `entered`.
+/// The time to wait for the device to flush posted work. `entered` is the result of the call that
+/// put the queue pair into the error state.
 ///
-/// A device that is gone gives back nothing (the kernel has destroyed its queue pairs, and tells
-/// that as `EIO`), and one that is about to go waits for all its connections to end, one
-/// after the other.
+/// A removed device completes nothing: the kernel has destroyed its queue pairs and returns `EIO`.
+/// A device that is being removed waits for all its connections to end, one after the other.
 fn patience(transport: Transport, entered: &io::Result<()>, is_device_gone: bool) -> Duration {
     let code = entered.as_ref().err().and_then(io::Error::raw_os_error);
     match (transport, code) {
@@ -67,43 +67,44 @@ fn patience(transport: Transport, entered: &io::Result<()>, is_device_gone: bool
 
 /// A queue pair.
 ///
-/// Lock order: `hw`, `send`, `recv`, `stage`, then those of the completion queues.
+/// Lock order: `hw`, `send`, `recv`, `stage`, then the locks of the completion queues.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) shared: Arc<Shared>,
     pub(crate) token: QpToken,
     pub(crate) attr: QpAttr,
-    /// The connection manager's part, from an attempt to its end.
+    /// The connection manager's part, from the start of an attempt to the end of the connection.
     pub(crate) connection: Mutex<Option<Arc<Connection>>>,
     parts: QpParts,
     work: Arc<Work>,
-    /// Places in the two completion queues.
+    /// Index of this queue pair in each of the two completion queues.
     send_place: u32,
     recv_place: u32,
-    /// Bytes that a request carries itself.
+    /// The longest payload that a request carries inline, in bytes.
     inline_max: u32,
-    /// One in so many requests is completed by the device whether the consumer wants it or not.
+    /// After this many unsignalled requests the device completes one, even if the consumer wants no
+    /// completion.
     silent_max: u32,
-    /// The device's queue pair; a reset replaces it.
+    /// The device's queue pair. A reset replaces it.
     hw: Mutex<Hw>,
     send: Mutex<Side>,
     recv: Mutex<Side>,
     stage: Mutex<Lifecycle>,
     stage_changed: Condvar,
-    /// What `stage` holds, for readers without the lock.
+    /// The value of `stage`, for readers that do not hold the lock.
     stage_seen: AtomicU8,
-    /// It was told that no receive of its shared receive queue is left with it.
+    /// True once the event "last receive of the shared receive queue" was reported.
     last_receive_told: AtomicBool,
     /// Windows that were bound or unbound on this queue pair.
     windows: Mutex<Vec<Weak<Mw>>>,
 }
 
-/// One direction.
+/// One direction of a queue pair: sends or receives.
 #[derive(Debug)]
 struct Side {
-    /// What `Qp::hw` owns; null when nobody will post any more.
+    /// The pointer that `Qp::hw` owns; null once nothing will be posted any more.
     hw: *mut ibv_qp,
-    /// Requests since the last that the device completes for certain.
+    /// Requests since the last one that the device is certain to complete.
     silent: u32,
 }
 
@@ -117,7 +118,7 @@ impl Side {
 }
 
 impl Qp {
-    /// Makes a queue pair that takes receives.
+    /// Creates a queue pair that accepts receives.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         parts: QpParts,
@@ -168,17 +169,17 @@ impl Qp {
         Ok(qp)
     }
 
-    /// Where it stands now.
+    /// The current state.
     pub(crate) fn lifecycle(&self) -> Lifecycle {
         Lifecycle::from_u8(self.stage_seen.load(Ordering::Acquire))
     }
 
-    /// The number by which the connection manager and the peer know it; another one after a reset.
+    /// The number that the connection manager and the peer use. A reset changes it.
     pub(crate) fn num(&self) -> u32 {
         lock(&self.hw).num()
     }
 
-    /// Whether it takes its receives from a shared receive queue.
+    /// True if the receives are taken from a shared receive queue.
     pub(crate) fn has_srq(&self) -> bool {
         self.parts.srq.is_some()
     }
@@ -188,23 +189,23 @@ impl Qp {
         lock(&self.hw).modify(attr, mask)
     }
 
-    /// Whether work of it failed or the device has put it into the error state: its connection
-    /// broke and was not ended in good order.
+    /// True if a request failed or the device has put the queue pair into the error state: the
+    /// connection broke and did not end in good order.
     pub(crate) fn is_in_error(&self) -> bool {
         self.work.has_failed() || lock(&self.hw).is_in_error()
     }
 
-    /// Whether work of it failed since it was made or reset.
+    /// True if a request failed since the queue pair was created or reset.
     pub(crate) fn has_failed_work(&self) -> bool {
         self.work.has_failed()
     }
 
-    /// How many receives are posted and not consumed, and how many requests have not completed.
+    /// The number of receives that are not consumed, and of requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.work.recvs.len(), self.work.sends.len())
     }
 
-    /// Idle to connecting: `connect` and `accept` begin with it.
+    /// From idle to connecting. `connect` and `accept` call this first.
     pub(crate) fn begin_attempt(&self) -> Result<(), RnicError> {
         let busy = RnicError::InvalidState("the queue pair is not idle");
         self.advance(Lifecycle::on_attempt)
@@ -212,22 +213,22 @@ impl Qp {
             .ok_or(busy)
     }
 
-    /// Back to idle: the call that began the attempt fails, and nothing has changed.
+    /// Back to idle, when the call that began the attempt fails. Nothing else has changed.
     pub(crate) fn abandon_attempt(&self) {
         self.advance(Lifecycle::on_abandon);
     }
 
-    /// Connecting to connected. To be called before `Established` is told; `false`: the attempt was
-    /// ended meanwhile, and nothing is to be told.
+    /// From connecting to connected. The caller must call this before it reports `Established`.
+    /// Returns `false` when the attempt was ended meanwhile; the caller then reports nothing.
     pub(crate) fn establish(&self) -> bool {
         self.advance(Lifecycle::on_establish)
     }
 
-    /// Ends the connection or the attempt: takes back from the device what is posted. When it
-    /// returns, everything has completed, and the ending may be told.
+    /// Ends the connection or the attempt and flushes all posted work. When this returns,
+    /// everything has completed and the end may be reported.
     ///
-    /// `false`: there was nothing to end, or another thread ends it; then it has ended when this
-    /// returns. Who gets `true` tells the ending.
+    /// Returns `true` to the one caller that must report the end. Returns `false` when there was
+    /// nothing to end, or when another thread ends it; that thread has finished when this returns.
     pub(crate) fn finish(&self) -> bool {
         if !self.begin_end() {
             let mut stage = lock(&self.stage);
@@ -246,9 +247,9 @@ impl Qp {
         self.end()
     }
 
-    /// Flushes what the device has not given back and what came meanwhile. With the posting locks:
-    /// a request that was written down after this flush, and before the next state, would wait for
-    /// ever.
+    /// Flushes the requests that the device has not completed and those posted meanwhile. The
+    /// posting locks are held, because a request that was recorded after this flush and before the
+    /// next state would wait for ever.
     fn end(&self) -> bool {
         let _send = lock(&self.send);
         let _recv = lock(&self.recv);
@@ -260,8 +261,9 @@ impl Qp {
         self.advance(Lifecycle::on_drained)
     }
 
-    /// Tells, once, that no receive of the shared receive queue is left with this queue pair. The
-    /// device may say so; rxe does not, and consumers wait for it before they free the queue.
+    /// Reports, once, that this queue pair holds no receive of the shared receive queue any more.
+    /// The device may report this itself; rxe does not, and consumers wait for the event before
+    /// they free the queue.
     pub(crate) fn tell_last_receive(&self) {
         if !self.last_receive_told.swap(true, Ordering::Relaxed) {
             let event = AsyncEvent::LastWqeReached(self.token);
@@ -269,16 +271,16 @@ impl Qp {
         }
     }
 
-    /// From now on nothing goes to the device. With the posting locks, so that what was on its way
-    /// there has arrived.
+    /// Nothing is posted to the device after this call. The posting locks are held, so a post that
+    /// was in progress has reached the device.
     fn begin_end(&self) -> bool {
         let _send = lock(&self.send);
         let _recv = lock(&self.recv);
         self.advance(Lifecycle::on_end)
     }
 
-    /// Takes what the device has completed into the queues of its CQs, and tells how many requests
-    /// the device still has. For a graceful ending, which waits for 0.
+    /// Moves the device's completions into the completion queues and returns the number of requests
+    /// that the device still holds. A graceful end waits for 0.
     pub(crate) fn requests_left(&self) -> u32 {
         self.parts.send_cq.pull();
         if self.lifecycle() == Lifecycle::Connected {
@@ -287,7 +289,7 @@ impl Qp {
         self.work.sends.len()
     }
 
-    /// Disconnected to idle, or idle as it is.
+    /// From disconnected to idle. Does nothing when the queue pair is idle.
     pub(crate) fn reset(&self) -> Result<(), RnicError> {
         let mut hw = lock(&self.hw);
         match self.lifecycle() {
@@ -295,9 +297,9 @@ impl Qp {
             Lifecycle::Disconnected => {}
             _ => return Err(RnicError::InvalidState("the queue pair is in use")),
         }
-        // A new one, not the old one reset: its number is new as well, so that a peer's connection
-        // manager does not take the next connection for a stale copy of the last, and iWARP devices
-        // cannot leave the error state at all.
+        // The queue pair is replaced, not reset, for two reasons. The new number keeps the peer's
+        // connection manager from taking the next connection for a stale copy of the last. And
+        // iWARP devices cannot leave the error state at all.
         let new = Hw::create(&self.shared, &self.parts, &self.attr, self.token)?;
         self.give_windows_back();
         let (mut send, mut recv) = (lock(&self.send), lock(&self.recv));
@@ -319,7 +321,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Destroys the device's queue pair: nobody will use it any more.
+    /// Destroys the device's queue pair. The caller guarantees that the queue pair is not used any
+    /// more.
     pub(crate) fn retire(&self) {
         self.finish();
         self.give_windows_back();
@@ -337,8 +340,9 @@ impl Qp {
         }
     }
 
-    /// Takes what the device has completed on a queue pair that it has destroyed, while its number
-    /// is known: receives of a shared queue are not among those that an ending waits for.
+    /// Takes the completions of a queue pair that the device has destroyed, while its number is
+    /// still registered. An ending does not wait for receives of a shared queue, so they may still
+    /// be there.
     fn pull_rest(&self) {
         self.parts.send_cq.pull();
         self.parts.recv_cq.pull();
@@ -356,7 +360,8 @@ impl Qp {
         }
     }
 
-    /// Makes the device give up what is posted, and waits until it has, within limits.
+    /// Makes the device flush posted work and waits until it has, up to the time that [`patience`]
+    /// allows.
     fn drain(&self) {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -378,13 +383,13 @@ impl Qp {
                 qp = self.token.0,
                 "the device keeps work of a connection that ended"
             );
-            // From this state it does not touch the memory of its requests any more.
+            // In this state the device does not access the memory of its requests any more.
             attr.qp_state = IBV_QPS_RESET;
             let _ = self.modify(&mut attr, IBV_QP_STATE);
         }
     }
 
-    /// Takes completions until the device has nothing more to say; `false`: it took too long.
+    /// Takes completions until the device owes none. Returns `false` when the deadline passed.
     fn await_device(&self, deadline: Instant) -> bool {
         let mut pause = Duration::from_micros(20);
         loop {
@@ -413,7 +418,7 @@ impl Qp {
     }
 }
 
-/// The queue pairs of an RNIC by their tokens: the device's events name them so.
+/// The queue pairs of an RNIC by token. The device's events carry the token.
 #[derive(Debug, Default)]
 pub(crate) struct Qps(Mutex<HashMap<u64, Weak<Qp>>>);
 
@@ -426,12 +431,12 @@ impl Qps {
         lock(&self.0).remove(&token.0);
     }
 
-    /// The queue pair of this token, if it is alive.
+    /// The queue pair with this token, if it is alive.
     pub(crate) fn get(&self, token: QpToken) -> Option<Arc<Qp>> {
         lock(&self.0).get(&token.0)?.upgrade()
     }
 
-    /// How many there are.
+    /// The number of queue pairs.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).len()
     }
@@ -450,7 +455,8 @@ mod tests {
             (Transport::Iwarp, DRAIN_IWARP),
         ] {
             assert_eq!(waits(transport, Ok(())), longest);
-            // siw's queue pair may be in the error state already, and says so.
+            // siw's queue pair may be in the error state already; the call then fails with this
+            // error.
             assert_eq!(waits(transport, failed(libc::EINVAL)), longest);
             for gone in [libc::EIO, libc::ENODEV] {
                 assert_eq!(waits(transport, failed(gone)), Duration::ZERO);

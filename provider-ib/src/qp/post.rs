@@ -1,8 +1,8 @@
 //! Posting.
 //!
-//! A request is written down before the device gets it, because it may complete before the call
-//! returns; what the device refuses is struck out again. Both under the lock of one direction,
-//! which is what keeps our order and the device's the same.
+//! A request is recorded before it is posted to the device, because it may complete before the call
+//! returns. If the device refuses the request, the record is removed. Both steps hold the lock of
+//! one direction, so our order and the device's order are the same.
 
 use std::ptr;
 use std::sync::Arc;
@@ -20,16 +20,17 @@ use crate::segments::Segments;
 use crate::window::{Mw, bind_info};
 use crate::work::{At, Kind, Posted, Ticket};
 
-/// Of a write of nothing, which touches no memory. The key 0 some adapters refuse even for that.
+/// The key of a zero-length write, which accesses no memory. Some adapters refuse the key 0 even
+/// for that.
 const NO_KEY: u32 = 1;
 
-/// Where a request goes, by the state of the queue pair.
+/// The destination of a request, by the state of the queue pair.
 enum Way {
-    /// To the device.
+    /// Posted to the device.
     Device,
-    /// Into the queue, to be flushed with what is in it.
+    /// Recorded in the queue, and flushed with its contents.
     Wait,
-    /// It completes flushed.
+    /// Completed as flushed at once.
     Flush,
 }
 
@@ -46,9 +47,9 @@ struct Request {
 /// A posted bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// What the window has once the bind has completed.
+    /// The window's key after the bind has completed.
     pub(crate) rkey: u32,
-    /// The request's number, if the device has got it.
+    /// The request's sequence number, if it was posted to the device.
     pub(crate) last: Option<u32>,
 }
 
@@ -69,13 +70,13 @@ impl Qp {
         }
         self.submit(request, |qp, wr| {
             // SAFETY: the queue pair is alive while its send lock is held; the request and its
-            // segments are of a frame below.
+            // segments are on the stack of this call.
             unsafe { verbs_dl::post_send(qp, wr) }
         })?;
         Ok(())
     }
 
-    /// What the device is asked for, without the segments.
+    /// Builds the device's request, without the segments.
     fn request(&self, wr: &SendWr<'_>, segments: &Segments<'_>) -> Result<Request, RnicError> {
         // SAFETY: a structure of numbers and pointers, for which zero is a value.
         let mut out: ibv_send_wr = unsafe { std::mem::zeroed() };
@@ -94,7 +95,8 @@ impl Qp {
         })
     }
 
-    /// Writes the operation down. What it is for the device, as what it completes, and its length.
+    /// Fills in the operation. Returns the device's opcode, the opcode of the completion, and the
+    /// length.
     #[inline]
     fn set_operation(
         &self,
@@ -172,16 +174,16 @@ impl Qp {
         has.then_some(()).ok_or(RnicError::NotSupported(what))
     }
 
-    /// Binds a window of type 2 that is free.
+    /// Binds a free window of type 2.
     pub(crate) fn post_bind_own(
         &self,
         mw: *mut ibv_mw,
         mr: &Mr,
         bind: &BindMw<'_, IbRnic>,
     ) -> Result<Bound, RnicError> {
-        // SAFETY: alive (the window holds it).
+        // SAFETY: the window is alive, because its owner holds it during the call.
         let old = unsafe { (*mw).rkey };
-        // The low byte is ours to choose, the rest names the window.
+        // The low byte of the key is ours to choose; the rest names the window.
         let rkey = old & !0xff | old.wrapping_add(1) & 0xff;
         let mut request = bind_request(bind);
         request.wr.opcode = IBV_WR_BIND_MW;
@@ -191,10 +193,12 @@ impl Qp {
             bind_info: bind_info(mr.hw(), bind),
         };
         let last = self.submit(request, |qp, wr| {
-            // SAFETY: queue pair, window and region are alive; the request is of a frame below.
+            // SAFETY: queue pair, window and region are alive; the request is on the stack of this
+            // call.
             unsafe { verbs_dl::post_send(qp, wr) }
         })?;
-        // SAFETY: as above; nobody else reads it, because the window's lock is held.
+        // SAFETY: the window is alive, as above; no other thread reads it, because the window's
+        // lock is held.
         unsafe { (*mw).rkey = rkey };
         Ok(Bound { rkey, last })
     }
@@ -208,7 +212,7 @@ impl Qp {
     ) -> Result<Bound, RnicError> {
         let info = bind_info(region, bind);
         let last = self.submit(bind_request(bind), |qp, wr| {
-            // SAFETY: the pointer is to the request that `submit` holds.
+            // SAFETY: the pointer is to the request that `submit` holds on its stack.
             let (wr_id, send_flags) = unsafe { ((*wr).wr_id, (*wr).send_flags) };
             let mut mw_bind = ibv_mw_bind {
                 wr_id,
@@ -218,29 +222,29 @@ impl Qp {
             // SAFETY: queue pair, window and region are alive.
             unsafe { verbs_dl::bind_mw(qp, mw, &mut mw_bind) }
         })?;
-        // SAFETY: alive (the window holds it), and the window's lock is held.
+        // SAFETY: the window is alive, because its owner holds it, and the window's lock is held.
         let rkey = unsafe { (*mw).rkey };
         Ok(Bound { rkey, last })
     }
 
-    /// A bind's completion in its place among the others, without a bind: a write of nothing, which
-    /// touches no memory.
+    /// Posts a zero-length write in the place of a bind: it completes as the bind, in order with
+    /// the other requests, and binds nothing.
     pub(crate) fn post_bind_nothing(&self, bind: &BindMw<'_, IbRnic>) -> Result<(), RnicError> {
         let mut request = bind_request(bind);
         request.wr.opcode = IBV_WR_RDMA_WRITE;
         set_remote(&mut request.wr, 0, NO_KEY);
         self.submit(request, |qp, wr| {
-            // SAFETY: the queue pair is alive; the request is of a frame below.
+            // SAFETY: the queue pair is alive; the request is on the stack of this call.
             unsafe { verbs_dl::post_send(qp, wr) }
         })?;
         Ok(())
     }
 
-    /// Drops a window when the device has come to the request of this number, which names it: one
-    /// that finds no window breaks the connection.
+    /// Drops `window` after the device has processed request `sequence`, which names the window. A
+    /// bind that finds no window breaks the connection.
     pub(crate) fn drop_behind(&self, sequence: u32, window: Box<dyn Send>) {
         let is_kept = self.parts.send_cq.keep(self.send_place, sequence, window);
-        // The request may be one of whose success the device says nothing.
+        // The device may not report the success of that request, so a marker follows it.
         if is_kept {
             let mut side = lock(&self.send);
             if self.lifecycle() == Lifecycle::Connected {
@@ -249,20 +253,21 @@ impl Qp {
         }
     }
 
-    /// Whether the device has done the bind of this number, as far as it has said.
+    /// True if the device has completed the bind of this number, as far as it has reported.
     pub(crate) fn has_bound(&self, sequence: u32) -> bool {
         self.work.has_bound(sequence)
     }
 
-    /// Gives the queue pair's end notice to a window that is bound or unbound on it.
+    /// Registers a window that is bound or unbound on this queue pair, so that the window is
+    /// notified of the queue pair's end.
     pub(crate) fn holds_window(&self, mw: &Arc<Mw>) {
         let mut windows = lock(&self.windows);
         windows.retain(|held| held.strong_count() > 0 && !ptr::eq(held.as_ptr(), Arc::as_ptr(mw)));
         windows.push(Arc::downgrade(mw));
     }
 
-    /// Writes a request down and gives it to the device, or to where requests go in this state. Its
-    /// number, if the device has got it.
+    /// Records a request and posts it to the device, or handles it as the state demands ([`Way`]).
+    /// Returns the sequence number, if the request was posted to the device.
     #[inline]
     fn submit(
         &self,
@@ -280,7 +285,8 @@ impl Qp {
                 return Ok(None);
             }
         }
-        // The device frees its slots by completions, so one is wanted now and then.
+        // The device frees its slots by completions, so at least one request in `silent_max` is
+        // signalled.
         let may_be_silent = !request.told && side.silent + 1 < self.silent_max;
         posted.at = completed_by(self.shared.device.quirks(), request.opcode, may_be_silent);
         let silent = posted.at == At::DeviceSilently;
@@ -330,7 +336,7 @@ impl Qp {
             num_sge: segments.count(),
         };
         // SAFETY: the queue pair is alive while its receive lock is held; the request and its
-        // segments are of this frame.
+        // segments are on the stack of this call.
         unsafe { verbs_dl::post_recv(side.hw, &raw mut request) }.map_err(|why| {
             self.work.recvs.unpush();
             of(why, Resource::WorkRequest)
@@ -362,8 +368,8 @@ impl Qp {
         .encode()
     }
 
-    /// Posts something behind all requests whose completion shows that the device has no more to
-    /// say of them, when the last of them is a silent one: a write of nothing.
+    /// Posts a marker, a zero-length write, if the last request is a silent one. The marker's
+    /// completion shows that the device has completed all requests before it.
     pub(super) fn post_marker(&self, side: &mut Side) {
         if !self.work.sends.ends_silently() {
             return;
@@ -377,8 +383,8 @@ impl Qp {
         wr.opcode = IBV_WR_RDMA_WRITE;
         wr.send_flags = IBV_SEND_SIGNALED;
         set_remote(&mut wr, 0, NO_KEY);
-        // SAFETY: the queue pair is alive while its send lock is held; the request is of this
-        // frame.
+        // SAFETY: the queue pair is alive while its send lock is held; the request is on the stack
+        // of this call.
         if unsafe { verbs_dl::post_send(side.hw, &raw mut wr) }.is_err() {
             self.work.sends.unpush();
         }
@@ -399,18 +405,19 @@ impl Request {
     }
 }
 
-/// Who completes a request that the device gets.
+/// The way in which the device completes a request.
 #[inline]
 fn completed_by(quirks: Quirks, opcode: WcOpcode, may_be_silent: bool) -> At {
     match opcode {
-        // The completion of a later request would not show that it is done.
+        // The completion of a later request would not show that the Read is done.
         WcOpcode::RdmaRead if !quirks.completes_in_order => At::DeviceLate,
         _ if may_be_silent => At::DeviceSilently,
         _ => At::Device,
     }
 }
 
-/// Whether the device is told to hold such a request until the Reads before it are done.
+/// True if the fence flag is passed to the device, which then holds the request until the Reads
+/// before it are done.
 fn takes_fence(quirks: Quirks, opcode: ibv_wr_opcode) -> bool {
     opcode != IBV_WR_RDMA_READ || quirks.fences_reads
 }

@@ -1,13 +1,13 @@
 //! Work requests that the device has.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `ring` | the requests of one queue, in order |
-//! | `ticket` | what a work request carries through the device |
+//! | `ticket` | the `wr_id` that a work request carries through the device |
 //!
-//! A failed completion of the device is good for its `wr_id` and its status only, and DAT wants to
-//! know of it what it was, how long, and whether the consumer is to hear of it. So each queue keeps
-//! what was posted, and the device carries a [`Ticket`] that finds it again.
+//! A failed completion of the device has a valid `wr_id` and status only. DAT also needs the
+//! operation, the length, and whether the consumer wants a completion. So each queue keeps its
+//! posted requests, and the device carries a [`Ticket`] that identifies one of them.
 
 mod ring;
 mod ticket;
@@ -28,22 +28,22 @@ use crate::srq::Receives;
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) token: QpToken,
-    /// The send queue. Posting needs the queue pair's send lock, taking the send CQ's.
+    /// The send queue. Posting needs the queue pair's send lock; taking needs the send CQ's lock.
     pub(crate) sends: Ring,
-    /// The receive queue, likewise.
+    /// The receive queue. Posting needs the receive lock; taking needs the receive CQ's lock.
     pub(crate) recvs: Ring,
-    /// The shared receive queue from which its receives come instead.
+    /// The shared receive queue, if the queue pair takes its receives from one.
     pub(crate) srq: Option<Arc<Receives>>,
-    /// Counts the device's queue pairs that this one has had: a reset makes a new one.
+    /// The number of device queue pairs that this queue pair has had: a reset makes a new one.
     epoch: AtomicU32,
     failed: AtomicBool,
-    /// Binds that the device has not done, of this epoch, by their numbers in the send queue.
+    /// Numbers of the binds of this epoch that the device has not carried out.
     undone_binds: Mutex<Vec<u32>>,
     owner: OnceLock<Weak<Qp>>,
 }
 
 impl Work {
-    /// Empty queues; `None` when there is no memory for them.
+    /// Makes empty queues; `None` when there is no memory for them.
     pub(crate) fn new(
         token: QpToken,
         sends: u32,
@@ -62,48 +62,50 @@ impl Work {
         })
     }
 
-    /// Says whose work it is; once.
+    /// Sets the owner; only the first call has an effect.
     pub(crate) fn belongs_to(&self, owner: Weak<Qp>) {
         let _ = self.owner.set(owner);
     }
 
-    /// Which of the device's queue pairs new requests go to.
+    /// The epoch of the device's queue pair that new requests are posted to.
     pub(crate) fn epoch(&self) -> u16 {
         (self.epoch.load(Ordering::Relaxed) % u32::from(EPOCHS)) as u16
     }
 
-    /// The device's queue pair is replaced: completions of the former one mean nothing any more.
+    /// Called when the device's queue pair is replaced. Completions of the former one are ignored
+    /// from then on.
     pub(crate) fn begin_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.failed.store(false, Ordering::Relaxed);
         lock(&self.undone_binds).clear();
     }
 
-    /// A request of the send queue has this outcome. A bind that failed has left its window as it
-    /// was.
+    /// Records the outcome of a request of the send queue. A bind that failed has left its window
+    /// unchanged.
     pub(crate) fn note_outcome(&self, sequence: u32, posted: &Posted, status: WcStatus) {
         if posted.opcode == WcOpcode::BindMw && status != WcStatus::Success {
             lock(&self.undone_binds).push(sequence);
         }
     }
 
-    /// Whether the device has done the bind of this number, as far as it has said.
+    /// True if the device has carried out the bind of this number, as far as it has reported.
     pub(crate) fn has_bound(&self, sequence: u32) -> bool {
         !self.sends.has(sequence) && !lock(&self.undone_binds).contains(&sequence)
     }
 
-    /// A request failed by itself. The queue pair to report, the first time.
+    /// Records that a request failed by itself, not by a flush. Returns the queue pair to report,
+    /// the first time only.
     pub(crate) fn note_failure(&self) -> Option<Weak<Qp>> {
         let first = !self.failed.swap(true, Ordering::Relaxed);
         first.then(|| self.owner.get().cloned()).flatten()
     }
 
-    /// Whether a request failed by itself since the last reset.
+    /// True if a request failed by itself, not by a flush, since the last reset.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// The completion of a request without what only a success says.
+    /// The completion of a request, without the fields that are valid on success only.
     pub(crate) fn completion(&self, posted: &Posted, status: WcStatus) -> Completion {
         let is_receive = posted.opcode == WcOpcode::Recv;
         Completion {
@@ -121,14 +123,14 @@ impl Work {
         }
     }
 
-    /// The completion of a request of the send queue; `None`: nobody wants to hear of it.
+    /// The completion of a request of the send queue; `None` if the consumer wants none.
     pub(crate) fn sent(&self, posted: &Posted, status: WcStatus) -> Option<Completion> {
         let failed = status != WcStatus::Success;
         (posted.at != At::Marker && (posted.told || failed))
             .then(|| self.completion(posted, status))
     }
 
-    /// The completion of a request that will not be done.
+    /// The completion of a request that will not be carried out.
     pub(crate) fn flushed(&self, posted: &Posted) -> Completion {
         self.completion(posted, WcStatus::Flushed)
     }

@@ -1,13 +1,14 @@
 //! The requests of one queue, in the order in which they were posted and complete.
 //!
-//! One side posts, under the queue pair's lock; the other takes, under the completion queue's. They
-//! meet in counters, so neither takes the other's lock. Nothing allocates after the making.
+//! The posting side works under the queue pair's lock, the completing side under the completion
+//! queue's lock. Atomic counters connect the two, so neither side takes the other's lock. Nothing
+//! allocates after [`Ring::new`].
 //!
 //! # Requests that are overtaken
 //!
-//! A consumer hears of its requests in the order of its posts, and takes the completion of one for
-//! that of all before it. Where the device lets requests overtake another ([`At::DeviceLate`]),
-//! their outcomes are kept here until the slow one has its own.
+//! A consumer gets its completions in the order of its posts, and takes a completion as proof that
+//! all earlier requests are done. Where the device lets requests overtake another
+//! ([`At::DeviceLate`]), this ring keeps their outcomes until the slow request has its own.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,31 +17,33 @@ use access_layer::rnic::{WcOpcode, WcStatus};
 /// A posted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posted {
-    /// The consumer's.
+    /// The consumer's identifier.
     pub(crate) wr_id: u64,
-    /// Bytes, as posted.
+    /// Length in bytes, as posted.
     pub(crate) len: u32,
     pub(crate) opcode: WcOpcode,
-    /// Whether the consumer wants to hear of its success.
+    /// True if the consumer wants a completion on success.
     pub(crate) told: bool,
-    /// Whether its completion wakes a waiter.
+    /// True if the completion wakes a waiter.
     pub(crate) signalled: bool,
-    /// Who completes it.
+    /// The way in which the request completes.
     pub(crate) at: At,
 }
 
-/// Who completes a request.
+/// The way in which a request completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
-    /// The device, whatever becomes of it.
+    /// The device completes it, on success and on failure.
     Device,
-    /// The device, whatever becomes of it, but maybe after requests that were posted later.
+    /// As `Device`, but possibly after requests that were posted later.
     DeviceLate,
-    /// The device when it fails; its success shows in that of a later one.
+    /// The device completes it only on failure. The completion of a later request shows its
+    /// success.
     DeviceSilently,
-    /// Nobody: it waits to be flushed.
+    /// The device does not have it: it waits to be flushed.
     Nobody,
-    /// The device, and nobody is told: it shows that all before it are done.
+    /// The device completes it, but the consumer gets no completion. It shows that all requests
+    /// before it are done.
     Marker,
 }
 
@@ -50,42 +53,43 @@ struct Slot {
     about: AtomicU64,
 }
 
-/// A queue's requests.
+/// The requests of one queue.
 #[derive(Debug)]
 pub(crate) struct Ring {
     slots: Box<[Slot]>,
     limit: u32,
-    /// Requests ever taken; counts around.
+    /// Number of requests ever taken; wraps around.
     head: AtomicU32,
-    /// Requests ever posted; counts around.
+    /// Number of requests ever posted; wraps around.
     tail: AtomicU32,
-    /// Requests without an outcome that others may overtake.
+    /// Requests without an outcome that later requests may overtake.
     late: AtomicU32,
-    /// Outcomes that wait for such a one. Only the side that takes looks at it.
+    /// Outcomes that wait for such a request. Only the completing side reads it.
     held: AtomicU32,
-    /// The number of the last marker, with a bit above that says that there was one. Only the side
-    /// that posts looks at it.
+    /// The number of the last marker, and above it a bit that is set once there was one. Only the
+    /// posting side reads it.
     marker: AtomicU64,
 }
 
-/// Set in [`Ring::marker`] once it has a number.
+/// Set in [`Ring::marker`] once a marker has been posted.
 const IS_NUMBER: u64 = 1 << 32;
 
-/// What a completion of the device comes to.
+/// The result of a completion of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The request is told now.
+    /// The request is to be reported now.
     Now(Posted),
-    /// An earlier one is to be told first: the outcome is kept, and [`Ring::release`] gives it.
+    /// An earlier request must be reported first. The outcome is kept, and [`Ring::release`]
+    /// returns it.
     Held,
     /// The request was taken already.
     Gone,
 }
 
 impl Ring {
-    /// For so many requests at once; `None` when there is no memory.
+    /// Makes a ring for `limit` requests at once; `None` when there is no memory.
     pub(crate) fn new(limit: u32) -> Option<Self> {
-        // One more, for a marker.
+        // One more than `limit`, for a marker.
         let capacity = limit.checked_add(1)?.checked_next_power_of_two()? as usize;
         let mut slots = Vec::new();
         slots.try_reserve_exact(capacity).ok()?;
@@ -101,10 +105,11 @@ impl Ring {
         })
     }
 
-    /// Adds a request and returns its number; `None` when the queue is full. One caller at a time.
+    /// Adds a request and returns its number; `None` when the queue is full. Only one thread may
+    /// call it at a time.
     #[inline]
     pub(crate) fn push(&self, posted: &Posted) -> Option<u32> {
-        // A marker is nobody's, and takes no place of those that there are for others.
+        // A marker does not count against the consumer's limit.
         self.push_within(posted, self.limit + u32::from(self.has_marker()))
     }
 
@@ -146,7 +151,8 @@ impl Ring {
         Some(tail)
     }
 
-    /// Takes the last request back, which the device refused. By the caller of `push`.
+    /// Removes the last request, which the device refused. Only the thread that called `push` may
+    /// call it.
     pub(crate) fn unpush(&self) {
         let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
         match self.read(last).at {
@@ -157,9 +163,9 @@ impl Ring {
         self.tail.store(last, Ordering::Release);
     }
 
-    /// Takes the request of this number, which has this outcome. Those before it are gone with it:
-    /// they succeeded, and nobody wanted to hear of it. One caller at a time, who then calls
-    /// [`release`](Self::release) until nothing is left.
+    /// Takes the request of this number, which has this outcome. The requests before it are removed
+    /// too: they succeeded, and the consumer wants no completion of them. Only one thread may call
+    /// it at a time; that thread then calls [`release`](Self::release) until nothing is left.
     #[inline]
     pub(crate) fn take(&self, sequence: u32, status: WcStatus) -> Taken {
         let head = self.head.load(Ordering::Relaxed);
@@ -175,7 +181,8 @@ impl Ring {
         Taken::Now(request)
     }
 
-    /// Whether an outcome can be told, while some request is late. If not, it is kept.
+    /// Returns true if an outcome can be reported while some request is late. Otherwise the outcome
+    /// is kept.
     fn settle(&self, head: u32, sequence: u32, request: &Posted, status: WcStatus) -> bool {
         if request.at == At::DeviceLate {
             self.late.fetch_sub(1, Ordering::Relaxed);
@@ -195,14 +202,15 @@ impl Ring {
         self.read(sequence).at == At::DeviceLate && self.outcome(sequence).is_none()
     }
 
-    /// Whether outcomes wait for that of an earlier request. By the caller of `take`.
+    /// True if outcomes wait for that of an earlier request. Only the thread that calls `take` may
+    /// call it.
     #[inline]
     pub(crate) fn holds(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes the oldest request whose outcome was kept, if no other is to be told before it. By the
-    /// caller of `take`.
+    /// Takes the oldest request whose outcome was kept, unless an earlier request must be reported
+    /// first. Only the thread that calls `take` may call it.
     pub(crate) fn release(&self) -> Option<(Posted, WcStatus)> {
         if !self.holds() {
             return None;
@@ -217,7 +225,7 @@ impl Ring {
                     self.head.store(next, Ordering::Release);
                     return Some((request, status));
                 }
-                // It is done if one after it is.
+                // A silent request is done if a later one is done.
                 None if request.at == At::DeviceSilently => sequence = next,
                 None => return None,
             }
@@ -225,8 +233,9 @@ impl Ring {
         None
     }
 
-    /// Takes the oldest request that did not succeed in silence, with its outcome if there is one,
-    /// else as flushed. By the caller of `take`, when the device has nothing to say any more.
+    /// Takes the oldest request that did not succeed silently, with its outcome if there is one,
+    /// else as flushed. Only the thread that calls `take` may call it, once the device will
+    /// complete nothing more.
     pub(crate) fn pop_unfinished(&self) -> Option<(Posted, WcStatus)> {
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -247,7 +256,7 @@ impl Ring {
         }
     }
 
-    /// Whether the device still has something to say.
+    /// True if the device still owes a completion.
     pub(crate) fn awaits_device(&self) -> bool {
         let (head, tail) = (
             self.head.load(Ordering::Acquire),
@@ -267,20 +276,20 @@ impl Ring {
         false
     }
 
-    /// Whether the request of this number has not completed.
+    /// True if the request of this number has not completed.
     pub(crate) fn has(&self, sequence: u32) -> bool {
         let head = self.head.load(Ordering::Acquire);
         let posted = self.tail.load(Ordering::Acquire).wrapping_sub(head);
         sequence.wrapping_sub(head) < posted
     }
 
-    /// Whether the last request is one of which the device says nothing when it succeeds.
+    /// True if the device does not report the success of the last request.
     pub(crate) fn ends_silently(&self) -> bool {
         let last = self.tail.load(Ordering::Acquire).wrapping_sub(1);
         self.len() > 0 && self.read(last).at == At::DeviceSilently
     }
 
-    /// Requests that have not completed.
+    /// The number of requests that have not completed.
     pub(crate) fn len(&self) -> u32 {
         let tail = self.tail.load(Ordering::Acquire);
         tail.wrapping_sub(self.head.load(Ordering::Acquire))
@@ -296,7 +305,7 @@ impl Ring {
         Posted::of(slot.wr_id.load(Ordering::Relaxed), about)
     }
 
-    /// What became of a request that waits to be told.
+    /// The outcome that is kept for a request which is not reported yet.
     fn outcome(&self, sequence: u32) -> Option<WcStatus> {
         let about = self.slot(sequence).about.load(Ordering::Relaxed);
         let number = (about >> OUTCOME_SHIFT) as usize;
@@ -304,10 +313,11 @@ impl Ring {
     }
 }
 
-/// Above it a slot holds the outcome: 0 for none, else one more than its place in [`OUTCOMES`].
+/// The bits of a slot from here on hold the outcome: 0 for none, else one more than its index in
+/// [`OUTCOMES`].
 const OUTCOME_SHIFT: u32 = 48;
 
-/// All outcomes.
+/// All outcomes, by the number that a slot holds.
 const OUTCOMES: [WcStatus; 11] = [
     WcStatus::Success,
     WcStatus::Flushed,
@@ -391,7 +401,7 @@ mod tests {
 
     const DONE: WcStatus = WcStatus::Success;
 
-    /// Takes a request that has succeeded; `None` when it is not to be told.
+    /// Takes a request that has succeeded; `None` when it is not to be reported.
     fn take(ring: &Ring, sequence: u32) -> Option<Posted> {
         match ring.take(sequence, DONE) {
             Taken::Now(posted) => Some(posted),

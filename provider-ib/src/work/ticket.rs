@@ -1,43 +1,44 @@
-//! What a work request carries through the device, as its `wr_id`.
+//! The `wr_id` that a work request carries through the device.
 
-/// Queue pairs of the device told apart by a ticket; an older one is forgotten by then.
+/// The number of device queue pairs that a ticket can distinguish. An older one is no longer in use
+/// by then.
 pub(crate) const EPOCHS: u16 = 1 << EPOCH_BITS;
 
-/// Queue pairs of one completion queue.
+/// The largest number of queue pairs on one completion queue.
 pub(crate) const PLACES: usize = 1 << PLACE_BITS;
 
-/// Shared receive queues told apart by a ticket.
+/// The number of shared receive queues that a ticket can distinguish.
 pub(crate) const SHARED_QUEUES: u32 = 1 << (EPOCH_BITS + PLACE_BITS);
 
 const EPOCH_BITS: u32 = 8;
 const PLACE_BITS: u32 = 22;
 
-/// Which queue a request is in.
+/// The kind of queue that a request is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A send queue.
     Send,
     /// A receive queue.
     Recv,
-    /// A shared receive queue; the completion names the queue pair by its number, and the ticket
-    /// the queue ([`Ticket::of_shared`]).
+    /// A shared receive queue. The completion names the queue pair by its number, and the ticket
+    /// names the queue ([`Ticket::of_shared`]).
     SharedRecv,
 }
 
-/// Finds a work request when the device gives it back.
+/// Identifies a work request when the device completes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) kind: Kind,
     pub(crate) epoch: u16,
-    /// Of the queue pair, in the completion queue.
+    /// Index of the queue pair in the completion queue.
     pub(crate) place: u32,
-    /// Of the request, in its queue.
+    /// Number of the request in its queue.
     pub(crate) sequence: u32,
 }
 
 impl Ticket {
-    /// Of a receive in a slot of the shared receive queue of this number, which is below
-    /// [`SHARED_QUEUES`].
+    /// The ticket of a receive in `slot` of the shared receive queue with number `queue`, which is
+    /// below [`SHARED_QUEUES`].
     pub(crate) fn of_shared(queue: u32, slot: u32) -> Self {
         Self {
             kind: Kind::SharedRecv,
@@ -52,7 +53,7 @@ impl Ticket {
         u32::from(self.epoch) << PLACE_BITS | self.place
     }
 
-    /// As a `wr_id`.
+    /// Encodes the ticket as a `wr_id`.
     pub(crate) fn encode(self) -> u64 {
         let kind = match self.kind {
             Kind::Send => 0,
@@ -65,7 +66,7 @@ impl Ticket {
             | u64::from(self.sequence)
     }
 
-    /// `None` for a word that is none of ours.
+    /// Decodes a `wr_id`; `None` if its kind is not one of ours.
     pub(crate) fn decode(word: u64) -> Option<Self> {
         let kind = match word >> 62 {
             0 => Kind::Send,

@@ -7,11 +7,11 @@ use crate::types::{
     ibv_wc,
 };
 
-/// What a verb says: 0 or an error number.
+/// Converts the return value of a verb: 0 is success, anything else an error number.
 fn checked(code: i32) -> io::Result<()> {
     match code {
         0 => Ok(()),
-        // Drivers return the number, some of them negative.
+        // Drivers return the error number, and some of them negate it.
         code => Err(io::Error::from_raw_os_error(code.abs())),
     }
 }
@@ -20,7 +20,7 @@ fn missing() -> io::Error {
     io::Error::from_raw_os_error(libc::EOPNOTSUPP)
 }
 
-/// Takes completions; returns how many, or an error when the queue is broken.
+/// Takes completions and returns their number, or an error when the queue is broken.
 ///
 /// # Safety
 /// `cq` is alive.
@@ -55,7 +55,8 @@ pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> io::Result<()>
     // SAFETY: a live queue pair points to its live context (caller).
     let post = unsafe { (*(*qp).context).ops.post_send }.ok_or_else(missing)?;
     let mut bad = std::ptr::null_mut();
-    // SAFETY: by the contract; the list is read before the call returns.
+    // SAFETY: the caller guarantees the queue pair and the list, which is read before the call
+    // returns.
     checked(unsafe { post(qp, wr, &raw mut bad) })
 }
 
@@ -68,7 +69,8 @@ pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr) -> io::Result<()>
     // SAFETY: a live queue pair points to its live context (caller).
     let post = unsafe { (*(*qp).context).ops.post_recv }.ok_or_else(missing)?;
     let mut bad = std::ptr::null_mut();
-    // SAFETY: by the contract; the list is read before the call returns.
+    // SAFETY: the caller guarantees the queue pair and the list, which is read before the call
+    // returns.
     checked(unsafe { post(qp, wr, &raw mut bad) })
 }
 
@@ -81,11 +83,11 @@ pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> io::Resu
     // SAFETY: a live queue points to its live context (caller).
     let post = unsafe { (*(*srq).context).ops.post_srq_recv }.ok_or_else(missing)?;
     let mut bad = std::ptr::null_mut();
-    // SAFETY: by the contract; the list is read before the call returns.
+    // SAFETY: the caller guarantees the queue and the list, which is read before the call returns.
     checked(unsafe { post(srq, wr, &raw mut bad) })
 }
 
-/// Makes a memory window.
+/// Allocates a memory window.
 ///
 /// # Safety
 /// `pd` is alive.
@@ -100,10 +102,10 @@ pub unsafe fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> io::Result<*mut ib
     Ok(mw)
 }
 
-/// Destroys a memory window.
+/// Deallocates a memory window.
 ///
 /// # Safety
-/// `mw` is alive, and dead afterwards.
+/// `mw` is alive, and is not used after this call.
 pub unsafe fn dealloc_mw(mw: *mut ibv_mw) -> io::Result<()> {
     // SAFETY: a live window points to its live context (caller).
     let dealloc = unsafe { (*(*mw).context).ops.dealloc_mw }.ok_or_else(missing)?;
@@ -111,13 +113,13 @@ pub unsafe fn dealloc_mw(mw: *mut ibv_mw) -> io::Result<()> {
     checked(unsafe { dealloc(mw) })
 }
 
-/// Posts the bind of a window of type 1; its `rkey` is then the one that it gets.
+/// Posts the bind of a window of type 1. Its `rkey` field then holds the new key.
 ///
 /// # Safety
 /// `qp` and `mw` are alive, and so is the region in `bind`, if any.
 pub unsafe fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: &mut ibv_mw_bind) -> io::Result<()> {
     // SAFETY: a live window points to its live context (caller).
     let post = unsafe { (*(*mw).context).ops.bind_mw }.ok_or_else(missing)?;
-    // SAFETY: by the contract; `bind` is read before the call returns.
+    // SAFETY: the caller guarantees the objects; `bind` is read before the call returns.
     checked(unsafe { post(qp, mw, bind) })
 }

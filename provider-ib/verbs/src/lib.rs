@@ -1,15 +1,15 @@
-//! libibverbs and librdmacm, found when they are needed.
+//! libibverbs and librdmacm, loaded at run time.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`types`] | structures and constants of both (generated) |
 //! | [`verbs`] [`cm`] | their functions (generated) |
-//! | `load` | finding the libraries, and what to say when they are not there |
+//! | `load` | loading of the libraries, and the error when one is missing |
 //! | `inline` | the verbs that the C header defines inline, through the device's operations |
 //!
-//! Nothing is linked: a program with this crate starts on a machine without the libraries, and is
-//! told by [`Libraries::load`] what is missing. Nothing but rustc is needed to build: the bindings
-//! are checked in, and `cargo xtask bindings` makes them anew.
+//! Nothing is linked: a program with this crate starts on a machine without the libraries, and
+//! [`Libraries::load`] reports what is missing. The build needs nothing but rustc: the bindings are
+//! checked in, and `cargo xtask bindings` generates them again.
 
 /// The functions of librdmacm.
 #[allow(

@@ -1,4 +1,4 @@
-//! Finding the libraries.
+//! Loads the libraries.
 
 use std::error::Error;
 
@@ -10,8 +10,8 @@ use crate::verbs::IbVerbs;
 const VERBS: &str = "libibverbs.so.1";
 const CM: &str = "librdmacm.so.1";
 
-/// Both libraries, loaded. Their functions are fields' worth of pointers; calling one is as unsafe
-/// as it is in C.
+/// Both libraries, loaded. Their functions are fields with function pointers; a call is as unsafe
+/// as in C.
 pub struct Libraries {
     /// libibverbs.
     pub verbs: IbVerbs,
@@ -25,13 +25,13 @@ impl std::fmt::Debug for Libraries {
     }
 }
 
-/// Why a library could not be loaded.
+/// The reason why a library could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("{library} (package {package}) cannot be loaded: {reason}")]
 pub struct LoadError {
     library: &'static str,
     package: &'static str,
-    /// What the loader says.
+    /// The loader's message.
     reason: String,
 }
 
@@ -50,14 +50,14 @@ impl LoadError {
 }
 
 impl Libraries {
-    /// Loads both, and looks up every function that the bindings hold.
+    /// Loads both libraries and looks up every function that the bindings declare.
     ///
     /// # Errors
-    /// Names the library that is missing, or the function that it does not have.
+    /// Names the library that is missing, or the function that is missing in it.
     pub fn load() -> Result<Self, LoadError> {
         // SAFETY: the initialisers of these libraries set up logging and look for device drivers;
-        // they have no conditions. The signatures in the bindings are those of the headers, and the
-        // version in the file name promises them.
+        // they have no preconditions. The signatures in the bindings are those of the headers, and
+        // the version in the file name guarantees that the library matches them.
         let verbs = unsafe { open(VERBS).and_then(|library| IbVerbs::from_library(library)) };
         let verbs = verbs.map_err(|error| LoadError::new(VERBS, "libibverbs1", &error))?;
         // SAFETY: as above.
@@ -69,11 +69,11 @@ impl Libraries {
 
 /// Opens a library for the rest of the process.
 ///
-/// librdmacm keeps a context of every device that it has met, and does not close it when it is
-/// unloaded. If it were, each opening of an adapter would leave one more behind.
+/// librdmacm keeps a context of every device that it has used, and does not close it when it is
+/// unloaded. If it were unloaded, each opening of an adapter would leak one more context.
 unsafe fn open(name: &str) -> Result<Library, libloading::Error> {
     let flags = RTLD_NOW | libc::RTLD_NODELETE;
-    // SAFETY: the caller answers for the initialisers of the library.
+    // SAFETY: the caller guarantees that the library's initialisers have no preconditions.
     unsafe { Library::open(Some(name), flags) }
 }
 

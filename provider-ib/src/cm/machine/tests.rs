@@ -1,4 +1,4 @@
-//! The table of every state and event, and what must hold in all of it.
+//! The table of every state and event, and the rules that hold for all of it.
 
 use super::Action::{
     Confirm, Disconnect, Drain, Flush, Linger, Pause, Request, ResolveAddress, ResolveRoute,
@@ -23,9 +23,9 @@ const fn refused(refusal: Refusal, again: bool) -> Event {
     Event::Refused { refusal, again }
 }
 
-/// Every event, with the letters by which [`TABLE`] tells what it does in each state.
+/// Every event, with one letter for each state, in the order of [`STATES`].
 ///
-/// One letter per state, in the order of [`STATES`]; [`meaning`] explains them.
+/// [`meaning`] gives the step that a letter stands for.
 const TABLE: [(Event, &str); 22] = [
     (Event::AddressResolved, "r........."),
     (Event::RouteResolved, ".q........"),
@@ -93,7 +93,8 @@ fn all_events() -> Vec<(Event, String)> {
     events
 }
 
-/// A new event does not compile before it has a row.
+/// The index of an event's row. The exhaustive match makes a new event without a row a compile
+/// error.
 fn row(event: Event) -> usize {
     match event {
         Event::AddressResolved => 0,
@@ -138,7 +139,7 @@ fn every_event_in_every_state() {
     }
 }
 
-/// The consumer has heard of the end of what is in this state.
+/// True if the end of the connection was reported before this state.
 fn is_told(state: State) -> bool {
     matches!(state, State::Lingering | State::Over)
 }
