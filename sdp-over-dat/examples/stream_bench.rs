@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Prints round trips of small messages and bandwidth of long writes for both, their ratios, and
-//! what the SDP end did for it. `DAT_LIBRARY` and `DAT_OVERRIDE` say which stack.
+//! the counters of the SDP end. `DAT_LIBRARY` and `DAT_OVERRIDE` select the stack.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ use std::{
 
 use sdp_over_dat::{SdpListener, SdpStream, Stack};
 
-/// How long each figure is measured.
+/// The time for which each figure is measured.
 const MEASURE: Duration = Duration::from_millis(800);
 const SMALL: usize = 64;
 const LONG: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -46,7 +46,7 @@ fn round_trips(stack: &Stack) -> io::Result<()> {
     Ok(())
 }
 
-/// Microseconds of a round trip.
+/// The time of a round trip in microseconds.
 fn ping<S>(client: &S, server: S) -> io::Result<f64>
 where
     S: Send + 'static,
@@ -88,7 +88,7 @@ fn bandwidth(stack: &Stack, len: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Megabytes a second.
+/// The bandwidth in megabytes per second.
 fn pour<S>(client: &S, server: S, len: usize) -> io::Result<f64>
 where
     S: Send + 'static,
@@ -99,7 +99,7 @@ where
         loop {
             let read = (&server).read(&mut bytes)?;
             total += read as u64;
-            // The last write ends with a one.
+            // The last write ends with a byte 1.
             if read == 0 || bytes[read - 1] == 1 {
                 (&server).write_all(b"!")?;
                 return Ok(total);

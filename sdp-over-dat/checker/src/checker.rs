@@ -11,14 +11,14 @@ use crate::{
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The one that sent Hello.
+    /// The side that sent Hello.
     Active,
-    /// The one that sent HelloAck.
+    /// The side that sent HelloAck.
     Passive,
 }
 
 impl Side {
-    /// The other one.
+    /// The other side.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -28,7 +28,7 @@ impl Side {
     }
 }
 
-/// Follows one connection.
+/// The checker of one connection.
 #[derive(Debug, Default)]
 pub struct Checker {
     hello: Option<HelloParams>,
@@ -40,7 +40,7 @@ pub struct Checker {
 struct Ends {
     active: End,
     passive: End,
-    /// Frames under way to the active side, and to the passive one.
+    /// Frames in flight to the active side, and to the passive side.
     to_active: VecDeque<Frame>,
     to_passive: VecDeque<Frame>,
 }
@@ -62,7 +62,7 @@ impl Ends {
 }
 
 impl Checker {
-    /// Of a connection that nobody has sent anything on.
+    /// A checker of a connection on which nothing has been sent.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -87,7 +87,7 @@ impl Checker {
         Ok(())
     }
 
-    /// `by` sends the message of `len` bytes that starts with `head`, its headers at least.
+    /// `by` sends a message of `len` bytes. `head` is its beginning, with at least the headers.
     pub fn sent(&mut self, by: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         let frame = Frame::read(head, len)?;
         let ends = self.ends.as_mut().ok_or(Broken::BeforeHello)?;
@@ -97,7 +97,7 @@ impl Checker {
         Ok(())
     }
 
-    /// `by` receives the oldest message that is under way to it.
+    /// `by` receives the oldest message in flight to it.
     pub fn received(&mut self, by: Side) {
         if let Some(ends) = &mut self.ends
             && let Some(frame) = ends.wire_to(by).pop_front()
@@ -106,8 +106,8 @@ impl Checker {
         }
     }
 
-    /// Seen from one end: a message of `from`, the other one, came. Whatever was sent to it
-    /// before, it may have known.
+    /// For a trace of one end: a message of `from`, the other end, was received. The checker
+    /// assumes that `from` had received everything that was sent to it before.
     pub fn arrived(&mut self, from: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         while self.under_way(from) > 0 {
             self.received(from);
@@ -117,13 +117,13 @@ impl Checker {
         Ok(())
     }
 
-    /// Frames checked.
+    /// The number of frames checked.
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Bytes of the stream that left `side`, as far as messages tell it.
+    /// The number of bytes of the stream that `side` has transferred, as far as messages show it.
     #[must_use]
     pub fn streamed(&self, side: Side) -> u64 {
         self.ends.as_ref().map_or(0, |ends| match side {
@@ -132,7 +132,7 @@ impl Checker {
         })
     }
 
-    /// Says whether both ends have nothing left to send to each other.
+    /// Checks that neither end has anything left to send to the other.
     pub fn at_rest(&self) -> Result<(), Broken> {
         let Some(ends) = &self.ends else {
             return Ok(());

@@ -1,16 +1,16 @@
-//! What one end has sent and received.
+//! The frames that one end has sent and received.
 
 use crate::{
     Broken,
     frame::{Body, Frame, HelloParams},
 };
 
-/// Modes, in the numbers of the wire.
+/// Modes, as numbers on the wire.
 const BUFFERED: u8 = 0;
 const COMBINED: u8 = 1;
 const PIPELINED: u8 = 2;
 
-/// An advertisement in one end's eyes.
+/// An advertisement, as one end sees it.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     seq: u32,
@@ -24,25 +24,27 @@ pub(crate) struct End {
     peer: HelloParams,
     sent: u32,
     received: u32,
-    /// Bufs and MSeqAck last received.
+    /// The last received Bufs and MSeqAck.
     received_bufs: u32,
     received_ack: u32,
-    /// The same last sent.
+    /// The last sent Bufs and MSeqAck.
     sent_bufs: u32,
     sent_ack: u32,
     sent_fin: bool,
     sent_abort: bool,
     announced: bool,
-    /// Modes of the half in which this end is the source, and the sink.
+    /// The modes of the half in which this end is the source, and of the half in which it is the
+    /// sink.
     source_mode: u8,
     sink_mode: u8,
-    /// Its own advertisement.
+    /// This end's own advertisement.
     own: Option<Offer>,
-    /// The peer's.
+    /// The peer's advertisement.
     theirs: Option<Offer>,
     resize_asked: u32,
     suspend_asked: u32,
-    /// Bytes of the stream that left: in messages, and read by the peer.
+    /// Bytes of the stream that were transferred to the peer: sent in messages, or read by the
+    /// peer.
     pub(crate) streamed: u64,
 }
 
@@ -69,7 +71,7 @@ impl End {
         }
     }
 
-    /// Holds a frame that this end sends against the rules.
+    /// Checks a frame that this end sends against the rules.
     pub(crate) fn send(&mut self, frame: &Frame) -> Result<(), Broken> {
         if self.sent_abort {
             return Err(Broken::Abort);
@@ -169,7 +171,7 @@ impl End {
         if !form {
             return Err(Broken::AdvertForm);
         }
-        // One at a time is all that this checker follows; nobody here allows more.
+        // This checker follows one advertisement at a time; no end here permits more.
         if self.own.is_some() || self.peer.adverts == 0 {
             return Err(Broken::AdvertLimit);
         }
@@ -197,7 +199,7 @@ impl End {
 
     fn send_mode(&mut self, byte: u8) -> Result<(), Broken> {
         let mode = byte >> 4 & 0x07;
-        // Bit 7 names the half of the receiver: 0 its receiving one, which this end feeds.
+        // Bit 7 names the half of the receiver: 0 is its receiving half, which this end feeds.
         if byte & 0x80 != 0 {
             if (self.sink_mode, mode) != (BUFFERED, COMBINED) {
                 return Err(Broken::ModeChange);
@@ -216,7 +218,7 @@ impl End {
         Ok(())
     }
 
-    /// Takes note of a frame of the peer.
+    /// Records a frame of the peer.
     pub(crate) fn receive(&mut self, frame: &Frame) {
         self.received = frame.seq;
         self.received_bufs = frame.bufs;
@@ -249,7 +251,7 @@ impl End {
         }
     }
 
-    /// A SendSm means the advertisement if it knows of it.
+    /// A SendSm is about the advertisement only if it acknowledges it.
     fn receive_send_sm(&mut self, ack: u32) {
         let knows = |offer: &Offer| ack.wrapping_sub(offer.seq) < 1 << 31;
         if self.own.as_ref().is_some_and(knows) {
@@ -257,7 +259,7 @@ impl End {
         }
     }
 
-    /// Whether nothing waits for an answer.
+    /// True if nothing waits for an answer.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.own.is_none() && self.theirs.is_none() && self.resize_asked == 0
     }

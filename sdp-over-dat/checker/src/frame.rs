@@ -1,8 +1,8 @@
-//! A frame taken apart.
+//! The fields of a frame.
 
 use crate::Broken;
 
-/// What stands in front of every message.
+/// The headers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) bufs: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Frame {
     pub(crate) body: Body,
 }
 
-/// The message proper.
+/// The kind of a message, with the fields of its extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     DisConn,
@@ -36,7 +36,7 @@ pub(crate) enum Body {
     Data,
 }
 
-/// The set-up message of one side.
+/// The parameters in the set-up message of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HelloParams {
     pub(crate) bufs: u32,
@@ -45,7 +45,7 @@ pub(crate) struct HelloParams {
 }
 
 impl Frame {
-    /// Reads the frame of `total` bytes that starts with `head`.
+    /// Parses a frame of `total` bytes that starts with `head`.
     pub(crate) fn read(head: &[u8], total: usize) -> Result<Self, Broken> {
         let [
             mid,
@@ -104,7 +104,7 @@ impl Frame {
         })
     }
 
-    /// Empty Data: nothing but news of receive buffers.
+    /// True for an empty Data message, which carries only credits.
     pub(crate) fn is_bare(&self) -> bool {
         self.body == Body::Data && self.payload == 0
     }
@@ -145,7 +145,7 @@ impl Body {
 }
 
 impl HelloParams {
-    /// Reads a Hello (`active`) or HelloAck; trailing zeros may be missing.
+    /// Parses a Hello (`active`) or HelloAck; trailing zeros may be missing.
     pub(crate) fn read(bytes: &[u8], active: bool) -> Result<Self, Broken> {
         let (mid, whole, used) = if active { (0, 92, 64) } else { (1, 196, 24) };
         let mut full = bytes.to_vec();

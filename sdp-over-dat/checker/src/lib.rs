@@ -1,21 +1,21 @@
-//! Reads the SDP frames of both directions of a connection and says which rule is broken.
+//! Checks the SDP frames of both directions of a connection and reports which rule is broken.
 //!
-//! A second opinion: it shares no line with the protocol core it watches, neither the parser nor a
-//! constant nor a state, so a mistake has to be made twice to pass.
+//! The checker is independent of the protocol core: the two share no parser, constant or state. So
+//! the same mistake would have to be made twice to remain undetected.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `frame.rs` | a frame taken apart |
-//! | `broken.rs` | the rules, each a sentence |
-//! | `end.rs` | what one end has sent and received |
+//! | `frame.rs` | the fields of a frame |
+//! | `broken.rs` | the rules, one sentence each |
+//! | `end.rs` | the frames that one end has sent and received |
 //! | `checker.rs` | both ends and the wire between them |
 //! | `trace.rs` | the file format of a recorded connection |
-//! | `shown.rs` | a message of it in words |
+//! | `shown.rs` | a message as text |
 //!
-//! A rule is held against what its sender knew when it sent. So the checker is told of frames
-//! twice: when they are sent and when they are received ([`Checker::sent`],
-//! [`Checker::received`]). At one end of a real connection the peer's knowledge is not known;
-//! [`Checker::arrived`] then assumes the most.
+//! A rule is checked against the sender's knowledge at the time of sending. So each frame is passed
+//! to the checker twice: when it is sent and when it is received ([`Checker::sent`],
+//! [`Checker::received`]). A trace of one end does not show which frames the peer had received.
+//! [`Checker::arrived`] then assumes that it had received all of them.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A message in words: its name and its fields, as the specification calls them.
+//! A message as text: its name and its fields, in the terms of the specification.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
-//! The file format of a recorded connection: what one end sent and received, in its order.
+//! The file format of a recorded connection: the messages that one end sent and received, in order.
 //!
-//! A record is one byte of direction, four bytes (big-endian) of the message's length, one byte
-//! that says how many of its first bytes follow, and those. Each is written at once; of the last
-//! one a part may be missing, when the process was killed in the midst of it.
+//! A record is one byte for the direction, four bytes (big-endian) for the length of the message,
+//! one byte for the number of its first bytes that follow, and those bytes. Each record is written
+//! with one call. The last record may be incomplete, if the process was killed while it was
+//! written.
 
 use std::io::{self, Write};
 
@@ -13,7 +14,7 @@ const HELLO_ACK: u8 = 1;
 const SENT: u8 = 2;
 const RECEIVED: u8 = 3;
 
-/// Bytes of a message that a record keeps at most.
+/// The largest number of bytes of a message that a record keeps.
 const KEPT_MAX: usize = 200;
 
 /// Writes the record of a connection, at one of its ends.
@@ -38,12 +39,12 @@ impl<W: Write> TraceWriter<W> {
         self.record(HELLO_ACK, bytes, bytes.len())
     }
 
-    /// This end sends a message of `len` bytes that starts with `head`.
+    /// Records that this end sends a message of `len` bytes that starts with `head`.
     pub fn sent(&mut self, head: &[u8], len: usize) -> io::Result<()> {
         self.record(SENT, head, len)
     }
 
-    /// It received one.
+    /// Records that this end received a message of `len` bytes that starts with `head`.
     pub fn received(&mut self, head: &[u8], len: usize) -> io::Result<()> {
         self.record(RECEIVED, head, len)
     }
@@ -58,17 +59,17 @@ impl<W: Write> TraceWriter<W> {
     }
 }
 
-/// Where and how a record breaks a rule.
+/// A fault in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceFault {
     /// A rule is broken.
     #[error("record {record}, sent by the {sender:?} side: {broken}")]
     Broken {
-        /// Which record, from 0.
+        /// The number of the record, from 0.
         record: u64,
-        /// Who broke it.
+        /// The side that broke the rule.
         sender: Side,
-        /// Which rule.
+        /// The broken rule.
         broken: Broken,
     },
     /// The file is not a record of a connection.
@@ -76,7 +77,7 @@ pub enum TraceFault {
     Form(u64),
 }
 
-/// What a record tells.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The private data of the connection request.
@@ -85,23 +86,23 @@ pub enum Kind {
     HelloAck,
     /// A message that this end sent.
     Sent,
-    /// One that it received.
+    /// A message that this end received.
     Received,
 }
 
 /// One message of a recorded connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What it is.
+    /// The kind of the record.
     pub kind: Kind,
     /// The first bytes of the message.
     pub head: &'a [u8],
-    /// Bytes of the whole message.
+    /// The length of the whole message in bytes.
     pub len: usize,
 }
 
 impl Record<'_> {
-    /// Who sent it, where `side` has written the record.
+    /// The sender of the message, where `side` is the end that wrote the record.
     #[must_use]
     pub const fn sender(&self, side: Side) -> Side {
         match self.kind {
@@ -112,7 +113,7 @@ impl Record<'_> {
         }
     }
 
-    /// Has the checker look at it.
+    /// Passes the message to the checker.
     pub fn check(&self, checker: &mut Checker, side: Side) -> Result<(), Broken> {
         match self.kind {
             Kind::Hello => checker.hello(self.head),
@@ -123,8 +124,8 @@ impl Record<'_> {
     }
 }
 
-/// The records of a file, in their order. One that is not whole, at the end, is left out; one of an
-/// unknown kind is a fault, behind which nothing comes.
+/// The records of a file, in order. An incomplete record at the end is skipped. A record of an
+/// unknown kind is a fault and ends the iteration.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -132,7 +133,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Those of a file with this content.
+    /// The records of a file with this content.
     #[must_use]
     pub const fn of(bytes: &'a [u8]) -> Self {
         Self {
@@ -165,8 +166,8 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Checks the record that the `side` end has written: the checker with everything in it. A last
-/// record that is not whole is left out.
+/// Checks the trace that the `side` end has written. Returns the checker after all records. An
+/// incomplete last record is skipped.
 pub fn check_trace(side: Side, bytes: &[u8]) -> Result<Checker, TraceFault> {
     let mut checker = Checker::new();
     for (number, record) in (0..).zip(Records::of(bytes)) {
@@ -219,7 +220,7 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Counts what is written at once.
+    /// Counts the calls of `write`.
     struct Writes(usize);
 
     impl Write for Writes {
@@ -241,7 +242,7 @@ mod tests {
         Ok(())
     }
 
-    /// The process was killed while it wrote: what it wrote before counts, at every length.
+    /// A process may be killed while it writes. The records before that count, at every length.
     #[test]
     fn a_last_record_that_is_not_whole_is_left_out() -> io::Result<()> {
         let bytes = conversation()?;

@@ -1,43 +1,43 @@
 //! Receive buffers as credits.
 //!
-//! A message uses up one receive buffer at the peer, whatever it says, so a sender counts what the
-//! peer has told it: `Bufs − (last MSeq sent − MSeqAck)`. Two rules keep both sides from waiting
-//! for each other:
+//! Every message consumes one receive buffer at the peer. So a sender counts its credits from the
+//! values that the peer has sent: `Bufs − (last MSeq sent − MSeqAck)`. Two rules keep both sides
+//! from waiting for each other:
 //!
 //! * *The last credit* (CA4-82) is spent only on a message that carries no payload and gives the
-//!   peer new credits. So a credit lost is at least one gained at the other side.
-//! * *The reserve*: data leaves [`reserve`] buffers at the peer alone, so that control messages
-//!   pass although nobody reads. The buffers of control messages are posted again at once, those
-//!   of data when the data is read; so a sender that decides about data counts only the data that
+//!   peer new credits. So for each credit that one side loses, the other side gains at least one.
+//! * *The reserve*: data does not use the last [`reserve`] buffers at the peer, so control messages
+//!   pass even when nobody reads. The buffers of control messages are posted again at once, those
+//!   of data when the data is read. So a sender that decides about data counts only the data that
 //!   is not acknowledged.
 //!
-//! The reserve is why one empty Data message per opened window is enough. Were an update answered
-//! by another because the first one used up a buffer, two idle ends would talk for ever. With three
-//! buffers at both ends the reserve is two, and one update may need another in return: that one
-//! waits for the engine's tick ([`CreditUpdate::AtTick`]).
+//! Because of the reserve, one empty Data message per opened window is enough. If an update were
+//! answered by another one because the first consumed a buffer, two idle ends would exchange
+//! updates for ever. With three buffers at both ends the reserve is two, and one update may need
+//! another in return: that one waits for the engine's tick ([`CreditUpdate::AtTick`]).
 
 use std::collections::VecDeque;
 
 use crate::{BUFFERS_MIN, ProtocolError, Seq};
 
-/// Buffers that data leaves alone when a side has `buffers` of them.
+/// The number of buffers that data does not use when a side has `buffers` of them.
 pub(crate) const fn reserve(buffers: u16) -> u16 {
     if buffers > BUFFERS_MIN { 3 } else { 2 }
 }
 
-/// What the peer can take.
+/// The credits of this end for messages to the peer.
 #[derive(Debug)]
 pub(crate) struct SendCredits {
     sent: Seq,
     acked: Seq,
     bufs: u16,
     reserve: u16,
-    /// Data that is not acknowledged.
+    /// The numbers of the data messages that are not acknowledged.
     data: VecDeque<Seq>,
 }
 
 impl SendCredits {
-    /// Of a peer whose Hello or HelloAck said `bufs`.
+    /// The credits at a peer whose Hello or HelloAck announced `bufs` buffers.
     pub(crate) fn new(bufs: u16) -> Self {
         Self {
             sent: Seq(0),
@@ -48,7 +48,7 @@ impl SendCredits {
         }
     }
 
-    /// Messages that the peer has room for, as far as it is known.
+    /// The number of messages that the peer has room for, by the last values received.
     pub(crate) fn credits(&self) -> u32 {
         u32::from(self.bufs).saturating_sub(self.sent.since(self.acked))
     }
@@ -58,19 +58,20 @@ impl SendCredits {
         !self.data.is_empty()
     }
 
-    /// Whether data may leave.
+    /// True if data may be sent.
     pub(crate) fn allow_data(&self) -> bool {
         let unread = self.data.len();
         let settled = usize::from(self.bufs).saturating_sub(unread);
         self.credits() >= 2 && settled > usize::from(self.reserve)
     }
 
-    /// Whether a message without payload may leave, which gives the peer credits or does not.
+    /// True if a message without payload may be sent. `gives_credits` is true if it gives the peer
+    /// credits.
     pub(crate) fn allow_control(&self, gives_credits: bool) -> bool {
         self.credits() >= if gives_credits { 1 } else { 2 }
     }
 
-    /// Numbers the next message.
+    /// Assigns the number of the next message.
     pub(crate) fn on_sent(&mut self, is_data: bool) -> Seq {
         self.sent = self.sent.next();
         if is_data {
@@ -79,7 +80,7 @@ impl SendCredits {
         self.sent
     }
 
-    /// The peer told its buffers and how far it has come.
+    /// Takes Bufs and MSeqAck of a received message.
     pub(crate) fn on_told(&mut self, bufs: u16, ack: Seq) -> Result<(), ProtocolError> {
         if ack.since(self.acked) > self.sent.since(self.acked) {
             return Err(ProtocolError::Acknowledgement {
@@ -97,18 +98,18 @@ impl SendCredits {
     }
 }
 
-/// Whether the peer should be told of receive buffers in a message of their own.
+/// The decision whether receive buffers must be announced in a message of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreditUpdate {
-    /// No: it knows enough.
+    /// No update is due: the peer has enough credits.
     NotDue,
-    /// At the engine's next tick, if nothing else was sent until then.
+    /// An update is due at the engine's next tick, if nothing else was sent until then.
     AtTick,
-    /// Yes.
+    /// An update is due now.
     Due,
 }
 
-/// What came since a message was last sent.
+/// The messages that were received since one was last sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Nothing,
@@ -116,7 +117,7 @@ enum Heard {
     More,
 }
 
-/// What this end can take, and what the peer knows of it.
+/// The receive buffers of this end, and the credits that the peer counts.
 #[derive(Debug)]
 pub(crate) struct ReceiveCredits {
     buffers: u16,
@@ -126,14 +127,14 @@ pub(crate) struct ReceiveCredits {
     told_bufs: u16,
     told_ack: Seq,
     heard: Heard,
-    /// Data that came behind `told_ack`.
+    /// The numbers of the data messages that were received after `told_ack`.
     data: VecDeque<Seq>,
-    /// The cancel that must not be acknowledged yet.
+    /// The number of the cancel that must not be acknowledged yet.
     held_back: Option<Seq>,
 }
 
 impl ReceiveCredits {
-    /// Of an end that has posted `buffers` and says so in its Hello or HelloAck.
+    /// The buffers of an end that has posted `buffers` and announces them in its Hello or HelloAck.
     pub(crate) fn new(buffers: u16) -> Self {
         Self {
             buffers,
@@ -147,7 +148,7 @@ impl ReceiveCredits {
         }
     }
 
-    /// A message came; it took a buffer.
+    /// A message was received and consumed a buffer.
     pub(crate) fn on_received(
         &mut self,
         seq: Seq,
@@ -174,18 +175,18 @@ impl ReceiveCredits {
         Ok(())
     }
 
-    /// A buffer was posted again. Buffers that were never there are not believed.
+    /// A buffer was posted again. The count never exceeds the number of buffers.
     pub(crate) fn on_posted(&mut self) {
         self.posted = self.buffers.min(self.posted.saturating_add(1));
     }
 
-    /// Buffers were added, and posted.
+    /// Buffers were added and posted.
     pub(crate) fn on_added(&mut self, count: u16) {
         self.buffers = self.buffers.saturating_add(count);
         self.posted = self.buffers.min(self.posted.saturating_add(count));
     }
 
-    /// Acknowledges nothing from `seq` on until [`Self::release`].
+    /// Withholds the acknowledgement from `seq` on until [`Self::release`].
     pub(crate) fn hold_back(&mut self, seq: Seq) {
         self.held_back = Some(seq);
     }
@@ -195,7 +196,7 @@ impl ReceiveCredits {
         self.held_back = None;
     }
 
-    /// Bufs and MSeqAck of the message that is being made.
+    /// Bufs and MSeqAck for the message that is being built.
     pub(crate) fn on_told(&mut self) -> (u16, Seq) {
         self.told_bufs = self.posted;
         self.told_ack = self.ack();
@@ -206,12 +207,12 @@ impl ReceiveCredits {
         (self.told_bufs, self.told_ack)
     }
 
-    /// Whether a message sent now gives the peer credits.
+    /// True if a message sent now gives the peer credits.
     pub(crate) fn has_news(&self) -> bool {
         self.would_know() > self.knows()
     }
 
-    /// Whether the peer should be told by a message that says nothing else.
+    /// Decides whether to announce credits in a message that carries nothing else.
     pub(crate) fn credit_update(&self) -> CreditUpdate {
         let (knows, would) = (self.knows(), self.would_know());
         if would <= knows {
@@ -220,7 +221,7 @@ impl ReceiveCredits {
         let reserve = usize::from(reserve(self.buffers));
         let settled = usize::from(self.told_bufs).saturating_sub(self.data.len());
         let window_opens = settled <= reserve && self.would_settle() > reserve;
-        // Often enough that the peer need not stop where a reader keeps up with it.
+        // Often enough that a peer need not pause while a reader keeps up with it.
         let step = u32::from(self.buffers / 4).max(2);
         match knows {
             _ if window_opens || would - knows >= step => CreditUpdate::Due,
@@ -238,17 +239,17 @@ impl ReceiveCredits {
         }
     }
 
-    /// Credits that the peer has by what it was told.
+    /// The credits that the peer counts by the values last sent.
     fn knows(&self) -> u32 {
         u32::from(self.told_bufs).saturating_sub(self.received.since(self.told_ack))
     }
 
-    /// Credits that it had if it were told now.
+    /// The credits that the peer would count if the values were sent now.
     fn would_know(&self) -> u32 {
         u32::from(self.posted).saturating_sub(self.received.since(self.ack()))
     }
 
-    /// Buffers that it would count for data if it were told now.
+    /// The buffers that the peer would count for data if the values were sent now.
     fn would_settle(&self) -> usize {
         let ack = self.ack();
         let behind = self.data.iter().filter(|seq| !ack.covers(**seq)).count();

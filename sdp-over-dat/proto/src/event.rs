@@ -1,29 +1,30 @@
-//! What a connection tells its engine.
+//! The events of a connection for its engine.
 
 use crate::{AdvertId, Failure};
 
-/// News, in the order in which they happened.
+/// An event. Events are returned in the order in which they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Both sides know of each other; data may flow.
+    /// Both sides have completed the set-up; data may flow.
     Established,
-    /// An urgent byte is on its way or here.
+    /// An urgent byte will follow, or was received.
     UrgentComing,
-    /// The peer's half ended; nothing follows what was received.
+    /// The peer's half has ended; no more bytes follow.
     EndOfStream,
-    /// The connection no longer needs this advertisement. Its memory may be let go as soon as the
-    /// Sends that were posted from it have completed. Without this event before
-    /// [`Event::Failed`], that is when the transport is gone.
+    /// The connection no longer needs this advertisement. Its memory may be deregistered as soon as
+    /// the Sends that were posted from it have completed. If [`Event::Failed`] occurs without this
+    /// event before it, the memory may be deregistered when the transport is gone.
     AdvertDone {
-        /// Which.
+        /// The advertisement.
         id: AdvertId,
-        /// Bytes of it that went to the peer, from the front: all, unless it was taken back.
+        /// The number of its bytes, from the front, that were transferred to the peer: all of them,
+        /// unless it was taken back.
         taken: u32,
     },
-    /// The transport is to be disconnected.
+    /// The engine must disconnect the transport.
     Disconnect,
-    /// The connection ended by fault. The first one counts.
+    /// The connection failed. Only the first failure is reported.
     Failed(Failure),
-    /// The transport is gone after both halves had ended.
+    /// The transport ended after both halves had ended.
     Closed,
 }

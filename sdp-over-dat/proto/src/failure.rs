@@ -1,41 +1,41 @@
-//! How a connection ends other than by two half closes.
+//! Every end of a connection other than by two half closes.
 
 use std::io::ErrorKind;
 
 use crate::{ProtocolError, wire::WireError};
 
-/// Why a connection ended, and what a socket user sees of it.
+/// The reason why a connection ended, and the error that a socket user sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The peer did not take the connection.
+    /// The peer did not accept the connection.
     #[error("the peer refused the connection")]
     Refused,
-    /// The transport went away before both halves had ended.
+    /// The transport ended before both halves had ended.
     #[error("the transport was lost")]
     Reset,
-    /// The peer said AbortConn.
+    /// The peer sent AbortConn.
     #[error("the peer aborted the connection")]
     PeerAborted,
-    /// The peer said AbortConn, and nobody here wants to receive any more.
+    /// The peer sent AbortConn, and this end no longer receives.
     #[error("the peer aborted a connection that was only written to")]
     PeerAbortedUnread,
-    /// Bytes came that nobody will read.
+    /// Bytes were received that nobody will read.
     #[error("the peer sent to an end that no longer receives")]
     NobodyReads,
-    /// This end gave up.
+    /// This end aborted.
     #[error("this end aborted the connection")]
     Aborted,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[from] ProtocolError),
 }
 
 impl Failure {
-    /// What a socket call reports.
+    /// The error that a socket call returns.
     ///
-    /// A violation is ECONNRESET too: a stream socket has no word for it, and programs know how to
-    /// take a reset. The log has the cause. Only a peer of another version is told apart,
-    /// because nothing is lost with a connection that never stood.
+    /// A violation is reported as ECONNRESET too: a stream socket has no error for it, and programs
+    /// can handle a reset. The log has the cause. Only a peer of another version has its own error,
+    /// because no data is lost with a connection that was never established.
     #[must_use]
     pub const fn error_kind(self) -> ErrorKind {
         match self {

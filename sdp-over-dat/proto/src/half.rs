@@ -5,22 +5,22 @@
 pub enum SendHalf {
     /// Bytes may be written.
     Open,
-    /// The user writes no more; what was written still leaves.
+    /// The user writes no more; bytes that were written are still sent.
     Draining,
     /// DisConn was sent.
     FinSent,
-    /// The transport has completed it.
+    /// The transport has completed the Send of DisConn.
     Finished,
 }
 
 impl SendHalf {
-    /// Whether the user may write.
+    /// True if the user may write.
     #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Open)
     }
 
-    /// Whether DisConn has left.
+    /// True if DisConn was sent.
     #[must_use]
     pub const fn has_said_fin(self) -> bool {
         matches!(self, Self::FinSent | Self::Finished)
@@ -51,16 +51,16 @@ impl SendHalf {
 /// The half in which this end is the sink. The `on_*` methods are the only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReceiveHalf {
-    /// Bytes may come.
+    /// Bytes may be received.
     Open,
-    /// The user reads no more: bytes that come end the connection (RFC 1122 4.2.2.13).
+    /// The user reads no more: bytes that are received end the connection (RFC 1122 4.2.2.13).
     Refusing,
-    /// The peer's DisConn came.
+    /// The peer's DisConn was received.
     Ended,
 }
 
 impl ReceiveHalf {
-    /// Whether the peer's DisConn came.
+    /// True if the peer's DisConn was received.
     #[must_use]
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Ended)
@@ -73,7 +73,7 @@ impl ReceiveHalf {
         }
     }
 
-    /// The peer's DisConn came.
+    /// The peer's DisConn was received.
     pub(crate) const fn on_fin(&mut self) {
         *self = Self::Ended;
     }

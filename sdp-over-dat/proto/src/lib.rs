@@ -1,35 +1,37 @@
 //! The Sockets Direct Protocol without I/O.
 //!
-//! No socket, no clock, no thread, no payload byte. What the protocol wants sent is "these header
-//! bytes, then the next n bytes of the stream" ([`Transmit`]); what it wants received is "these
-//! bytes of the message belong to the stream" ([`Inbound`]) or "so many bytes can be read from
-//! there" ([`Connection::begin_read`]). The engine around it owns buffers, registers memory, posts
-//! work and keeps time.
+//! This crate uses no socket, clock, thread or payload byte. A message to send is a header and a
+//! number of bytes of the stream ([`Transmit`]). A received message is described by the part of it
+//! that belongs to the stream ([`Inbound`]). An advertisement is described by the bytes that can be
+//! read from the peer's memory ([`Connection::begin_read`]). The engine around the protocol owns
+//! buffers, registers memory, posts work and keeps time.
 //!
-//! | Chapter | What |
+//! | Chapter | Contents |
 //! |---|---|
 //! | [`wire`] | all 18 messages, parse and emit |
 //! | [`Connection`] | one connection: set-up, both halves, both transfer mechanisms |
-//! | [`ConnectionState`], [`SendHalf`], [`ReceiveHalf`] | where it is in its life |
-//! | `credit` | who may send when: receive buffers as credits |
+//! | [`ConnectionState`], [`SendHalf`], [`ReceiveHalf`] | the states of a connection and of its halves |
+//! | `credit` | the right to send: receive buffers as credits |
 //! | `exchange` | one source advertisement, seen from the source and from the sink |
-//! | `mode` | which transfers a half may use, and who may change that |
-//! | [`ProtocolError`], [`Failure`] | every way a connection can end by fault |
+//! | `mode` | the transfers that a half may use, and the end that may change that |
+//! | [`ProtocolError`], [`Failure`] | all failures that end a connection |
 //!
 //! The life of a connection: [`Connection::connect`] and [`Connection::accept`] exchange Hello and
-//! HelloAck; then commands ([`Connection::write`], [`Connection::advertise`],
-//! [`Connection::shut_send`]) and [`Connection::poll_transmit`] go out,
-//! [`Connection::handle_message`] comes in, and [`Connection::poll_event`] tells what it meant.
+//! HelloAck. Then the engine passes commands ([`Connection::write`], [`Connection::advertise`],
+//! [`Connection::shut_send`]) and received messages ([`Connection::handle_message`]) to the
+//! connection. It sends the messages of [`Connection::poll_transmit`] and handles the events of
+//! [`Connection::poll_event`].
 //!
-//! # Which mechanisms
+//! # Supported mechanisms
 //!
-//! Bcopy and Read Zcopy, in buffered and combined mode. The places of what is missing:
+//! Bcopy and Read Zcopy, in buffered and combined mode. The other mechanisms would be added at
+//! these places:
 //!
-//! | Mechanism | Place | What a peer that tries it gets |
+//! | Mechanism | Place | Response to a peer that uses it |
 //! |---|---|---|
-//! | Write Zcopy, Transaction | a second enum beside those in `exchange` | we never enter pipelined mode as a source, so a SinkAvail breaks the rules |
-//! | pipelined mode | `mode`: the row that only a peer may enter | a source may enter it: we allow one advertisement at a time, in Hello, and read or refuse that |
-//! | resizing | `connection::inbound`, ChRcvBuf | the present size as the answer, which refuses |
+//! | Write Zcopy, Transaction | a second enum next to those in `exchange` | a SinkAvail is a violation, because we never enter pipelined mode as a source |
+//! | pipelined mode | `mode`: the row that only a peer may enter | a source may enter it: we permit one advertisement at a time, in Hello, and read or refuse it |
+//! | resizing | `connection::inbound`, ChRcvBuf | the answer with the present size, which refuses |
 //! | suspend | `connection::inbound`, SuspComm | the connection ends: there is no message that refuses |
 
 #![forbid(unsafe_code)]

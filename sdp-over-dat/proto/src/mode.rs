@@ -1,12 +1,13 @@
-//! Who may change the mode of a half, and to what.
+//! The permitted changes of the mode of a half.
 //!
-//! | Change | Who says so |
+//! | Change | Requested by |
 //! |---|---|
 //! | combined to buffered | the source |
 //! | buffered to combined | the sink |
-//! | combined to pipelined, and back | the source; here only a peer does |
+//! | combined to pipelined, and back | the source; this implementation never requests it |
 //!
-//! A change counts in message order and is not acknowledged, so it is legal or a violation.
+//! A change takes effect in message order and is not acknowledged, so it is either legal or a
+//! violation.
 
 use crate::{
     ProtocolError,
@@ -16,8 +17,8 @@ use crate::{
 /// The mode in which both halves start.
 pub(crate) const START: Mode = Mode::Combined;
 
-/// Whether the peer may change our half so: `Receive` when it speaks as the source, `Send` when it
-/// speaks as the sink.
+/// True if the peer may make this change of our half. `Receive`: the peer is the source of that
+/// half. `Send`: the peer is its sink.
 pub(crate) const fn may_change(half: TargetHalf, from: Mode, to: Mode) -> bool {
     matches!(
         (half, from, to),
@@ -28,7 +29,7 @@ pub(crate) const fn may_change(half: TargetHalf, from: Mode, to: Mode) -> bool {
     )
 }
 
-/// The mode of our half `from` after the peer's `change`.
+/// Our half's mode after the peer's `change`; `from` is its mode before.
 pub(crate) const fn changed(from: Mode, change: ModeChange) -> Result<Mode, ProtocolError> {
     if may_change(change.half, from, change.mode) {
         return Ok(change.mode);
@@ -40,8 +41,8 @@ pub(crate) const fn changed(from: Mode, change: ModeChange) -> Result<Mode, Prot
     })
 }
 
-/// Whether an advertisement of `len` bytes, of which `inline` came with it, has the form that the
-/// mode asks for.
+/// True if an advertisement has the form that the mode requires. `len` bytes are advertised, and
+/// `inline` of them were received with the message.
 pub(crate) const fn admits_source(mode: Mode, len: u32, inline: u32) -> bool {
     match mode {
         Mode::Buffered => false,

@@ -1,4 +1,4 @@
-//! What a peer can do wrong.
+//! Protocol violations by a peer.
 
 use crate::{
     Seq,
@@ -8,53 +8,53 @@ use crate::{
 /// A violation by the peer; it ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A message before the connection was set up.
+    /// A message was received before the connection was set up.
     #[error("{0:?} came before the connection was set up")]
     NotEstablished(Mid),
-    /// A number was left out or used twice.
+    /// A sequence number was skipped or used twice.
     #[error("message {found:?} came where {expected:?} was due")]
     Sequence {
-        /// The number that was due.
+        /// The expected number.
         expected: Seq,
-        /// The number that came.
+        /// The received number.
         found: Seq,
     },
-    /// An acknowledgement of what was never sent, or one that goes back.
+    /// An acknowledgement of a message that was never sent, or one lower than the last.
     #[error("acknowledgement {found:?} lies outside {from:?} to {to:?}")]
     Acknowledgement {
         /// The last acknowledgement.
         from: Seq,
         /// The last message sent.
         to: Seq,
-        /// What came.
+        /// The received acknowledgement.
         found: Seq,
     },
-    /// More messages than receive buffers.
+    /// More messages were received than receive buffers were posted.
     #[error("a message came and no receive buffer was posted")]
     CreditOverrun,
-    /// Data or a second DisConn behind DisConn.
+    /// Data or a second DisConn after DisConn.
     #[error("{0:?} behind the peer's DisConn")]
     AfterDisConn(Mid),
-    /// Data while the sink may still read: its place in the stream is not known.
+    /// Data while the sink may still read: the position of the data in the stream is ambiguous.
     #[error("Data while an advertisement is outstanding")]
     DataDuringSrcAvail,
     /// More advertisements than Hello allowed.
     #[error("an advertisement on top of one that is outstanding")]
     TooManyAdverts,
-    /// An advertisement that the mode forbids, or not of the form that it asks for.
+    /// An advertisement that the mode forbids, or whose form the mode does not permit.
     #[error("an advertisement of {len} bytes with {inline} of them inline, in {mode:?} mode")]
     SrcAvail {
         /// The mode of that half.
         mode: Mode,
         /// Bytes advertised.
         len: u32,
-        /// Bytes that came with it.
+        /// Bytes that were received with it.
         inline: u32,
     },
-    /// RdmaRdCompl for more than was advertised, or for nothing.
+    /// RdmaRdCompl for more bytes than were advertised, or for none.
     #[error("the sink reports {reported} bytes read, {outstanding} were outstanding")]
     ReadReport {
         /// Bytes reported.
@@ -62,23 +62,23 @@ pub enum ProtocolError {
         /// Bytes that could have been read.
         outstanding: u32,
     },
-    /// A change of mode that nobody may ask for.
+    /// A change of mode that the peer may not request.
     #[error("the {half:?} half cannot change from {from:?} to {to:?} mode")]
     ModeChange {
         /// Our half.
         half: TargetHalf,
         /// Its mode.
         from: Mode,
-        /// What the peer wants.
+        /// The mode that the peer requests.
         to: Mode,
     },
-    /// An answer to something that was never said.
+    /// An answer to a request that was never sent.
     #[error("{0:?} answers nothing")]
     Unexpected(Mid),
     /// AbortConn before DisConn.
     #[error("AbortConn without DisConn before it")]
     AbortBeforeDisConn,
-    /// A mechanism that is not spoken here and cannot be refused by a message.
+    /// A mechanism that this implementation does not support and that no message can refuse.
     #[error("{0:?} asks for what is not spoken here")]
     NotSpoken(Mid),
 }

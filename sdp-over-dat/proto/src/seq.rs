@@ -1,7 +1,7 @@
 //! The sequence number of a message.
 
-/// MSeq or MSeqAck: one sequence per direction, modulo 2^32. Hello and HelloAck carry 0, the first
-/// message behind them 1.
+/// MSeq or MSeqAck: one sequence per direction, modulo 2^32. Hello and HelloAck carry 0; the first
+/// message after them carries 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seq(pub u32);
 
@@ -12,14 +12,14 @@ impl Seq {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many messages lie between `earlier` and this one, this one counted.
+    /// The number of messages after `earlier`, up to and including this one.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether this message is `other` or comes behind it, as far as half of the number space can
-    /// tell.
+    /// True if this message is `other` or a later one. The comparison is valid within half of the
+    /// number space.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         self.since(other) <= u32::MAX / 2

@@ -1,52 +1,52 @@
-//! Where a connection is in its life.
+//! The state of a connection.
 
 use crate::Failure;
 
-/// The state of a connection. Its halves have their own ([`crate::SendHalf`],
-/// [`crate::ReceiveHalf`]), which count while it is established.
+/// The state of a connection. Its halves have their own states ([`crate::SendHalf`],
+/// [`crate::ReceiveHalf`]), which matter while the connection is established.
 ///
-/// The `on_*` methods are the only writers. A state that has ended stays as it is: the first cause
-/// is the one that counts.
+/// The `on_*` methods are the only writers. A final state does not change any more: the first cause
+/// is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
     /// Active side: Hello was sent, HelloAck is due.
     HelloSent,
-    /// Passive side: HelloAck was sent. The transport says when the peer has it; the peer's first
-    /// message may overtake that.
+    /// Passive side: HelloAck was sent. The transport reports when the peer has received it; the
+    /// peer's first message may be received before that report.
     HelloAckSent,
     /// Data may flow.
     Established,
     /// Both halves have ended; the transport is being disconnected.
     Disconnecting,
-    /// This end gives up and may still say AbortConn.
+    /// This end aborts and may still send AbortConn.
     Aborting,
-    /// The transport is gone after both halves had ended.
+    /// The transport ended after both halves had ended.
     Closed,
-    /// The connection ended by fault.
+    /// The connection failed.
     Failed(Failure),
 }
 
 impl ConnectionState {
-    /// Whether messages may come and go.
+    /// True while messages may be sent and received.
     #[must_use]
     pub const fn is_established(self) -> bool {
         matches!(self, Self::Established)
     }
 
-    /// Whether nothing will happen any more.
+    /// True in a final state.
     #[must_use]
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Closed | Self::Failed(_))
     }
 
-    /// HelloAck came and is a good one.
+    /// A valid HelloAck was received.
     pub(crate) const fn on_hello_ack(&mut self) {
         if matches!(self, Self::HelloSent) {
             *self = Self::Established;
         }
     }
 
-    /// The transport says that the peer is ready, or a message of the peer says so.
+    /// The peer is ready: the transport reported it, or a message of the peer was received.
     pub(crate) const fn on_ready(&mut self) {
         if matches!(self, Self::HelloAckSent) {
             *self = Self::Established;
@@ -60,7 +60,7 @@ impl ConnectionState {
         }
     }
 
-    /// This end gives up; `says_so` when AbortConn is to be sent.
+    /// This end aborts; `says_so` is true if AbortConn is to be sent.
     pub(crate) const fn on_abort(&mut self, says_so: bool) {
         match self {
             Self::Established if says_so => *self = Self::Aborting,
@@ -76,8 +76,8 @@ impl ConnectionState {
         }
     }
 
-    /// The transport is gone. `is_clean` when the peer has said DisConn, and this end has said it
-    /// or had nothing else to say.
+    /// The transport has ended. `is_clean` is true if the peer has sent DisConn, and this end has
+    /// sent DisConn too or had nothing else to send.
     pub(crate) const fn on_disconnected(&mut self, is_clean: bool) {
         match self {
             Self::HelloSent => *self = Self::Failed(Failure::Refused),

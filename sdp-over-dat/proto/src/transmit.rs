@@ -1,41 +1,41 @@
-//! What a connection wants sent.
+//! A message to send.
 
 use crate::{AdvertId, wire::Header};
 
-/// One message: one Send.
+/// One message, which is posted as one Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The bytes in front.
+    /// The headers of the message.
     pub header: Header,
-    /// Where the others come from.
+    /// The source of the payload that follows the headers.
     pub payload: Payload,
-    /// Whether the receiver is to be woken although it waits for solicited events only.
+    /// True if the message must wake a receiver that waits for solicited events only.
     pub solicited: bool,
-    /// Whether it is DisConn, whose completion [`crate::Connection::handle_fin_completed`] wants
-    /// to know.
+    /// True if the message is DisConn. The engine calls [`crate::Connection::handle_fin_completed`]
+    /// when its Send has completed.
     pub fin: bool,
 }
 
 /// The payload of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// None.
+    /// No payload.
     Nothing,
-    /// The next bytes of those that were given to [`crate::Connection::write`].
+    /// The next bytes of those that were passed to [`crate::Connection::write`].
     Stream(u32),
     /// Bytes of advertised memory.
     Advert {
-        /// Which.
+        /// The advertisement.
         id: AdvertId,
-        /// Where they start in it.
+        /// The offset of the first byte in the advertised memory.
         offset: u32,
-        /// How many.
+        /// The number of bytes.
         len: u32,
     },
 }
 
 impl Payload {
-    /// How many bytes.
+    /// The number of payload bytes.
     #[must_use]
     pub const fn len(self) -> u32 {
         match self {
@@ -44,7 +44,7 @@ impl Payload {
         }
     }
 
-    /// Whether there are none.
+    /// True if there is no payload.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len() == 0

@@ -39,7 +39,7 @@ fn open(bufs: u8) -> Checker {
     checker
 }
 
-/// Sends and delivers each, and says what the last one broke.
+/// Sends and delivers each message. Returns the result of the last one.
 fn send_all(checker: &mut Checker, messages: &[(Side, &str)]) -> Result<(), Broken> {
     for (index, (side, text)) in messages.iter().enumerate() {
         let bytes = hex(text);
@@ -53,7 +53,7 @@ fn send_all(checker: &mut Checker, messages: &[(Side, &str)]) -> Result<(), Brok
     Ok(())
 }
 
-/// Who says what.
+/// A side, and the message that it sends.
 type Said = (Side, &'static str);
 
 const DATA: Said = (Active, "ff000040 00000015 00000001 00000000 68656c6c 6f");

@@ -1,4 +1,4 @@
-//! What the engine asks for.
+//! The engine's commands.
 
 use super::Connection;
 use crate::{
@@ -7,23 +7,23 @@ use crate::{
     wire::{BSDH_LEN, Mode},
 };
 
-/// A read of the peer's memory that the engine is to do.
+/// A read of the peer's memory that the engine must carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The peer's R_Key or STag.
     pub stag: u32,
-    /// The virtual address or tagged offset where it starts.
+    /// The virtual address or tagged offset of the first byte.
     pub address: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub len: u32,
 }
 
 impl Connection {
-    /// `len` more bytes were written, which the engine keeps in order until
+    /// The user has written `len` more bytes. The engine keeps them in order until
     /// [`crate::Payload::Stream`] asks for them.
     ///
-    /// Says whether they count: an end that has shut its sending half writes no more, nor does one
-    /// whose connection has ended.
+    /// Returns false if the bytes are refused: the sending half is shut, or the connection has
+    /// ended.
     pub fn write(&mut self, len: u32) -> bool {
         let is_open = self.may_write();
         if is_open {
@@ -32,8 +32,9 @@ impl Connection {
         is_open
     }
 
-    /// One more byte was written, and it is urgent. It must not wait behind memory that the peer
-    /// may never read, so advertisements before it are taken back and leave in Sends.
+    /// The user has written one more byte, and it is urgent. The byte must not wait behind memory
+    /// that the peer may never read, so earlier advertisements are cancelled and their bytes are
+    /// sent in Sends. Returns false as [`Self::write`] does.
     pub fn write_urgent(&mut self) -> bool {
         let is_open = self.may_write();
         if is_open {
@@ -44,8 +45,9 @@ impl Connection {
         is_open
     }
 
-    /// Memory was written: the peer may read it, until [`Event::AdvertDone`]. In buffered mode,
-    /// and when it is too short for an advertisement, its bytes leave in Sends.
+    /// The user has written registered memory. The peer may read it until [`Event::AdvertDone`]. In
+    /// buffered mode, or when the memory is too short for an advertisement, its bytes are sent in
+    /// Sends. Returns false if the bytes are refused.
     pub fn advertise(&mut self, advert: Advert) -> bool {
         if advert.len < 2 || self.send_mode == Mode::Buffered || self.due.go_buffered {
             return self.lend(advert);
@@ -57,8 +59,9 @@ impl Connection {
         counts
     }
 
-    /// Memory was written whose bytes leave in Sends, from where they are; the engine keeps it
-    /// until [`Event::AdvertDone`]. The peer hears nothing of the memory.
+    /// The user has written registered memory whose bytes are sent in Sends, straight from that
+    /// memory. The engine keeps it registered until [`Event::AdvertDone`]. The memory is not
+    /// advertised to the peer. Returns false if the bytes are refused.
     pub fn lend(&mut self, advert: Advert) -> bool {
         let counts = self.may_write() && advert.len > 0;
         if counts {
@@ -67,7 +70,7 @@ impl Connection {
         counts
     }
 
-    /// The engine wants the memory of `id` back; [`Event::AdvertDone`] says when it has it.
+    /// The engine wants the memory of `id` back; [`Event::AdvertDone`] reports when it is free.
     pub fn cancel(&mut self, id: AdvertId, then: OnCancel) {
         let is_outstanding = match &self.source {
             Exchange::Idle => false,
@@ -82,12 +85,12 @@ impl Connection {
         }
     }
 
-    /// The user writes no more: DisConn follows what was written.
+    /// The user writes no more: DisConn is sent after the bytes that were written.
     pub fn shut_send(&mut self) {
         self.send_half.on_shut();
     }
 
-    /// The user reads no more: bytes that still come end the connection.
+    /// The user reads no more: bytes that are received from now on end the connection.
     pub fn shut_receive(&mut self) {
         self.receive_half.on_shut();
         self.sink.on_refuse();
@@ -104,13 +107,14 @@ impl Connection {
         self.receive_credits.on_posted();
     }
 
-    /// Receive buffers were added to those of the set-up, and posted. The peer learns of them with
-    /// the next message.
+    /// Receive buffers were added to those of the set-up, and posted. The next message announces
+    /// them to the peer.
     pub fn handle_added(&mut self, count: u16) {
         self.receive_credits.on_added(count);
     }
 
-    /// A message is to leave even if there is nothing to say: the peer waits for the first one.
+    /// Requests a message even if there is nothing to send, because the peer waits for the first
+    /// one.
     pub fn send_first(&mut self) {
         self.due.first_message = self.state.is_established();
     }
@@ -120,12 +124,13 @@ impl Connection {
         self.due.ticked = true;
     }
 
-    /// Gives up. The peer sees a reset.
+    /// Aborts the connection. The peer sees a reset.
     pub fn abort(&mut self) {
         if self.state.has_ended() {
             return;
         }
-        // AbortConn is for an end that has said DisConn; before that the transport's end says it.
+        // AbortConn is allowed only after DisConn. Before that, the end of the transport notifies
+        // the peer.
         let may_say_so = self.send_half.has_said_fin() && !self.receive_half.has_ended();
         let gives = self.receive_credits.has_news();
         let says_so = may_say_so && self.send_credits.allow_control(gives);
@@ -136,12 +141,12 @@ impl Connection {
         }
     }
 
-    /// The transport is gone.
+    /// The transport has ended.
     pub fn handle_disconnected(&mut self) {
         if self.state.has_ended() {
             return;
         }
-        // A peer whose transport is gone does not wait for a DisConn without bytes before it.
+        // A peer whose transport has ended does not wait for a DisConn that no bytes precede.
         let owes_fin_alone = self.owes_fin() && self.is_delivered();
         let has_sent_all = self.send_half.has_said_fin() || owes_fin_alone;
         let is_clean = has_sent_all && self.receive_half.has_ended();
@@ -152,7 +157,7 @@ impl Connection {
         });
     }
 
-    /// Bytes of the peer's memory that come next in the stream, behind what was received.
+    /// The number of bytes of the peer's memory that are next in the stream, after those received.
     #[must_use]
     pub const fn readable(&self) -> u32 {
         if self.state.is_established() {
@@ -162,7 +167,8 @@ impl Connection {
         }
     }
 
-    /// Starts a read of at most `max` of them. Reads complete in the order in which they start.
+    /// Starts a read of at most `max` of the readable bytes. Reads complete in the order in which
+    /// they start.
     pub fn begin_read(&mut self, max: u32) -> Option<Read> {
         let (stag, address, len) = self.sink.on_read(max.min(self.readable()))?;
         Some(Read { stag, address, len })
@@ -176,12 +182,12 @@ impl Connection {
         }
     }
 
-    /// The rest of the peer's memory shall come in Sends.
+    /// Asks the peer to send the rest of its memory in Sends.
     pub fn refuse_advert(&mut self) {
         self.sink.on_refuse();
     }
 
-    /// The sending half uses no advertisements from now on, until the peer asks for them again.
+    /// The sending half stops using advertisements, until the peer asks for them again.
     pub fn go_buffered(&mut self) {
         if self.send_mode == Mode::Combined {
             self.due.go_buffered = true;
@@ -189,12 +195,12 @@ impl Connection {
         }
     }
 
-    /// The receiving half takes advertisements again.
+    /// The receiving half accepts advertisements again.
     pub fn go_combined(&mut self) {
         self.due.go_combined = self.receive_mode == Mode::Buffered;
     }
 
-    /// Whether the user may write.
+    /// True if the user may write.
     #[must_use]
     pub const fn may_write(&self) -> bool {
         let has_ended = matches!(
@@ -204,13 +210,13 @@ impl Connection {
         self.send_half.is_open() && !has_ended
     }
 
-    /// Bytes of an advertisement that go with its message.
+    /// The number of bytes of an advertisement that are sent with its message.
     pub(super) fn inline_len(&self, advert: &Advert) -> u32 {
         let room = self.payload_max() + BSDH_LEN as u32 - 32;
         advert.inline.clamp(1, room.min(advert.len - 1))
     }
 
-    /// Whether DisConn is what comes next.
+    /// True if DisConn is the next message to send.
     pub(super) fn owes_fin(&self) -> bool {
         self.send_half == SendHalf::Draining && self.is_drained()
     }

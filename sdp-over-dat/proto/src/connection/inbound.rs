@@ -1,4 +1,4 @@
-//! A message came.
+//! Received messages.
 
 use super::Connection;
 use crate::{
@@ -8,22 +8,22 @@ use crate::{
     wire::{Body, Flags, Message, Mid, Mode, ModeChange, SrcAvail, TargetHalf},
 };
 
-/// What an accepted message brings for the stream.
+/// The part of an accepted message that belongs to the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inbound {
-    /// Where its bytes start in the message.
+    /// The offset of the payload in the message.
     pub payload_at: u32,
-    /// How many. Without any, the buffer may be posted again at once.
+    /// The number of payload bytes. If it is 0, the buffer may be posted again at once.
     pub payload_len: u32,
-    /// The last of them is urgent.
+    /// True if the last payload byte is urgent.
     pub urgent: bool,
 }
 
 impl Connection {
-    /// The message of `len` bytes whose first ones are `head`: all of them, or at least
-    /// [`crate::wire::HEADER_MAX`].
+    /// Handles a received message of `len` bytes. `head` is its beginning: all of it, or at least
+    /// [`crate::wire::HEADER_MAX`] bytes.
     ///
-    /// An error has ended the connection. After its end messages mean nothing.
+    /// An error has ended the connection. Messages after the end are ignored.
     pub fn handle_message(&mut self, head: &[u8], len: usize) -> Result<Inbound, ProtocolError> {
         match self.state {
             ConnectionState::HelloSent => {
@@ -86,21 +86,21 @@ impl Connection {
                 Ok(())
             }
             Body::ModeChange(change) => self.on_mode_change(change),
-            // Resizing: the answer with the present size refuses it.
+            // Resizing: the answer with the present size refuses the request.
             Body::ChRcvBuf(_) => {
                 self.due.buffer_size = true;
                 Ok(())
             }
-            // Write Zcopy: a cancel of nothing is passed over, as that of a source is.
+            // Write Zcopy: a cancel of nothing is ignored, as the cancel of a source is.
             Body::SinkAvailCancel => Ok(()),
-            // Write Zcopy: legal in pipelined mode only, which our sending half never enters.
+            // Write Zcopy: allowed in pipelined mode only, which our sending half never enters.
             Body::SinkAvail(_)
             | Body::RdmaWrCompl(_)
             | Body::SinkCancelAck
-            // Resizing and suspend: answers to what we never say.
+            // Resizing and suspend: answers to requests that we never send.
             | Body::ChRcvBufAck(_)
             | Body::SuspCommAck => Err(ProtocolError::Unexpected(message.body.mid())),
-            // Suspend: no message refuses it, and a peer that waits for an answer would hang.
+            // Suspend: no message can refuse it, and a peer that waits for an answer would hang.
             Body::SuspComm(_) => Err(ProtocolError::NotSpoken(Mid::SuspComm)),
         }
     }
@@ -127,7 +127,7 @@ impl Connection {
         self.on_stream_bytes(Mid::SrcAvail)
     }
 
-    /// Bytes of the stream came: whether anybody wants them.
+    /// Bytes of the stream were received. Fails if the receiving half does not accept them.
     fn on_stream_bytes(&mut self, mid: Mid) -> Result<(), ProtocolError> {
         match self.receive_half {
             ReceiveHalf::Open => Ok(()),
@@ -143,7 +143,7 @@ impl Connection {
         if self.receive_half.has_ended() {
             return Err(ProtocolError::AfterDisConn(Mid::DisConn));
         }
-        // The source says it after its last advertisement was taken or taken back.
+        // The source sends DisConn after its last advertisement was read or taken back.
         if !self.sink.is_idle() {
             return Err(ProtocolError::DataDuringSrcAvail);
         }
@@ -184,7 +184,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What follows from the end of an exchange at the source.
+    /// Handles the end of an exchange at the source.
     fn on_outcome(&mut self, outcome: Option<Outcome>) {
         match outcome {
             None => (),
@@ -201,8 +201,8 @@ impl Connection {
         }
     }
 
-    /// A crossing of advertisements: this end's is taken back, for a user that does not read while
-    /// it writes would leave both ends waiting.
+    /// Takes back this end's advertisement when both ends advertise at the same time. Otherwise a
+    /// user that does not read while it writes would leave both ends waiting.
     pub fn yield_advert(&mut self) {
         self.source.on_cancel(OnCancel::Send);
     }

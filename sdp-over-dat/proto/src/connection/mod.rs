@@ -1,12 +1,12 @@
 //! One connection.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `setup.rs` | Hello and HelloAck |
-//! | `commands.rs` | what the engine asks for |
-//! | `inbound.rs` | a message came |
-//! | `outbound.rs` | the next message |
-//! | `send_queue.rs` | what was written and has not left |
+//! | `commands.rs` | the engine's commands |
+//! | `inbound.rs` | received messages |
+//! | `outbound.rs` | the next message to send |
+//! | `send_queue.rs` | bytes that were written and not sent |
 
 mod commands;
 mod inbound;
@@ -44,35 +44,35 @@ pub struct Connection {
     source: source::Exchange,
     /// The peer's memory that we read.
     sink: sink::Exchange,
-    /// The receive buffers of the peer, base header counted.
+    /// The size of the peer's receive buffers in bytes, base header included.
     peer_buffer_size: u32,
     queue: SendQueue,
     due: Due,
     events: VecDeque<Event>,
 }
 
-/// Messages that wait for a credit and nothing else.
+/// Messages that wait only for a credit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
     /// The answer to ChRcvBuf.
     buffer_size: bool,
-    /// Our sending half goes to buffered mode.
+    /// Our sending half changes to buffered mode.
     go_buffered: bool,
-    /// Our receiving half goes back to combined mode.
+    /// Our receiving half changes back to combined mode.
     go_combined: bool,
     /// The engine has ticked; see [`crate::credit::CreditUpdate::AtTick`].
     ticked: bool,
-    /// An empty message that says nothing but that this end goes on.
+    /// An empty message, which only shows that this end continues.
     first_message: bool,
 }
 
 impl Connection {
-    /// The next news.
+    /// The next event, if there is one.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Where the connection is in its life.
+    /// The state of the connection.
     #[must_use]
     pub const fn state(&self) -> ConnectionState {
         self.state
@@ -102,13 +102,13 @@ impl Connection {
         self.receive_mode
     }
 
-    /// Messages that the peer has room for.
+    /// The number of messages that the peer has room for.
     #[must_use]
     pub fn credits(&self) -> u32 {
         self.send_credits.credits()
     }
 
-    /// Whether everything that was written has left, and all of it was taken.
+    /// True if everything that was written was sent, and the peer has read all advertised memory.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.source.is_idle()
@@ -120,14 +120,14 @@ impl Connection {
         self.is_drained() && !self.send_credits.has_unacknowledged_data()
     }
 
-    /// Whether the peer waits for [`Self::handle_tick`]. A tick every 10 ms will do; only ends
-    /// with three buffers ever ask for one.
+    /// True if a credit update waits for [`Self::handle_tick`]. A tick every 10 ms is enough; only
+    /// ends with three buffers ever ask for one.
     #[must_use]
     pub fn wants_tick(&self) -> bool {
         self.state.is_established() && self.receive_credits.credit_update() == CreditUpdate::AtTick
     }
 
-    /// The fewest payload bytes of a full message to this peer.
+    /// The largest payload of a Data message to this peer, in bytes.
     #[must_use]
     pub const fn payload_max(&self) -> u32 {
         let size = if self.peer_buffer_size < self.config.send_size_max {
@@ -157,14 +157,14 @@ impl Connection {
         }
     }
 
-    /// The connection ends by a fault of the peer.
+    /// Ends the connection because of a violation by the peer.
     fn violated(&mut self, error: ProtocolError) -> ProtocolError {
         tracing::warn!(%error, state = ?self.state, "the peer broke the protocol");
         self.fail(Failure::Protocol(error));
         error
     }
 
-    /// The connection ends by fault, and the transport with it.
+    /// Ends the connection with a failure, and the transport with it.
     fn fail(&mut self, failure: Failure) {
         if !self.state.has_ended() {
             self.state.on_failure(failure);
@@ -173,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// Looks whether both halves have ended.
+    /// Disconnects the transport if both halves have ended.
     fn check_halves(&mut self) {
         let sent = self.send_half == SendHalf::Finished;
         if sent && self.receive_half.has_ended() && self.state.is_established() {

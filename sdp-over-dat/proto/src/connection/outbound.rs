@@ -1,4 +1,4 @@
-//! The next message.
+//! The next message to send.
 
 use super::{Connection, send_queue::Item};
 use crate::{
@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Connection {
-    /// The next message, if there is one that the credits allow. It must be sent: its number is
-    /// used up.
+    /// The next message, if there is one that the credits allow. The engine must send it, because
+    /// its sequence number is used up.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         match self.state {
             ConnectionState::Established => (),
@@ -26,7 +26,7 @@ impl Connection {
             .or_else(|| self.transmit_update())
     }
 
-    /// AbortConn, the last word of this end.
+    /// AbortConn, the last message of this end.
     fn transmit_abort(&mut self) -> Transmit {
         let transmit = self.make(Body::AbortConn, Payload::Nothing, false);
         self.state.on_abort(false);
@@ -35,7 +35,7 @@ impl Connection {
         transmit
     }
 
-    /// A message without payload that somebody waits for.
+    /// A control message that is due.
     fn transmit_control(&mut self) -> Option<Transmit> {
         let gives = self.receive_credits.has_news();
         if !self.send_credits.allow_control(gives) {
@@ -82,8 +82,8 @@ impl Connection {
         None
     }
 
-    /// The next bytes of the stream. Behind an advertisement that is outstanding nothing may
-    /// leave: the peer could not tell its place.
+    /// The next bytes of the stream. Nothing may be sent after an outstanding advertisement,
+    /// because the peer could not determine its position in the stream.
     fn transmit_stream(&mut self) -> Option<Transmit> {
         if !self.source.is_idle() || !self.send_credits.allow_data() {
             return None;
@@ -125,7 +125,7 @@ impl Connection {
         transmit
     }
 
-    /// Empty Data, when the peer should know of receive buffers.
+    /// An empty Data message, when receive buffers must be announced to the peer.
     fn transmit_update(&mut self) -> Option<Transmit> {
         let ticked = std::mem::take(&mut self.due.ticked);
         let is_due = match self.receive_credits.credit_update() {
@@ -146,7 +146,7 @@ impl Connection {
         self.number(body, payload, near).0
     }
 
-    /// Numbers a message and tells the peer how many receive buffers there are.
+    /// Numbers a message and announces the receive buffers in it.
     fn number(&mut self, body: Body, payload: Payload, near: bool) -> (Transmit, crate::Seq) {
         let (bufs, ack) = self.receive_credits.on_told();
         self.due.ticked = false;
@@ -179,7 +179,7 @@ impl Connection {
         (transmit, seq)
     }
 
-    /// The same message with its last byte urgent.
+    /// The message with its last byte marked as urgent.
     fn marked_urgent(&self, transmit: Transmit) -> Transmit {
         Transmit {
             header: transmit
@@ -191,7 +191,7 @@ impl Connection {
     }
 }
 
-/// Whether a receiver that waits for solicited events only should wake.
+/// True if the message must wake a receiver that waits for solicited events only.
 const fn is_solicited(body: &Body) -> bool {
     matches!(
         body,

@@ -1,20 +1,20 @@
-//! What was written and has not left, in stream order.
+//! Bytes that were written and not sent, in stream order.
 
 use std::collections::VecDeque;
 
 use crate::{Advert, AdvertId, OnCancel, Payload};
 
-/// How far ahead of an urgent byte the peer is told of it.
+/// The distance to an urgent byte, in bytes, from which on the peer is notified of it.
 const URGENT_NOTICE: u64 = 64 * 1024;
 
-/// Consecutive bytes of the stream that leave in the same way.
+/// Consecutive bytes of the stream that are sent in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    /// Bytes that the engine keeps in order; the last one is urgent, or none.
+    /// Bytes that the engine keeps in order. If `urgent`, the last one is urgent.
     Stream { len: u64, urgent: bool },
     /// Memory to be advertised.
     Advert(Advert),
-    /// Advertised memory whose bytes from `offset` on leave in Sends.
+    /// Memory whose bytes from `offset` on are sent in Sends.
     Rest { advert: Advert, offset: u32 },
 }
 
@@ -23,13 +23,13 @@ pub(super) struct SendQueue {
     items: VecDeque<Item>,
 }
 
-/// Payload of a Data message, and what its last byte means.
+/// The payload of a Data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) payload: Payload,
-    /// Its last byte is urgent.
+    /// True if the last byte is urgent.
     pub(super) urgent: bool,
-    /// The advertisement that ends with it.
+    /// The advertisement that is completed by this payload.
     pub(super) done: Option<Advert>,
 }
 
@@ -60,12 +60,12 @@ impl SendQueue {
         self.items.push_back(Item::Advert(advert));
     }
 
-    /// Memory whose bytes leave in Sends, behind what is there.
+    /// Adds memory whose bytes are sent in Sends, at the end of the queue.
     pub(super) fn push_rest_behind(&mut self, advert: Advert) {
         self.items.push_back(Item::Rest { advert, offset: 0 });
     }
 
-    /// The rest of an advertisement leaves next.
+    /// Adds the rest of an advertisement at the front of the queue.
     pub(super) fn push_rest(&mut self, advert: Advert, offset: u32) {
         self.items.push_front(Item::Rest { advert, offset });
     }
@@ -78,14 +78,14 @@ impl SendQueue {
         self.items.front()
     }
 
-    /// Takes the advertisement that is next.
+    /// Removes the advertisement at the front.
     pub(super) fn take_advert(&mut self) {
         if matches!(self.items.front(), Some(Item::Advert(_))) {
             self.items.pop_front();
         }
     }
 
-    /// Takes at most `max` bytes that leave in a Send.
+    /// Takes at most `max` bytes that are sent in a Send.
     pub(super) fn take_piece(&mut self, max: u32) -> Option<Piece> {
         match self.items.front_mut()? {
             Item::Advert(_) => None,
@@ -125,7 +125,7 @@ impl SendQueue {
         }
     }
 
-    /// Memory that has not been advertised leaves in Sends instead.
+    /// Changes memory that has not been advertised to be sent in Sends.
     pub(super) fn send_adverts(&mut self) {
         for item in &mut self.items {
             if let Item::Advert(advert) = *item {
@@ -134,8 +134,8 @@ impl SendQueue {
         }
     }
 
-    /// Handles a wish to cancel for what is still here: bytes of it that have left, when it is
-    /// gone from the queue now.
+    /// Cancels memory that is still in the queue. Returns the number of its bytes that were sent,
+    /// if the memory was removed from the queue by this call.
     pub(super) fn cancel(&mut self, id: AdvertId, then: OnCancel) -> Option<u32> {
         let at = self.items.iter().position(|item| match item {
             Item::Advert(advert) | Item::Rest { advert, .. } => advert.id == id,
@@ -158,7 +158,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether an urgent byte is near enough for the peer to be told.
+    /// True if an urgent byte is close enough for the peer to be notified.
     pub(super) fn urgent_is_near(&self) -> bool {
         let mut ahead = 0;
         for item in &self.items {

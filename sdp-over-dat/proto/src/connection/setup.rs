@@ -8,14 +8,15 @@ use crate::{
     wire::{Hello, HelloAck, Version, WireError},
 };
 
-/// What an end brings along.
+/// The parameters of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Receive buffers, all of them posted before the first message can come.
+    /// The number of receive buffers. All of them are posted before the first message can be
+    /// received.
     pub buffers: u16,
-    /// Bytes of each, base header counted.
+    /// The size of each in bytes, base header included.
     pub buffer_size: u32,
-    /// The longest message to send, base header counted.
+    /// The longest message to send in bytes, base header included.
     pub send_size_max: u32,
 }
 
@@ -23,7 +24,7 @@ impl Config {
     /// The smallest receive buffer: the longest header and one byte.
     pub const BUFFER_SIZE_MIN: u32 = 37;
 
-    /// The same within the protocol's limits.
+    /// The parameters, raised to the protocol's minimum values.
     fn bounded(self) -> Self {
         Self {
             buffers: self.buffers.max(BUFFERS_MIN),
@@ -34,8 +35,8 @@ impl Config {
 }
 
 impl Connection {
-    /// The active side: its connection and the Hello for the connection request. Receive buffers
-    /// are posted before the request leaves.
+    /// The active side: returns its connection and the Hello for the connection request. The engine
+    /// posts the receive buffers before it sends the request.
     #[must_use]
     pub fn connect(config: Config, local: SocketAddr, peer: IpAddr) -> (Self, Hello) {
         let config = config.bounded();
@@ -54,9 +55,9 @@ impl Connection {
         (Self::new(config, state, 0, Config::BUFFER_SIZE_MIN), hello)
     }
 
-    /// The passive side: its connection and the HelloAck for the connection reply. Receive buffers
-    /// are posted before the reply leaves. Whether `hello` is for this listener is the engine's
-    /// business.
+    /// The passive side: returns its connection and the HelloAck for the connection reply. The
+    /// engine posts the receive buffers before it sends the reply. The engine has also checked that
+    /// `hello` is for this listener.
     #[must_use]
     pub fn accept(config: Config, hello: &Hello) -> (Self, HelloAck) {
         let ack = Self::introduction(config);
@@ -65,7 +66,7 @@ impl Connection {
         (Self::new(config, state, hello.bufs, hello.own_size), ack)
     }
 
-    /// What the passive side says of itself, be it with a reply or with a refusal.
+    /// The passive side's parameters, for a reply or for a refusal.
     #[must_use]
     pub fn introduction(config: Config) -> HelloAck {
         let config = config.bounded();
@@ -78,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Active side: the connection reply came, with `bytes` as its private data.
+    /// Active side: the connection reply was received, with `bytes` as its private data.
     pub fn handle_hello_ack(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         if self.state != ConnectionState::HelloSent {
             return Ok(());
@@ -98,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Passive side: the transport says that the connection is up.
+    /// Passive side: the transport reports that the connection is established.
     pub fn handle_established(&mut self) {
         if self.state == ConnectionState::HelloAckSent {
             self.state.on_ready();

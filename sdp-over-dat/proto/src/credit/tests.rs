@@ -1,4 +1,4 @@
-//! Both ledgers by themselves, and one against the other.
+//! Tests of each ledger alone, and of one against the other.
 
 use super::*;
 

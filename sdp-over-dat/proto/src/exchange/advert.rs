@@ -1,25 +1,25 @@
 //! Memory that the engine offers to the peer.
 
-/// The engine's name for an advertisement.
+/// The engine's identifier of an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdvertId(pub u64);
 
-/// Registered memory whose bytes come next in the stream.
+/// Registered memory with the next bytes of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advert {
-    /// The engine's name for it.
+    /// The engine's identifier.
     pub id: AdvertId,
-    /// Bytes; at least 2, because one goes with the message.
+    /// Length in bytes; at least 2, because one byte is sent with the message.
     pub len: u32,
-    /// Its R_Key or STag.
+    /// The R_Key or STag of the memory.
     pub stag: u32,
-    /// Its virtual address or tagged offset.
+    /// The virtual address or tagged offset of the memory.
     pub address: u64,
-    /// Bytes from its front that should go with the message. At least one does.
+    /// The number of bytes, from the front, to send with the message. At least one is sent.
     pub inline: u32,
 }
 
-/// What becomes of the bytes of a cancelled advertisement that the peer has not taken.
+/// The fate of the bytes of a cancelled advertisement that the peer has not received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnCancel {
     /// They follow in Sends.

@@ -1,14 +1,14 @@
 //! One advertisement of the source's memory, seen from both ends.
 //!
-//! [`source::Exchange`] is the end whose memory it is, [`sink::Exchange`] the one that reads it.
-//! The sink answers with RdmaRdCompl for what it has read, and with SendSm when the rest shall come
-//! in Sends. The source may take an advertisement back (SrcAvailCancel); what answers that is
-//! RdmaRdCompl for all of it, or SendSm.
+//! [`source::Exchange`] is the end that owns the memory, [`sink::Exchange`] the end that reads it.
+//! The sink answers with RdmaRdCompl for the bytes that it has read, and with SendSm when the rest
+//! is to be sent in Sends. The source may cancel an advertisement (SrcAvailCancel). The answer to
+//! that is RdmaRdCompl for all of it, or SendSm.
 //!
-//! A refusal and a cancel may cross. The source then gets a SendSm that left before the cancel
-//! arrived, and the sink a cancel of nothing, which it passes over. So any SendSm that
-//! acknowledges the advertisement itself ends the exchange at the source: there is one
-//! advertisement at a time, and none but the outstanding one can be meant.
+//! A refusal and a cancel may cross. The source then receives a SendSm that was sent before the
+//! cancel was received, and the sink receives a cancel of nothing, which it ignores. So any SendSm
+//! that acknowledges the advertisement ends the exchange at the source. There is one advertisement
+//! at a time, so the SendSm can only be about the outstanding one.
 
 mod advert;
 pub(crate) mod sink;

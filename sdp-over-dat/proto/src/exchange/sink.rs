@@ -1,40 +1,42 @@
-//! The exchange at the end that reads.
+//! The exchange at the sink, which reads the memory.
 
 use crate::{Seq, wire::SrcAvail};
 
-/// Where the peer's advertisement is.
+/// The state of the peer's advertisement.
 ///
 /// The `on_*` methods are the only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
-    /// There is none.
+    /// There is no advertisement.
     Idle,
-    /// The user may read it.
+    /// The user may read the advertised memory.
     Offered(Offer),
-    /// The rest shall come in Sends: SendSm is due as soon as what was read is reported.
+    /// The peer is to send the rest in Sends. SendSm is due once the bytes that were read are
+    /// reported.
     Refusing(Offer),
-    /// The peer takes it back: the same, and the cancel is not acknowledged while reads run.
+    /// The peer has cancelled the advertisement. As `Refusing`, but the cancel is not acknowledged
+    /// while reads are in progress.
     Cancelled(Offer),
 }
 
-/// What is left of the peer's advertisement.
+/// The rest of the peer's advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) stag: u32,
-    /// Where the next read starts.
+    /// The address at which the next read starts.
     pub(crate) address: u64,
-    /// Bytes that no read was asked for.
+    /// Bytes for which no read has been started.
     pub(crate) left: u32,
-    /// Bytes of reads that run.
+    /// Bytes of reads in progress.
     pub(crate) reading: u32,
     /// Bytes that were read and not reported.
     pub(crate) unreported: u32,
-    /// Whether nothing was ever read.
+    /// True while no read was ever started.
     untouched: bool,
 }
 
 impl Exchange {
-    /// SrcAvail came, with `inline` bytes of what it advertises.
+    /// SrcAvail was received, with `inline` bytes of the advertised memory.
     pub(crate) fn on_offered(&mut self, source: SrcAvail, inline: u32) {
         *self = Self::Offered(Offer {
             stag: source.stag,
@@ -46,7 +48,7 @@ impl Exchange {
         });
     }
 
-    /// A read of at most `max` bytes starts: STag, address and length.
+    /// Starts a read of at most `max` bytes. Returns STag, address and length.
     pub(crate) fn on_read(&mut self, max: u32) -> Option<(u32, u64, u32)> {
         let Self::Offered(offer) = self else {
             return None;
@@ -72,7 +74,7 @@ impl Exchange {
         }
     }
 
-    /// The user wants the rest in Sends. Of nothing left there is no rest.
+    /// The user wants the rest in Sends. Does nothing when no rest is left.
     pub(crate) fn on_refuse(&mut self) {
         if let Self::Offered(offer) = *self
             && offer.left > 0
@@ -81,8 +83,8 @@ impl Exchange {
         }
     }
 
-    /// SrcAvailCancel came. Without an advertisement, or with all of it asked for, there is
-    /// nothing to drop.
+    /// SrcAvailCancel was received. It has no effect without an advertisement, or when reads for
+    /// all of it have been started.
     pub(crate) fn on_cancel(&mut self) {
         if let Self::Offered(offer) | Self::Refusing(offer) = *self
             && offer.left > 0
@@ -91,8 +93,9 @@ impl Exchange {
         }
     }
 
-    /// The source starts afresh in another mode. Says whether it may: not when something was
-    /// read, because the two ends would not agree on how much.
+    /// The source drops its advertisement and changes the mode. Returns true if that is allowed. It
+    /// is not allowed once a read was started, because the two ends would not agree on the number
+    /// of bytes read.
     pub(crate) fn on_dropped(&mut self) -> bool {
         match self {
             Self::Idle => true,
@@ -104,7 +107,7 @@ impl Exchange {
         }
     }
 
-    /// RdmaRdCompl is being sent: its bytes.
+    /// RdmaRdCompl is being sent. Returns the number of bytes that it reports.
     pub(crate) fn on_reported(&mut self) -> u32 {
         let (Self::Offered(offer) | Self::Refusing(offer) | Self::Cancelled(offer)) = self else {
             return 0;
@@ -123,7 +126,8 @@ impl Exchange {
         }
     }
 
-    /// Whether RdmaRdCompl is due: what was read is told when nothing more is running.
+    /// True if RdmaRdCompl is due. The bytes that were read are reported when no read is in
+    /// progress.
     pub(crate) const fn owes_report(&self) -> bool {
         match self {
             Self::Idle => false,
@@ -133,7 +137,7 @@ impl Exchange {
         }
     }
 
-    /// Whether SendSm is due.
+    /// True if SendSm is due.
     pub(crate) const fn owes_send_sm(&self) -> bool {
         match self {
             Self::Idle | Self::Offered(_) => false,
@@ -143,12 +147,12 @@ impl Exchange {
         }
     }
 
-    /// Whether reads run although the peer took the advertisement back.
+    /// True while reads are in progress although the peer has cancelled the advertisement.
     pub(crate) const fn delays_ack(&self) -> bool {
         matches!(self, Self::Cancelled(offer) if offer.reading > 0)
     }
 
-    /// Bytes that a read may be asked for.
+    /// The number of bytes for which a read may be started.
     pub(crate) const fn readable(&self) -> u32 {
         match self {
             Self::Offered(offer) => offer.left,
@@ -156,13 +160,14 @@ impl Exchange {
         }
     }
 
-    /// Whether there is none.
+    /// True if there is no advertisement.
     pub(crate) const fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }
 }
 
-/// The cancel whose acknowledgement waits: everything before it is acknowledged.
+/// The number of the cancel whose acknowledgement is withheld, if any. Everything before the cancel
+/// is acknowledged.
 pub(crate) const fn held_back(exchange: &Exchange, cancel: Seq) -> Option<Seq> {
     if exchange.delays_ack() {
         Some(cancel)

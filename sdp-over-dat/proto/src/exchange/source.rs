@@ -1,41 +1,41 @@
-//! The exchange at the end whose memory is read.
+//! The exchange at the source, whose memory is read.
 
 use super::{Advert, OnCancel};
 use crate::{ProtocolError, Seq};
 
-/// Where the advertisement that the peer knows of is.
+/// The state of the advertisement that the peer has received.
 ///
 /// The `on_*` methods are the only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
-    /// The peer knows of none.
+    /// The peer has received no advertisement.
     Idle,
     /// SrcAvail was sent.
     Offered(Offer),
-    /// It is to be taken back, and the peer does not know yet.
+    /// The advertisement is to be cancelled, and the peer has not been notified yet.
     CancelDue(Offer, OnCancel),
     /// SrcAvailCancel was sent.
     Cancelling(Offer, OnCancel),
 }
 
-/// An advertisement that the peer knows of.
+/// An advertisement that was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) advert: Advert,
-    /// The number of its SrcAvail.
+    /// The sequence number of its SrcAvail.
     seq: Seq,
-    /// Bytes from its front that the peer has.
+    /// The number of bytes, from the front, that the peer has received.
     pub(crate) taken: u32,
 }
 
-/// How an exchange ended.
+/// The way in which an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The peer has all of it.
+    /// The peer has received all of it.
     Done(Offer),
     /// The rest follows in Sends.
     SendRest(Offer),
-    /// The rest was taken back.
+    /// The rest was taken back and is not part of the stream.
     TakenBack(Offer),
 }
 
@@ -49,8 +49,8 @@ impl Exchange {
         });
     }
 
-    /// This end wants the memory back. A second wish changes what becomes of the rest: bytes that
-    /// were to follow in Sends may still be taken back, not the other way round.
+    /// This end wants the memory back. A second call may change the fate of the rest: bytes that
+    /// were to follow in Sends may still be taken back, but not the other way round.
     pub(crate) fn on_cancel(&mut self, then: OnCancel) {
         *self = match *self {
             Self::Idle => Self::Idle,
@@ -67,7 +67,7 @@ impl Exchange {
         }
     }
 
-    /// RdmaRdCompl came.
+    /// RdmaRdCompl was received.
     pub(crate) fn on_read(&mut self, bytes: u32) -> Result<Option<Outcome>, ProtocolError> {
         let offer = match self {
             Self::Idle => return Err(over(bytes, 0)),
@@ -86,8 +86,8 @@ impl Exchange {
         Ok(Some(Outcome::Done(offer)))
     }
 
-    /// SendSm came, acknowledging messages up to `ack`. One that the sink said before it knew of
-    /// the advertisement means an earlier one.
+    /// SendSm was received, acknowledging messages up to `ack`. A SendSm that does not acknowledge
+    /// this advertisement is about an earlier one, and is ignored.
     pub(crate) fn on_send_sm(&mut self, ack: Seq) -> Option<Outcome> {
         let (offer, then) = match *self {
             Self::Idle => return None,
@@ -104,7 +104,7 @@ impl Exchange {
         })
     }
 
-    /// Whether the peer knows of none.
+    /// True if the peer has received no advertisement.
     pub(crate) const fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }

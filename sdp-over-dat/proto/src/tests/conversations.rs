@@ -1,11 +1,11 @@
-//! What two ends say to each other.
+//! Conversations between two ends.
 
 use sdp_checker::Side::{Active, Passive};
 
 use super::pair::Pair;
 use crate::{ConnectionState, Event, Failure, OnCancel, SendHalf, wire::Mode};
 
-/// One message after the other, none under way at the same time.
+/// Moves messages until nothing moves any more.
 fn exchange(pair: &mut Pair) {
     pair.settle();
 }

@@ -1,4 +1,5 @@
-//! An engine in memory: the bytes that the protocol does not see, and its promises.
+//! An engine in memory: it holds the bytes that the protocol does not see, and checks the
+//! protocol's promises.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +8,7 @@ use crate::{
     Read, Transmit,
 };
 
-/// A frame, and whether it is DisConn.
+/// A frame; `fin` is true if it is DisConn.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
@@ -15,7 +16,7 @@ pub(super) struct Frame {
     pub(super) fin: bool,
 }
 
-/// What a user wrote with one call.
+/// The bytes that a user wrote with one call.
 #[derive(Debug)]
 struct Written {
     bytes: Vec<u8>,
@@ -43,7 +44,7 @@ pub(super) struct Engine {
     posted: u16,
     held: VecDeque<Held>,
     pub(super) reads: VecDeque<Read>,
-    /// What the user has read.
+    /// The bytes that the user has read.
     pub(super) received: Vec<u8>,
     pub(super) urgent_sent: Vec<u64>,
     pub(super) urgent_received: Vec<u64>,
@@ -95,7 +96,8 @@ impl Engine {
                 bytes: vec![byte],
                 advert: None,
             });
-            // Where it is among all urgent bytes; where in the stream, only the end can tell.
+            // The index of the urgent byte among the writes. Its position in the stream is known
+            // only at the end.
             self.urgent_sent.push(self.written.len() as u64 - 1);
         }
     }
@@ -143,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// The next frame, with the payload that the protocol asked for.
+    /// The next frame, with the payload that the protocol requested.
     pub(super) fn transmit(&mut self) -> Option<Frame> {
         let transmit = self.connection.poll_transmit()?;
         let frame = self.assemble(&transmit);
@@ -200,7 +202,7 @@ impl Engine {
         self.connection.handle_posted();
     }
 
-    /// The user reads at most `max` bytes of what was received.
+    /// The user reads at most `max` bytes of those received.
     pub(super) fn read(&mut self, mut max: usize) {
         while max > 0
             && let Some(held) = self.held.front_mut()
@@ -219,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// The user reads the peer's memory, when that is what comes next.
+    /// The user reads the peer's memory, when its bytes are next in the stream.
     pub(super) fn begin_read(&mut self, max: u32) {
         if self.held.is_empty()
             && let Some(read) = self.connection.begin_read(max)
@@ -228,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// The oldest read has brought `bytes`.
+    /// The oldest read has completed with `bytes`.
     pub(super) fn finish_read(&mut self, bytes: &[u8]) {
         self.reads.pop_front();
         self.received.extend(bytes);
@@ -268,7 +270,7 @@ impl Engine {
         written.bytes.truncate(taken as usize);
     }
 
-    /// The stream as the peer should see it, and where its urgent bytes are.
+    /// The stream that the peer should see, and the positions of its urgent bytes.
     pub(super) fn stream(&self) -> (Vec<u8>, Vec<u64>) {
         let mut stream = Vec::new();
         let mut urgent = Vec::new();
@@ -281,7 +283,7 @@ impl Engine {
         (stream, urgent)
     }
 
-    /// The transport is gone: nothing is read any more, so memory may be let go.
+    /// The transport has ended. No read is in progress any more, so all memory may be released.
     pub(super) fn disconnected(&mut self) {
         self.connection.handle_disconnected();
         self.take_events();

@@ -1,4 +1,4 @@
-//! Every message byte for byte: read, and written again.
+//! Every message byte for byte: parsed, and emitted again.
 
 use super::hex;
 use crate::{

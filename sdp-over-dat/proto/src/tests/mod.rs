@@ -1,15 +1,15 @@
 //! Tests of whole messages and whole connections.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `golden.rs` | every message byte for byte |
 //! | `setup.rs` | Hello, HelloAck, versions, trimming |
 //! | `engine.rs` | an engine in memory: bytes, regions, receive buffers |
-//! | `pair.rs` | two of them, the wire between them, and the checker that reads it |
-//! | `conversations.rs` | what two ends say to each other |
+//! | `pair.rs` | two such engines, the wire between them, and the checker that reads it |
+//! | `conversations.rs` | conversations between two ends |
 //! | `situations.rs` | every message in every situation, and every field with other values |
-//! | `simulation.rs` | two ends that do anything, in virtual time |
-//! | `random.rs` | numbers that follow from a seed |
+//! | `simulation.rs` | two ends with random behaviour, in virtual time |
+//! | `random.rs` | pseudo-random numbers from a seed |
 
 mod conversations;
 mod engine;

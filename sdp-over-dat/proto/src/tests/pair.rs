@@ -10,7 +10,7 @@ use sdp_checker::{Checker, Side};
 use super::engine::{Engine, Frame};
 use crate::{AdvertId, Config, Connection};
 
-/// What travels in one direction, in order, with the time at which it arrives.
+/// The frames in flight in one direction, in order, each with the time of its arrival.
 #[derive(Debug, Default)]
 struct Wire {
     under_way: VecDeque<(u64, Frame)>,
@@ -25,11 +25,11 @@ pub(super) struct Pair {
     to_passive: Wire,
     pub(super) checker: Checker,
     pub(super) now: u64,
-    /// Frames that were sent.
+    /// The number of frames sent.
     pub(super) sent: u64,
-    /// How many of each kind.
+    /// The number of frames of each kind.
     pub(super) kinds: BTreeMap<u8, u64>,
-    /// Whether the checker looks: not at ends that are being lied to.
+    /// True while the checker reads the frames. It is false when a test forges frames.
     checked: bool,
 }
 
@@ -115,7 +115,7 @@ impl Pair {
         true
     }
 
-    /// `side` receives at most one frame, if it has arrived.
+    /// `side` receives at most one frame whose time of arrival has passed.
     pub(super) fn deliver(&mut self, side: Side) -> bool {
         let now = self.now;
         let wire = self.wire_to(side);
@@ -135,7 +135,7 @@ impl Pair {
         true
     }
 
-    /// The oldest read of `side` brings its bytes, out of memory that must still be there.
+    /// Completes the oldest read of `side`. The memory that it reads must still be registered.
     pub(super) fn serve_read(&mut self, side: Side) -> bool {
         let Some(read) = self.end(side).reads.front().copied() else {
             return false;
@@ -152,13 +152,13 @@ impl Pair {
         true
     }
 
-    /// Ends the transport when an end asks for it: what is under way is lost.
+    /// Ends the transport when an end asks for it. Frames in flight are lost.
     pub(super) fn disconnect_if_asked(&mut self) {
         for side in [Side::Active, Side::Passive] {
             if !std::mem::take(&mut self.end(side).wants_disconnect) {
                 continue;
             }
-            // What this end sent before still arrives.
+            // Frames that this end sent before are still received.
             self.now += self.wire_to(side.other()).latency;
             while self.deliver(side.other()) {}
             self.end(side).disconnected();
@@ -168,8 +168,7 @@ impl Pair {
         }
     }
 
-    /// Moves everything that moves without a user, until nothing does. Says how many frames it
-    /// took.
+    /// Moves everything that needs no user, until nothing moves. Returns the number of frames sent.
     pub(super) fn settle(&mut self) -> u64 {
         let before = self.sent;
         loop {
@@ -195,7 +194,7 @@ impl Pair {
         }
     }
 
-    /// Both users read everything, until nothing comes.
+    /// Both users read everything, until nothing more is received.
     pub(super) fn drain(&mut self) {
         for _ in 0..100_000 {
             let mut moved = self.settle() > 0;
@@ -220,13 +219,13 @@ impl Pair {
         self.to_active.under_way.is_empty() && self.to_passive.under_way.is_empty()
     }
 
-    /// The frame that `side` sends next, taken off the wire.
+    /// Takes the last frame that `side` sent off the wire.
     pub(super) fn take_frame(&mut self, side: Side) -> Option<Vec<u8>> {
         let wire = self.wire_to(side.other());
         wire.under_way.pop_back().map(|(_, frame)| frame.bytes)
     }
 
-    /// The checker looks away from here on.
+    /// Turns the checker off from here on.
     pub(super) fn lie(&mut self) {
         self.checked = false;
     }

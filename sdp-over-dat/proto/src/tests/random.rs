@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed.
+//! Pseudo-random numbers from a seed.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
-//! Two differently configured ends that do anything, in virtual time.
+//! Two differently configured ends with random behaviour, in virtual time.
 //!
-//! An episode follows from its seed. Both users write, advertise, lend, cancel, read, refuse,
-//! change modes and send urgent bytes as their characters are; then the wire heals, both read
-//! everything and close. What must hold: no rule is broken, no end waits for ever, nothing is read
-//! from memory that was let go, no memory stays registered, and each end has read exactly what the
-//! other wrote.
+//! An episode is determined by its seed. Both users write, advertise, lend, cancel, read, refuse,
+//! change modes and send urgent bytes as often as their characters say. Then the wire recovers, and
+//! both users read everything and close. The invariants: no rule is broken, no end waits for ever,
+//! nothing is read from memory that was released, no memory stays registered, and each end has read
+//! exactly the bytes that the other wrote.
 //!
 //! `SDP_SEED=7` replays one episode; `SDP_EPISODES=100000` runs more of them.
 
@@ -15,18 +15,19 @@ use sdp_checker::Side::{self, Active, Passive};
 use super::{pair::Pair, random::Random};
 use crate::{Config, OnCancel, wire::Mid};
 
-/// Steps of an episode before the wire heals.
+/// The number of steps of an episode before the wire recovers.
 const STEPS: u64 = if cfg!(miri) { 120 } else { 2_500 };
-/// Together more than a million steps, which Miri would take days for.
+/// All episodes make more than a million steps, for which Miri would need days.
 const EPISODES: u64 = if cfg!(miri) { 2 } else { 420 };
-/// Writes are shorter than one of these.
+/// The limits of write lengths; a write is shorter than one of these.
 const LENGTHS: [u64; 4] = if cfg!(miri) {
     [3, 20, 60, 300]
 } else {
     [3, 60, 700, 9_000]
 };
 
-/// What two of our ends say to each other. Nobody resizes buffers, and AbortConn is rare.
+/// The kinds of messages that two of our ends exchange. Neither end resizes buffers, and AbortConn
+/// is rare.
 const SPOKEN: [Mid; 7] = [
     Mid::Data,
     Mid::SrcAvail,
@@ -37,7 +38,7 @@ const SPOKEN: [Mid; 7] = [
     Mid::DisConn,
 ];
 
-/// How a user behaves: out of a hundred steps, how often it does what.
+/// The behaviour of a user: how often it does each thing, out of a hundred steps.
 #[derive(Clone, Copy, Debug)]
 struct Character {
     writes: u64,
@@ -110,7 +111,7 @@ impl Episode {
         }
     }
 
-    /// Bytes that tell where they are, so that a mix-up shows.
+    /// Bytes of a pattern that shows their position, so that a mix-up is detected.
     fn bytes(&mut self, len: u64) -> Vec<u8> {
         (0..len)
             .map(|_| {
@@ -214,14 +215,14 @@ impl Episode {
         }
     }
 
-    /// The wire heals, both users read everything and close.
+    /// Lets the wire recover, and both users read everything and close.
     fn finish(&mut self) {
         for side in [Active, Passive] {
             let end = self.pair.end(side);
             end.connection.handle_established();
             end.take_events();
         }
-        // Nobody reads: what can move does, and then it is quiet.
+        // Nobody reads: all frames that can move do, and then nothing moves.
         self.pair.settle();
         self.check_reserves();
         self.pair.disconnect_if_asked();
@@ -246,7 +247,8 @@ impl Episode {
         }
     }
 
-    /// Nobody reads, and still each end could say something, now or after the other's tick.
+    /// Checks that each end could still send a message while nobody reads, now or after the other's
+    /// tick.
     fn check_reserves(&mut self) {
         for side in [Active, Passive] {
             let connection = &self.pair.end(side).connection;
@@ -298,7 +300,7 @@ impl Episode {
     }
 }
 
-/// What episodes did.
+/// The counters of all episodes.
 #[derive(Debug, Default)]
 struct Tally {
     steps: u64,
@@ -355,7 +357,8 @@ fn two_ends_that_do_anything_lose_nothing_and_come_to_rest() {
     }
     println!("{tally:?}");
     if cfg!(miri) {
-        // Each episode has been judged; so few of them need not have everything in them.
+        // Each episode has been checked; with so few of them, not every kind of event need have
+        // occurred.
         return;
     }
     assert!(tally.steps >= 1_000_000 && tally.frames > tally.steps / 20 && tally.failed > 0);

@@ -8,10 +8,10 @@ use crate::{
     },
 };
 
-/// An end that is told whatever the test likes.
+/// An end that receives any message that the test forges.
 struct Victim {
     engine: Engine,
-    /// Messages it has received and sent.
+    /// Messages that it has received and sent.
     told: u32,
     heard: u32,
 }
@@ -75,7 +75,7 @@ impl Victim {
         self.engine.receive(bytes);
     }
 
-    /// Takes what the victim has to say.
+    /// Takes the frames that the victim sends. Returns their kinds.
     fn listen(&mut self) -> Vec<u8> {
         let mut kinds = Vec::new();
         while let Some(frame) = self.engine.transmit() {
@@ -97,7 +97,7 @@ fn be_offered(victim: &mut Victim) {
     victim.tell(SRC_AVAIL, 1);
 }
 
-/// In the order of the columns below.
+/// The situations, in the order of the columns below.
 const SITUATIONS: [(&str, Prepare); 12] = [
     ("idle", |_| ()),
     ("advertising", advertise),
@@ -154,8 +154,8 @@ const fn change(half: TargetHalf, mode: Mode) -> Body {
     Body::ModeChange(ModeChange { half, mode })
 }
 
-/// One row per message, one column per situation: `o` it is taken, `x` it ends the connection,
-/// `.` it means nothing any more.
+/// One row per message, one column per situation: `o` it is accepted, `x` it ends the connection,
+/// `.` it is ignored.
 #[rustfmt::skip]
 const ROWS: [(&str, Body, u32, &str); 23] = [
     ("credit update",     Body::Data, 0,             "ooooooooooo."),
@@ -183,7 +183,7 @@ const ROWS: [(&str, Body, u32, &str); 23] = [
     ("SuspComm",          Body::SuspComm(7), 0,      "xxxxxxxxxxx."),
 ];
 
-/// Messages that are a violation whatever the situation.
+/// Messages that are a violation in every situation.
 const NEVER: [(&str, Body); 4] = [
     ("RdmaWrCompl", Body::RdmaWrCompl(7)),
     ("SinkCancelAck", Body::SinkCancelAck),
@@ -218,8 +218,8 @@ fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
     }
 }
 
-/// Of how many rows, and of how many cases, one is tried. Miri takes a thousand times as long for
-/// each, and looks for something else than missed ones.
+/// Only one in so many rows and cases is tried. Under Miri each takes a thousand times as long, and
+/// Miri looks for other errors than missed cases.
 const ROW_STEP: usize = if cfg!(miri) { 5 } else { 1 };
 const CASE_STEP: usize = if cfg!(miri) { 997 } else { 1 };
 
@@ -275,7 +275,7 @@ fn a_reader_that_has_left_resets_and_a_writer_that_has_left_gets_a_broken_pipe()
 }
 
 /// Every message of the table, in every situation, with every byte of its headers set to other
-/// values, and cut and padded. Nothing panics, and an end that goes on still talks.
+/// values. Nothing panics, and the victim still ends properly.
 #[test]
 fn every_field_with_other_values() {
     const PLACES: usize = 36;
@@ -315,7 +315,7 @@ fn every_length_that_is_not_the_message_s() {
     }
 }
 
-/// Streams of messages that are mostly good, from a peer that minds no rule.
+/// Streams of messages that are mostly valid, from a peer that follows no rule.
 #[test]
 fn a_peer_that_minds_no_rule() {
     let (mut ended, mut lived) = (0, 0);
@@ -358,7 +358,7 @@ fn a_peer_that_minds_no_rule() {
     assert!(is_mixed || cfg!(miri), "{ended} ended, {lived} lived");
 }
 
-/// Whatever was said before: the victim comes to an end and lets all memory go.
+/// Checks that the victim ends and releases all memory, whatever was received before.
 fn finish(mut victim: Victim) {
     victim.listen();
     victim.engine.read(usize::MAX);

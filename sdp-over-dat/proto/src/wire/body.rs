@@ -1,69 +1,69 @@
-//! What stands behind the base header.
+//! The extended headers, which follow the base header.
 
 use super::{Mid, WireError, u32_at, u64_at};
 
 /// The kind of a data-path message, with its extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The sender's half ends.
+    /// The sender ends its half.
     DisConn,
-    /// The sender gives up.
+    /// The sender aborts.
     AbortConn,
-    /// The rest by Sends, please.
+    /// The sink asks for the rest in Sends.
     SendSm,
-    /// Bytes written.
+    /// The number of bytes written.
     RdmaWrCompl(u32),
-    /// Bytes read.
+    /// The number of bytes read.
     RdmaRdCompl(u32),
-    /// Another mode.
+    /// A half changes its mode.
     ModeChange(ModeChange),
-    /// Source advertisements are taken back.
+    /// The source cancels its advertisements.
     SrcAvailCancel,
-    /// Sink advertisements are taken back.
+    /// The sink cancels its advertisements.
     SinkAvailCancel,
-    /// Sink advertisements were dropped.
+    /// The source has dropped sink advertisements.
     SinkCancelAck,
-    /// Wished size of receive buffers.
+    /// The requested size of receive buffers.
     ChRcvBuf(u32),
-    /// Actual size of receive buffers.
+    /// The actual size of receive buffers.
     ChRcvBufAck(u32),
-    /// The service at which another process takes over.
+    /// The service at which another process takes over the connection.
     SuspComm(u64),
     /// Traffic has stopped.
     SuspCommAck,
-    /// Memory to write into.
+    /// Memory that the peer may write.
     SinkAvail(SinkAvail),
-    /// Memory to read.
+    /// Memory that the peer may read.
     SrcAvail(SrcAvail),
     /// Bytes of the stream.
     Data,
 }
 
-/// Memory of the source.
+/// An advertisement of the source's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrcAvail {
-    /// Bytes of it; those that came with the message are the first of them.
+    /// Length in bytes, including those that are sent with the message, which are the first.
     pub len: u32,
-    /// Its R_Key or STag.
+    /// The R_Key or STag of the memory.
     pub stag: u32,
-    /// Its virtual address or tagged offset.
+    /// The virtual address or tagged offset of the memory.
     pub address: u64,
 }
 
-/// Memory of the sink.
+/// An advertisement of the sink's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkAvail {
-    /// Bytes of it.
+    /// Length in bytes.
     pub len: u32,
-    /// Its R_Key or STag.
+    /// The R_Key or STag of the memory.
     pub stag: u32,
-    /// Its virtual address or tagged offset.
+    /// The virtual address or tagged offset of the memory.
     pub address: u64,
-    /// Data messages that the sink has received and not discarded.
+    /// The number of Data messages that the sink has received and not discarded.
     pub non_discards: u32,
 }
 
-/// How a half of a connection may move data.
+/// The ways in which a half of a connection may move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// In Sends only.
@@ -74,12 +74,12 @@ pub enum Mode {
     Pipelined,
 }
 
-/// Which half of the receiver of a ModeChange changes.
+/// The half of a ModeChange's receiver that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetHalf {
-    /// Its receiving half: the source speaks.
+    /// The receiving half; the sender of the message is its source.
     Receive,
-    /// Its sending half: the sink speaks.
+    /// The sending half; the sender of the message is its sink.
     Send,
 }
 
@@ -88,7 +88,7 @@ pub enum TargetHalf {
 pub struct ModeChange {
     /// The half that changes.
     pub half: TargetHalf,
-    /// Its mode from now on.
+    /// The new mode of that half.
     pub mode: Mode,
 }
 
@@ -123,7 +123,7 @@ impl ModeChange {
 }
 
 impl Body {
-    /// Its message identifier.
+    /// The message identifier.
     #[must_use]
     pub const fn mid(&self) -> Mid {
         match self {
@@ -146,7 +146,7 @@ impl Body {
         }
     }
 
-    /// Reads the extended header of a `mid` message; it is whole.
+    /// Parses the extended header of a `mid` message. The caller guarantees its length.
     pub(super) fn parse(mid: Mid, extended: &[u8]) -> Result<Self, WireError> {
         let word = || u32_at(extended, 0);
         Ok(match mid {
@@ -179,7 +179,7 @@ impl Body {
         })
     }
 
-    /// Writes the extended header; `extended` has exactly its length and is zero.
+    /// Writes the extended header. `extended` has exactly its length and is zeroed.
     pub(super) fn emit(&self, extended: &mut [u8]) {
         match *self {
             Self::RdmaWrCompl(word)

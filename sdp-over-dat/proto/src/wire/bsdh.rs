@@ -3,7 +3,7 @@
 use super::{Mid, WireError, u16_at, u32_at};
 use crate::Seq;
 
-/// Bytes of the base header.
+/// The length of the base header in bytes.
 pub const BSDH_LEN: usize = 16;
 
 /// Flags of the base header. Other bits are zero when sent and ignored when received.
@@ -13,23 +13,23 @@ pub struct Flags(u8);
 impl Flags {
     /// The last payload byte of this Data message is urgent.
     pub const OOB_PRES: Self = Self(0x01);
-    /// An urgent byte will follow, or is here.
+    /// An urgent byte will follow, or is in this message.
     pub const OOB_PEND: Self = Self(0x02);
     /// The sink hints, in RdmaRdCompl, that the source should change to pipelined mode.
     pub const REQ_PIPE: Self = Self(0x04);
 
-    /// These and those.
+    /// The union of both sets of flags.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// As it stands in the header.
+    /// The flags byte of the header.
     pub(super) const fn byte(self) -> u8 {
         self.0
     }
 
-    /// Whether all of `other` are set.
+    /// True if all of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -39,22 +39,22 @@ impl Flags {
 /// The base sockets direct header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bsdh {
-    /// What the message is.
+    /// The kind of the message.
     pub mid: Mid,
-    /// Urgent data and hints.
+    /// Flags for urgent data and hints.
     pub flags: Flags,
-    /// Receive buffers that the sender has posted.
+    /// The number of receive buffers that the sender has posted.
     pub bufs: u16,
-    /// Bytes of the whole message, this header counted.
+    /// The length of the whole message in bytes, this header included.
     pub len: u32,
-    /// The number of this message.
+    /// The sequence number of this message.
     pub seq: Seq,
-    /// The last message of the other direction that the sender has processed.
+    /// The number of the last message in the other direction that the sender has processed.
     pub ack: Seq,
 }
 
 impl Bsdh {
-    /// Reads the header at the start of a message.
+    /// Parses the header at the start of a message.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() < BSDH_LEN {
             return Err(WireError::Short { len: bytes.len() });
@@ -70,7 +70,7 @@ impl Bsdh {
         })
     }
 
-    /// Its bytes.
+    /// The header as bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; BSDH_LEN] {
         let mut bytes = [0; BSDH_LEN];

@@ -1,4 +1,4 @@
-//! Hello: the active side introduces itself.
+//! Hello: the parameters of the active side.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,12 +10,12 @@ use crate::Seq;
 pub struct Version {
     /// 1 or 2; both mean the same messages.
     pub major: u8,
-    /// Anything.
+    /// Any value.
     pub minor: u8,
 }
 
 impl Version {
-    /// What is sent.
+    /// The version that this implementation sends.
     pub const OURS: Self = Self { major: 2, minor: 2 };
 
     pub(super) fn parse(byte: u8) -> Result<Self, WireError> {
@@ -32,36 +32,36 @@ impl Version {
     }
 }
 
-/// The connection request's private data.
+/// The private data of the connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Receive buffers that the sender has posted.
+    /// The number of receive buffers that the sender has posted.
     pub bufs: u16,
-    /// The version it speaks.
+    /// The protocol version of the sender.
     pub version: Version,
-    /// It can receive a Send with Invalidate.
+    /// True if the sender can receive a Send with Invalidate.
     pub takes_invalidate: bool,
-    /// Advertisements, of both kinds together, that it takes at a time.
+    /// The number of advertisements, of both kinds together, that the sender accepts at a time.
     pub adverts_max: u16,
-    /// The receive buffer that it would like at the peer, base header counted.
+    /// The receive buffer size that the sender would like at the peer, base header included.
     pub wanted_size: u32,
-    /// Its own receive buffers, base header counted.
+    /// The sender's own receive buffer size, base header included.
     pub own_size: u32,
-    /// Its port in TCP's space.
+    /// The sender's port in TCP's port space.
     pub port: u16,
-    /// Its address.
+    /// The sender's address.
     pub source: IpAddr,
-    /// The address that it called. The port is in the transport's service identifier.
+    /// The address that the sender connects to. The port is in the transport's service identifier.
     pub destination: IpAddr,
 }
 
-/// What a provider has no room for.
+/// The error of a provider that has no room for a set-up message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the provider carries {available} bytes of private data, Hello needs {needed}")]
 pub struct TrimError {
-    /// Bytes with a meaning.
+    /// The number of bytes that carry information.
     pub needed: usize,
-    /// Bytes that the provider carries.
+    /// The number of bytes that the provider carries.
     pub available: usize,
 }
 
@@ -71,10 +71,10 @@ const TAKES_INVALIDATE: u8 = 0x01;
 const EXTENDED_ADVERTS: u8 = 0x02;
 
 impl Hello {
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub const LEN: usize = 92;
 
-    /// Reads a Hello. A provider may have cut trailing zeros or added some.
+    /// Parses a Hello. A provider may have removed trailing zeros or added some.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let bsdh = setup_header(bytes, Mid::Hello, Self::LEN)?;
         let version = Version::parse(byte_at(bytes, 16))?;
@@ -99,7 +99,7 @@ impl Hello {
         Ok(hello)
     }
 
-    /// The whole message.
+    /// The whole message as bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -124,7 +124,7 @@ impl Hello {
         bytes
     }
 
-    /// Bytes that carry information; what follows is zero.
+    /// The number of bytes that carry information; the rest is zero.
     #[must_use]
     pub fn needed_len(&self) -> usize {
         if self.adverts_max > u16::from(u8::MAX) {
@@ -134,7 +134,7 @@ impl Hello {
         }
     }
 
-    /// As many bytes as a provider with room for `available` carries. Only zeros may be cut.
+    /// The message, cut to `available` bytes. Only zeros may be cut.
     pub fn trimmed(&self, available: usize) -> Result<Vec<u8>, TrimError> {
         let needed = self.needed_len();
         if available < needed {
@@ -144,8 +144,8 @@ impl Hello {
     }
 }
 
-/// The base header of a set-up message, checked. `bytes` may be shorter than the message, when
-/// what is missing is zero, and longer by zeros.
+/// Parses and checks the base header of a set-up message. `bytes` may be shorter than the message
+/// if the missing bytes are zero, and longer by zeros.
 pub(super) fn setup_header(bytes: &[u8], mid: Mid, len: usize) -> Result<Bsdh, WireError> {
     let bsdh = Bsdh::parse(bytes)?;
     if bsdh.mid != mid {
@@ -176,7 +176,7 @@ pub(super) fn setup_bsdh(mid: Mid, bufs: u16, len: usize) -> Bsdh {
     }
 }
 
-/// What both set-up messages must grant for a stream to flow.
+/// Checks the limits without which no stream can flow.
 pub(super) fn check_limits(bufs: u16, adverts: u16, size: u32) -> Result<(), WireError> {
     if adverts == 0 {
         return Err(WireError::NoAdverts);
@@ -190,7 +190,7 @@ pub(super) fn check_limits(bufs: u16, adverts: u16, size: u32) -> Result<(), Wir
     Ok(())
 }
 
-/// The byte at `at`, zero when it was trimmed.
+/// The byte at `at`; zero if it was trimmed.
 pub(super) fn byte_at(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
@@ -204,7 +204,7 @@ fn address(family: u8, bytes: [u8; 16]) -> Result<IpAddr, WireError> {
     }
 }
 
-/// IPv4 stands in the last four bytes behind zeros, not in the mapped form.
+/// IPv4 addresses are in the last four bytes after zeros, not in the mapped form.
 fn padded(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),

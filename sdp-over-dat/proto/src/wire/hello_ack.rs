@@ -1,30 +1,30 @@
-//! HelloAck: the passive side answers.
+//! HelloAck: the parameters of the passive side.
 
 use super::hello::{byte_at, check_limits, setup_bsdh, setup_header};
 use super::{BSDH_LEN, Mid, TrimError, Version, WireError, u32_at};
 
-/// The connection reply's private data.
+/// The private data of the connection reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloAck {
-    /// Receive buffers that the sender has posted.
+    /// The number of receive buffers that the sender has posted.
     pub bufs: u16,
-    /// The version it speaks.
+    /// The protocol version of the sender.
     pub version: Version,
-    /// It can receive a Send with Invalidate.
+    /// True if the sender can receive a Send with Invalidate.
     pub takes_invalidate: bool,
-    /// Advertisements that it takes at a time.
+    /// The number of advertisements that the sender accepts at a time.
     pub adverts_max: u8,
-    /// Its receive buffers, base header counted.
+    /// The sender's receive buffer size, base header included.
     pub own_size: u32,
 }
 
 impl HelloAck {
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub const LEN: usize = 196;
-    /// Bytes that carry information.
+    /// The number of bytes that carry information.
     pub const NEEDED_LEN: usize = 24;
 
-    /// Reads a HelloAck. A provider may have cut trailing zeros or added some.
+    /// Parses a HelloAck. A provider may have removed trailing zeros or added some.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let bsdh = setup_header(bytes, Mid::HelloAck, Self::LEN)?;
         let ack = Self {
@@ -38,7 +38,7 @@ impl HelloAck {
         Ok(ack)
     }
 
-    /// The whole message.
+    /// The whole message as bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -50,7 +50,7 @@ impl HelloAck {
         bytes
     }
 
-    /// As many bytes as a provider with room for `available` carries. Only zeros may be cut.
+    /// The message, cut to `available` bytes. Only zeros may be cut.
     pub fn trimmed(&self, available: usize) -> Result<Vec<u8>, TrimError> {
         if available < Self::NEEDED_LEN {
             return Err(TrimError {

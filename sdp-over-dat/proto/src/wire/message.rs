@@ -3,27 +3,27 @@
 use super::{BSDH_LEN, Body, Bsdh, Flags, Mid, WireError};
 use crate::Seq;
 
-/// Bytes of the longest header of the data path, SinkAvail's.
+/// The length of the longest header of the data path, SinkAvail's, in bytes.
 pub const HEADER_MAX: usize = 36;
 
 /// A message without its payload bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Urgent data and hints.
+    /// Flags for urgent data and hints.
     pub flags: Flags,
-    /// Receive buffers that the sender has posted.
+    /// The number of receive buffers that the sender has posted.
     pub bufs: u16,
-    /// Its number.
+    /// The sequence number.
     pub seq: Seq,
-    /// The last message of the other direction that the sender has processed.
+    /// The number of the last message in the other direction that the sender has processed.
     pub ack: Seq,
-    /// What it says.
+    /// The kind of the message, with its extended header.
     pub body: Body,
-    /// Bytes of payload behind the headers.
+    /// The number of payload bytes after the headers.
     pub payload_len: u32,
 }
 
-/// The bytes in front of a message's payload.
+/// The headers of a message as bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     bytes: [u8; HEADER_MAX],
@@ -31,8 +31,8 @@ pub struct Header {
 }
 
 impl Message {
-    /// Reads the message of `len` bytes whose first ones are `head`: all of them, or at least
-    /// [`HEADER_MAX`].
+    /// Parses a message of `len` bytes. `head` is its beginning: all of it, or at least
+    /// [`HEADER_MAX`] bytes.
     pub fn parse(head: &[u8], len: usize) -> Result<Self, WireError> {
         let bsdh = Bsdh::parse(head)?;
         let mid = bsdh.mid;
@@ -68,7 +68,7 @@ impl Message {
         })
     }
 
-    /// Its headers as bytes.
+    /// The headers as bytes.
     #[must_use]
     pub fn emit(&self) -> Header {
         let mid = self.body.mid();
@@ -87,13 +87,13 @@ impl Message {
         Header { bytes, len }
     }
 
-    /// Bytes in front of the payload.
+    /// The length of the headers in bytes.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         BSDH_LEN + self.body.mid().extended_len()
     }
 
-    /// Whether it brings nothing but news of receive buffers.
+    /// True if the message carries nothing but credits.
     #[must_use]
     pub const fn is_credit_update(&self) -> bool {
         matches!(self.body, Body::Data) && self.payload_len == 0
@@ -101,13 +101,13 @@ impl Message {
 }
 
 impl Header {
-    /// The bytes.
+    /// The headers, without unused space.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// The same header with other flags.
+    /// This header with other flags.
     #[must_use]
     pub(crate) fn with_flags(mut self, flags: Flags) -> Self {
         self.bytes[1] = flags.byte();

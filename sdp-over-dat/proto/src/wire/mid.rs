@@ -2,46 +2,46 @@
 
 /// The message identifier, the first byte of a message.
 ///
-/// 0x0F to 0x3F and 0x80 to 0xFC are reserved, 0x40 to 0x7F are for experiments between ends that
-/// know of each other; all of them are refused here.
+/// 0x0F to 0x3F and 0x80 to 0xFC are reserved. 0x40 to 0x7F are for experiments between ends that
+/// have agreed on them. All of these are refused here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Mid {
-    /// The active side introduces itself, in the connection request.
+    /// The parameters of the active side, in the connection request.
     Hello = 0x00,
-    /// The passive side answers, in the connection reply.
+    /// The parameters of the passive side, in the connection reply.
     HelloAck = 0x01,
     /// The sender's half of the stream ends here.
     DisConn = 0x02,
-    /// A sender that has said `DisConn` gives up the other half too.
+    /// A sender that has sent `DisConn` aborts the other half too.
     AbortConn = 0x03,
     /// The sink wants the rest of the advertised data in Sends, or answers a cancel.
     SendSm = 0x04,
-    /// The source has written so many bytes into the oldest sink advertisement.
+    /// The number of bytes that the source has written into the oldest sink advertisement.
     RdmaWrCompl = 0x05,
-    /// The sink has read so many bytes of the oldest source advertisement.
+    /// The number of bytes that the sink has read of the oldest source advertisement.
     RdmaRdCompl = 0x06,
     /// One half of the receiver changes its mode.
     ModeChange = 0x07,
-    /// The source takes its advertisements back.
+    /// The source cancels its advertisements.
     SrcAvailCancel = 0x08,
-    /// The sink takes its advertisements back.
+    /// The sink cancels its advertisements.
     SinkAvailCancel = 0x09,
     /// The source has dropped sink advertisements.
     SinkCancelAck = 0x0A,
-    /// Wish for other receive buffers at the receiver.
+    /// A request for another size of receive buffers at the receiver.
     ChRcvBuf = 0x0B,
-    /// What the receive buffers are from now on.
+    /// The actual size of the receive buffers from now on.
     ChRcvBufAck = 0x0C,
     /// The session moves to another service.
     SuspComm = 0x0D,
-    /// Traffic has stopped for that.
+    /// Traffic has stopped, in answer to `SuspComm`.
     SuspCommAck = 0x0E,
     /// Memory of the sink that the source may write into.
     SinkAvail = 0xFD,
     /// Memory of the source that the sink may read.
     SrcAvail = 0xFE,
-    /// Bytes of the stream; without any, news of receive buffers.
+    /// Bytes of the stream. Without payload, an update of credits.
     Data = 0xFF,
 }
 
@@ -68,13 +68,13 @@ impl Mid {
         Self::Data,
     ];
 
-    /// The kind that this byte names.
+    /// The kind with this identifier, if it is defined.
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mid| *mid as u8 == byte)
     }
 
-    /// Bytes of its extended header, behind the base header.
+    /// The length of the extended header in bytes.
     #[must_use]
     pub const fn extended_len(self) -> usize {
         match self {
@@ -99,7 +99,7 @@ impl Mid {
         }
     }
 
-    /// Whether bytes of a stream may follow the headers.
+    /// True if bytes of a stream may follow the headers.
     #[must_use]
     pub const fn may_carry_payload(self) -> bool {
         matches!(self, Self::SinkAvail | Self::SrcAvail | Self::Data)

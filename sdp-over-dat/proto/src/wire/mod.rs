@@ -1,17 +1,17 @@
 //! Messages as bytes: parse and emit, with no state.
 //!
-//! All fields are big-endian and all headers are multiples of four bytes. [`Bsdh`] stands first in
-//! every message; [`Hello`] and [`HelloAck`] travel in the private data of the transport's
-//! connection set-up, every other kind is a [`Message`] in one Send.
+//! All fields are big-endian, and all headers are multiples of four bytes. Every message begins
+//! with [`Bsdh`]. [`Hello`] and [`HelloAck`] are sent in the private data of the transport's
+//! connection set-up; every other kind is a [`Message`] in one Send.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `mid.rs` | the 18 kinds |
 //! | `bsdh.rs` | the base header and its flags |
 //! | `hello.rs`, `hello_ack.rs` | set-up, and how much of it may be trimmed |
 //! | `body.rs` | the extended headers |
 //! | `message.rs` | a whole message of the data path |
-//! | `wire_error.rs` | why bytes are not a message |
+//! | `wire_error.rs` | the reasons why bytes are not a message |
 
 mod body;
 mod bsdh;
@@ -29,7 +29,7 @@ pub use message::{HEADER_MAX, Header, Message};
 pub use mid::Mid;
 pub use wire_error::WireError;
 
-/// The big-endian number at `at`; headers are checked for length before they are read.
+/// The big-endian number at `at`. The callers check the length of a header before they read it.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(array_at(bytes, at))
 }
@@ -42,7 +42,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(array_at(bytes, at))
 }
 
-/// `N` bytes at `at`; bytes that are not there read as zero, as trimmed ones must.
+/// `N` bytes at `at`. Missing bytes read as zero, because trailing zeros may have been trimmed.
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     for (to, from) in array.iter_mut().zip(bytes.iter().skip(at)) {

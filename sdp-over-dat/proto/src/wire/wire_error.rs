@@ -1,40 +1,40 @@
-//! Why bytes are not a message.
+//! The reasons why bytes are not a message.
 
 use super::Mid;
 
-/// What is wrong with the bytes, whatever the state of the connection.
+/// A malformed message, independent of the state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Not even its own header is whole.
+    /// The message is shorter than its header.
     #[error("a message of {len} bytes ends inside its header")]
     Short {
-        /// Bytes that came.
+        /// The number of bytes received.
         len: usize,
     },
-    /// A reserved or experimental kind.
+    /// The message identifier is reserved or experimental.
     #[error("message identifier {0:#04x} is reserved")]
     UnknownMid(u8),
-    /// The header says another length than the transport.
+    /// The length in the header differs from the length that the transport reports.
     #[error("the header says {stated} bytes, {received} came")]
     Length {
-        /// What the header says.
+        /// The length in the header.
         stated: u32,
-        /// What the transport says.
+        /// The length that the transport reports.
         received: usize,
     },
-    /// Bytes behind a header that ends its message.
+    /// Payload on a message whose kind permits none.
     #[error("{0:?} carries payload")]
     Payload(Mid),
-    /// Hello where a message of the data path belongs, or the other way round.
+    /// Hello or HelloAck in place of a message of the data path, or the other way round.
     #[error("{0:?} does not belong here")]
     Misplaced(Mid),
-    /// An urgent byte outside Data, or in a Data message without any.
+    /// The urgent flag outside Data, or on a Data message without payload.
     #[error("the urgent flag stands on a message without an urgent byte")]
     Urgent,
-    /// A mode or a half that does not exist.
+    /// A mode or a half that is not defined.
     #[error("mode change {0:#04x} is not defined")]
     ModeChange(u8),
-    /// A set-up message with a version that is not spoken here.
+    /// A set-up message with an unsupported version.
     #[error("version {major}.{minor} is not spoken here")]
     Version {
         /// Major version.
@@ -42,16 +42,16 @@ pub enum WireError {
         /// Minor version.
         minor: u8,
     },
-    /// Neither IPv4 nor IPv6.
+    /// An address family that is neither IPv4 nor IPv6.
     #[error("address family {0} is neither 4 nor 6")]
     AddressFamily(u8),
-    /// An IPv4 address whose unused bytes are used.
+    /// An IPv4 address whose padding bytes are not zero.
     #[error("an IPv4 address with bytes in front of it")]
     Ipv4Padding,
-    /// A set-up message that allows no advertisement; one is the least.
+    /// A set-up message that permits no advertisement; at least one is required.
     #[error("the peer takes no advertisement at all")]
     NoAdverts,
-    /// Receive buffers that hold no payload.
+    /// Receive buffers too small for any payload.
     #[error("receive buffers of {0} bytes hold no payload")]
     BufferSize(u32),
     /// Too few receive buffers: with the reserves that both sides keep, data could never flow.
