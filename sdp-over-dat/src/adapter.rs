@@ -14,7 +14,7 @@ use crate::wakeup::Wakeup;
 /// The time between two rounds over all sockets while one of them wants a tick.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// The same when none does.
+/// The time between two rounds while no socket wants a tick.
 pub(crate) const LONG: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -22,18 +22,18 @@ pub(crate) struct Adapter {
     pub(crate) ia: Ia,
     pub(crate) pz: Pz,
     pub(crate) cno: Cno,
-    /// Its address.
+    /// The address of the adapter.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) private_data_max: usize,
     pub(crate) sink_needs_remote_write: bool,
-    /// The longest RDMA Read.
+    /// The longest RDMA Read in bytes.
     pub(crate) read_max: usize,
-    /// Wakes the thread.
+    /// The wake-up of the stack's thread.
     pub(crate) wakeup: Wakeup,
     /// A socket wants a tick.
     pub(crate) ticks: AtomicBool,
-    /// The provider has CNOs with descriptors. OFA's providers have none, and seem to keep
-    /// one trigger of a CNO and to lose those of other dispatchers until that one has been taken.
+    /// True if the provider has CNOs with descriptors. OFA's providers have none. They seem to keep
+    /// one trigger of a CNO, and to lose those of other dispatchers until that trigger was taken.
     pub(crate) has_cno_fd: bool,
 }
 
@@ -56,25 +56,26 @@ impl Adapter {
         })
     }
 
-    /// Makes the thread serve all sockets a tick from now.
+    /// Makes the stack's thread serve all sockets a tick from now.
     pub(crate) fn want_tick(&self) {
         if !self.ticks.swap(true, Ordering::SeqCst) {
             self.wakeup.signal(false);
         }
     }
 
-    /// Makes the thread serve all sockets.
+    /// Makes the stack's thread serve all sockets now.
     pub(crate) fn wake(&self) {
         self.wakeup.signal(true);
     }
 
-    /// How long the thread may sleep before it serves all sockets.
+    /// The time for which the stack's thread may sleep before it serves all sockets.
     pub(crate) fn pause(&self) -> Duration {
-        // The trigger of a message that is lost would delay it for the whole of a long pause.
+        // If the trigger of a message is lost, the message is delayed by the whole pause. So the
+        // pause is short.
         if self.ticks.load(Ordering::SeqCst) || !self.has_cno_fd {
             TICK
         } else {
-            // Sockets whose close runs have deadlines.
+            // The pause ends in time for the deadlines of sockets that are being closed.
             LONG
         }
     }

@@ -1,4 +1,4 @@
-//! What a stack's sockets are made of.
+//! Sizes and limits of a stack's sockets.
 
 use std::{io, time::Duration};
 
@@ -8,48 +8,53 @@ use sdp_proto::{self as proto, BUFFERS_MIN};
 /// Sizes and limits of the sockets of a [`crate::Stack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Receive buffers of a socket at most; the protocol needs 3, and two or three stay in reserve.
+    /// The largest number of receive buffers of a socket. The protocol needs 3, and keeps two or
+    /// three of them in reserve.
     pub receive_buffers: u16,
-    /// Bytes of each, headers counted.
+    /// The size of a receive buffer in bytes, headers included.
     pub buffer_size: u32,
-    /// Bytes that may be written and not sent, at most.
+    /// The largest number of bytes that may be written and not sent.
     pub send_ring: usize,
-    /// How much of both a socket has at first.
+    /// The part of both that a socket has at first.
     pub start: Start,
-    /// Sends under way at most.
+    /// The largest number of Sends in progress.
     pub sends_max: usize,
-    /// Memory for bytes of the peer's that nobody waits for; two halves.
+    /// The size in bytes of the memory for advertised bytes that no reader waits for. It is used in
+    /// two halves.
     pub staging: usize,
-    /// Blocking writes from this length on are sent from where they are instead of copied first.
+    /// Blocking writes from this length on are sent straight from the caller's memory, without a
+    /// copy.
     pub lend_threshold: usize,
-    /// Blocking writes from this length on are advertised, and read by the peer.
+    /// Blocking writes from this length on are advertised, and the peer reads them.
     pub zcopy_threshold: usize,
-    /// How long an attempt to connect may take.
+    /// The timeout of an attempt to connect.
     pub connect_timeout: Duration,
-    /// How long a peer may stay silent before it is given up, when a closed socket still has bytes
-    /// for it, or when it holds memory of a call whose time has run out.
+    /// The time for which a peer may stay silent before its connection is aborted. It applies when
+    /// a closed socket still has bytes for the peer, and when the peer holds memory of a call whose
+    /// timeout has passed.
     pub close_timeout: Duration,
-    /// Connection requests that wait for an accept.
+    /// The number of connection requests that may wait for an accept.
     pub backlog: u32,
 }
 
-/// The memory with which a socket begins.
+/// The memory that a socket has at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// All that it may have.
+    /// All memory that the configuration permits.
     Full,
-    /// Some 128 KiB. It grows as the socket is used: an adapter pins the memory of a socket, which
-    /// many a socket never needs.
+    /// About 128 KiB. The memory grows as the socket is used. An adapter pins the memory of a
+    /// socket, and many sockets never need all of it.
     Small,
 }
 
-/// Bytes of the receive buffers of a small start.
+/// Bytes of receive buffers in a small start.
 const FIRST_RECEIVE: usize = 96 * 1024;
 
-/// Bytes of the send ring of a small start.
+/// Bytes of send ring in a small start.
 const FIRST_SEND: usize = 32 * 1024;
 
-/// Receive buffers of a small start at least: with fewer, one message of bytes would be under way.
+/// The fewest receive buffers in a small start. With fewer, only one data message could be in
+/// flight.
 const FIRST_BUFFERS_MIN: u16 = 5;
 
 impl Default for Config {
@@ -70,16 +75,16 @@ impl Default for Config {
     }
 }
 
-/// Named attribute of a provider whose work is done by the processor.
+/// The named attribute of a provider that says what moves its data.
 const DATA_PATH: &str = "DAT_RS_DATA_PATH";
 
 impl Config {
-    /// What suits a provider.
+    /// The configuration that suits a provider.
     ///
     /// An adapter reads memory by itself and has to pin it first, so sockets begin with little of
-    /// it. Where the processor does the adapter's work, registering costs next to nothing, and for
-    /// an RDMA Read the provider copies as often as for a Send, with more messages: only a very
-    /// long write is worth them.
+    /// it. Where the processor does the adapter's work, registration costs next to nothing. There
+    /// the provider copies as often for an RDMA Read as for a Send, and a Read needs more messages,
+    /// so only very long writes use it.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
         match provider.specific(DATA_PATH) {
@@ -97,7 +102,7 @@ impl Config {
         }
     }
 
-    /// Receive buffers of a socket at first.
+    /// The number of receive buffers of a socket at first.
     pub(crate) fn first_receive_buffers(&self) -> u16 {
         match self.start {
             Start::Full => self.receive_buffers,
@@ -109,7 +114,7 @@ impl Config {
         }
     }
 
-    /// Bytes of the send ring of a socket at first.
+    /// The size of the send ring of a socket at first, in bytes.
     pub(crate) fn first_send_ring(&self) -> usize {
         match self.start {
             Start::Full => self.send_ring,
@@ -117,7 +122,7 @@ impl Config {
         }
     }
 
-    /// Refuses sizes with which nothing can be carried.
+    /// Refuses sizes with which no data could be transferred.
     pub(crate) fn check(&self) -> io::Result<()> {
         let rules = [
             (

@@ -1,4 +1,4 @@
-//! From DAT's failures to those of a socket.
+//! Converts the failures of DAT and of the protocol to those of a socket.
 
 use std::io::{self, ErrorKind};
 
@@ -6,12 +6,12 @@ use dat_api::{ConnectionKind, Error};
 use rustix::io::Errno;
 use sdp_proto::wire::{HelloAck, WireError};
 
-/// A failed DAT call as a socket call reports it.
+/// A failed DAT call, as a socket call reports it.
 pub(crate) fn of_dat(error: &Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Why a connection did not come about, or ended.
+/// The error of a connection that was not established, or has ended.
 pub(crate) fn of_connection(kind: ConnectionKind) -> Errno {
     match kind {
         ConnectionKind::PeerRejected | ConnectionKind::NonPeerRejected => Errno::CONNREFUSED,
@@ -24,8 +24,8 @@ pub(crate) fn of_connection(kind: ConnectionKind) -> Errno {
     }
 }
 
-/// Whether the answer to a Hello, given with a refusal, says which version is spoken there: that is
-/// what it was refused for.
+/// True if the private data of a refusal is a HelloAck that names the peer's version. The version
+/// is then the reason for the refusal.
 pub(crate) fn names_version(private_data: &[u8]) -> bool {
     matches!(
         HelloAck::parse(private_data),
@@ -33,7 +33,7 @@ pub(crate) fn names_version(private_data: &[u8]) -> bool {
     )
 }
 
-/// What the protocol calls a failure, as `errno`.
+/// The `errno` of a protocol failure.
 pub(crate) fn of_protocol(kind: ErrorKind) -> Errno {
     match kind {
         ErrorKind::ConnectionRefused => Errno::CONNREFUSED,

@@ -1,4 +1,4 @@
-//! What a user may set on a socket.
+//! The options of a socket.
 
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ pub struct Options {
     pub read_timeout: Option<Duration>,
     /// SO_SNDTIMEO.
     pub write_timeout: Option<Duration>,
-    /// SO_LINGER: zero resets at close, more waits for the peer. Without it a close returns at
-    /// once, and what was written is still sent.
+    /// SO_LINGER: zero resets the connection at close; a longer time makes close wait for the peer.
+    /// Without it, close returns at once and the bytes that were written are still sent.
     pub linger: Option<Duration>,
     /// SO_OOBINLINE: the urgent byte stays in the stream.
     pub oob_inline: bool,
-    /// TCP_NODELAY; stored. Bytes leave at once in any case, and gather while they cannot.
+    /// TCP_NODELAY; stored only. Bytes are sent at once in any case, and are gathered while they
+    /// cannot be sent.
     pub nodelay: bool,
-    /// SO_KEEPALIVE; stored. Whether the peer lives is the transport's business.
+    /// SO_KEEPALIVE; stored only. The transport checks that the peer is alive.
     pub keepalive: bool,
 }

@@ -1,4 +1,4 @@
-//! Every message into a file, in the format that `sdp-checker` reads.
+//! Records every message in a file, in the format that `sdp-checker` reads.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,18 +12,18 @@ use host::descriptors::out_of_the_way;
 use rustix::fs::OFlags;
 use sdp_checker::TraceWriter;
 
-/// Names a directory into which each connection writes its messages.
+/// The environment variable that names the directory of the trace files.
 const TRACE_ENV: &str = "SDP_TRACE";
 
 /// The record of one connection, or nothing.
 ///
-/// Each message is in the file before it is on its way: a process may end at any time without
-/// dropping its connections, and what it said last is what one wants to read then.
+/// Each message is written to the file before it is sent. A process may end at any time without
+/// dropping its connections, and its last messages are then the ones of interest.
 #[derive(Debug)]
 pub(crate) struct Trace(Option<TraceWriter<File>>);
 
 impl Trace {
-    /// A record of a connection that this end began (`active`) or took.
+    /// Starts the record of a connection that this end requested (`active`) or accepted.
     pub(crate) fn start(active: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let Some(directory) = host::environment::variable(TRACE_ENV).map(PathBuf::from) else {
@@ -63,7 +63,7 @@ impl Trace {
         }
     }
 
-    /// A record with a hole is worth nothing.
+    /// Ends the record after a failed write, because a record with a gap is useless.
     fn check(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             tracing::warn!(%error, "the trace ends here");
@@ -72,8 +72,9 @@ impl Trace {
     }
 }
 
-/// A new file, or an old one emptied. Where a link has the name, somebody else has put it there:
-/// the directory may be everybody's, and the names are easily guessed.
+/// Creates a file, or empties an old one. A link of that name is refused: the directory may be
+/// writable for everybody, and the names are easy to guess, so somebody else may have placed the
+/// link.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -104,7 +105,7 @@ mod tests {
         Ok(())
     }
 
-    /// As when a program exits with its connections open.
+    /// A program may exit with its connections open.
     #[test]
     fn a_record_is_whole_while_the_connection_is_open() -> io::Result<()> {
         let file = tempfile::NamedTempFile::new()?;

@@ -1,8 +1,9 @@
 //! The TCP socket below a stream that was made over one.
 //!
-//! Its number belongs to the provider once the connection stands, which closes it at the end (DAT
-//! 2.0 iWARP extensions 3.1.1.3), and it may mean another file by then. So it is duplicated for
-//! each look, and the duplicate is used only if it is still the same socket.
+//! Once the connection is established, the socket's descriptor belongs to the provider, which
+//! closes it at the end (DAT 2.0 iWARP extensions 3.1.1.3). The number may refer to another file by
+//! then. So the descriptor is duplicated for each use, and the duplicate is used only if it is
+//! still the same socket.
 
 use std::{
     ffi::c_int,
@@ -16,10 +17,11 @@ use rustix::{
     net::sockopt,
 };
 
-/// Bytes that the peer's kernel has not acknowledged (`tcp(7)`, SIOCOUTQ, which is TIOCOUTQ).
+/// The request for the number of bytes that the peer's kernel has not acknowledged (`tcp(7)`,
+/// SIOCOUTQ, which is TIOCOUTQ).
 const SIOCOUTQ: Opcode = 0x5411;
 
-/// Which socket it is.
+/// The descriptor and the identity of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Transport {
     number: RawFd,
@@ -27,7 +29,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// That of a socket that is about to be given to the provider.
+    /// The transport of a socket that is about to be passed to the provider.
     pub(crate) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
         Ok(Self {
             number: socket.as_raw_fd(),
@@ -35,8 +37,8 @@ impl Transport {
         })
     }
 
-    /// Bytes that were given to the kernel and that the peer's has not acknowledged; none when the
-    /// socket is closed.
+    /// The number of bytes that were passed to the kernel and that the peer's kernel has not
+    /// acknowledged; 0 when the socket is closed.
     pub(crate) fn unacknowledged(&self) -> usize {
         let Some(socket) = self.open() else {
             return 0;
@@ -46,8 +48,8 @@ impl Transport {
         count.map_or(0, |count| usize::try_from(count).unwrap_or_default())
     }
 
-    /// Watches the peer as `like`, another TCP socket, is set to do: whether it is asked for a sign
-    /// of life while nothing is under way, and how long bytes may stay unacknowledged (`tcp(7)`).
+    /// Copies the options from `like`, another TCP socket, by which the kernel watches the peer:
+    /// keepalive, and the time for which bytes may stay unacknowledged (`tcp(7)`).
     pub(crate) fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
         let Some(socket) = self.open() else {
             return Ok(());
@@ -59,12 +61,13 @@ impl Transport {
         sockopt::set_socket_keepalive(&socket, sockopt::socket_keepalive(like)?)
     }
 
-    /// A descriptor of the socket; `None` when it is closed.
+    /// A duplicate of the socket's descriptor; `None` when the socket is closed.
     fn open(&self) -> Option<OwnedFd> {
-        // SAFETY: the number is given to one system call, which answers EBADF where it means
-        // nothing.
+        // SAFETY: the number is passed to one system call only, which returns EBADF if it is not
+        // open.
         let number = unsafe { BorrowedFd::borrow_raw(self.number) };
-        // Not below the number itself: whoever made the socket knows why it is where it is.
+        // The duplicate gets no lower number than the original: the owner of the socket chose its
+        // range.
         let socket = fcntl_dupfd_cloexec(number, self.number).ok()?;
         (identity(socket.as_fd()) == Ok(self.identity)).then_some(socket)
     }

@@ -1,8 +1,8 @@
 //! The caller's memory, registered for one call.
 //!
-//! Both types borrow the memory, and the functions that make them return only after the peer can
-//! no longer touch it; so no registration lives longer than the borrow, and none is ever used for
-//! memory that came later to the same address.
+//! Both types borrow the memory. The functions that create them return only after the peer can no
+//! longer access it. So no registration outlives the borrow, and none is ever used for other memory
+//! that is later mapped at the same address.
 
 use std::ptr::NonNull;
 
@@ -14,22 +14,22 @@ pub(crate) struct Source {
     pub(crate) lmr: Lmr,
 }
 
-/// Registered memory into which reads of the peer's memory go.
+/// Registered memory into which the peer's memory is read.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) lmr: Lmr,
 }
 
 impl Source {
-    /// Registers `bytes`. The socket that gets it gives it back before the call that borrowed
-    /// `bytes` returns, and takes it out of the endpoint's hands before.
+    /// Registers `bytes`. The socket releases the registration before the call that borrowed
+    /// `bytes` returns, and only after the endpoint no longer uses it.
     pub(crate) fn register(pz: &Pz, bytes: &[u8]) -> Result<Self> {
         let ptr = NonNull::from(bytes).cast();
         let privileges = Privileges::LOCAL_READ | Privileges::REMOTE_READ;
-        // SAFETY: the bytes are borrowed by the write that calls this, which deregisters them
-        // before it returns: it waits until the protocol needs them no more and every Send from
-        // them has completed, or until the transport is gone. Nobody writes to them meanwhile:
-        // neither right allows it.
+        // SAFETY: the write that calls this borrows the bytes and deregisters them before it
+        // returns. Before that, it waits until the protocol no longer needs them and every Send
+        // from them has completed, or until the transport has ended. Nothing writes to them
+        // meanwhile: neither right allows it.
         let lmr = unsafe { Lmr::register(pz, ptr, bytes.len(), privileges) }?;
         Ok(Self { lmr })
     }
@@ -45,16 +45,16 @@ impl Sink {
         } else {
             Privileges::LOCAL_WRITE
         };
-        // SAFETY: the bytes are borrowed mutably by the read that calls this, which waits until
-        // its RDMA Reads have completed or the transport is gone and deregisters them before it
-        // returns; until then nobody looks at them.
+        // SAFETY: the read that calls this borrows the bytes mutably and deregisters them before it
+        // returns. Before that, it waits until its RDMA Reads have completed or the transport has
+        // ended; until then nothing else accesses the bytes.
         let lmr = unsafe { Lmr::register(pz, ptr, len, privileges) }?;
         Ok(Self { lmr })
     }
 }
 
-/// Deregisters; a provider that refuses may still touch the memory, and nothing can be returned
-/// to the caller then.
+/// Deregisters the memory. If the provider refuses, it may still access the memory, so this
+/// function does not return to the caller.
 pub(crate) fn release(lmr: Lmr) {
     if let Err((lmr, error)) = lmr.free() {
         tracing::error!(%error, "the caller's memory could not be deregistered");
@@ -63,7 +63,7 @@ pub(crate) fn release(lmr: Lmr) {
     }
 }
 
-/// Memory that a provider still uses cannot be given back, so this thread does not return.
+/// Blocks this thread for ever, because memory that a provider still uses must not be returned.
 fn give_up(error: &Error) -> ! {
     loop {
         tracing::error!(%error, "waiting for a provider that keeps the caller's memory");

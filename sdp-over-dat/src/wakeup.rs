@@ -1,31 +1,31 @@
-//! What wakes the stack's thread.
+//! The wake-up of the stack's thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_api::{Cno, Evd, EvdFlags, EvdId, Ia};
 
-/// Events that fit. There is one at a time; a thread that is interrupted while it signals can make
-/// it one more.
+/// The number of events that the dispatcher can hold. There is one at a time, but a thread that is
+/// interrupted while it signals can add another.
 const LENGTH: u32 = 16;
 
-/// A dispatcher that holds an event while there is something to be told.
+/// A dispatcher that holds an event while the stack's thread has something to do.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     evd: Evd,
     pending: Pending,
 }
 
-/// Whether it has been signalled, and for what.
+/// The state of the wake-up.
 #[derive(Debug, Default)]
 struct Pending {
-    /// An event is there, or about to be.
+    /// An event is in the dispatcher, or about to be.
     is_pending: AtomicBool,
-    /// Somebody wants all sockets looked at.
+    /// All sockets are to be polled.
     wants_look: AtomicBool,
 }
 
 impl Wakeup {
-    /// One that triggers `cno`.
+    /// Creates a dispatcher that triggers `cno`.
     pub(crate) fn new(ia: &Ia, cno: &Cno) -> dat_api::Result<Self> {
         Ok(Self {
             evd: Evd::create_with_cno(ia, LENGTH, EvdFlags::SOFTWARE, cno)?,
@@ -33,24 +33,25 @@ impl Wakeup {
         })
     }
 
-    /// What the CNO says that it has triggered.
+    /// The identifier that the CNO reports when this dispatcher triggered it.
     pub(crate) fn id(&self) -> EvdId {
         self.evd.id()
     }
 
-    /// Wakes the thread, to look at all sockets or only to sleep less long.
+    /// Wakes the thread. If `look`, the thread polls all sockets; otherwise it only shortens its
+    /// sleep.
     pub(crate) fn signal(&self, look: bool) {
         if !self.pending.signal(look) {
             return;
         }
         if let Err(error) = self.evd.post_software(0) {
-            // The next one tries again.
+            // The next signal tries again.
             self.pending.is_pending.store(false, Ordering::SeqCst);
             tracing::warn!(%error, "the stack's thread cannot be woken");
         }
     }
 
-    /// The thread has woken. Whether it is to look at all sockets.
+    /// Removes the events after the thread has woken. Returns true if all sockets are to be polled.
     pub(crate) fn clear(&self) -> bool {
         while let Ok(Some(_)) = self.evd.dequeue() {}
         self.pending.clear()
@@ -58,16 +59,17 @@ impl Wakeup {
 }
 
 impl Pending {
-    /// Whether an event is to be posted.
+    /// Returns true if an event is to be posted.
     fn signal(&self, look: bool) -> bool {
-        // Said first: whoever clears it from now on hears it, with an event or without.
+        // Stored first, so that every thread that clears the state from now on sees the request,
+        // with an event or without.
         if look {
             self.wants_look.store(true, Ordering::SeqCst);
         }
         !self.is_pending.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether all sockets are to be looked at. Called when no event is left.
+    /// Returns true if all sockets are to be polled. The caller has removed all events.
     fn clear(&self) -> bool {
         self.is_pending.store(false, Ordering::SeqCst);
         self.wants_look.swap(false, Ordering::SeqCst)

@@ -1,8 +1,9 @@
 //! A descriptor whose poll state follows a socket's: one end of an AF_UNIX stream pair.
 //!
-//! The program's end A and the library's end B. One byte from B to A makes A readable. A's own
-//! send buffer is as small as the kernel allows, and A holds one unread byte toward B for ever: a
-//! second one makes it unwritable, and closing B over it makes a true reset.
+//! End A belongs to the program, end B to the library. One byte from B to A makes A readable. A's
+//! own send buffer is as small as the kernel allows, and always holds one byte that B does not
+//! read. A second byte makes A unwritable. When B is closed with the unread byte, A sees a true
+//! reset.
 
 use std::{
     io,
@@ -16,7 +17,7 @@ use rustix::net::{
 
 use super::{Readiness, Watch};
 
-/// The descriptor and its steering.
+/// The descriptor, and the end that controls its state.
 #[derive(Debug)]
 pub struct StandIn {
     program: OwnedFd,
@@ -25,12 +26,12 @@ pub struct StandIn {
 
 #[derive(Debug)]
 struct State {
-    /// B; closed by a reset.
+    /// End B; closed to show a reset.
     library: Option<OwnedFd>,
     shown: Readiness,
     /// Bytes from B that A has not read.
     in_bytes: u32,
-    /// Whether A's second byte is in the way.
+    /// True if A's second byte fills the send buffer.
     is_full: bool,
 }
 
@@ -78,7 +79,8 @@ impl State {
         };
         let before = std::mem::replace(&mut self.shown, now);
         if now.readable && (self.in_bytes == 0 || arrived) {
-            // The new byte first: between the two the descriptor must not look empty.
+            // The new byte is sent before the old one is read, because the descriptor must not look
+            // empty in between.
             if net::send(library, b"r", SendFlags::NOSIGNAL).is_ok() {
                 self.in_bytes += 1;
             }
@@ -93,7 +95,7 @@ impl State {
         if now.urgent && !before.urgent {
             net::send(library, b"!", SendFlags::OOB | SendFlags::NOSIGNAL)?;
         } else if !now.urgent && before.urgent {
-            // It is not there where a byte behind it was taken; and some kernels keep the emptied
+            // The urgent byte is gone if a byte after it was taken. Some kernels keep the emptied
             // message, which shows as readable.
             let byte = &mut [0_u8; 1];
             let _ = net::recv(program, &mut byte[..], RecvFlags::OOB | RecvFlags::DONTWAIT);
@@ -109,7 +111,7 @@ impl State {
             self.is_full = true;
         }
         if now.failed {
-            // The byte that A holds toward it is unread: A sees a reset.
+            // B is closed with an unread byte of A, so A sees a reset.
             self.library = None;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Which thread takes the events of a socket from its dispatchers.
+//! The thread that takes the events of a socket from its dispatchers.
 //!
 //! ```text
 //!             hand over, service wanted
@@ -17,15 +17,15 @@ pub(super) enum Queue {
     Connections,
 }
 
-/// The state. See the module. `on_*` are the only writers.
+/// The state, as the module's diagram shows it. The `on_*` methods are the only writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attendance {
     /// No thread sleeps; each call polls the dispatchers.
     Calls,
     /// The dispatchers trigger the CNO on which the stack's thread sleeps; calls poll as well.
     Stack,
-    /// The thread of a call sleeps in this dispatcher. Nobody else polls it, because DAT permits
-    /// one waiter and no dequeue next to it.
+    /// The thread of a call sleeps in this dispatcher. No other thread polls it, because DAT
+    /// permits one waiter and no dequeue at the same time.
     Sleeper {
         queue: Queue,
         /// The sleeper was woken although there is no event.
@@ -47,8 +47,8 @@ impl Attendance {
         before == Self::Stack
     }
 
-    /// The sleeper is awake. Returns true if it was kicked, so that its dispatcher cannot be waited
-    /// on at present.
+    /// The sleeper is awake. Returns true if it was kicked: its dispatcher cannot be waited on at
+    /// present.
     pub(super) fn on_end_sleep(&mut self) -> bool {
         match *self {
             Self::Sleeper { is_kicked, .. } => {
@@ -59,8 +59,8 @@ impl Attendance {
         }
     }
 
-    /// Something changed that is no event of a dispatcher. Returns the dispatcher whose sleeper is
-    /// to be woken.
+    /// Something changed that is not an event of a dispatcher. Returns the dispatcher whose sleeper
+    /// is to be woken.
     pub(super) fn on_kick(&mut self) -> Option<Queue> {
         match self {
             Self::Sleeper { queue, is_kicked } if !*is_kicked => {
@@ -71,8 +71,9 @@ impl Attendance {
         }
     }
 
-    /// A call ends. `wants_service`: events matter while no call is under way. Returns true if the
-    /// dispatchers are to be attached to the CNO, false if they are to be detached from it.
+    /// A call ends. `wants_service` is true if events must be handled while no call is in progress.
+    /// Returns true if the dispatchers are to be attached to the CNO, false if they are to be
+    /// detached from it, and `None` if nothing changes.
     pub(super) fn on_hand_over(&mut self, wants_service: bool) -> Option<bool> {
         let next = match *self {
             Self::Calls if wants_service => Self::Stack,
@@ -111,7 +112,7 @@ mod tests {
         Sleeper { queue, is_kicked }
     }
 
-    /// What a transition returns, in one type for all.
+    /// The result of a transition, in one type for all.
     #[derive(Debug, PartialEq, Eq)]
     enum Returned {
         Flag(bool),

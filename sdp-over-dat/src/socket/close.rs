@@ -1,4 +1,4 @@
-//! Linger, and the end.
+//! Shutdown, linger and close.
 
 use std::{
     io,
@@ -10,20 +10,20 @@ use sdp_proto::ConnectionState;
 
 use super::{Inner, Socket};
 
-/// Whether an active side goes through with its connection.
+/// The state of an active side's commitment to its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commitment {
-    /// It may still give up.
+    /// The active side may still withdraw.
     Open,
-    /// It has said its first message, whatever has become of the connection since.
+    /// The active side has sent its first message, whatever has happened to the connection since.
     Made,
-    /// It has given up.
+    /// The active side has withdrawn.
     Withdrawn,
 }
 
 impl Socket {
-    /// shutdown(2). Bytes that come after SHUT_RD alone are passed over, and those that come after
-    /// both directions were shut reset the connection, as Linux does.
+    /// shutdown(2). Bytes that are received after SHUT_RD alone are discarded. Bytes that are
+    /// received after both directions were shut reset the connection, as on Linux.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let mut inner = self.lock();
         self.progress(&mut inner);
@@ -42,14 +42,16 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends the active side's first message, empty where nothing else is to be said.
+    /// Sends the active side's first message. The message is empty if there is nothing else to
+    /// send.
     pub(crate) fn commit(&self) {
         let mut inner = self.lock();
         inner.connection.send_first();
         self.pump(&mut inner);
     }
 
-    /// Whether the active side's first message has come, or comes no more.
+    /// The commitment of the active side: its first message was received, may still be received, or
+    /// will not be.
     pub(crate) fn commitment(&self) -> Commitment {
         let mut inner = self.lock();
         self.progress(&mut inner);
@@ -68,31 +70,32 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         self.give_up(&mut inner);
-        // A last word may be owed.
+        // AbortConn may have to be sent.
         self.pump(&mut inner);
         self.kick(&mut inner);
     }
 
-    /// Bytes that were written and have not left, and a last word that has not.
+    /// The number of bytes that were written and not sent, plus a final message that was not sent.
     pub(crate) fn unsent(&self) -> usize {
         let mut inner = self.lock();
         self.progress(&mut inner);
         inner.unsent()
     }
 
-    /// The same, and what its transport has of it that the peer's kernel has not acknowledged.
+    /// The number of unsent bytes, plus those in the transport that the peer's kernel has not
+    /// acknowledged.
     pub(crate) fn undelivered(&self) -> usize {
         let below = self.transport.map_or(0, |it| it.unacknowledged());
         self.unsent() + below
     }
 
-    /// close(2). Unread bytes, or linger with no time, reset the connection; otherwise what was
-    /// written leaves behind the close, which waits for it when it lingers.
+    /// close(2). Unread bytes, or a linger time of zero, reset the connection. Otherwise the bytes
+    /// that were written are sent after the call, and a linger time makes the call wait for them.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         self.progress(&mut inner);
         let is_unread = inner.has_unread();
-        // Nobody would be at this end of a connection that comes about now.
+        // A connection that is established now would have no user at this end.
         let is_connecting = inner.connection.state() == ConnectionState::HelloSent;
         let linger = inner.options.linger;
         if is_unread || is_connecting || linger == Some(Duration::ZERO) {
@@ -121,13 +124,14 @@ impl Socket {
         self.adapter.wake();
     }
 
-    /// Bytes of a closed socket whose delivery nobody has confirmed.
+    /// The number of bytes of a closed socket whose delivery is not confirmed.
     fn undelivered_of(&self, inner: &Inner) -> usize {
         let below = self.transport.map_or(0, |it| it.unacknowledged());
         inner.send.uncompleted() + below
     }
 
-    /// The time that a closed socket has is over.
+    /// Aborts the connection when the time of a closed socket has passed and nothing was delivered
+    /// meanwhile.
     pub(super) fn end_close(&self, inner: &mut Inner) {
         let undelivered = self.undelivered_of(inner);
         if inner.user.on_due(self.close_deadline(), undelivered) {
@@ -135,7 +139,8 @@ impl Socket {
         }
     }
 
-    /// When the peer of a closed socket is given up if it says nothing from now on.
+    /// The time at which the connection of a closed socket is aborted, if the peer sends nothing
+    /// from now on.
     pub(super) fn close_deadline(&self) -> Option<Instant> {
         Instant::now().checked_add(self.config.close_timeout)
     }

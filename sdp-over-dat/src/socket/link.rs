@@ -9,12 +9,12 @@
 /// The way in which this end takes part in the set-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// It connects. The Hello is kept for the trace.
+    /// This end connects. The Hello is kept for the trace.
     Active { hello: Vec<u8> },
-    /// It accepts.
+    /// This end accepts.
     Passive,
-    /// It accepts, and the connection is established only with the peer's first message: until
-    /// then the peer may have given up.
+    /// This end accepts, and the connection counts as established only after the peer's first
+    /// message: until then the peer may have withdrawn.
     PassiveAwaitsMessage,
 }
 
@@ -24,17 +24,17 @@ impl Opening {
     }
 }
 
-/// A failure of posted work: the event that ends the connection is the next one.
+/// A failure of posted work. The next event is the one that ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The work was flushed.
     Flushed,
-    /// The transport failed work for want of an answer. A peer that ends in good order may leave
-    /// some without one, too.
+    /// The transport failed work because the peer did not answer. A peer that ends in good order
+    /// may leave work unanswered, too.
     Unanswered,
 }
 
-/// The state. See the module. `on_*` are the only writers.
+/// The state, as the module's diagram shows it. The `on_*` methods are the only writers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Link {
     SettingUp {
@@ -42,9 +42,9 @@ pub(super) enum Link {
         failure: Option<Failure>,
     },
     /// The event that the connection is established was read, so the endpoint may post. The peer's
-    /// first message may come before that event.
+    /// first message may be received before that event.
     Up { failure: Option<Failure> },
-    /// The event of the end was read. The protocol is notified behind the last message.
+    /// The event of the end was read. The protocol is notified after the last message.
     Gone {
         was_up: bool,
         /// The transport did not end in good order.
@@ -119,8 +119,8 @@ impl Link {
         )
     }
 
-    /// True while the next event is expected to be one of the connection: while it is set up,
-    /// unless this end has given up (`has_given_up`), and behind work that failed.
+    /// True while the next event is expected to be a connection event. That is so during the
+    /// set-up, unless this end has aborted (`has_given_up`), and after work that failed.
     pub(super) const fn awaits_event(&self, has_given_up: bool) -> bool {
         match self {
             Self::SettingUp { failure, .. } => failure.is_some() || !has_given_up,
@@ -129,7 +129,7 @@ impl Link {
         }
     }
 
-    /// True if the peer did not answer and the transport gave it up for that.
+    /// True if the transport ended the connection because the peer did not answer.
     pub(super) const fn has_timed_out(&self) -> bool {
         matches!(
             self,
@@ -177,7 +177,7 @@ mod tests {
             |it| it.on_end(false),
             |it| it.on_end(true),
         ];
-        // A state, and what established, flushed, unanswered, end and break make of it.
+        // Each row: a state, and the state after established, flushed, unanswered, end and break.
         let rows = [
             (
                 setting_up(None),

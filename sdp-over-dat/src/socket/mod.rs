@@ -1,23 +1,23 @@
-//! One connection: the protocol, its buffers, and which thread takes its events.
+//! One connection: the protocol, its buffers, and the thread that takes its events.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `setup.rs` | connect and accept |
-//! | `inner.rs` | what the lock protects, and what the outside sees of it |
-//! | `attendance.rs` | which thread takes the events of a socket |
+//! | `inner.rs` | the data that the lock protects, and the state that other modules read |
+//! | `attendance.rs` | the thread that takes the events of a socket |
 //! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
-//! | `drive.rs` | events in, messages out; waiting |
-//! | `send.rs`, `receive.rs` | the two directions as a user calls them |
-//! | `send_ring.rs` | bytes that were written, headers, Sends under way |
-//! | `receive_queue.rs` | receive buffers, staging memory, what was not read |
-//! | `close.rs` | linger, and the end |
+//! | `drive.rs` | event handling, message sending and waiting |
+//! | `send.rs`, `receive.rs` | the calls of the two directions |
+//! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
+//! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
+//! | `close.rs` | shutdown, linger and close |
 //!
 //! # Lock
 //!
-//! `Socket::inner` is the only one. It is held over DAT calls that return at once (posts, dequeue)
-//! and never while a thread waits. One thread at a time sleeps in an event dispatcher
-//! ([`attendance::Attendance`]); nobody else dequeues from it meanwhile, and other threads that
-//! wait are woken by that one.
+//! `Socket::inner` is the only lock. It is held during DAT calls that return at once (posts,
+//! dequeue) and never while a thread waits. One thread at a time sleeps in an event dispatcher
+//! ([`attendance::Attendance`]). No other thread dequeues from that dispatcher meanwhile, and the
+//! sleeping thread wakes the other threads that wait.
 
 mod attendance;
 mod close;
@@ -53,23 +53,24 @@ pub(crate) use setup::{Names, Parts, Passive, To};
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) adapter: Arc<Adapter>,
-    /// Its sizes and limits.
+    /// The sizes and limits of the socket.
     pub(crate) config: Config,
-    /// For completions. A waiting thread waits here: what ends a connection completes its receives.
+    /// The dispatcher of completions. A thread that waits sleeps here, because the end of a
+    /// connection also completes its receives.
     pub(crate) evd: Evd,
-    /// For connection events, which not every provider merges with completions.
+    /// The dispatcher of connection events, which not every provider merges with completions.
     pub(crate) connections: Evd,
     ep: Ep,
     names: Names,
-    /// What it was made over, where that was a TCP socket.
+    /// The TCP socket that the connection was made over, if there is one.
     transport: Option<Transport>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
 
 impl Drop for Socket {
-    /// A dispatcher cannot be freed while the stack's thread may be told of it, so it is told no
-    /// more: whoever is the last to hold the socket need not be that thread.
+    /// Detaches the dispatchers from the CNO. A dispatcher cannot be freed while the stack's thread
+    /// may still be notified of it, and the last owner of the socket may be another thread.
     fn drop(&mut self) {
         let inner = self.inner.get_mut();
         let inner = inner.unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +105,7 @@ impl Socket {
         self.names.peer
     }
 
-    /// This end's address, as far as the provider tells it.
+    /// The address of this end, if the provider reports it.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         if self.names.local.is_some() {
             return self.names.local;
@@ -116,8 +117,8 @@ impl Socket {
             .map(|address| SocketAddr::new(address.ip(), port))
     }
 
-    /// What `poll` should say. Where the stack's thread looks after the socket, that is what it has
-    /// found; it tells of what comes later.
+    /// The state that `poll` reports. Where the stack's thread serves the socket, this is the state
+    /// that the thread last found; the thread reports later changes.
     pub(crate) fn readiness(&self) -> Readiness {
         let mut inner = self.lock();
         if !inner.attendance.is_stacks() {
@@ -135,13 +136,13 @@ impl Socket {
         self.hand_over(&mut inner);
     }
 
-    /// Watches the peer as another socket does.
+    /// Sets the keepalive options and the user timeout of the transport as on another socket.
     pub(crate) fn watch_peer_like(&self, like: BorrowedFd<'_>) -> io::Result<()> {
         let transport = self.transport.as_ref();
         Ok(transport.map_or(Ok(()), |it| it.watch_peer_like(like))?)
     }
 
-    /// Tells `watch` from now on.
+    /// Notifies `watch` from now on.
     pub(crate) fn watch(&self, watch: Arc<dyn Watch>) {
         let mut inner = self.lock();
         self.progress(&mut inner);
@@ -150,14 +151,14 @@ impl Socket {
         self.hand_over(&mut inner);
     }
 
-    /// The error that waits to be reported, once.
+    /// The pending error, if any. It is returned once.
     pub(crate) fn take_error(&self) -> Option<io::Error> {
         let mut inner = self.lock();
         self.progress(&mut inner);
         inner.error.take().map(Into::into)
     }
 
-    /// Whether the user is gone and the connection is not.
+    /// True if the user has closed the socket and the connection has not ended.
     pub(crate) fn is_closing(&self) -> bool {
         let inner = self.lock();
         inner.user.is_closing() && !inner.has_ended()

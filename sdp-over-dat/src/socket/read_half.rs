@@ -1,6 +1,6 @@
 //! The receiving direction of a socket, as its user sees it.
 
-/// The state. `on_*` are the only writers.
+/// The state. The `on_*` methods are the only writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadHalf {
     Open,
@@ -8,7 +8,7 @@ pub(super) enum ReadHalf {
     Shut,
     /// The peer sends no more.
     Ended,
-    /// Both.
+    /// Both: the user reads no more and the peer sends no more.
     ShutAndEnded,
 }
 

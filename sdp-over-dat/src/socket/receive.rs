@@ -14,19 +14,19 @@ use crate::{
     user_memory::{self, Sink},
 };
 
-/// How a read is done.
+/// The flags of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveFlags {
-    /// The bytes stay (MSG_PEEK).
+    /// The bytes are not removed (MSG_PEEK).
     pub(crate) peek: bool,
-    /// Not less than asked for, unless the stream ends (MSG_WAITALL).
+    /// Waits for the full length, unless the stream ends (MSG_WAITALL).
     pub(crate) wait_all: bool,
-    /// Without waiting (MSG_DONTWAIT).
+    /// Does not wait (MSG_DONTWAIT).
     pub(crate) dont_wait: bool,
 }
 
 impl Socket {
-    /// Reads what is there, waiting for the first byte.
+    /// Reads the bytes that are available. Waits for the first one.
     pub(crate) fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
         let mut inner = self.lock();
         let deadline = deadline(inner.options.read_timeout);
@@ -44,20 +44,21 @@ impl Socket {
                 Ok(taken) => filled += taken,
                 Err(error) => return self.leave(inner, filled, Some(error)),
             }
-            // The first bytes of advertised memory come with its message; this is the rest.
+            // The first bytes of advertised memory are received with its message; this reads the
+            // rest.
             if waits && self.may_read_directly(&inner, into.len() - filled, flags) {
                 let (again, direct) = self.receive_directly(inner, &mut into[filled..], deadline);
                 inner = again;
                 filled += direct;
             }
             let is_enough = if flags.wait_all && !flags.peek {
-                // As over TCP, not even such a read passes the mark.
+                // As over TCP, a read with MSG_WAITALL does not pass the mark either.
                 filled == into.len() || filled > 0 && inner.receive.is_at_mark()
             } else {
                 filled > 0 || into.is_empty()
             };
-            // A reset by bytes that came after SHUT_RD is reported before the end of stream that
-            // SHUT_RD makes.
+            // A reset by bytes that were received after SHUT_RD is reported before the end of
+            // stream that SHUT_RD causes.
             let is_shut = inner.read_half.is_shut() && inner.error.is_none();
             let has_ended = inner.read_half.has_ended() && !inner.has_unread() || is_shut;
             if is_enough || has_ended {
@@ -66,7 +67,7 @@ impl Socket {
             let error = inner.error.filter(|_| !inner.has_unread());
             if let Some(errno) = error {
                 if filled == 0 {
-                    // Reported once.
+                    // The error is reported once.
                     inner.error = None;
                 }
                 return self.leave(inner, filled, Some(errno.into()));
@@ -87,7 +88,7 @@ impl Socket {
         }
     }
 
-    /// Ends a read: what was read counts more than why it is not more.
+    /// Ends a read. Returns the bytes that were read, or the error if there are none.
     fn leave(
         &self,
         mut inner: MutexGuard<'_, Inner>,
@@ -96,7 +97,7 @@ impl Socket {
     ) -> io::Result<usize> {
         inner.reader_room = 0;
         if inner.connection.readable() > 0 {
-            // Nobody waits for it any more.
+            // No reader waits for the advertised bytes any more, so they are staged.
             self.pump(&mut inner);
         }
         self.hand_over(&mut inner);
@@ -111,7 +112,7 @@ impl Socket {
         let taken = inner.receive.take(into, peek);
         let taken = taken.map_err(|error| errors::of_dat(&error))?;
         if was_urgent && !inner.receive.has_urgent() {
-            // It was read in its place.
+            // The urgent byte was read at its position in the stream.
             inner.urgent_coming = false;
         }
         self.post_emptied(inner);
@@ -121,15 +122,16 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Whether advertised memory is what comes next, and suits this reader.
+    /// True if the advertised memory is next in the stream, and suits this reader.
     fn may_read_directly(&self, inner: &Inner, room: usize, flags: ReceiveFlags) -> bool {
         !flags.peek && inner.receive.is_empty() && self.suits_reader(inner, room)
     }
 
-    /// Reads advertised memory straight into the caller's. Returns when that read runs no more.
+    /// Reads advertised memory straight into the caller's. Returns when that read is no longer in
+    /// progress.
     ///
-    /// It cannot be taken back. A peer that has not answered it some time after `deadline`, or
-    /// after this half was shut, is given up.
+    /// An RDMA Read cannot be cancelled. If the peer has not answered some time after `deadline`,
+    /// or after this half was shut, its connection is aborted.
     fn receive_directly<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -143,7 +145,8 @@ impl Socket {
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are staged");
                 inner.reader_room = 0;
-                // Nobody else does so before the stack's next round, and the peer waits.
+                // No other thread stages the bytes before the stack's next round, and the peer
+                // waits.
                 self.pump(&mut inner);
                 return (inner, 0);
             }
@@ -169,7 +172,7 @@ impl Socket {
         (inner, direct)
     }
 
-    /// Waits until read `number` runs no more.
+    /// Waits until read `number` is no longer in progress.
     fn wait_for_read<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -198,7 +201,7 @@ impl Socket {
         inner
     }
 
-    /// The urgent byte (MSG_OOB).
+    /// Reads the urgent byte (MSG_OOB).
     pub(crate) fn receive_urgent(&self, peek: bool) -> io::Result<u8> {
         let mut inner = self.lock();
         self.progress(&mut inner);
@@ -217,14 +220,14 @@ impl Socket {
         }
     }
 
-    /// Whether the stream stands at the urgent mark (SIOCATMARK).
+    /// True if the urgent mark is next in the stream (SIOCATMARK).
     pub(crate) fn is_at_mark(&self) -> bool {
         let mut inner = self.lock();
         self.progress(&mut inner);
         inner.receive.is_at_mark()
     }
 
-    /// Bytes that can be read now (FIONREAD).
+    /// The number of bytes that can be read now (FIONREAD).
     pub(crate) fn readable(&self) -> usize {
         let mut inner = self.lock();
         self.progress(&mut inner);

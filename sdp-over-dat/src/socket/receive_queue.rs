@@ -1,4 +1,4 @@
-//! Receive buffers, staging memory, and what was received and not read.
+//! Receive buffers, staging memory, and the bytes that were received and not read.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -10,16 +10,17 @@ use sdp_proto::wire::HEADER_MAX;
 enum Piece {
     /// In a receive buffer.
     Buffer { index: usize, at: usize, len: usize },
-    /// In staging memory: the half, from where, and how many.
+    /// In staging memory: the half, the offset and the length.
     Staged { half: usize, at: usize, len: usize },
-    /// Where the urgent byte was, or follows.
+    /// The urgent mark: the position of the urgent byte, which follows or was removed.
     Mark,
-    /// The urgent byte in its place, behind the mark. It belongs to the stream while the option
-    /// says so (SO_OOBINLINE), as over TCP.
+    /// The urgent byte at its position, after the mark. It belongs to the stream while SO_OOBINLINE
+    /// is set, as over TCP.
     Urgent {
         byte: u8,
-        /// The buffer that it came in, where it belonged to the stream when it came: it waits for
-        /// its reader as other bytes do, or a peer could fill this end's memory with such bytes.
+        /// The receive buffer of an urgent byte that belonged to the stream when it was received.
+        /// The buffer is posted again only after the byte was read, as with other bytes. Otherwise
+        /// a peer could fill this end's memory with urgent bytes.
         holds: Option<usize>,
     },
 }
@@ -32,20 +33,20 @@ pub(super) struct ReceiveQueue {
     buffers: Vec<Region>,
     per_region: usize,
     size: usize,
-    /// Buffers that were emptied since their number last grew.
+    /// The number of buffers that were emptied since buffers were last added.
     emptied_since: usize,
-    /// Made by the first read.
+    /// The staging memory, which the first RDMA Read creates.
     staging: Option<Region>,
     staging_len: usize,
     sink: Privileges,
-    /// Which halves hold bytes, or have a read under way.
+    /// True for each half that holds bytes or has a read in progress.
     busy: [bool; 2],
     next_half: usize,
     pieces: VecDeque<Piece>,
     /// Buffers whose bytes were all read.
     emptied: Vec<usize>,
     urgent: Option<u8>,
-    /// SO_OOBINLINE.
+    /// The option SO_OOBINLINE.
     inline: bool,
 }
 
@@ -80,18 +81,18 @@ impl ReceiveQueue {
         })
     }
 
-    /// Whether the urgent byte is read where it stands in the stream.
+    /// Sets SO_OOBINLINE: true if the urgent byte is read at its position in the stream.
     pub(super) const fn set_inline(&mut self, inline: bool) {
         self.inline = inline;
     }
 
-    /// The buffer `index`, for a Receive.
+    /// The segment of buffer `index`, for a Receive.
     pub(super) fn segment(&self, index: usize) -> Result<Segment<'_>> {
         let (region, at) = self.buffer(index)?;
         region.segment(at, self.size)
     }
 
-    /// The region of buffer `index`, and where in it the buffer is.
+    /// The region of buffer `index`, and the buffer's offset in it.
     fn buffer(&self, index: usize) -> Result<(&Region, usize)> {
         let region = self.buffers.get(index / self.per_region);
         let region = region.ok_or(Error::OutOfBounds {
@@ -107,8 +108,8 @@ impl ReceiveQueue {
         self.buffers.len() * self.per_region
     }
 
-    /// Adds buffers if those that there are were used twice over, as many again as there are, but
-    /// no more than `most` in all. Returns the numbers of the new ones.
+    /// Doubles the number of buffers, up to `most`, if twice as many buffers were emptied as exist.
+    /// Returns the numbers of the new buffers.
     pub(super) fn grow(&mut self, most: usize) -> Range<usize> {
         let count = self.count();
         let room = most.saturating_sub(count) / self.per_region;
@@ -142,7 +143,7 @@ impl ReceiveQueue {
         Ok(&into[..len])
     }
 
-    /// `len` bytes of the stream are in buffer `index`, of which the last one may be urgent.
+    /// Adds `len` bytes of the stream in buffer `index`. If `urgent`, the last one is urgent.
     pub(super) fn push(&mut self, index: usize, at: usize, len: usize, urgent: bool) -> Result<()> {
         let keeps = if urgent { len - 1 } else { len };
         if keeps > 0 {
@@ -156,8 +157,8 @@ impl ReceiveQueue {
         if !urgent {
             return Ok(());
         }
-        // One mark at a time: a newer one replaces it, and what it marked is a byte like others or
-        // was never in the stream.
+        // There is one mark at a time: a newer one replaces it. The former urgent byte becomes an
+        // ordinary byte of the stream, or was never in the stream.
         let inline = self.inline;
         let mut released = Vec::new();
         self.pieces.retain(|piece| match piece {
@@ -184,14 +185,15 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// A piece of buffer `index` has gone. With the last one the buffer is to be posted again.
+    /// A piece of buffer `index` was removed. If it was the last one, the buffer is to be posted
+    /// again.
     fn release(&mut self, index: usize) {
         if !self.holds(index) {
             self.emptied.push(index);
         }
     }
 
-    /// Whether buffer `index` holds bytes that were not read.
+    /// True if buffer `index` holds bytes that were not read.
     pub(super) fn holds(&self, index: usize) -> bool {
         self.pieces.iter().any(|piece| match piece {
             Piece::Buffer { index: one, .. } => *one == index,
@@ -200,14 +202,15 @@ impl ReceiveQueue {
         })
     }
 
-    /// A half of the staging memory for the next read, and how long it is. Reads complete in
-    /// order, so halves are used in turn.
+    /// The half of the staging memory for the next read, if it is free, and its length. Reads
+    /// complete in order, so the halves are used alternately.
     pub(super) fn free_half(&self) -> Option<(usize, usize)> {
         let half = self.next_half;
         (!self.busy[half]).then_some((half, self.staging_len / 2))
     }
 
-    /// Where a read of `len` bytes into that half goes.
+    /// The destination of a read of `len` bytes into that half. Creates the staging memory if
+    /// needed.
     pub(super) fn half(&mut self, half: usize, len: usize) -> Result<Segment<'_>> {
         let staging = match &mut self.staging {
             Some(staging) => staging,
@@ -227,24 +230,25 @@ impl ReceiveQueue {
         self.pieces.push_back(Piece::Staged { half, at, len });
     }
 
-    /// Bytes that can be read now.
+    /// The number of bytes that can be read now.
     pub(super) fn readable(&self) -> usize {
         self.pieces.iter().map(|piece| self.len_of(piece)).sum()
     }
 
-    /// Those before the mark, unless the urgent byte is one of the stream's.
+    /// The number of bytes before the mark, or all of them if the urgent byte belongs to the
+    /// stream.
     pub(super) fn readable_before_mark(&self) -> usize {
         let ends = |piece: &&Piece| self.inline || **piece != Piece::Mark;
         let before = self.pieces.iter().take_while(ends);
         before.map(|piece| self.len_of(piece)).sum()
     }
 
-    /// Whether there is nothing to read.
+    /// True if there is nothing to read.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.iter().all(|piece| self.len_of(piece) == 0)
     }
 
-    /// The bytes of a piece that a read gets.
+    /// The number of bytes of a piece that a read returns.
     fn len_of(&self, piece: &Piece) -> usize {
         match piece {
             Piece::Buffer { len, .. } | Piece::Staged { len, .. } => *len,
@@ -253,12 +257,12 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether the next byte is the urgent one, or stood behind it.
+    /// True if the mark is next: the urgent byte follows, or was removed there.
     pub(super) fn is_at_mark(&self) -> bool {
         self.pieces.front() == Some(&Piece::Mark)
     }
 
-    /// The urgent byte, once.
+    /// The urgent byte. Unless `peek`, it is removed.
     pub(super) fn take_urgent(&mut self, peek: bool) -> Option<u8> {
         if peek {
             self.urgent
@@ -278,8 +282,8 @@ impl ReceiveQueue {
         emptied
     }
 
-    /// Fills `into` and says how far. A read does not pass the mark; one that starts at it steps
-    /// over it.
+    /// Fills `into` and returns the number of bytes. A read does not pass the mark; a read that
+    /// starts at the mark steps over it.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         if into.is_empty() {
             return Ok(0);
@@ -288,7 +292,7 @@ impl ReceiveQueue {
         let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent { .. });
         let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.inline;
         if may_pass && !self.pieces.iter().any(is_urgent) {
-            // Who has read on behind the mark has missed the urgent byte.
+            // A user that has read on after the mark has missed the urgent byte.
             self.urgent = None;
         }
         Ok(taken)
@@ -352,7 +356,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// The first piece is an urgent byte, and goes.
+    /// Removes the urgent byte, which is the first piece.
     fn pass_urgent(&mut self, holds: Option<usize>) {
         self.pieces.pop_front();
         if let Some(index) = holds {
@@ -360,7 +364,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// `some` bytes of the first piece were read; says whether that was all of it.
+    /// Removes `some` bytes from the first piece. Returns true if that was all of it.
     fn consume(&mut self, some: usize) -> bool {
         let (Some(Piece::Buffer { at, len, .. }) | Some(Piece::Staged { at, len, .. })) =
             self.pieces.front_mut()

@@ -15,30 +15,30 @@ use crate::{
     user_memory::{self, Source},
 };
 
-/// Bytes of advertised memory that go with the advertisement: the fewest.
+/// The fewest bytes of advertised memory that are sent with the advertisement.
 const INLINE: u32 = 1;
 
-/// Bytes posted after which a writer looks at its events. A provider may hold back what is posted
-/// until its consumer looks, to send it together, and have a thread of its own send what is left
-/// for long.
+/// The number of posted bytes after which a writer polls its events. A provider may hold back
+/// posted work until its consumer polls, to send it together. It may also leave work that waits for
+/// long to a thread of its own.
 const LOOK_AFTER: usize = 256 * 1024;
 
-/// The longest memory advertised at once.
+/// The longest memory that is advertised at once, in bytes.
 const ADVERT_MAX: usize = 1 << 30;
 
-/// How the bytes of a write leave.
+/// The way in which the bytes of a write are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mover {
-    /// Into the ring, and in Sends from there.
+    /// Copied into the ring, and sent from there.
     Copy,
-    /// In Sends from the caller's memory.
+    /// Sent straight from the caller's memory.
     Lend,
-    /// The peer reads the caller's memory.
+    /// Advertised; the peer reads the caller's memory.
     Advertise,
 }
 
 impl Socket {
-    /// Writes `bytes`: all of them when it may wait, as many as there is room for when it may not.
+    /// Writes `bytes`: all of them if the call may wait, otherwise as many as fit.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         let result = self.send_in_order(bytes);
         self.hand_over(&mut self.lock());
@@ -86,8 +86,8 @@ impl Socket {
                 continue;
             }
             if moved > 0 && has_waited || inner.send.free() > 0 {
-                // Completions that were taken meanwhile have made room. Nothing else may complete,
-                // so waiting for another completion could last for ever.
+                // Completions that were taken meanwhile have freed space. No further completion may
+                // be due, so waiting for one could last for ever.
                 if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                     return short(written, Errno::AGAIN.into());
                 }
@@ -100,8 +100,8 @@ impl Socket {
         }
     }
 
-    /// Writes what there is room for of several pieces, one behind the other, without waiting. Each
-    /// is copied into the ring once, and a message may hold bytes of several.
+    /// Writes as much of several pieces, in order, as fits, without waiting. Each piece is copied
+    /// into the ring once, and a message may hold bytes of several pieces.
     pub(crate) fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let result = self.try_send_in_order(pieces);
         self.hand_over(&mut self.lock());
@@ -130,7 +130,7 @@ impl Socket {
         }
     }
 
-    /// Writes one byte, urgently.
+    /// Writes one urgent byte.
     pub(crate) fn send_urgent(&self, byte: u8) -> io::Result<()> {
         let mut inner = self.lock();
         let deadline = deadline(inner.options.write_timeout);
@@ -171,7 +171,8 @@ impl Socket {
         inner.statistics.bytes_copied += copied as u64;
         self.pump(inner);
         if !inner.connection.is_drained() || inner.unlooked >= LOOK_AFTER {
-            // Credits or ring space were short and may have come meanwhile; or it is time to look.
+            // Credits or ring space were short and may be available now; or it is time to poll the
+            // events.
             self.progress(inner);
         }
         Ok(copied)
@@ -196,8 +197,8 @@ impl Socket {
         }
     }
 
-    /// How a write of so many bytes leaves. What leaves from the caller's memory may not be given
-    /// back before the transport has taken it, so a write that must not take long is copied.
+    /// The way in which a write of `len` bytes is sent. The caller's memory is in use until the
+    /// transport has taken it, so a write that must not take long is copied.
     fn mover(&self, inner: &Inner, len: usize) -> Mover {
         let config = &self.config;
         let may_lend = !inner.options.nonblocking
@@ -214,8 +215,8 @@ impl Socket {
         }
     }
 
-    /// Has `bytes` leave from where they are and waits until the peer or its transport has them,
-    /// or until `deadline`: bytes that it has not taken by then are taken back.
+    /// Sends `bytes` straight from the caller's memory. Waits until the peer or its transport has
+    /// them, or until `deadline`: bytes that were not transferred by then are taken back.
     fn send_from_user<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -261,10 +262,12 @@ impl Socket {
         (inner, Ok(taken))
     }
 
-    /// Waits until nobody needs the memory any more; says how much of it the peer has.
+    /// Waits until the memory is not used any more. Returns the number of its bytes that the peer
+    /// has.
     ///
-    /// It is asked back at `deadline`, and when this half is shut. A peer that does not give it
-    /// back is given up: nothing else ends its use of the memory.
+    /// At `deadline`, and when this half is shut, the memory is taken back. The connection of a
+    /// peer that does not release the memory is aborted, because nothing else ends the peer's use
+    /// of it.
     fn wait_for_source<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -295,7 +298,8 @@ impl Socket {
                     if is_asked_back {
                         self.lose_patience(&mut inner);
                     } else if error.kind() != io::ErrorKind::TimedOut {
-                        // Without events nothing can be known: the transport has to go.
+                        // Without events the state of the memory is unknown, so the transport must
+                        // end.
                         self.give_up(&mut inner);
                     }
                     until = self.close_deadline().filter(|_| !is_asked_back);
@@ -309,7 +313,7 @@ impl Socket {
     }
 }
 
-/// The error that a write finds.
+/// The pending error of the socket, or EPIPE if this half is shut.
 fn check_writable(inner: &mut Inner) -> io::Result<()> {
     if let Some(errno) = inner.error.take() {
         return Err(errno.into());
@@ -321,12 +325,12 @@ fn check_writable(inner: &mut Inner) -> io::Result<()> {
     }
 }
 
-/// When a call that may take so long has to return.
+/// The deadline of a call with this timeout.
 pub(super) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// A timeout of a socket call is EAGAIN.
+/// Converts a timeout to EAGAIN, as socket calls report it.
 pub(super) fn timed_out_as_would_block(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::TimedOut => Errno::AGAIN.into(),
@@ -334,7 +338,8 @@ pub(super) fn timed_out_as_would_block(error: io::Error) -> io::Error {
     }
 }
 
-/// What was written counts more than why it is not more.
+/// The result of a write that ended early: the bytes that were written, or the error if there are
+/// none.
 fn short(written: usize, error: io::Error) -> io::Result<usize> {
     if written > 0 { Ok(written) } else { Err(error) }
 }

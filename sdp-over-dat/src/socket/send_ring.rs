@@ -1,11 +1,11 @@
-//! Bytes that were written, headers, and the Sends under way.
+//! Bytes that were written, headers, and the Sends in progress.
 
 use std::collections::VecDeque;
 
 use dat_api::{Privileges, Pz, Region, Result, Segment};
 use sdp_proto::wire::{HEADER_MAX, Header};
 
-/// Bytes kept for one header.
+/// The number of bytes reserved for one header.
 const SLOT: usize = 64;
 
 /// A Send that has not completed.
@@ -17,10 +17,10 @@ struct UnderWay {
     from_user: bool,
 }
 
-/// What a completion brought.
+/// The result of a completion.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Completed {
-    /// DisConn was among what completed.
+    /// True if the Send of DisConn was among those completed.
     pub(super) fin: bool,
 }
 
@@ -29,25 +29,25 @@ pub(super) struct Completed {
 pub(super) struct SendRing {
     pz: Pz,
     ring: Region,
-    /// The longest that it may become.
+    /// The largest length that the ring may grow to.
     longest: usize,
-    /// The byte, counted from the start of time, with which this ring began.
+    /// The position in the stream of the first byte of this ring.
     base: u64,
     headers: Region,
     slots: usize,
-    /// Bytes from the start of time: written, posted, completed.
+    /// Positions in the stream: bytes written, posted and completed so far.
     written: u64,
     posted: u64,
     completed: u64,
-    /// Sends from the start of time.
+    /// The number of Sends so far.
     sends: u64,
-    /// Sends and ring bytes since one that asked for its completion.
+    /// Sends and ring bytes since the last Send that asked for its completion.
     silent: (usize, usize),
     under_way: VecDeque<UnderWay>,
 }
 
 impl SendRing {
-    /// A ring of so many bytes at first, and at most.
+    /// Creates a ring of `first` bytes, which may grow to `longest`.
     pub(super) fn new(pz: &Pz, (first, longest): (usize, usize), slots: usize) -> Result<Self> {
         const { assert!(HEADER_MAX <= SLOT) };
         Ok(Self {
@@ -66,7 +66,7 @@ impl SendRing {
         })
     }
 
-    /// Bytes that can be written.
+    /// The number of bytes that can be written now.
     pub(super) fn free(&self) -> usize {
         self.ring.len() - (self.written - self.completed.max(self.base)) as usize
     }
@@ -75,28 +75,29 @@ impl SendRing {
         self.ring.len()
     }
 
-    /// Bytes that no Send has taken.
+    /// The number of bytes that no Send has taken.
     pub(super) fn unposted(&self) -> usize {
         (self.written - self.posted) as usize
     }
 
-    /// Bytes whose Sends are not known to have completed, or that no Send has taken.
+    /// The number of bytes whose Sends are not known to have completed, or that no Send has taken.
     pub(super) fn uncompleted(&self) -> usize {
         (self.written - self.completed) as usize
     }
 
-    /// Whether another Send may be posted.
+    /// True if another Send may be posted.
     pub(super) fn has_slot(&self) -> bool {
         self.under_way.len() < self.slots
     }
 
-    /// Whether a Send from the caller's memory is under way.
+    /// True if a Send from the caller's memory is in progress.
     pub(super) fn uses_user_memory(&self) -> bool {
         self.under_way.iter().any(|send| send.from_user)
     }
 
-    /// Goes on with a ring of four times the length, where every byte of this one has been posted:
-    /// so no message is in two of them. The endpoint keeps the regions of what was posted to it.
+    /// Replaces the ring by one of four times the length. This is done only when every byte of the
+    /// old ring has been posted, so no message is in both. The endpoint keeps the regions of posted
+    /// Sends alive.
     fn grow(&mut self) {
         let len = self.longest.min(4 * self.ring.len());
         if len <= self.ring.len() || self.unposted() > 0 {
@@ -114,7 +115,7 @@ impl SendRing {
         }
     }
 
-    /// Copies as much of `bytes` as there is room for.
+    /// Copies as much of `bytes` as fits.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         if bytes.len() > self.free() {
             self.grow();
@@ -128,14 +129,14 @@ impl SendRing {
         Ok(len)
     }
 
-    /// Puts a header where a Send can take it from.
+    /// Copies a header to the registered memory of the next Send.
     pub(super) fn header(&self, header: &Header) -> Result<Segment<'_>> {
         let at = (self.sends as usize % self.slots) * SLOT;
         self.headers.write(at, header.as_bytes())?;
         self.headers.segment(at, header.as_bytes().len())
     }
 
-    /// The next `len` bytes: one piece, or two around the end of the ring.
+    /// The next `len` bytes: one segment, or two around the end of the ring.
     pub(super) fn next(&self, len: usize) -> Result<(Segment<'_>, Option<Segment<'_>>)> {
         let at = ((self.posted - self.base) % self.ring.len() as u64) as usize;
         let first = len.min(self.ring.len() - at);
@@ -147,15 +148,15 @@ impl SendRing {
         Ok((self.ring.segment(at, first)?, second))
     }
 
-    /// Whether the Send that is being made should tell of its completion: when a quarter of the
-    /// slots or of the ring waits for one, and for everything that somebody waits for.
+    /// True if the next Send must ask for its completion. That is so when a quarter of the slots or
+    /// of the ring waits for one, and for every Send that somebody waits for.
     pub(super) fn wants_completion(&self, ring_bytes: usize, somebody_waits: bool) -> bool {
         somebody_waits
             || (self.silent.0 + 1) * 4 > self.slots
             || (self.silent.1 + ring_bytes) * 4 > self.ring.len()
     }
 
-    /// A Send was posted; its number is the one that it was given as a cookie.
+    /// Records a posted Send. Its number is the one that it was posted with as a cookie.
     pub(super) fn on_posted(&mut self, ring_bytes: usize, fin: bool, from_user: bool, loud: bool) {
         self.under_way.push_back(UnderWay {
             number: self.sends,
@@ -187,7 +188,7 @@ impl SendRing {
         completed
     }
 
-    /// The transport is gone and works on nothing any more.
+    /// The transport has ended and uses no memory any more.
     pub(super) fn on_gone(&mut self) {
         self.under_way.clear();
     }

@@ -1,4 +1,5 @@
-//! The user of a socket: there, gone while the connection goes on, or given up.
+//! The user of a socket: present, gone while the connection continues, or gone with the connection
+//! aborted.
 //!
 //! ```text
 //!           close             due, and nothing was delivered meanwhile
@@ -9,18 +10,18 @@
 
 use std::time::Instant;
 
-/// The state. See the module. `on_*` are the only writers.
+/// The state, as the module's diagram shows it. The `on_*` methods are the only writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum User {
     There,
-    /// The user has closed the socket; the stack's thread carries the connection on.
+    /// The user has closed the socket; the stack's thread continues the connection.
     Closing {
-        /// The time at which the stack's thread gives the peer up. `None`: never.
+        /// The time at which the stack's thread aborts the connection. `None`: never.
         until: Option<Instant>,
         /// Bytes that had not been delivered when `until` was last set.
         undelivered: usize,
     },
-    /// The time of the close is over.
+    /// The time of the close has passed, and the connection was aborted.
     GivenUp,
 }
 
@@ -30,17 +31,17 @@ impl User {
         *self = Self::Closing { until, undelivered };
     }
 
-    /// A message was received: a slow reader gets what was written before the close, as long as
-    /// messages of it are received.
+    /// A message was received, which extends the time. So a slow reader gets the bytes that were
+    /// written before the close, as long as it sends messages.
     pub(super) fn on_message(&mut self, next: impl FnOnce() -> Option<Instant>) {
         if let Self::Closing { until, .. } = self {
             *until = next();
         }
     }
 
-    /// The time of the close is over. `now_undelivered`: bytes that have not been delivered now.
-    /// Returns true if the peer is to be given up: nothing was delivered meanwhile. A long message
-    /// over a slow line makes progress.
+    /// The time of the close has passed. `now_undelivered` is the number of bytes that are
+    /// undelivered now. Returns true if the connection is to be aborted, because nothing was
+    /// delivered meanwhile. A long message over a slow line still makes progress.
     pub(super) fn on_due(&mut self, next: Option<Instant>, now_undelivered: usize) -> bool {
         match *self {
             Self::Closing { undelivered, .. } if now_undelivered < undelivered => {
@@ -62,7 +63,7 @@ impl User {
         matches!(self, Self::Closing { .. })
     }
 
-    /// True if the time of the close is over at `now`.
+    /// True if the time of the close has passed at `now`.
     pub(super) fn is_due(self, now: Instant) -> bool {
         matches!(self, Self::Closing { until: Some(until), .. } if until <= now)
     }
