@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::offset_guard::OffsetGuard;
 use crate::quirks::Quirks;
 
-/// An open device and what it can do.
+/// An open device and its attributes.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) libraries: Arc<Libraries>,
@@ -42,11 +42,11 @@ pub(crate) struct Device {
 
 // SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Sync for Device {}
 
-/// The transport of a device. Code asks for differences by name and does not match on the
-/// transport.
+/// The transport of a device. Each difference between transports has a name, by which the code asks
+/// for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// InfiniBand and RoCE.
@@ -189,9 +189,9 @@ fn forget_removed(libraries: &Libraries) {
 
 /// Makes a descriptor of the libraries non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: takes no pointers.
+    // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: as above.
+    // SAFETY: the call takes no pointers.
     if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -40,7 +40,7 @@ impl Stuck {
 
 // SAFETY: verbs objects may be used by any thread (ibv_create_qp(3) and its like).
 unsafe impl Send for Pd {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread (ibv_create_qp(3) and its like).
 unsafe impl Sync for Pd {}
 
 impl Pd {
@@ -104,9 +104,9 @@ pub(crate) struct Mr {
     pd: Arc<Pd>,
 }
 
-// SAFETY: as for `Pd`.
+// SAFETY: verbs objects may be used by any thread.
 unsafe impl Send for Mr {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread.
 unsafe impl Sync for Mr {}
 
 impl Mr {

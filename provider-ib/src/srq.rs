@@ -28,7 +28,7 @@ pub(crate) struct Srq {
 
 // SAFETY: verbs objects may be used by any thread (ibv_create_srq(3)).
 unsafe impl Send for Srq {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread (ibv_create_srq(3)).
 unsafe impl Sync for Srq {}
 
 /// The posted receives, as completion queues see them.

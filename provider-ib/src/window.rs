@@ -5,8 +5,8 @@
 //!
 //! A window of type 2 must be free when it is bound. A bind does not free the old window by a work
 //! request. It allocates a fresh window from the device and deallocates the old one, for two
-//! reasons: the peer may have invalidated the old window meanwhile, and rxe (Linux 6.1) crashes
-//! when a free window is invalidated.
+//! reasons: the peer may have invalidated the old window meanwhile, and rxe (Linux 6.1) does not
+//! survive the invalidation of a free window.
 //!
 //! A window of type 1 is bound and unbound in order with the other requests, behind binds that are
 //! not done. A bind or unbind that the end of a connection flushes would leave the window open as
@@ -40,9 +40,9 @@ enum Hw {
     /// Not allocated yet, or deallocated.
     #[default]
     None,
-    /// Of type 1. `region` is the region that the window is bound to once its last request is done.
-    /// It is null when the window is unbound: the region of an unbind may be freed before the next
-    /// bind.
+    /// A window of type 1. `region` is the region that the window is bound to once its last request
+    /// is done. A null region means that the window is unbound: the region of an unbind may be
+    /// freed before the next bind.
     Shared {
         mw: NonNull<ibv_mw>,
         region: *mut ibv_mr,
@@ -72,7 +72,7 @@ struct Spent {
 
 // SAFETY: verbs objects may be used by any thread.
 unsafe impl Send for Hw {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread.
 unsafe impl Send for Spent {}
 
 impl Mw {
@@ -181,8 +181,8 @@ impl Mw {
         NonNull::new(mw).ok_or(RnicError::NoResources(Resource::MemoryRegion))
     }
 
-    /// Called when a queue pair on which the window was bound is destroyed. The device wants the
-    /// window back first, if it is still bound on that queue pair.
+    /// Called when a queue pair on which the window was bound is destroyed. The device requires
+    /// that the window is deallocated first, if it is still bound on that queue pair.
     pub(crate) fn on_qp_gone(&self, qp: QpToken) {
         let mut hw = self.lock();
         hw.on_qp_gone(qp, |mw, last| self.give_back(mw, last));

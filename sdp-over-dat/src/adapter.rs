@@ -75,7 +75,7 @@ impl Adapter {
         if self.ticks.load(Ordering::SeqCst) || !self.has_cno_fd {
             TICK
         } else {
-            // The pause ends in time for the deadlines of sockets that are being closed.
+            // Sockets that are being closed have deadlines, so the thread must wake now and then.
             LONG
         }
     }

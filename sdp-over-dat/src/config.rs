@@ -15,7 +15,7 @@ pub struct Config {
     pub buffer_size: u32,
     /// The largest number of bytes that may be written and not sent.
     pub send_ring: usize,
-    /// The part of both that a socket has at first.
+    /// The share of the receive buffers and of the send ring that a socket has at first.
     pub start: Start,
     /// The largest number of Sends in progress.
     pub sends_max: usize,

@@ -68,9 +68,9 @@
 //! watches, and the stack's thread updates these. Bytes that a call could not send for want of
 //! credits are sent by the next call, or by the stack's thread a tick of 10 ms later.
 //!
-//! A thread that sleeps in a dispatcher or in the CNO arms, sleeps and makes progress for the
-//! provider. This crate adds no role of its own: no other thread takes the place of the stack's
-//! thread.
+//! Sleeping in a dispatcher or in the CNO uses the provider's three calls of progress: arm, sleep
+//! and drive. This crate adds no role of its own: no other thread sleeps in the place of the
+//! stack's thread.
 //!
 //! # Memory
 //!

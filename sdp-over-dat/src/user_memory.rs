@@ -1,8 +1,8 @@
 //! The caller's memory, registered for one call.
 //!
-//! Both types borrow the memory. The functions that create them return only after the peer can no
-//! longer access it. So no registration outlives the borrow, and none is ever used for other memory
-//! that is later mapped at the same address.
+//! Both types borrow the memory. The socket calls that create them return only after the peer can
+//! no longer access it. So no registration outlives the borrow, and none is ever used for other
+//! memory that is later mapped at the same address.
 
 use std::ptr::NonNull;
 
@@ -29,7 +29,7 @@ impl Source {
         // SAFETY: the write that calls this borrows the bytes and deregisters them before it
         // returns. Before that, it waits until the protocol no longer needs them and every Send
         // from them has completed, or until the transport has ended. Nothing writes to them
-        // meanwhile: neither right allows it.
+        // meanwhile, because the registration permits only reading.
         let lmr = unsafe { Lmr::register(pz, ptr, bytes.len(), privileges) }?;
         Ok(Self { lmr })
     }

@@ -40,7 +40,7 @@ pub(crate) struct Channel {
 // SAFETY: librdmacm's calls may be made from any thread, and only the engine's thread reads the
 // channel.
 unsafe impl Send for Channel {}
-// SAFETY: as above.
+// SAFETY: any thread may make the calls, and only the engine's thread reads the channel.
 unsafe impl Sync for Channel {}
 
 /// A copy of an event. The event has been acknowledged, so the destruction of its id does not wait.
@@ -89,9 +89,9 @@ impl Channel {
             raw,
         };
         let fd = channel.as_fd().as_raw_fd();
-        // SAFETY: takes no pointers.
+        // SAFETY: the call takes no pointers.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        // SAFETY: as above.
+        // SAFETY: the call takes no pointers.
         if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -116,8 +116,8 @@ impl Channel {
         }
         // SAFETY: the event and its id are valid until the event is acknowledged below.
         let event = unsafe { &*raw };
-        // SAFETY: the id is valid, as above; a thread that sets the key meanwhile uses an atomic
-        // store too. The context of a new id is that of its listener.
+        // SAFETY: the id is valid as long as the event; a thread that sets the key meanwhile uses
+        // an atomic store too. The context of a new id is that of its listener.
         let context = unsafe { AtomicPtr::from_ptr(&raw mut (*event.id).context) };
         let key = Key(context.load(Ordering::Relaxed).addr());
         let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
@@ -224,7 +224,7 @@ pub(crate) struct Id {
 // module reads, in calls on the id and when its events are read. A thread that reads them holds the
 // lock of the connection, and runs after the event that fills them in.
 unsafe impl Send for Id {}
-// SAFETY: as above.
+// SAFETY: the reason for `Send` covers shared use as well.
 unsafe impl Sync for Id {}
 
 impl Id {
@@ -288,7 +288,7 @@ impl Id {
 
     pub(crate) fn accept(&self, param: &ConnParam) -> io::Result<()> {
         let mut param = c_param(param);
-        // SAFETY: as above.
+        // SAFETY: the id is alive; the private data is read before the call returns.
         checked(unsafe { self.cm().rdma_accept(self.as_ptr(), &raw mut param) })
     }
 
@@ -349,7 +349,7 @@ impl Id {
 
     /// The address of the peer.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        // SAFETY: as above.
+        // SAFETY: the id is alive; the field is large enough for every address family.
         unsafe {
             let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_2;
             read_socket_addr(place.cast()).ok()

@@ -45,7 +45,7 @@ pub(crate) enum State {
     Draining,
     /// The end was reported; the peer has not answered our disconnect.
     Lingering,
-    /// The connection is over, and its id is destroyed.
+    /// The connection is over, and nothing is left to do.
     Over,
 }
 

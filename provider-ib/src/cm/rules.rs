@@ -2,7 +2,7 @@
 //!
 //! | Rule | InfiniBand, RoCE | iWARP |
 //! |---|---|---|
-//! | private data of a consumer | 56 bytes, the room that remains in the request next to the addresses | 251 bytes, siw's limit with MPA revision 2 |
+//! | private data of a consumer | 56 bytes, the part of the request that the addresses do not use | 251 bytes, siw's limit with MPA revision 2 |
 //! | its length at the peer | the whole field of the message, padded with zeros | as sent |
 //! | a consumer's reject | reason 28 and a mark in front of the private data | any reject |
 //! | no listener | reason 8 | `ECONNREFUSED`, often from the call itself |

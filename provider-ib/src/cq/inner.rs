@@ -246,8 +246,7 @@ impl Inner {
     }
 
     fn take_from_device(&mut self, room: usize) -> usize {
-        // SAFETY: the queue is alive, because its owner destroys it after this value is no longer
-        // used.
+        // SAFETY: the queue is alive as long as the `Cq` that owns this value.
         let got = unsafe { verbs_dl::poll_cq(self.hw.as_ptr(), &mut self.batch[..room]) };
         // A queue that cannot be polled is broken. The device reports that by an event of its own.
         got.unwrap_or(0)

@@ -39,7 +39,7 @@ impl Hw {
         let mut qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
         if qp.is_null() && shared.config.inline_max > 0 {
             init = init_attr(parts, attr, token);
-            // SAFETY: as above.
+            // SAFETY: `parts` holds domain and queues; `init` is on the stack of this call.
             qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
         }
         if qp.is_null() {

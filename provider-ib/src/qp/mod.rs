@@ -99,7 +99,7 @@ pub(crate) struct Qp {
     windows: Mutex<Vec<Weak<Mw>>>,
 }
 
-/// One direction of a queue pair: sends or receives.
+/// The state of one direction of a queue pair: sends or receives.
 #[derive(Debug)]
 struct Side {
     /// The pointer that `Qp::hw` owns; null once nothing will be posted any more.

@@ -197,8 +197,8 @@ impl Qp {
             // call.
             unsafe { verbs_dl::post_send(qp, wr) }
         })?;
-        // SAFETY: the window is alive, as above; no other thread reads it, because the window's
-        // lock is held.
+        // SAFETY: the window is alive, because its owner holds it; no other thread reads it,
+        // because the window's lock is held.
         unsafe { (*mw).rkey = rkey };
         Ok(Bound { rkey, last })
     }

@@ -313,7 +313,7 @@ impl Ring {
     }
 }
 
-/// The bits of a slot from here on hold the outcome: 0 for none, else one more than its index in
+/// The position of the outcome in a slot's word: 0 for none, else one more than its index in
 /// [`OUTCOMES`].
 const OUTCOME_SHIFT: u32 = 48;
 

@@ -42,7 +42,7 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, out: &mut [ibv_wc]) -> io::Result<usize> 
 pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> io::Result<()> {
     // SAFETY: a live queue points to its live context (caller).
     let notify = unsafe { (*(*cq).context).ops.req_notify_cq }.ok_or_else(missing)?;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the queue.
     checked(unsafe { notify(cq, i32::from(solicited_only)) })
 }
 
@@ -94,7 +94,7 @@ pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> io::Resu
 pub unsafe fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> io::Result<*mut ibv_mw> {
     // SAFETY: a live domain points to its live context (caller).
     let alloc = unsafe { (*(*pd).context).ops.alloc_mw }.ok_or_else(missing)?;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the domain.
     let mw = unsafe { alloc(pd, kind) };
     if mw.is_null() {
         return Err(io::Error::last_os_error());
@@ -109,7 +109,7 @@ pub unsafe fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> io::Result<*mut ib
 pub unsafe fn dealloc_mw(mw: *mut ibv_mw) -> io::Result<()> {
     // SAFETY: a live window points to its live context (caller).
     let dealloc = unsafe { (*(*mw).context).ops.dealloc_mw }.ok_or_else(missing)?;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the window, and does not use it after this call.
     checked(unsafe { dealloc(mw) })
 }
 

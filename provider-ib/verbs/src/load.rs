@@ -60,7 +60,7 @@ impl Libraries {
         // the version in the file name guarantees that the library matches them.
         let verbs = unsafe { open(VERBS).and_then(|library| IbVerbs::from_library(library)) };
         let verbs = verbs.map_err(|error| LoadError::new(VERBS, "libibverbs1", &error))?;
-        // SAFETY: as above.
+        // SAFETY: the reasons for libibverbs apply to librdmacm too.
         let cm = unsafe { open(CM).and_then(|library| RdmaCm::from_library(library)) };
         let cm = cm.map_err(|error| LoadError::new(CM, "librdmacm1", &error))?;
         Ok(Self { verbs, cm })

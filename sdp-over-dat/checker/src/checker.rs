@@ -8,7 +8,7 @@ use crate::{
     frame::{Frame, HelloParams},
 };
 
-/// One of the two ends.
+/// The two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The side that sent Hello.

@@ -90,7 +90,7 @@ pub enum Kind {
     Received,
 }
 
-/// One message of a recorded connection.
+/// A message of a recorded connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The kind of the record.
@@ -242,7 +242,8 @@ mod tests {
         Ok(())
     }
 
-    /// A process may be killed while it writes. The records before that count, at every length.
+    /// The process may be killed while it writes. The complete records count, wherever the file
+    /// ends.
     #[test]
     fn a_last_record_that_is_not_whole_is_left_out() -> io::Result<()> {
         let bytes = conversation()?;

@@ -111,7 +111,7 @@ mod tests {
 
     type On = fn(&mut ConnectionState);
 
-    /// One row per event, one column per state in the order of `ALL`.
+    /// Rows are events, columns are states in the order of `ALL`.
     #[rustfmt::skip]
     const ROWS: [(&str, On, [ConnectionState; 7]); 8] = [
         ("hello ack", |s| s.on_hello_ack(),

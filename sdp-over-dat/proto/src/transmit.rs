@@ -2,7 +2,7 @@
 
 use crate::{AdvertId, wire::Header};
 
-/// One message, which is posted as one Send.
+/// A message, which is posted as a single Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// The headers of the message.

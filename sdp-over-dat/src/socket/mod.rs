@@ -1,4 +1,4 @@
-//! One connection: the protocol, its buffers, and the thread that takes its events.
+//! A connection: the protocol, its buffers, and the thread that takes its events.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -49,7 +49,7 @@ pub(crate) use link::Opening;
 pub(crate) use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts, Passive, To};
 
-/// One connection.
+/// A connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) adapter: Arc<Adapter>,

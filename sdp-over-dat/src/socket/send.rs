@@ -19,8 +19,8 @@ use crate::{
 const INLINE: u32 = 1;
 
 /// The number of posted bytes after which a writer polls its events. A provider may hold back
-/// posted work until its consumer polls, to send it together. It may also leave work that waits for
-/// long to a thread of its own.
+/// posted work until its consumer polls, so that it can send the work together. A thread of the
+/// provider may send work that waits for long.
 const LOOK_AFTER: usize = 256 * 1024;
 
 /// The longest memory that is advertised at once, in bytes.

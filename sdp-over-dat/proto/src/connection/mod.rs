@@ -1,4 +1,4 @@
-//! One connection.
+//! A connection.
 //!
 //! | File | Contents |
 //! |---|---|

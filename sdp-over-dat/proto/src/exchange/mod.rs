@@ -1,4 +1,4 @@
-//! One advertisement of the source's memory, seen from both ends.
+//! The exchange about an advertisement of the source's memory, seen from both ends.
 //!
 //! [`source::Exchange`] is the end that owns the memory, [`sink::Exchange`] the end that reads it.
 //! The sink answers with RdmaRdCompl for the bytes that it has read, and with SendSm when the rest

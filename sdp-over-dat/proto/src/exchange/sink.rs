@@ -205,7 +205,7 @@ mod tests {
 
     type On = fn(&mut Exchange);
 
-    /// One row per event, one column per state in the order of `STATES`.
+    /// Rows are events, columns are states in the order of `STATES`.
     #[rustfmt::skip]
     const ROWS: [(&str, On, [Exchange; 9]); 5] = [
         ("20 read", |e| e.on_read_done(20), [

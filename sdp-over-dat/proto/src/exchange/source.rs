@@ -3,12 +3,12 @@
 use super::{Advert, OnCancel};
 use crate::{ProtocolError, Seq};
 
-/// The state of the advertisement that the peer has received.
+/// The state of the advertisement that was sent to the peer.
 ///
 /// The `on_*` methods are the only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
-    /// The peer has received no advertisement.
+    /// No advertisement is outstanding.
     Idle,
     /// SrcAvail was sent.
     Offered(Offer),
@@ -104,7 +104,7 @@ impl Exchange {
         })
     }
 
-    /// True if the peer has received no advertisement.
+    /// True if no advertisement is outstanding.
     pub(crate) const fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }

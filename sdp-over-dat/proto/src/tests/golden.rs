@@ -52,7 +52,7 @@ const TO_PIPELINED: ModeChange = ModeChange {
     mode: Mode::Pipelined,
 };
 
-/// One conversation, then single messages.
+/// The messages of a conversation, then single messages.
 #[rustfmt::skip]
 const ROWS: [Row; 18] = [
     row("ff000040 00000015 00000001 00000000 68656c6c 6f", (64, 1, 0), 5, Body::Data),

@@ -154,8 +154,8 @@ const fn change(half: TargetHalf, mode: Mode) -> Body {
     Body::ModeChange(ModeChange { half, mode })
 }
 
-/// One row per message, one column per situation: `o` it is accepted, `x` it ends the connection,
-/// `.` it is ignored.
+/// Rows are messages, columns are situations: `o` the message is accepted, `x` it ends the
+/// connection, `.` it is ignored.
 #[rustfmt::skip]
 const ROWS: [(&str, Body, u32, &str); 23] = [
     ("credit update",     Body::Data, 0,             "ooooooooooo."),

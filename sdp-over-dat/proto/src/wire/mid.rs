@@ -21,7 +21,7 @@ pub enum Mid {
     RdmaWrCompl = 0x05,
     /// The number of bytes that the sink has read of the oldest source advertisement.
     RdmaRdCompl = 0x06,
-    /// One half of the receiver changes its mode.
+    /// A half of the receiver changes its mode.
     ModeChange = 0x07,
     /// The source cancels its advertisements.
     SrcAvailCancel = 0x08,
