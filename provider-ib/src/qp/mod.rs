@@ -82,7 +82,7 @@ pub(crate) struct Qp {
     recv_place: u32,
     /// The longest payload that a request carries inline, in bytes.
     inline_max: u32,
-    /// After this many unsignalled requests the device completes one, even if the consumer wants no
+    /// The device completes at least one in this many requests, even if the consumer wants no
     /// completion.
     silent_max: u32,
     /// The device's queue pair. A reset replaces it.
