@@ -232,7 +232,7 @@ impl Rnic for ScriptedRnic {
         false
     }
 
-    fn wait(&self, _cqs: &[&()], waker: &Waker, timeout: Option<Duration>) -> bool {
+    fn wait(&self, _cqs: &[&()], waker: &Arc<Waker>, timeout: Option<Duration>) -> bool {
         waker.sleep(timeout) == Slept::Interrupted
     }
 

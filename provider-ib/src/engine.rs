@@ -32,8 +32,8 @@ pub(crate) enum Source {
     Cm,
     /// Asynchronous events of the device.
     Device,
-    /// The completion channel of the queue registered under this number.
-    Cq(u32),
+    /// The completion channel.
+    Channel,
 }
 
 /// The thread, and what it is told by others.
@@ -170,7 +170,8 @@ fn run(shared: &Arc<Shared>) {
     let engine = &shared.engine;
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
     while !engine.stopping.load(Ordering::Acquire) {
-        let count = engine.sleep(&mut events, shared.cm.next_deadline());
+        let deadlines = [shared.cm.next_deadline(), shared.channel.next_tick()];
+        let count = engine.sleep(&mut events, deadlines.into_iter().flatten().min());
         for source in events[..count]
             .iter()
             .filter_map(|it| Source::decode(it.u64))
@@ -178,7 +179,9 @@ fn run(shared: &Arc<Shared>) {
             serve(shared, source);
         }
         run_tasks(shared, engine.take_tasks());
-        shared.cm.on_deadline(shared, Instant::now());
+        let now = Instant::now();
+        shared.channel.on_deadline(shared, now);
+        shared.cm.on_deadline(shared, now);
     }
 }
 
@@ -187,7 +190,7 @@ fn serve(shared: &Arc<Shared>, source: Source) {
         Source::Wake => shared.engine.drain_wake(),
         Source::Cm => shared.cm.on_readable(shared),
         Source::Device => events::take_all(shared),
-        Source::Cq(number) => on_cq(shared, number),
+        Source::Channel => shared.channel.drain(shared),
     }
 }
 
@@ -225,7 +228,7 @@ impl Source {
             Self::Wake => 0,
             Self::Cm => 1,
             Self::Device => 2,
-            Self::Cq(number) => 1 << 32 | u64::from(number),
+            Self::Channel => 3,
         }
     }
 
@@ -234,7 +237,7 @@ impl Source {
             0 => Some(Self::Wake),
             1 => Some(Self::Cm),
             2 => Some(Self::Device),
-            word if word >> 32 == 1 => Some(Self::Cq(word as u32)),
+            3 => Some(Self::Channel),
             _ => None,
         }
     }
@@ -254,13 +257,7 @@ mod tests {
 
     #[test]
     fn sources_survive_the_way_through_epoll() {
-        for source in [
-            Source::Wake,
-            Source::Cm,
-            Source::Device,
-            Source::Cq(0),
-            Source::Cq(u32::MAX),
-        ] {
+        for source in [Source::Wake, Source::Cm, Source::Device, Source::Channel] {
             assert_eq!(Source::decode(source.encode()), Some(source));
         }
         assert_eq!(Source::decode(7 << 32), None);

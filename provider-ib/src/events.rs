@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access_layer::rnic::{AsyncEvent, CqToken, QpToken, SrqToken};
+use access_layer::rnic::{AsyncEvent, QpToken, SrqToken};
 use host::threads::survive;
 use verbs_dl::types::*;
 
@@ -11,7 +11,7 @@ use crate::rnic::Shared;
 /// An event, with the word by which we named its object to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeviceEvent {
-    CqLost(u64),
+    CqLost(u32),
     QpBroken(u64),
     QpLastReceive(u64),
     SrqLow(u64),
@@ -47,7 +47,7 @@ unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
     let element = event.element;
     match event.event_type {
         // SAFETY: the type says which member is meant; the object is alive (caller).
-        IBV_EVENT_CQ_ERR => DeviceEvent::CqLost(unsafe { (*element.cq).cq_context }.addr() as u64),
+        IBV_EVENT_CQ_ERR => DeviceEvent::CqLost(unsafe { (*element.cq).cq_context }.addr() as u32),
         IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
             // SAFETY: as above.
             DeviceEvent::QpBroken(unsafe { (*element.qp).qp_context }.addr() as u64)
@@ -72,7 +72,10 @@ unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
 
 fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
     let event = match news {
-        DeviceEvent::CqLost(token) => AsyncEvent::CqOverflow(CqToken(token)),
+        DeviceEvent::CqLost(number) => match shared.cqs.get(number) {
+            Some(cq) => AsyncEvent::CqOverflow(cq.token),
+            None => return,
+        },
         DeviceEvent::QpBroken(token) => {
             if let Some(qp) = shared.qps.get(QpToken(token)) {
                 shared.cm.on_qp_failed(&qp);
@@ -88,6 +91,7 @@ fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
         DeviceEvent::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
         DeviceEvent::SrqFailed(token) => AsyncEvent::SrqFailed(SrqToken(token)),
         DeviceEvent::DeviceGone => {
+            shared.channel.fail(shared);
             if !shared.cm.on_device_gone() {
                 return;
             }

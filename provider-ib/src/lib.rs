@@ -8,7 +8,7 @@
 //! | `memory`, `regions`, `window` | domains and regions, where regions lie, memory windows |
 //! | `work`, `segments` | work requests that the device has, and their segments |
 //! | `cm` | listen, connect, accept, reject, disconnect |
-//! | `wait` | the thread that waits for completions |
+//! | `channel` | the one descriptor for the events of all completion queues, and which thread reads it |
 //! | `engine` | one thread for what nobody waits for: events of connections, queues and the device |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device`, `quirks` | what `dat.conf` names, the device behind it, its peculiarities |
@@ -26,11 +26,12 @@
 //! | | sender | receiver |
 //! |---|---|---|
 //! | system calls, polled | none | none |
-//! | system calls, waited for | `ppoll` and two `read`s | `ppoll` and two `read`s |
+//! | system calls, waited for | `ppoll` and one `read` | `ppoll` and one `read` |
 //! | copies | 1 into the work request, up to the key `inline` | none |
 //! | locks taken, uncontended | send queue, table of regions; completion queue | receive queue; completion queue |
 //! | allocations | none | none |
 
+mod channel;
 mod cm;
 mod config;
 mod cq;
@@ -47,7 +48,6 @@ mod regions;
 pub mod rnic;
 mod segments;
 mod srq;
-mod wait;
 mod window;
 mod work;
 

@@ -1,14 +1,15 @@
 //! The RNIC: short methods that hand over to the files beside this one.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use access_layer::rnic::{
-    AcceptParams, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken, MrKeys,
-    NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
+    AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
+    MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
     RnicError, SendWr, SrqToken, Upcall, Waker,
 };
 
+use crate::channel::Channel;
 use crate::cm::listen::Listener;
 use crate::cm::request::IbRequest;
 use crate::cm::{self, Cm};
@@ -22,8 +23,10 @@ use crate::qp::{Qp, QpParts, Qps};
 use crate::regions::Regions;
 use crate::segments::SGE_MAX;
 use crate::srq::Srq;
-use crate::wait;
 use crate::window::Mw;
+
+/// Queues of one waiter that are checked before it sleeps.
+const CHECKED_MAX: usize = 16;
 
 /// An RNIC behind libibverbs.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub struct IbRnic {
 
 /// What every object of an RNIC can reach.
 pub(crate) struct Shared {
+    // Declared before the device, which closes behind it.
+    pub(crate) channel: Channel,
     pub(crate) device: Device,
     pub(crate) config: Config,
     pub(crate) upcall: Arc<dyn Upcall<IbRnic>>,
@@ -68,6 +73,7 @@ impl Rnic for IbRnic {
         let device = Device::open(&config)?;
         let attr = attributes(&device);
         let shared = Shared {
+            channel: Channel::new(&device)?,
             device,
             config,
             upcall,
@@ -79,6 +85,7 @@ impl Rnic for IbRnic {
         };
         let events = shared.device.event_fd()?;
         shared.engine.watch(events, Source::Device)?;
+        shared.engine.watch(shared.channel.fd(), Source::Channel)?;
         shared.cm.open(&shared)?;
         let shared = Arc::new(shared);
         // From now on, because the device may be removed before anything is made on it.
@@ -121,8 +128,22 @@ impl Rnic for IbRnic {
         cq.cq.arm(solicited_only)
     }
 
-    fn wait(&self, cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) -> bool {
-        wait::wait(cqs, waker, timeout)
+    fn has_unannounced(&self, cqs: &[&IbCq]) -> bool {
+        // An upcall wakes the caller. Queues beyond the first ones have events in the channel.
+        cqs.iter().take(CHECKED_MAX).for_each(|cq| cq.cq.check());
+        false
+    }
+
+    fn descriptors(&self, fds: &mut Vec<RawFd>) {
+        fds.push(self.shared.channel.fd());
+    }
+
+    fn arm(&self, waker: &Arc<Waker>) -> Arm {
+        self.shared.channel.arm(&self.shared, waker)
+    }
+
+    fn end_sleep(&self, waker: &Arc<Waker>, is_ready: bool) {
+        self.shared.channel.end_sleep(&self.shared, waker, is_ready);
     }
 
     fn create_qp(

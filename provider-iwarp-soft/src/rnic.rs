@@ -6,7 +6,7 @@ use std::sync::Arc;
 use access_layer::rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
     MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
-    RnicError, SendWr, SocketFault, SrqToken, Traffic, Upcall,
+    RnicError, SendWr, SocketFault, SrqToken, Traffic, Upcall, Waker,
 };
 
 use crate::adapter::{Shared, SoftRnic};
@@ -98,7 +98,7 @@ impl Rnic for SoftRnic {
         fds.push(self.shared.progress.descriptor().as_raw_fd());
     }
 
-    fn arm(&self) -> Arm {
+    fn arm(&self, _waker: &Arc<Waker>) -> Arm {
         self.shared.progress.arm()
     }
 

@@ -130,7 +130,7 @@ fn requests_held_back_leave_even_if_their_consumer_never_looks_again() {
 }
 
 /// Sleeps in `wait` until the queue has something.
-fn blocked(side: &Side<'_>, cq: &SoftCqOf, waker: &Waker) -> Completion {
+fn blocked(side: &Side<'_>, cq: &SoftCqOf, waker: &Arc<Waker>) -> Completion {
     let deadline = Instant::now() + DEADLINE;
     let mut out = [Completion::EMPTY];
     loop {
@@ -154,7 +154,7 @@ fn blocked_consumers_play_ping_pong() {
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let play = |side: &Side<'_>, starts: bool, rounds: u64| {
-        let waker = Arc::new(Waker::new().unwrap());
+        let waker = Arc::new(Waker::new());
         side.node.recorder.wake_on(side.token + 2, &waker);
         for round in 0..rounds {
             if starts {
@@ -186,7 +186,7 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let is_over = AtomicBool::new(false);
-    let new_waker = || Arc::new(Waker::new().unwrap());
+    let new_waker = || Arc::new(Waker::new());
     let (asleep, short) = (new_waker(), new_waker());
     b.recorder.wake_on(22, &asleep);
     client.recv(0, &[]);
@@ -229,7 +229,7 @@ fn a_blocked_sender_makes_room_for_itself() {
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
-    let waker = Arc::new(Waker::new().unwrap());
+    let waker = Arc::new(Waker::new());
     a.recorder.wake_on(11, &waker);
     for id in 0..8 {
         client.post(
@@ -248,7 +248,7 @@ fn a_waiter_is_woken_by_its_waker_and_by_its_timeout() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
-    let waker = Arc::new(Waker::new().unwrap());
+    let waker = Arc::new(Waker::new());
     waker.wake();
     a.rnic.wait(&[&client.recv_cq], &waker, None);
     let start = Instant::now();
@@ -268,7 +268,7 @@ fn a_consumer_blocked_before_the_connection_exists_gets_its_first_message() {
     server.recv(9, &[]);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            let waker = Arc::new(Waker::new().unwrap());
+            let waker = Arc::new(Waker::new());
             b.recorder.wake_on(22, &waker);
             blocked(&server, &server.recv_cq, &waker).wr_id
         });
@@ -391,7 +391,7 @@ fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
     for (client, server) in clients.iter().zip(&servers) {
         connect(client, server);
     }
-    let waker = Arc::new(Waker::new().unwrap());
+    let waker = Arc::new(Waker::new());
     b.recorder.wake_on(1, &waker);
     for round in 0..3 {
         for (client, server) in clients.iter().zip(&servers) {

@@ -25,7 +25,7 @@ use crate::users::{User, Users};
 
 /// Consumer notification object.
 pub struct Cno<R: Rnic> {
-    pub(crate) waker: Waker,
+    pub(crate) waker: Arc<Waker>,
     inner: Mutex<Inner>,
     /// Where waiters sleep while another waiter drives. Nobody waits here for anything else,
     /// because `notify_one` could wake the wrong one.
@@ -72,8 +72,10 @@ impl<R: Rnic> Cno<R> {
 
     fn install(ia: &Arc<Ia<R>>, agent: Option<Agent>, signal: Option<Signal>) -> DatResult<Handle> {
         let reservation = ia.reserve()?;
+        let waker = Waker::serving_others();
+        waker.prepare().map_err(|_| NO_DESCRIPTOR)?;
         let cno = Arc::new(Self {
-            waker: Waker::new().map_err(|_| NO_DESCRIPTOR)?,
+            waker: Arc::new(waker),
             inner: Mutex::new(Inner {
                 triggered: VecDeque::new(),
                 signal,

@@ -5,7 +5,7 @@
 //! because it was cancelled. Any other thread may call [`Cno::end_sleep`] in its place; a second
 //! call does nothing.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 use dat_abi::*;
 
@@ -32,13 +32,13 @@ impl<R: Rnic> Cno<R> {
         inner.state.on_begin_wait();
         inner.state.on_begin_drive();
         drop(inner);
-        if !self.waker.begin_sleep() {
+        let Some(event) = self.waker.begin_sleep() else {
             self.end_turn();
             return Ok(0);
-        }
+        };
         let rnic = self.ia().rnic();
-        let mut fds = vec![self.waker.as_fd().as_raw_fd()];
-        let arm = self.drive_with(|_| rnic.arm());
+        let mut fds = vec![event.as_raw_fd()];
+        let arm = self.drive_with(|_| rnic.arm(&self.waker));
         if arm == Arm::Sleep {
             rnic.descriptors(&mut fds);
         }
@@ -69,6 +69,7 @@ impl<R: Rnic> Cno<R> {
             return;
         }
         self.waker.end_sleep();
+        self.ia().rnic().end_sleep(&self.waker, true);
         self.ia().rnic().drive();
         self.end_turn();
     }

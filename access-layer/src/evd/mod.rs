@@ -88,7 +88,7 @@ pub(crate) struct RequestRefused;
 /// Event dispatcher.
 pub struct Evd<R: Rnic> {
     cq: Option<R::Cq>,
-    waker: Waker,
+    waker: Arc<Waker>,
     inner: Mutex<Inner<R>>,
     /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
     at_hand: AtomicUsize,
@@ -175,7 +175,7 @@ impl<R: Rnic> Evd<R> {
         };
         let evd = Arc::new(Self {
             cq,
-            waker: Waker::new().map_err(|_| NO_EVD)?,
+            waker: Arc::new(Waker::new()),
             inner: Mutex::new(Inner {
                 state: EvdState::new(),
                 own: OwnQueue::new(qlen),

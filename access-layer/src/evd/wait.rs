@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dat_abi::*;
 
 use super::state::WaitTicket;
-use super::{CompletionType, Evd, Inner, pull};
+use super::{CompletionType, Evd, Inner, NO_EVD, pull};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 
@@ -119,6 +119,7 @@ impl<R: Rnic> Evd<R> {
     pub(super) fn begin_wait(&self, threshold: DatCount) -> DatResult<(WaitTicket, usize)> {
         let mut inner = self.lock();
         let threshold = inner.checked_threshold(threshold)?;
+        self.waker.prepare().map_err(|_| NO_EVD)?;
         self.counters.bump(DCNT_EVD_WAIT);
         Ok((inner.state.on_begin_wait()?, threshold))
     }

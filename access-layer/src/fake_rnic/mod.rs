@@ -151,7 +151,7 @@ impl Rnic for FakeRnic {
     }
 
     /// Relies on the nudge of an armed CQ, so that a layer above that forgets to arm is found out.
-    fn wait(&self, cqs: &[&FakeCq], waker: &Waker, timeout: Option<Duration>) -> bool {
+    fn wait(&self, cqs: &[&FakeCq], waker: &Arc<Waker>, timeout: Option<Duration>) -> bool {
         cqs.iter().all(|cq| cq.is_empty()) && waker.sleep(timeout) == Slept::Interrupted
     }
 

@@ -1,6 +1,7 @@
 //! Blocking, made of the three calls of progress: arm, sleep, drive.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,12 +29,12 @@ const LONGEST: Timespec = Timespec {
 pub(super) fn wait<R: Rnic>(
     rnic: &R,
     cqs: &[&R::Cq],
-    waker: &Waker,
+    waker: &Arc<Waker>,
     timeout: Option<Duration>,
 ) -> bool {
     let start = Instant::now();
     let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
-    let has_any = || cqs.iter().any(|cq| rnic.may_have_completions(cq));
+    let has_any = || rnic.has_unannounced(cqs);
     // Progress calls up, and the EVD takes the completions out of the queue then.
     let is_over = || waker.take_wake() || has_any();
     rnic.drive();
@@ -78,7 +79,7 @@ fn spin(
 fn sleep<R: Rnic>(
     rnic: &R,
     has_any: impl Fn() -> bool,
-    waker: &Waker,
+    waker: &Arc<Waker>,
     deadline: Option<Instant>,
 ) -> bool {
     let mut fds: Vec<RawFd> = Vec::new();
@@ -86,21 +87,26 @@ fn sleep<R: Rnic>(
     let mut set = Vec::with_capacity(fds.len() + 1);
     while !has_any() {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) || !waker.begin_sleep() {
+        if left.is_some_and(|left| left.is_zero()) {
             return false;
         }
-        let arm = rnic.arm();
+        let Some(event) = waker.begin_sleep() else {
+            return false;
+        };
+        let arm = rnic.arm(waker);
         let mut ready = Ok(0);
         if arm != Arm::LookAgain && !has_any() {
             let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
             set.clear();
-            set.push(PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN));
+            set.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
             if arm == Arm::Sleep {
                 set.extend(fds.iter().map(|fd| readable(*fd)));
             }
             ready = poll(&mut set, timeout.as_ref());
         }
         let is_woken = waker.end_sleep();
+        let is_ready = |fd: &PollFd<'_>| ready.is_ok() && !fd.revents().is_empty();
+        rnic.end_sleep(waker, set.iter().skip(1).any(is_ready));
         rnic.drive();
         if is_woken || ready.is_err() {
             return !is_woken && ready == Err(Errno::INTR);
@@ -127,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_spin_ends_with_the_wake_up_that_its_own_drive_causes() {
-        let waker = Waker::new().unwrap();
+        let waker = Waker::new();
         waker.spin().note_wait(Duration::ZERO);
         assert!(spins(&waker, || waker.wake()));
         assert!(!waker.take_wake(), "it is consumed");

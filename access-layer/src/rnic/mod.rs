@@ -124,8 +124,14 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         true
     }
 
+    /// Returns true if one of `cqs`, which are armed, may have completions that no upcall has
+    /// announced. Asked before a sleep and instead of one. *May call up.*
+    fn has_unannounced(&self, cqs: &[&Self::Cq]) -> bool {
+        cqs.iter().any(|cq| self.may_have_completions(cq))
+    }
+
     /// Makes progress on every connection that may have work, on the calling thread, without
-    /// blocking. *May call up.* Ends a sleep that [`Self::arm`] has prepared.
+    /// blocking. *May call up.*
     ///
     /// An RNIC whose device works by itself has nothing to do here.
     fn drive(&self) {}
@@ -134,11 +140,15 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// and the same, as long as the RNIC is open.
     fn descriptors(&self, _fds: &mut Vec<RawFd>) {}
 
-    /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]). *May call
-    /// up.*
-    fn arm(&self) -> Arm {
+    /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]), on `waker`.
+    /// *May call up.* Unless the answer is [`Arm::LookAgain`], [`Self::end_sleep`] follows.
+    fn arm(&self, _waker: &Arc<Waker>) -> Arm {
         Arm::Attended
     }
+
+    /// Ends the sleep on `waker`, before the thread drives. `is_ready`: one of the RNIC's
+    /// descriptors was ready. *May call up.*
+    fn end_sleep(&self, _waker: &Arc<Waker>, _is_ready: bool) {}
 
     /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
     ///
@@ -153,7 +163,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// It may return early for no reason; the caller looks and calls again. A wake-up before the
     /// call is not lost: it makes the call return at once. `true`: it returns because a signal
     /// handler of the program has run in the calling thread.
-    fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>) -> bool {
+    fn wait(&self, cqs: &[&Self::Cq], waker: &Arc<Waker>, timeout: Option<Duration>) -> bool {
         blocking::wait(self, cqs, waker, timeout)
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,18 +15,20 @@ const SLEEPING: u32 = 1;
 const WOKEN: u32 = 2;
 
 /// A descriptor to sleep on together with sockets, and a state that saves the write when nobody
-/// sleeps.
+/// sleeps. The descriptor is made for the first sleep: most wakers of a process with many
+/// connections never have a sleeper.
 ///
 /// One sleeper at a time, any number of wakers. A wake-up that comes before the sleep makes the
 /// sleep return at once, so the sequence *look, sleep* cannot lose one.
 ///
 /// The system calls go past libc, in which they would be cancellation points: a consumer's thread
 /// that is cancelled while it wakes another one would be unwound out of the midst of us.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Waker {
-    event: OwnedFd,
+    event: OnceLock<OwnedFd>,
     state: AtomicU32,
     spin: AdaptiveSpin,
+    serves_others: bool,
 }
 
 /// How a sleep ended.
@@ -41,27 +44,55 @@ pub enum Slept {
 
 impl Waker {
     /// A waker that nobody has woken.
-    pub fn new() -> io::Result<Self> {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same, whose sleeper waits for events of many connections.
+    #[must_use]
+    pub fn serving_others() -> Self {
+        Self {
+            serves_others: true,
+            ..Self::default()
+        }
+    }
+
+    /// True if the sleeper serves many connections: it leaves the descriptors of the RNIC to a
+    /// thread that waits for one event dispatcher.
+    #[must_use]
+    pub fn serves_others(&self) -> bool {
+        self.serves_others
+    }
+
+    /// Makes the descriptor, unless there is one. Called before the first sleep.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn prepare(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(event) = self.event.get() {
+            return Ok(event.as_fd());
+        }
         // SAFETY: eventfd takes no pointers; the result is checked before it is owned.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: eventfd just returned this descriptor and nobody else knows it.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self {
-            event,
-            state: AtomicU32::new(IDLE),
-            spin: AdaptiveSpin::default(),
-        })
+        let made = unsafe { OwnedFd::from_raw_fd(fd) };
+        // Where another thread was faster, its descriptor counts and this one is closed.
+        Ok(self.event.get_or_init(|| made).as_fd())
     }
 
     /// Wakes the sleeper, or the next one. Costs a system call only when somebody sleeps.
     pub fn wake(&self) {
-        if self.state.swap(WOKEN, Ordering::AcqRel) == SLEEPING {
+        if self.state.swap(WOKEN, Ordering::AcqRel) != SLEEPING {
+            return;
+        }
+        if let Some(event) = self.event.get() {
             // The result does not matter: at most one count is outstanding, so the write neither
             // blocks nor fails.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
     }
 
@@ -76,19 +107,22 @@ impl Waker {
         &self.spin
     }
 
-    /// Announces the sleep. `false`: a wake-up came first (and is consumed), do not sleep.
+    /// Announces the sleep and returns the descriptor to sleep on. `None`: a wake-up came first
+    /// (and is consumed), do not sleep. Neither is to be done where the descriptor cannot be made
+    /// ([`prepare`](Self::prepare)).
     ///
-    /// After `true`, sleep on [`as_fd`](AsFd::as_fd) being readable and then call
+    /// After `Some`, sleep until the descriptor is readable and then call
     /// [`end_sleep`](Self::end_sleep).
-    pub fn begin_sleep(&self) -> bool {
+    pub fn begin_sleep(&self) -> Option<BorrowedFd<'_>> {
+        let event = self.prepare().ok()?;
         match self
             .state
             .compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => true,
+            Ok(_) => Some(event),
             Err(_) => {
                 self.state.store(IDLE, Ordering::Release);
-                false
+                None
             }
         }
     }
@@ -98,20 +132,23 @@ impl Waker {
         if self.state.swap(IDLE, Ordering::AcqRel) != WOKEN {
             return false;
         }
+        let Some(event) = self.event.get() else {
+            return true;
+        };
         // Exactly one waker saw SLEEPING, and it writes exactly once. Reading blocks for the moment
         // between its swap and its write, so that no stale count is left to wake later sleepers for
         // nothing.
         let mut count = [0; size_of::<u64>()];
-        while rustix::io::read(&self.event, &mut count) == Err(Errno::INTR) {}
+        while rustix::io::read(event, &mut count) == Err(Errno::INTR) {}
         true
     }
 
     /// Sleeps on this waker alone.
     pub fn sleep(&self, timeout: Option<Duration>) -> Slept {
-        if !self.begin_sleep() {
+        let Some(event) = self.begin_sleep() else {
             return Slept::Woken;
-        }
-        let mut set = [PollFd::from_borrowed_fd(self.event.as_fd(), PollFlags::IN)];
+        };
+        let mut set = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
         let longest = Timespec {
             tv_sec: i64::MAX,
             tv_nsec: 0,
@@ -128,19 +165,13 @@ impl Waker {
     }
 }
 
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_wake_before_the_sleep_is_not_lost() {
-        let waker = Waker::new().unwrap();
+        let waker = Waker::new();
         waker.wake();
         assert_eq!(waker.sleep(None), Slept::Woken);
         assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
@@ -148,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_by_another_thread() {
-        let waker = std::sync::Arc::new(Waker::new().unwrap());
+        let waker = std::sync::Arc::new(Waker::new());
         let other = waker.clone();
         let thread = std::thread::spawn(move || other.wake());
         assert_eq!(waker.sleep(None), Slept::Woken);
@@ -157,10 +188,20 @@ mod tests {
 
     #[test]
     fn two_wakes_are_one() {
-        let waker = Waker::new().unwrap();
+        let waker = Waker::new();
         waker.wake();
         waker.wake();
         assert_eq!(waker.sleep(None), Slept::Woken);
         assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
+    }
+
+    #[test]
+    fn a_descriptor_is_made_for_the_first_sleep() {
+        let waker = Waker::new();
+        waker.wake();
+        assert!(waker.take_wake());
+        assert!(waker.event.get().is_none(), "nobody has slept");
+        assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
+        assert!(waker.event.get().is_some());
     }
 }

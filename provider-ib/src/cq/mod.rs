@@ -5,12 +5,10 @@
 //! | `inner` | what the lock guards: completions, and the queue pairs whose they are |
 //! | `wc` | the device's words |
 //!
-//! # Who hears the device
+//! # Events of the device
 //!
-//! Each queue has a completion channel of its own. A consumer that waits sleeps on it itself; for
-//! one that does not wait the engine listens. The engine hears the edge in either case and leaves
-//! the event alone while somebody waits, who looks at the channel once more when it leaves. So each
-//! event is taken by one of the two, and none is lost between them.
+//! The queues of an adapter have one completion channel ([`Channel`](crate::channel::Channel)). The
+//! thread that reads an event there calls [`Cq::on_event`].
 //!
 //! # What the device cannot say
 //!
@@ -20,17 +18,15 @@
 mod inner;
 mod wc;
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use access_layer::rnic::{AsyncEvent, Completion, CqToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use self::inner::{Armed, Inner};
-use crate::device::{checked, set_nonblocking};
-use crate::engine::Source;
+use crate::device::checked;
 use crate::memory::{of, refused};
 use crate::rnic::Shared;
 use crate::work::Work;
@@ -43,17 +39,11 @@ const ACK_BATCH: u32 = 64;
 pub(crate) struct Cq {
     pub(crate) token: CqToken,
     hw: NonNull<ibv_cq>,
-    channel: NonNull<ibv_comp_channel>,
-    /// Wakes who waits when a completion comes without the device.
-    wake: OwnedFd,
-    /// Under which the engine knows it.
+    /// Under which the channel and the engine know it.
     number: u32,
     shared: Arc<Shared>,
     inner: Mutex<Inner>,
     depth: AtomicU32,
-    waiters: AtomicU32,
-    /// The channel tells nothing any more, because the device is gone.
-    events_failed: AtomicBool,
     unacknowledged: AtomicU32,
 }
 
@@ -70,77 +60,33 @@ impl Cq {
         token: CqToken,
     ) -> Result<Arc<Self>, RnicError> {
         let verbs = &shared.device.libraries.verbs;
-        let context = shared.device.context();
-        // SAFETY: takes no pointers; the result is checked before it is owned.
-        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if wake < 0 {
-            return Err(refused(Resource::CompletionQueue));
-        }
-        // SAFETY: eventfd just returned this descriptor and nobody else knows it.
-        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-        // SAFETY: the device is open.
-        let channel = unsafe { verbs.ibv_create_comp_channel(context) };
-        let channel = NonNull::new(channel).ok_or_else(|| refused(Resource::CompletionQueue))?;
         let depth = depth.max(1);
         let size = i32::try_from(depth).unwrap_or(i32::MAX);
-        let name = ptr::without_provenance_mut(token.0 as usize);
+        let number = shared.cqs.reserve();
+        let name = ptr::without_provenance_mut(number as usize);
+        let (context, channel) = (shared.device.context(), shared.channel.hw());
         // SAFETY: the device is open and the channel alive; the context is a word for ourselves.
-        let hw = unsafe { verbs.ibv_create_cq(context, size, name, channel.as_ptr(), 0) };
+        let hw = unsafe { verbs.ibv_create_cq(context, size, name, channel, 0) };
         let Some(hw) = NonNull::new(hw) else {
             let why = refused(Resource::CompletionQueue);
-            // SAFETY: made above, and nothing uses it.
-            unsafe { verbs.ibv_destroy_comp_channel(channel.as_ptr()) };
+            shared.cqs.remove(number);
             return Err(why);
         };
         let cq = Arc::new(Self {
             token,
             hw,
-            channel,
-            wake,
-            number: shared.cqs.reserve(),
+            number,
             shared: shared.clone(),
             inner: Mutex::new(Inner::new(hw)),
             depth: AtomicU32::new(depth),
-            waiters: AtomicU32::new(0),
-            events_failed: AtomicBool::new(false),
             unacknowledged: AtomicU32::new(0),
         });
-        cq.listen()?;
-        shared.cqs.set(cq.number, Arc::downgrade(&cq));
+        shared.cqs.set(number, Arc::downgrade(&cq));
         Ok(cq)
-    }
-
-    /// Lets the engine hear the channel, and makes reading it never block.
-    fn listen(&self) -> Result<(), RnicError> {
-        let fd = self.channel_fd();
-        set_nonblocking(fd)?;
-        Ok(self.shared.engine.watch(fd, Source::Cq(self.number))?)
     }
 
     pub(crate) fn hw(&self) -> *mut ibv_cq {
         self.hw.as_ptr()
-    }
-
-    /// What a sleeper listens to for the device's events; `None` when there are none to come.
-    pub(crate) fn event_fd(&self) -> Option<RawFd> {
-        let events_failed = self.events_failed.load(Ordering::Relaxed);
-        (!events_failed).then(|| self.channel_fd())
-    }
-
-    /// The channel has failed. It stays ready, and who slept on it would not sleep.
-    pub(crate) fn disable_events(&self) {
-        self.events_failed.store(true, Ordering::Relaxed);
-    }
-
-    /// Readable when the device has an event for this queue.
-    fn channel_fd(&self) -> RawFd {
-        // SAFETY: alive as long as `self`, and its descriptor does not change.
-        unsafe { self.channel.as_ref() }.fd
-    }
-
-    /// Readable when a completion came without the device.
-    pub(crate) fn wake_fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
     }
 
     /// Changes the depth; what is in the queue stays.
@@ -197,13 +143,29 @@ impl Cq {
         }
     }
 
-    /// Engine: the channel may have events, or a completion came without the device.
+    /// The channel had an event for the queue, or a completion came without the device. *Calls up*
+    /// when something came that the queue is armed for.
     pub(crate) fn on_event(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
+        if self.look() {
+            self.shared.upcall.cq_ready(self.token);
+        }
+    }
+
+    /// Called by a consumer of the armed queue before it sleeps. *Calls up* if something came that
+    /// the queue is armed for; the event of the device finds the queue unarmed then.
+    pub(crate) fn check(&self) {
+        let mut inner = self.lock();
+        // Whether a message was solicited only the event says.
+        if inner.armed != Armed::Any {
             return;
         }
-        while self.take_event() {}
-        if self.look() {
+        inner.pull();
+        let fired = std::mem::take(&mut inner.fired);
+        if fired {
+            inner.armed = Armed::No;
+        }
+        self.report(inner);
+        if fired {
             self.shared.upcall.cq_ready(self.token);
         }
     }
@@ -229,20 +191,12 @@ impl Cq {
         fired
     }
 
-    /// Takes one event from the channel; `false`: there is none.
-    fn take_event(&self) -> bool {
-        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        let verbs = &self.shared.device.libraries.verbs;
-        let channel = self.channel.as_ptr();
-        // SAFETY: the channel is alive and does not block; the places are of this frame.
-        if unsafe { verbs.ibv_get_cq_event(channel, &raw mut cq, &raw mut context) } != 0 {
-            return false;
-        }
+    /// An event of the queue was read from the channel. It is acknowledged later.
+    pub(crate) fn note_event(&self) {
         let count = self.unacknowledged.fetch_add(1, Ordering::Relaxed) + 1;
         if count >= ACK_BATCH {
             self.acknowledge();
         }
-        true
     }
 
     fn acknowledge(&self) {
@@ -254,28 +208,6 @@ impl Cq {
                 .libraries
                 .verbs
                 .ibv_ack_cq_events(self.hw(), count);
-        }
-    }
-
-    /// Whether completions are in the queue that came without an event of the device.
-    pub(crate) fn has_queued(&self) -> bool {
-        !self.lock().queue.is_empty()
-    }
-
-    /// Somebody is about to sleep on the descriptors.
-    pub(crate) fn begin_wait(&self) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// The sleeper woke up. *Calls up* when something came that the queue is armed for.
-    pub(crate) fn end_wait(&self) {
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        let mut count: u64 = 0;
-        // SAFETY: eight bytes of this frame; the descriptor does not block.
-        let woken =
-            unsafe { libc::read(self.wake_fd(), (&raw mut count).cast(), size_of::<u64>()) > 0 };
-        if (self.take_event() || woken) && self.look() {
-            self.shared.upcall.cq_ready(self.token);
         }
     }
 
@@ -333,20 +265,14 @@ impl Cq {
         self.tell(inner);
     }
 
-    /// Lets go of the lock and makes those look who are to hear of what came without an event.
+    /// Releases the lock. For completions that came without an event of the device, the engine's
+    /// thread calls up.
     fn tell(&self, inner: MutexGuard<'_, Inner>) {
         let fired = inner.fired;
         self.report(inner);
-        if !fired {
-            return;
+        if fired {
+            self.shared.engine.nudge(self.number);
         }
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            let one: u64 = 1;
-            // SAFETY: eight bytes of this frame. Only a count near 2^64 could make it fail.
-            unsafe { libc::write(self.wake_fd(), (&raw const one).cast(), size_of::<u64>()) };
-        }
-        // Also then: who was about to leave has perhaps looked at the descriptor already.
-        self.shared.engine.nudge(self.number);
     }
 
     /// Lets go of the lock and reports the queue pairs whose work failed.
@@ -369,14 +295,12 @@ impl Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         let verbs = &self.shared.device.libraries.verbs;
-        self.shared.engine.unwatch(self.channel_fd());
-        self.shared.cqs.remove(self.number);
         self.acknowledge();
-        // SAFETY: made by us; queue pairs hold their queues, so nothing completes into it, and all
-        // its events are acknowledged.
+        // SAFETY: made by us; queue pairs hold their queues, so nothing completes into it. An event
+        // that another thread has just read is acknowledged there.
         unsafe { verbs.ibv_destroy_cq(self.hw()) };
-        // SAFETY: made by us; its queue is gone.
-        unsafe { verbs.ibv_destroy_comp_channel(self.channel.as_ptr()) };
+        // Behind it: an event of a former queue does not meet a new one of this number.
+        self.shared.cqs.remove(self.number);
     }
 }
 

@@ -3,8 +3,8 @@
 # is printed.
 . "$(dirname "$0")/../programs/sdp.sh"
 port=7600
-# Two is the aim. Six are: sockets, event descriptors and a completion channel.
-most=6
+# The library's end of the pair whose other end the program has, and the kernel socket that the program made.
+most=2
 
 costs() {
     local address=$1 end
