@@ -116,9 +116,7 @@ impl<R: Rnic> Cno<R> {
         if !inner.evds.contains(&evd) {
             inner.evds.push(evd);
         }
-        drop(inner);
-        // A waiter sleeps on the CQs that were there when it began: it has to collect them anew.
-        self.waker.wake();
+        // A waiter need not be woken: the CQ is armed next, and its upcall triggers.
     }
 
     /// An EVD will not trigger it any more; what it triggered and nobody saw is forgotten.

@@ -44,13 +44,17 @@ impl<R: Rnic> Cno<R> {
         let mut inner = self.lock();
         inner.state.on_begin_wait();
         let mut has_driven = false;
+        // The clock is read anew for the second sleep.
+        let mut first = (timeout_us != DAT_TIMEOUT_INFINITE)
+            .then(|| Duration::from_micros(u64::from(timeout_us)));
         let result = loop {
             match self.take_open(&mut inner) {
                 Ok(Some(evd)) => break Ok(evd),
                 Err(dead) => break Err(dead),
                 Ok(None) => {}
             }
-            let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let now_left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let remaining = first.take().or_else(now_left);
             if remaining.is_some_and(|left| left.is_zero()) {
                 if has_driven {
                     break Err(NOTHING);

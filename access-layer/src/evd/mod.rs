@@ -116,8 +116,9 @@ struct Inner<R: Rnic> {
     qlen: usize,
     completion_type: CompletionType,
     cno: Option<(Arc<Cno<R>>, User)>,
-    /// The CQ is armed for the CNO: its next completion calls [`Evd::on_cq_ready`]. Set under this
-    /// lock, around the call that arms, so that an upcall that comes at once is not overwritten.
+    /// The CQ is armed, for the CNO or a waiter: its next completion calls [`Evd::on_cq_ready`].
+    /// Set under this lock, around the call that arms, so that an upcall that comes at once is not
+    /// overwritten.
     armed: bool,
     /// Completions that the CNO was told of and that the consumer has not looked for since.
     announced: usize,

@@ -180,8 +180,19 @@ impl<R: Rnic> Evd<R> {
             // Its events come of progress as well, which this thread has just made by polling.
             return rnic.wait(&[], &self.waker, remaining);
         };
-        let solicited = self.lock().completion_type == CompletionType::Solicited;
-        !rnic.arm_cq(cq, solicited) && rnic.wait(&[cq], &self.waker, remaining)
+        !self.arm_to_sleep(cq) && rnic.wait(&[cq], &self.waker, remaining)
+    }
+
+    /// Arms the CQ, unless an upcall for its next completion is still to come. `true`: there are
+    /// completions already.
+    fn arm_to_sleep(&self, cq: &R::Cq) -> bool {
+        let mut inner = self.lock();
+        let solicited = inner.completion_type == CompletionType::Solicited;
+        if inner.armed && !solicited {
+            return false;
+        }
+        inner.armed = true;
+        self.ia().rnic().arm_cq(cq, solicited)
     }
 
     /// The waits that OFA's providers sleep through at the CQ itself, not on a condition variable:

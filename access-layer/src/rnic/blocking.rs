@@ -40,7 +40,7 @@ pub(super) fn wait<R: Rnic>(
     rnic.drive();
     let interrupted = !is_over()
         && (cqs.is_empty() || !spin(|| rnic.drive(), is_over, waker.spin(), start, deadline))
-        && sleep(rnic, has_any, waker, deadline);
+        && sleep(rnic, has_any, waker, (deadline, timeout));
     waker.spin().note_wait(start.elapsed());
     interrupted
 }
@@ -80,13 +80,16 @@ fn sleep<R: Rnic>(
     rnic: &R,
     has_any: impl Fn() -> bool,
     waker: &Arc<Waker>,
-    deadline: Option<Instant>,
+    (deadline, timeout): (Option<Instant>, Option<Duration>),
 ) -> bool {
+    // A spin before it was short: the clock is read for the second sleep.
+    let mut first = Some(timeout);
     let mut fds: Vec<RawFd> = Vec::new();
     rnic.descriptors(&mut fds);
     let mut set = Vec::with_capacity(fds.len() + 1);
     while !has_any() {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let now_left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = first.take().unwrap_or_else(now_left);
         if left.is_some_and(|left| left.is_zero()) {
             return false;
         }

@@ -21,7 +21,7 @@
 use std::time::{Duration, Instant};
 
 /// The time after which the engine takes over from a consumer that does not come back.
-pub(super) const TICK: Duration = Duration::from_millis(1);
+pub(super) const TICK: Duration = Duration::from_millis(5);
 
 /// Wake-ups at shorter intervals than this are worth a tick.
 const QUICK: Duration = Duration::from_millis(5);
@@ -84,12 +84,13 @@ impl Attendance {
 
     /// A consumer is about to sleep. Returns true if it is to sleep on the channel as well, false
     /// if another thread reads that.
-    pub(super) fn on_sleep(&mut self, new: Sleeper, now: Instant) -> (bool, Todo) {
-        let is_crowd = self.crowd_until.is_some_and(|until| now < until);
+    pub(super) fn on_sleep(&mut self, new: Sleeper, now: impl Fn() -> Instant) -> (bool, Todo) {
         let mut todo = Todo::default();
         match &mut self.attendant {
             _ if self.has_failed => return (false, todo),
-            Attendant::Engine if is_crowd => return (false, todo),
+            Attendant::Engine if self.crowd_until.is_some_and(|until| now() < until) => {
+                return (false, todo);
+            }
             Attendant::Engine => {
                 todo.engine_listens = Some(false);
                 self.attendant = Attendant::Consumer {
@@ -111,7 +112,7 @@ impl Attendance {
                 }
                 let is_rival = new.serves_others == sleeper.serves_others;
                 if is_other && *is_asleep && is_rival {
-                    self.crowd_until = Some(now + CROWD_TIME);
+                    self.crowd_until = Some(now() + CROWD_TIME);
                     self.attendant = Attendant::Engine;
                     todo.engine_listens = Some(true);
                     return (false, todo);
@@ -124,7 +125,7 @@ impl Attendance {
     }
 
     /// A consumer has woken and read the channel.
-    pub(super) fn on_wake(&mut self, id: usize, now: Instant) -> Todo {
+    pub(super) fn on_wake(&mut self, id: usize, now: impl FnOnce() -> Instant) -> Todo {
         let mut todo = Todo::default();
         let Attendant::Consumer {
             sleeper,
@@ -140,14 +141,15 @@ impl Attendance {
         }
         *is_asleep = false;
         *has_slept = true;
-        let is_quick = self
-            .last_wake
-            .replace(now)
-            .is_some_and(|last| now - last < QUICK);
-        if !*ticks && is_quick {
+        if *ticks {
+            return todo;
+        }
+        let now = now();
+        let last = self.last_wake.replace(now);
+        if last.is_some_and(|last| now - last < QUICK) {
             *ticks = true;
             todo.begins_ticks = true;
-        } else if !*ticks {
+        } else {
             self.attendant = Attendant::Engine;
             todo.engine_listens = Some(true);
         }
@@ -250,23 +252,23 @@ mod tests {
         let (mut it, start) = (Attendance::new(), Instant::now());
         for round in 0..3 {
             let now = after(start, round * 100);
-            assert_eq!(it.on_sleep(CNO, now), (true, STOPS));
+            assert_eq!(it.on_sleep(CNO, || now), (true, STOPS));
             assert!(it.is_slept_on_by(CNO.id) && !it.ticks());
-            assert_eq!(it.on_wake(CNO.id, after(now, 50)), LISTENS);
+            assert_eq!(it.on_wake(CNO.id, || after(now, 50)), LISTENS);
             assert!(!it.is_slept_on_by(CNO.id));
         }
     }
 
     /// Brings a consumer into quick succession of wake-ups.
     fn quick(it: &mut Attendance, sleeper: Sleeper, start: Instant) {
-        assert_eq!(it.on_sleep(sleeper, start), (true, STOPS));
-        assert_eq!(it.on_wake(sleeper.id, start), LISTENS);
-        assert_eq!(it.on_sleep(sleeper, start), (true, STOPS));
+        assert_eq!(it.on_sleep(sleeper, || start), (true, STOPS));
+        assert_eq!(it.on_wake(sleeper.id, || start), LISTENS);
+        assert_eq!(it.on_sleep(sleeper, || start), (true, STOPS));
         let todo = Todo {
             begins_ticks: true,
             ..NOTHING
         };
-        assert_eq!(it.on_wake(sleeper.id, after(start, 1)), todo);
+        assert_eq!(it.on_wake(sleeper.id, || after(start, 1)), todo);
         assert!(it.ticks());
     }
 
@@ -275,9 +277,9 @@ mod tests {
         let (mut it, start) = (Attendance::new(), Instant::now());
         quick(&mut it, A, start);
         for _ in 0..5 {
-            assert_eq!(it.on_sleep(A, start), (true, NOTHING));
+            assert_eq!(it.on_sleep(A, || start), (true, NOTHING));
             assert_eq!(it.on_tick(), NOTHING);
-            assert_eq!(it.on_wake(A.id, start), NOTHING);
+            assert_eq!(it.on_wake(A.id, || start), NOTHING);
         }
         assert_eq!(it.on_tick(), NOTHING, "it has slept");
         assert_eq!(it.on_tick(), LISTENS, "it has not come back");
@@ -288,7 +290,7 @@ mod tests {
     fn ticks_end_while_a_consumer_sleeps() {
         let (mut it, start) = (Attendance::new(), Instant::now());
         quick(&mut it, A, start);
-        it.on_sleep(A, start);
+        it.on_sleep(A, || start);
         assert_eq!([it.on_tick(), it.on_tick()], [NOTHING; 2]);
         assert!(!it.ticks() && it.is_slept_on_by(A.id));
     }
@@ -296,31 +298,31 @@ mod tests {
     #[test]
     fn a_consumer_that_serves_others_gives_way_to_one_that_waits_for_itself() {
         let (mut it, start) = (Attendance::new(), Instant::now());
-        assert_eq!(it.on_sleep(CNO, start), (true, STOPS));
+        assert_eq!(it.on_sleep(CNO, || start), (true, STOPS));
         let replaces = Todo {
             replaces: true,
             ..NOTHING
         };
-        assert_eq!(it.on_sleep(A, start), (true, replaces));
+        assert_eq!(it.on_sleep(A, || start), (true, replaces));
         assert_eq!(
-            it.on_wake(CNO.id, start),
+            it.on_wake(CNO.id, || start),
             NOTHING,
             "it does not read the channel"
         );
-        assert_eq!(it.on_sleep(CNO, start), (false, NOTHING));
-        assert_eq!(it.on_wake(A.id, start), LISTENS);
-        assert_eq!(it.on_sleep(CNO, start), (true, STOPS));
+        assert_eq!(it.on_sleep(CNO, || start), (false, NOTHING));
+        assert_eq!(it.on_wake(A.id, || start), LISTENS);
+        assert_eq!(it.on_sleep(CNO, || start), (true, STOPS));
     }
 
     #[test]
     fn of_two_consumers_that_wait_for_themselves_neither_reads_the_channel() {
         let (mut it, start) = (Attendance::new(), Instant::now());
-        it.on_sleep(A, start);
-        assert_eq!(it.on_sleep(B, start), (false, LISTENS));
-        assert_eq!(it.on_wake(A.id, start), NOTHING);
-        assert_eq!(it.on_sleep(A, after(start, 50)), (false, NOTHING));
+        it.on_sleep(A, || start);
+        assert_eq!(it.on_sleep(B, || start), (false, LISTENS));
+        assert_eq!(it.on_wake(A.id, || start), NOTHING);
+        assert_eq!(it.on_sleep(A, || after(start, 50)), (false, NOTHING));
         assert_eq!(
-            it.on_sleep(A, after(start, 150)),
+            it.on_sleep(A, || after(start, 150)),
             (true, STOPS),
             "B may have gone"
         );
@@ -329,13 +331,13 @@ mod tests {
     #[test]
     fn nobody_sleeps_on_a_channel_that_has_failed() {
         let (mut it, start) = (Attendance::new(), Instant::now());
-        it.on_sleep(A, start);
+        it.on_sleep(A, || start);
         let wakes = Todo {
             replaces: true,
             ..LISTENS
         };
         assert_eq!(it.on_failure(), wakes);
         assert_eq!(it.on_failure(), NOTHING);
-        assert_eq!(it.on_sleep(A, start), (false, NOTHING));
+        assert_eq!(it.on_sleep(A, || start), (false, NOTHING));
     }
 }

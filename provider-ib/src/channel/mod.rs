@@ -88,7 +88,7 @@ impl Channel {
             serves_others: waker.serves_others(),
         };
         let mut state = lock(&self.state);
-        let (is_reader, todo) = state.attendance.on_sleep(sleeper, Instant::now());
+        let (is_reader, todo) = state.attendance.on_sleep(sleeper, Instant::now);
         let before = match is_reader {
             true => state.sleeper.replace(waker.clone()),
             false => None,
@@ -113,7 +113,7 @@ impl Channel {
             self.take_event(shared);
         }
         let mut state = lock(&self.state);
-        let todo = state.attendance.on_wake(id, Instant::now());
+        let todo = state.attendance.on_wake(id, Instant::now);
         self.act(shared, todo);
     }
 
