@@ -359,6 +359,13 @@ pub trait Watch: fmt::Debug + Send + Sync {
 
     /// The connection broke.
     fn broken(&self, why: Errno);
+
+    /// Threads that the next calls wake are to stay asleep until [`release`](Self::release): they
+    /// need the stream's locks, which the caller holds.
+    fn hold(&self) {}
+
+    /// The caller has released the stream's locks.
+    fn release(&self) {}
 }
 
 /// Which directions end.

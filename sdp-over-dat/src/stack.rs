@@ -267,8 +267,7 @@ impl StackInner {
     }
 
     fn serve_one(&self, socket: &Socket, ticks: bool) {
-        socket.serve(ticks);
-        if socket.lock().has_ended() {
+        if socket.serve(ticks) {
             for evd in [&socket.evd, &socket.connections] {
                 self.sockets().remove(&evd.id());
             }

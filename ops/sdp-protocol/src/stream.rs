@@ -190,6 +190,14 @@ struct WatchAdapter {
 }
 
 impl sdp_over_dat::Watch for WatchAdapter {
+    fn hold(&self) {
+        self.watch.hold();
+    }
+
+    fn release(&self) {
+        self.watch.release();
+    }
+
     fn show(&self, now: Readiness, arrived: bool) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *told, now);

@@ -38,4 +38,11 @@ pub trait Watch: Send + Sync {
     /// The socket is in this state now. `arrived` when bytes came since the last call: an
     /// edge-triggered waiter is to be told again although it was readable before.
     fn show(&self, now: Readiness, arrived: bool);
+
+    /// Threads that the next calls of [`show`](Self::show) wake are to stay asleep until
+    /// [`release`](Self::release): they need the socket's lock, which the caller holds.
+    fn hold(&self) {}
+
+    /// The caller has released the socket's lock.
+    fn release(&self) {}
 }

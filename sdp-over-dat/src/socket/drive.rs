@@ -551,9 +551,13 @@ impl Socket {
         }
     }
 
-    /// The stack's thread: a dispatcher has triggered, or a tick is due (`ticks`).
-    pub(crate) fn serve(&self, ticks: bool) {
+    /// The stack's thread: a dispatcher has triggered, or a tick is due (`ticks`). Returns true if
+    /// nothing will happen any more.
+    ///
+    /// The watch is notified once, at the end, and a thread that it wakes finds the lock free.
+    pub(crate) fn serve(&self, ticks: bool) -> bool {
         let mut inner = self.lock();
+        inner.withholds = true;
         if ticks && inner.connection.wants_tick() {
             inner.connection.handle_tick();
         }
@@ -564,5 +568,17 @@ impl Socket {
         self.progress(&mut inner);
         self.hand_over(&mut inner);
         self.wake_followers(&inner);
+        inner.withholds = false;
+        let watch = inner.watch.clone();
+        if let Some(watch) = &watch {
+            watch.hold();
+        }
+        inner.show();
+        let has_ended = inner.has_ended();
+        drop(inner);
+        if let Some(watch) = &watch {
+            watch.release();
+        }
+        has_ended
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Inner {
     pub(super) trace: Trace,
     pub(super) watch: Option<Arc<dyn Watch>>,
     pub(super) arrived: bool,
+    /// The watch is not to be notified at present.
+    pub(super) withholds: bool,
     pub(crate) options: Options,
     pub(crate) statistics: Statistics,
 }
@@ -149,6 +151,9 @@ impl Inner {
 
     /// Tells whoever watches.
     pub(super) fn show(&mut self) {
+        if self.withholds {
+            return;
+        }
         let arrived = std::mem::take(&mut self.arrived);
         if let Some(watch) = &self.watch {
             watch.show(self.readiness(), arrived);

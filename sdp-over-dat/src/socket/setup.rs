@@ -156,6 +156,7 @@ impl Socket {
             urgent_coming: false,
             watch: None,
             arrived: false,
+            withholds: false,
             options: Options::default(),
             statistics: Statistics::default(),
         };

@@ -1,6 +1,6 @@
 //! The place where threads of the program sleep in a blocking call.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -16,6 +16,10 @@ use crate::process::cancelling::{self, CANCELLED};
 pub(crate) struct WaitQueue {
     seq: AtomicU32,
     sleepers: AtomicU32,
+    /// Callers of [`hold`](Self::hold).
+    holders: AtomicU32,
+    /// A wake-up was held.
+    is_held: AtomicBool,
 }
 
 impl WaitQueue {
@@ -24,9 +28,33 @@ impl WaitQueue {
         self.seq.load(Ordering::Acquire)
     }
 
-    /// Wakes all: something has come about. No system call when nobody sleeps.
+    /// Wakes all: something has changed. No system call when nobody sleeps.
     pub(crate) fn wake(&self) {
         self.seq.fetch_add(1, Ordering::SeqCst);
+        if self.holders.load(Ordering::SeqCst) == 0 {
+            return self.wake_sleepers();
+        }
+        self.is_held.store(true, Ordering::SeqCst);
+        if self.holders.load(Ordering::SeqCst) == 0 {
+            // The holder may have looked before.
+            self.wake_sleepers();
+        }
+    }
+
+    /// The sleepers of the next wake-ups stay asleep until [`release`](Self::release).
+    pub(crate) fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Wakes all whose wake-ups were held.
+    pub(crate) fn release(&self) {
+        self.holders.fetch_sub(1, Ordering::SeqCst);
+        if self.is_held.swap(false, Ordering::SeqCst) {
+            self.wake_sleepers();
+        }
+    }
+
+    fn wake_sleepers(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // Waking cannot fail for a word of our own.
             let _ = futex::wake(&self.seq, futex::Flags::PRIVATE, u32::MAX >> 1);
@@ -61,5 +89,27 @@ impl WaitQueue {
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_wake_up_that_is_held_wakes_at_the_release() {
+        let queue = Arc::new(WaitQueue::default());
+        let seen = queue.seq();
+        let sleeper = queue.clone();
+        let thread = std::thread::spawn(move || sleeper.sleep(seen, None));
+        queue.hold();
+        queue.wake();
+        assert!(queue.is_held.load(Ordering::SeqCst));
+        assert_ne!(queue.seq(), seen, "who looks now does not sleep");
+        queue.release();
+        assert!(!queue.is_held.load(Ordering::SeqCst));
+        assert_eq!(thread.join().unwrap(), Ok(()));
     }
 }

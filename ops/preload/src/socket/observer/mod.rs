@@ -267,6 +267,14 @@ fn unwatch(end: &LibraryEnd) {
 }
 
 impl Watch for Observer {
+    fn hold(&self) {
+        self.wait_queue.hold();
+    }
+
+    fn release(&self) {
+        self.wait_queue.release();
+    }
+
     fn arrived(&self) {
         self.apply(Event::Arrived);
     }
