@@ -42,7 +42,7 @@ pub struct Config {
 pub enum Start {
     /// All memory that the configuration permits.
     Full,
-    /// About 128 KiB. The memory grows as the socket is used. An adapter pins the memory of a
+    /// About 192 KiB. The memory grows as the socket is used. An adapter pins the memory of a
     /// socket, and many sockets never need all of it.
     Small,
 }
@@ -94,8 +94,8 @@ impl Config {
                 ..Self::default()
             },
             _ => Self {
-                receive_buffers: 32,
-                buffer_size: 16 * 1024 + 16,
+                receive_buffers: 16,
+                buffer_size: 32 * 1024 + 16,
                 start: Start::Small,
                 ..Self::default()
             },

@@ -59,6 +59,10 @@
 //! takes longer than a spin. Credits are carried by these messages. In a one-way stream the reader
 //! sends one message for every four that it has read.
 //!
+//! Over a device by `libdapl-ib.so.2`, the stack's thread makes two system calls for a message that
+//! wakes it, a `ppoll` and a `read`, in addition to those that show the message; rxe takes one
+//! more to arm the queue, and rxe and siw take one for each Send.
+//!
 //! # Which thread makes progress
 //!
 //! A call of a socket makes progress on the calling thread. A call that waits sleeps in the
@@ -74,7 +78,7 @@
 //!
 //! # Memory
 //!
-//! A socket over an adapter begins with 96 KiB of receive buffers and 32 KiB of send ring
+//! A socket over an adapter begins with 160 KiB of receive buffers and 32 KiB of send ring
 //! ([`Start::Small`]), because an adapter pins the memory. When twice as many buffers were read as
 //! exist, their number doubles. A write that finds the ring full makes the next one four times as
 //! long. Both grow up to the limits of [`Config`]; shorter rings stay registered until the end of
