@@ -47,6 +47,11 @@ const SOFTWARE_PROVIDER: &str = "libdapl-iwarp.so.2";
 /// The file of the provider for RDMA devices.
 const DEVICE_PROVIDER: &str = "libdapl-ib.so.2";
 
+/// OFA's providers with connection managers of their own, over sockets (scm) or datagrams (ucm).
+/// They reach only peers that use the same one, while the kind of an adapter that is offered says
+/// nothing of that. One is used where `OPS_SDP_ADAPTER` names it.
+const OWN_MANAGERS: [&str; 2] = ["libdaploscm.so", "libdaploucm.so"];
+
 /// The directory in which the two are, where they were found.
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
@@ -259,14 +264,18 @@ fn choose_software() -> Result<String, String> {
     usable.into_iter().next().ok_or_else(none)
 }
 
-/// The lines of the file that is in force, but for those of the software provider.
+/// The lines of the file that is in force, but for those of the software provider and of providers
+/// that may not reach the peer's.
 fn read_lines() -> Vec<Line> {
     let Source::File { content, .. } = Source::of_process() else {
         return Vec::new();
     };
     let only = host::environment::text(ADAPTER_ENV);
     let entries = dat_conf::parse(&content).entries;
-    let lines = entries.iter().filter(|entry| is_for_devices(entry));
+    let is_named = only.is_some();
+    let lines = entries
+        .iter()
+        .filter(|entry| is_for_devices(entry, is_named));
     let lines = lines.map(|entry| Line {
         ia_name: entry.ia_name.to_string_lossy().into_owned(),
         params: entry.ia_params.to_string_lossy().into_owned(),
@@ -276,10 +285,11 @@ fn read_lines() -> Vec<Line> {
         .collect()
 }
 
-fn is_for_devices(entry: &Entry) -> bool {
+fn is_for_devices(entry: &Entry, is_named: bool) -> bool {
     let library = entry.lib_path.to_string_lossy();
     let file = library.rsplit('/').next().unwrap_or_default();
-    entry.is_registered() && file != SOFTWARE_PROVIDER
+    let has_own_manager = OWN_MANAGERS.iter().any(|name| file.starts_with(name));
+    entry.is_registered() && file != SOFTWARE_PROVIDER && (is_named || !has_own_manager)
 }
 
 /// The name of the adapter for a device.
@@ -319,6 +329,23 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_providers_with_another_connection_manager_are_passed_over() {
+        let lines = [
+            "libdaplofa.so.2",
+            "libdaploscm.so.2",
+            "/usr/lib/libdaploucm.so.2",
+        ];
+        let content = lines.map(|library| {
+            format!("a-{library} u2.0 nonthreadsafe default {library} dapl.2.0 \"mlx5_0 1\" \"\"\n")
+        });
+        let entries = dat_conf::parse(content.concat().as_bytes()).entries;
+        let used = entries.iter().filter(|entry| is_for_devices(entry, false));
+        let names: Vec<_> = used.map(|entry| entry.ia_name.to_string_lossy()).collect();
+        assert_eq!(names, ["a-libdaplofa.so.2"]);
+        assert!(entries.iter().all(|entry| is_for_devices(entry, true)));
+    }
 
     #[test]
     fn a_line_names_its_port_in_one_of_four_ways() {
