@@ -1,4 +1,4 @@
-//! The IA line: what `ia_params` says, parsed once into values that cannot be wrong.
+//! The IA line: parses `ia_params` once into values that cannot be wrong.
 //!
 //! Grammar: `<netdev|address|host> [0] [key=value ...]`. A link-local IPv6 address may name its
 //! device as in `fe80::1%eth0`. The second word is the port number of the
@@ -25,12 +25,13 @@
 //! | `local_dir` | a path | where peers in other network namespaces of this host are met |
 //! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
 //!
-//! Users read of them in `docs/man/dat.conf.5`; the suite `documents` compares.
+//! `docs/man/dat.conf.5` describes the keys to users; the suite `documents` compares.
 //!
-//! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
-//! one FPDU a segment. `markers=on` is one as well: markers serve receivers that see segments.
-//! `peer_to_peer=read` offers what some hardware does, an empty Read alone; a peer that takes an
-//! empty Write too is otherwise never asked for the other.
+//! `long_fpdus=off` at either end is a diagnosis: the peer is then treated as a peer that runs
+//! another implementation, with one FPDU per segment. `markers=on` is a diagnosis as well: markers
+//! serve receivers that see segments. `peer_to_peer=read` offers the only kind that some hardware
+//! sends, an empty Read; a peer that also accepts an empty Write is otherwise never asked for a
+//! Read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -41,28 +42,32 @@ use iwarp_proto::Peer;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
 
-/// 512 octets of private data (RFC 5044 section 7.1) less the four that begin it in the enhanced
-/// set-up (RFC 6581 section 9).
+/// 512 octets of private data (RFC 5044 section 7.1) less the four of IRD and ORD at its start in
+/// the enhanced set-up (RFC 6581 section 9).
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
 /// ULPDU bound of RFC 5044 section 4.1.
 const FPDU_MAX: usize = 64768;
-/// What is copied and checksummed of 16 KiB stays in the first cache level; longer frames gain
-/// nothing.
+/// The default longest ULPDU. The copy and the checksum of 16 KiB stay in the first cache level;
+/// longer frames gain nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
-/// Between our own ends, where nothing is copied or checksummed: the fewer frames, the fewer system
-/// calls of a receiver that places them as they come.
+/// The longest ULPDU between our own ends where nothing is copied or checksummed. Fewer frames mean
+/// fewer system calls for a receiver that places them as they arrive.
 const FPDU_DIRECT: usize = FPDU_MAX;
-/// Long enough for a peer that starts at the same moment to reach its `listen`.
+/// The default time for retries of a refused connect: long enough for a peer that starts at the
+/// same moment to reach its `listen`.
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
-/// Connections that have not sent their Request. One that has just connected sends it at once.
+/// The default number of connections that have not sent their Request. A correct peer sends it as
+/// soon as it has connected.
 const HALF_OPEN_MAX: usize = 512;
-/// A Request that got lost has been sent again by then: TCP does that after 200 ms. A crowd of
-/// silent peers delays others by as much for every `HALF_OPEN_MAX` of them.
+/// The default time before such a connection may be closed in favour of another. A lost Request has
+/// been retransmitted by then: TCP does that after 200 ms. Every `HALF_OPEN_MAX` silent peers delay
+/// others by this time.
 const HALF_OPEN_GRACE: Duration = Duration::from_millis(250);
-/// Linux siw waits as long for a request.
+/// The default time for an inbound Request. Linux siw waits as long.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A peer that is stopped for a moment, or for a debugger's breakpoint, is waited for.
+/// The default time for a graceful disconnect without progress: a peer that is stopped for a
+/// moment, or by a debugger's breakpoint, does not lose its connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Settings of one interface adapter.
@@ -70,11 +75,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Config {
     /// Network device that holds `address`, or the word that named it.
     pub(crate) adapter: String,
-    /// Where we listen and, unless the route forbids it, connect from.
+    /// The address on which we listen and, unless the route forbids it, from which we connect.
     pub(crate) address: IpAddr,
     /// The scope of link-local IPv6 addresses on `adapter` (RFC 4007); 0 where there are none.
     pub(crate) scope_id: u32,
-    /// Whether we ask for CRC32C. It is used when either side asks (RFC 5044 section 7.1).
+    /// True if we ask for CRC32C. CRC is used when either side asks (RFC 5044 section 7.1).
     pub(crate) crc: bool,
     /// Largest private data of a consumer, in bytes.
     pub(crate) private_data_max: u32,
@@ -82,52 +87,55 @@ pub(crate) struct Config {
     pub(crate) congestion: Option<String>,
     /// Largest ULPDU we send, however large the segments are; `None` leaves it to the connection.
     ulpdu_max: Option<usize>,
-    /// Whether FPDUs are that long toward peers of this provider, and not only as long as a
-    /// segment. Off, every peer is treated as one of another make: for diagnosis and to measure
-    /// what such a peer gets.
+    /// True if FPDUs toward peers of this provider are up to that length, and not only as long as a
+    /// segment. If false, every peer is treated as a peer that runs another implementation: for
+    /// diagnosis, and to measure the performance of such a peer.
     pub(crate) long_fpdus: bool,
-    /// Whether we ask for MPA markers in what we receive (RFC 5044 section 4.3): for diagnosis.
+    /// True if we ask for MPA markers in the stream that we receive (RFC 5044 section 4.3): for
+    /// diagnosis.
     pub(crate) markers: bool,
-    /// Whether we ask with the enhanced set-up of RFC 6581, which is revision 2.
+    /// True if we ask with the enhanced set-up of RFC 6581, which is revision 2.
     pub(crate) enhanced: bool,
-    /// The first frames that we offer to send by ourselves; `None` does not ask for peer-to-peer
-    /// mode.
+    /// The kinds of first frame that we offer to send on our own; `None` does not ask for
+    /// peer-to-peer mode.
     pub(crate) peer_to_peer: Option<RtrKinds>,
-    /// Who is at the other end, where the administrator knows.
+    /// The implementation of the peers, if the administrator has configured it.
     pub(crate) peer: Peer,
-    /// How long a refused connect is tried again, within the consumer's timeout.
+    /// The time for which a refused connect is retried, within the consumer's timeout.
     pub(crate) connect_retry: Duration,
-    /// How long an inbound connection may take to send its whole MPA request; in peer-to-peer mode,
-    /// twice as long for its first FPDU after the reply. `None`: for ever.
+    /// The time in which an inbound connection must send its complete MPA Request. In peer-to-peer
+    /// mode, its first FPDU after the Reply has twice this time. `None`: no limit.
     pub(crate) request_timeout: Option<Duration>,
-    /// Inbound connections of one service that have not sent their request.
+    /// The largest number of inbound connections of one service that have not sent their Request.
     pub(crate) half_open_max: usize,
-    /// How long such a connection is not closed for the sake of another.
+    /// The time in which such a connection is not closed in favour of another.
     pub(crate) half_open_grace: Duration,
-    /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
+    /// The time after which the connection of a silent peer is broken. The peer is silent if not
+    /// even its kernel answers.
     pub(crate) peer_timeout: PeerTimeout,
-    /// How long a graceful disconnect waits for a peer that gets it no further; `None`: for ever.
+    /// The time for which a graceful disconnect waits for a peer without progress; `None`: no
+    /// limit.
     pub(crate) close_timeout: Option<Duration>,
-    /// Whether a consumer's socket may have any local address, so that one adapter serves all of a
-    /// host's; otherwise it must run through this adapter.
+    /// True if a consumer's socket may have any local address, so that one adapter serves all
+    /// addresses of a host. Otherwise the socket must run through this adapter.
     pub(crate) any_socket: bool,
-    /// Whether connections to peers of this host move from TCP to shared memory.
+    /// True if connections to peers of this host move from TCP to shared memory.
     pub(crate) local: bool,
     /// The directory in which peers of other network namespaces of this host rendezvous.
     pub(crate) local_dir: Option<std::path::PathBuf>,
 }
 
-/// What ends a connection whose peer has vanished.
+/// The rule that ends a connection whose peer has vanished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerTimeout {
-    /// TCP's patience: for unacknowledged data that of `net.ipv4.tcp_retries2`; an idle connection
-    /// stays.
+    /// TCP's own timeout: that of `net.ipv4.tcp_retries2` for unacknowledged data; an idle
+    /// connection is never ended.
     System,
-    /// An idle connection is probed after half a minute, three times; data wait as long as TCP
-    /// lets them, so that a peer that is stopped keeps its connection.
+    /// An idle connection is probed three times after half a minute. Unacknowledged data has TCP's
+    /// own timeout, so that a peer that is stopped keeps its connection.
     Idle,
-    /// Both within this time. A peer that is there and takes nothing for so long is ended as well
-    /// (`tcp(7)`, `TCP_USER_TIMEOUT`).
+    /// Both timeouts are this time. A connection whose peer is alive and receives nothing for so
+    /// long is ended as well (`tcp(7)`, `TCP_USER_TIMEOUT`).
     Within(Duration),
 }
 
@@ -179,7 +187,7 @@ impl Config {
         self.ulpdu_max.unwrap_or(FPDU_DEFAULT)
     }
 
-    /// The longest ULPDU toward one that turns out to be of this provider.
+    /// The longest ULPDU toward a peer that turns out to run this provider.
     pub(crate) fn own_ulpdu_max(&self, negotiated: &Negotiated) -> usize {
         let is_plain = !negotiated.crc && !negotiated.markers_rx && !negotiated.markers_tx;
         let default = if is_plain { FPDU_DIRECT } else { FPDU_DEFAULT };
@@ -220,7 +228,8 @@ impl Config {
         Ok(())
     }
 
-    /// Which congestion control paces our sockets: ours, or the system's default.
+    /// The name of the congestion control of our sockets: the configured one, or the system's
+    /// default.
     pub(crate) fn congestion_in_force(&self) -> String {
         match &self.congestion {
             Some(own) => own.clone(),
@@ -229,9 +238,9 @@ impl Config {
         }
     }
 
-    /// Whether a consumer's socket with this local address runs through the adapter. One that is
-    /// bound to nothing cannot be told and passes: it is not connected, which is told by an event
-    /// (DAT 2.0 iWARP extensions 3.1.1.2).
+    /// True if a consumer's socket with this local address runs through the adapter. A socket
+    /// without a local address passes, because its route is not known: it is not connected, which
+    /// an event reports (DAT 2.0 iWARP extensions 3.1.1.2).
     pub(crate) fn routes(&self, local: SocketAddr) -> bool {
         let local = local.ip().to_canonical();
         let both_loopback = local.is_loopback() && self.address.is_loopback();
@@ -244,7 +253,7 @@ impl Config {
         self.scoped(SocketAddr::new(self.address, port))
     }
 
-    /// A link-local IPv6 address without a scope is meant on the link of the adapter.
+    /// Adds the scope of the adapter's link to a link-local IPv6 address that has none.
     pub(crate) fn scoped(&self, mut address: SocketAddr) -> SocketAddr {
         if let SocketAddr::V6(v6) = &mut address
             && v6.ip().is_unicast_link_local()
@@ -309,7 +318,7 @@ fn millis(key: &str, value: &str) -> Result<Duration, RnicError> {
     number(key, value, 0, 3_600_000).map(Duration::from_millis)
 }
 
-/// A limit, where 0 says that there is none.
+/// Parses a limit in milliseconds; 0 means that there is no limit.
 fn limit_millis(key: &str, value: &str) -> Result<Option<Duration>, RnicError> {
     Ok(Some(millis(key, value)?).filter(|limit| !limit.is_zero()))
 }

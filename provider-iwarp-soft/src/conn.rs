@@ -31,42 +31,43 @@ pub(crate) use burst::Burst;
 pub(crate) use closing::Closing;
 pub(crate) use moving::{Move, OFFER_AFTER, Owner};
 
-/// What a connection's timer is for.
+/// The purpose of a connection's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// A start-up or a disconnect that hangs is given up.
+    /// A start-up or a disconnect that makes no progress is aborted.
     GivingUp,
-    /// A peer that has said nothing may have missed the first frame.
+    /// A silent peer may have missed the first frame.
     Repeating,
-    /// Our FIN may go when everything before it is acknowledged.
+    /// Our FIN may be sent as soon as everything before it is acknowledged.
     Finishing,
-    /// A graceful disconnect that has come no further meanwhile is given up.
+    /// A graceful disconnect that has made no progress since the timer was set is aborted.
     ComingFurther,
 }
 
-/// How often the first frame is repeated, and when: each time four times as long after the last.
+/// The number of repetitions of the first frame. The time before each one is four times as long as
+/// before the last.
 const REPEATS: u32 = 3;
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
-/// Why a connection is over.
+/// The reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
     /// In good order, by either side.
     Disconnected,
     /// The socket is broken, or was closed within a frame.
     Broken,
-    /// TCP has given up: no answer came in time.
+    /// TCP has aborted the connection: no answer was received in time.
     Unanswered,
-    /// Somebody violated the protocol; a Terminate message goes out if it still may.
+    /// One side violated the protocol. A Terminate message is sent if it still may be.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
     Terminated(Option<iwarp_proto::PeerTerminate>),
 }
 
 impl End {
-    /// What a failed socket says of the connection.
+    /// Returns the reason for the end of a connection whose socket failed with this error.
     fn of_socket(error: Errno) -> Self {
         match error {
-            // The last two are what TCP has heard of the way while it waited.
+            // The last two are errors of the route that TCP received while it waited.
             Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => Self::Unanswered,
             _ => Self::Broken,
         }
@@ -87,7 +88,7 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) socket: Arc<ConnSocket>,
-    /// Where the connection waits for the threads that make progress.
+    /// The connection's entry in the lists of the threads that make progress.
     pub(crate) place: Place,
     /// Posted requests are held back so that later ones are sent with them.
     pub(crate) is_held: bool,
@@ -103,23 +104,23 @@ pub(crate) struct Conn {
     /// A bind that waits for reads in `outstanding`, and what was posted behind it.
     pub(crate) fenced: VecDeque<SendSlot>,
     pub(crate) closing: Closing,
-    /// Whether `Established` was told.
+    /// True after `Established` was delivered.
     pub(crate) told: bool,
     pub(crate) role: Role,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    /// Completions of this drive, handed to the queues in one piece.
+    /// Completions of this drive. They are added to the queues all at once.
     pub(crate) send_done: Vec<Completion>,
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
-    /// The last pass sent something and left the receiving to the next one.
+    /// The last pass sent data and deferred the receive to the next pass.
     pub(crate) owes_receive: bool,
     pub(crate) deadline: Option<(Instant, Due)>,
-    /// How often the first frame may still be repeated while the peer says nothing.
+    /// The number of repetitions of the first frame that remain while the peer is silent.
     repeats: u32,
-    /// How often the acknowledgement of the last data has been looked for.
+    /// The number of times that the acknowledgement of the last data was polled for.
     fin_looks: u32,
-    /// How far a graceful disconnect had come when it was looked at last.
+    /// The progress of a graceful disconnect when it was checked last.
     closing_at: Distance,
 }
 
@@ -161,9 +162,10 @@ impl Conn {
         }))
     }
 
-    /// Hands a work request to the protocol, unless it has to wait at a fence of a bind.
+    /// Submits a work request to the protocol, unless it must wait behind the fence of a bind.
     ///
-    /// `Err` when it can never be carried out; it keeps its status, and the connection ends then.
+    /// Fails if the request can never be carried out. It then keeps its status, and the connection
+    /// ends.
     pub(crate) fn submit(
         &mut self,
         stream: Stream,
@@ -177,8 +179,8 @@ impl Conn {
         self.carry_out(stream, table, slot)
     }
 
-    /// Goes on behind the fence, if the reads before it are answered. `false`: there is nothing to
-    /// go on with.
+    /// Submits the requests behind the fence, if the reads before the fence are answered. Returns
+    /// `false` if there is nothing to submit.
     pub(crate) fn pass_fence(&mut self, stream: Stream, table: &MemoryTable) -> Result<bool, End> {
         if self.fenced.is_empty() {
             return Ok(false);
@@ -196,7 +198,7 @@ impl Conn {
         Ok(has_passed)
     }
 
-    /// Hands a work request to the protocol. A bind is carried out here.
+    /// Submits a work request to the protocol. A bind is carried out here.
     fn carry_out(
         &mut self,
         stream: Stream,
@@ -222,17 +224,19 @@ impl Conn {
             self.outstanding.push(slot);
             return Ok(());
         }
-        // A part that never completes keeps it in the queue, so that it ends in its place.
+        // A part that never completes keeps the request in the queue, so that it completes in its
+        // order.
         slot.parts_left = u32::MAX;
         self.outstanding.push(slot);
         Err(End::Fault(self.proto.fail_local()))
     }
 
-    /// Frames a small Send or Write behind what is framed already, so that nothing of it needs to
-    /// be remembered but what is told at its end.
+    /// Frames a small Send or Write behind the bytes that are framed already, so that only its
+    /// report must be kept until it is sent.
     ///
-    /// `false` when it has to be submitted: it is of another kind, too long for one FPDU, or there
-    /// is work that it may not overtake; or a segment may not be read, which submitting tells.
+    /// Returns `false` if the request must be submitted instead: it is of another kind, is too long
+    /// for one FPDU, may not overtake earlier work, or has a segment that may not be read. `submit`
+    /// then reports the fault.
     pub(crate) fn frame_at_once(
         &mut self,
         stream: Stream,
@@ -264,7 +268,8 @@ impl Conn {
         true
     }
 
-    /// How many requests of the protocol a work request became.
+    /// Posts a work request to the protocol, and returns the number of protocol requests that it
+    /// became.
     fn post(
         &mut self,
         pd: u32,
@@ -321,7 +326,7 @@ impl Conn {
         Ok(1)
     }
 
-    /// A Write, and the message with its immediate data (RFC 7306 section 6).
+    /// Posts a Write and the message with its immediate data (RFC 7306 section 6).
     fn post_write_immediate(
         &mut self,
         request: WorkRequest,
@@ -344,7 +349,7 @@ impl Conn {
         Ok(2)
     }
 
-    /// One Read Request a segment: the wire knows one sink per request.
+    /// Posts one Read Request per segment, because a Read Request has only one sink.
     fn post_read(
         &mut self,
         pd: u32,
@@ -379,7 +384,7 @@ impl Conn {
         Ok(parts)
     }
 
-    /// Queues one Read Request, or two where a rule of [`peer`] says so; returns how many.
+    /// Queues one Read Request, or two where a rule of [`peer`] requires it. Returns the number.
     fn queue_read(
         &mut self,
         kind: WorkKind,
@@ -425,7 +430,7 @@ impl Conn {
             .map_err(|_| WcStatus::LocalQpOperation)
     }
 
-    /// Sends what can be sent.
+    /// Sends as much as the transport takes.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.is_held = false;
         self.burst.bytes = 0;
@@ -449,7 +454,8 @@ impl Conn {
         }
     }
 
-    /// Notes whether bytes wait for room in the socket, which is an event of the set then.
+    /// Records whether bytes wait for room in the socket. While they do, the set has an event for
+    /// it.
     fn set_blocked(&mut self, is_blocked: bool) {
         if self.is_blocked != is_blocked {
             self.is_blocked = is_blocked;
@@ -457,8 +463,8 @@ impl Conn {
         }
     }
 
-    /// Every poll drives the connection from now on, if it is armed and consumers poll. Returns
-    /// true if that has begun.
+    /// From now on every poll drives the connection, if it is armed and consumers poll. Returns
+    /// true if this call started that.
     pub(crate) fn start_polling(&mut self) -> bool {
         let in_set = self.proto.has_rx_moved();
         if !self.socket.start_polling(&mut self.place, in_set) {
@@ -471,11 +477,12 @@ impl Conn {
         true
     }
 
-    /// No thread polls the connection any more. `true`: there is work already, and it stays polled.
+    /// Arms the connection, because no thread polls it any more. Returns `true` if there is work
+    /// already; the connection then stays polled.
     ///
-    /// An armed connection stays as it is. Threads arm the connections of a list that they have
-    /// copied, so another thread may have been faster; and a look for work would tell the peer not
-    /// to ring any more, on behalf of a poller that does not exist.
+    /// An armed connection is not changed. Threads arm the connections of a list that they have
+    /// copied, so another thread may have armed this one first. A check for work would then tell
+    /// the peer to stop ringing, on behalf of a poller that does not exist.
     pub(crate) fn arm(&mut self) -> Result<bool, End> {
         if !self.place.is_polled() {
             return Ok(false);
@@ -488,7 +495,7 @@ impl Conn {
         Ok(false)
     }
 
-    /// A descriptor of the connection has an event.
+    /// Handles an event of a descriptor of the connection.
     pub(crate) fn on_ready(&mut self, ready: Ready) {
         match ready {
             Ready::None => {}
@@ -497,7 +504,7 @@ impl Conn {
         }
     }
 
-    /// Has the peer ring for what it does from now on. `true`: it has done something already.
+    /// Makes the peer ring for its next records. Returns `true` if there are some already.
     pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
         match self.local() {
             None => Ok(false),
@@ -505,7 +512,8 @@ impl Conn {
         }
     }
 
-    /// Receives what has arrived, and notes what the carrier has finished. `false`: neither.
+    /// Receives pending data, and records the requests that the carrier has finished. Returns
+    /// `false` if there was neither.
     pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
         let is_ready = std::mem::take(&mut self.is_socket_ready);
         let reaped = match &mut self.moving {
@@ -519,7 +527,7 @@ impl Conn {
             .map_err(End::of_rx)
     }
 
-    /// Whether a call of [`Self::transmit`] has something to do.
+    /// True if a call of [`Self::transmit`] has something to send.
     pub(crate) fn wants_transmit(&self) -> bool {
         self.is_tx_pending() || self.proto.has_transmit()
     }
@@ -528,8 +536,8 @@ impl Conn {
     pub(crate) fn reap(&mut self, qp: QpToken) -> u32 {
         let framed = self.take_finished();
         let mut count = framed.len() as u32;
-        // A framed request is older than all that are queued: those wait until it has left, even
-        // if there is nothing of them to send.
+        // A framed request is older than all queued ones. Queued requests wait until it is sent,
+        // even if they have nothing to send.
         let done = framed
             .into_iter()
             .filter_map(|report| report.completion(qp, WcStatus::Success));
@@ -546,7 +554,7 @@ impl Conn {
         count
     }
 
-    /// Takes account of what the protocol has finished.
+    /// Records the completions of the protocol.
     fn note_completions(&mut self) {
         while let Some(done) = self.proto.poll_completion() {
             if let Some(slot) = self.outstanding.get_mut(done.token) {
@@ -555,8 +563,8 @@ impl Conn {
         }
     }
 
-    /// The start-up is over, and the peer is to be heard of ([`peer::repeats_first_frame`]).
-    /// Returns when to look.
+    /// Starts to wait for the first message of the peer after start-up
+    /// ([`peer::repeats_first_frame`]). Returns the time of the first check.
     pub(crate) fn await_first_word(&mut self, rtr: Option<RtrKind>) -> Option<(Duration, Due)> {
         if !peer::repeats_first_frame(self.role, rtr) {
             return None;
@@ -565,13 +573,13 @@ impl Conn {
         Some((REPEAT_AFTER, Due::Repeating))
     }
 
-    /// Whether the first frame has still to be repeated once before this side may close.
+    /// True while the first frame must still be repeated once before this side may close.
     fn is_unheard(&self) -> bool {
         self.repeats == REPEATS && self.proto.has_sent() && !self.proto.has_received()
     }
 
-    /// The time has come to repeat the first frame, unless the peer was heard. Returns when to look
-    /// again.
+    /// Repeats the first frame, unless the peer has sent something. Returns the time of the next
+    /// check.
     pub(crate) fn repeat_first_frame(&mut self) -> Option<(Duration, Due)> {
         if self.proto.has_received() || self.repeats == 0 {
             self.repeats = 0;
@@ -589,8 +597,8 @@ impl Conn {
         })
     }
 
-    /// An empty Write for a peer that may have missed the first frame and is not to see our FIN
-    /// before; `None` where that cannot be.
+    /// Returns an empty Write for a peer that may have missed the first frame and must not receive
+    /// our FIN before; `None` if no such frame can be made.
     pub(crate) fn late_frame(&mut self, stream: Stream, table: &MemoryTable) -> Option<Vec<u8>> {
         if !self.is_unheard() {
             return None;
@@ -605,8 +613,8 @@ impl Conn {
         self.tcp.lone_frame(&fpdu, &payloads)
     }
 
-    /// The bytes that have to follow so that the stream ends between two frames, with a Terminate
-    /// message at its end if there is one. As many as possible are sent; the rest is returned.
+    /// Sends as many as possible of the bytes that must follow so that the stream ends between two
+    /// frames, with a Terminate message at its end if there is one. Returns the rest.
     pub(crate) fn last_bytes(
         &mut self,
         stream: Stream,

@@ -1,4 +1,4 @@
-//! Work requests at rest: what a queue pair keeps of them from post to completion.
+//! Queued work requests: the data of a request that a queue pair keeps from post to completion.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use iwarp_proto::Stag;
 
 use crate::memory::{Bytes, MemoryAccess, Window};
 
-/// Segments that need no allocation.
+/// The number of segments that need no allocation.
 const INLINE_MAX: usize = 4;
 
-/// A segment list of its own.
+/// A copy of a segment list.
 #[derive(Debug, Clone)]
 pub(crate) enum SegmentList {
     Inline(u8, [Sge; INLINE_MAX]),
@@ -36,14 +36,14 @@ impl SegmentList {
         }
     }
 
-    /// Bytes of all segments; `None` when they do not fit a message.
+    /// Returns the length of all segments in bytes; `None` if it exceeds the length of a message.
     pub(crate) fn total(sgl: &[Sge]) -> Option<u32> {
         sgl.iter()
             .try_fold(0_u32, |sum, sge| sum.checked_add(sge.len))
     }
 
-    /// The memory of `len` bytes from `skip` on, piece by piece. `false` when a segment may not be
-    /// used so; then some pieces may have been visited.
+    /// Visits the memory of `len` bytes from `skip` on, piece by piece. Returns `false` if a
+    /// segment may not be used in this way; some pieces may have been visited by then.
     pub(crate) fn for_each_piece<'m>(
         &self,
         memory: &'m MemoryAccess<'_>,
@@ -81,7 +81,7 @@ pub(crate) struct Pieces<'m> {
 }
 
 impl<'m> Pieces<'m> {
-    /// `None` when the list is longer, or a segment may not be read.
+    /// Returns `None` if the list is longer, or a segment may not be read.
     pub(crate) fn of(memory: &'m MemoryAccess<'_>, pd: u32, sgl: &[Sge]) -> Option<Self> {
         let mut bytes = [Bytes::EMPTY; INLINE_MAX];
         if sgl.len() > INLINE_MAX {
@@ -101,26 +101,26 @@ impl<'m> Pieces<'m> {
     }
 }
 
-/// What a send-queue entry does.
+/// The operation of a send-queue entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Task {
-    /// Something on the wire.
+    /// An operation on the wire.
     Wire(SendOp),
-    /// A memory window bind, which is nothing on the wire.
+    /// A memory window bind, which sends nothing.
     Bind(BindTask),
 }
 
 /// A bind with its objects resolved to STags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BindTask {
-    /// The window under the STag that it has after the bind.
+    /// The window, under the STag that it has after the bind.
     pub(crate) window: Window,
-    /// The region, `None` to unbind.
+    /// The region; `None` to unbind.
     pub(crate) region: Option<Stag>,
     pub(crate) range: Sge,
     pub(crate) access: Access,
     pub(crate) zero_based: bool,
-    /// The one queue pair whose peer may use it.
+    /// The only queue pair whose peer may use the window.
     pub(crate) only: Option<QpToken>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct SendSlot {
     pub(crate) completion: bool,
     pub(crate) signalled: bool,
     pub(crate) fence: bool,
-    /// Requests of the protocol that make it up and have not completed.
+    /// The number of the entry's protocol requests that have not completed.
     pub(crate) parts_left: u32,
     pub(crate) status: WcStatus,
 }
@@ -154,7 +154,7 @@ impl SendSlot {
         }
     }
 
-    /// A memory window bind that waits for nothing and is told.
+    /// Creates an entry for a memory window bind that waits for nothing and has a completion.
     pub(crate) fn bind(wr_id: u64, task: BindTask) -> Self {
         Self {
             wr_id,
@@ -169,12 +169,12 @@ impl SendSlot {
         }
     }
 
-    /// Whether the protocol knows nothing of it that could wait for reads before it.
+    /// True if the entry must wait for earlier reads here, because the protocol does not see it.
     fn is_fenced_bind(&self) -> bool {
         self.fence && matches!(self.task, Task::Bind(_))
     }
 
-    /// Whether the peer has still to answer it.
+    /// True if the peer must still answer the entry.
     fn awaits_answer(&self) -> bool {
         let is_answered = matches!(
             self.task,
@@ -188,7 +188,8 @@ impl SendSlot {
         is_answered && self.parts_left > 0
     }
 
-    /// Payload bytes that leave for it; what the peer answers with is none of them.
+    /// The number of payload bytes that are sent for the entry. The payload of the peer's answer
+    /// does not count.
     pub(crate) fn sent_len(&self) -> u32 {
         match self.task {
             Task::Wire(SendOp::Send { .. } | SendOp::Write(_) | SendOp::WriteImmediate { .. }) => {
@@ -198,7 +199,7 @@ impl SendSlot {
         }
     }
 
-    /// What is told of it when it is over.
+    /// The data for the entry's completion.
     pub(crate) fn report(&self) -> Report {
         Report {
             wr_id: self.wr_id,
@@ -213,7 +214,7 @@ impl SendSlot {
     }
 }
 
-/// What is told of a send-queue entry when it is over.
+/// The data for the completion of a send-queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
     wr_id: u64,
@@ -281,7 +282,7 @@ impl RecvSlot {
         }
     }
 
-    /// Its completion in error.
+    /// Returns the completion in error.
     pub(crate) fn failed(&self, qp: QpToken, status: WcStatus) -> Completion {
         Completion {
             wr_id: self.wr_id,
@@ -294,7 +295,7 @@ impl RecvSlot {
     }
 }
 
-/// Whom a completion wakes: failures wake everybody, whatever was asked.
+/// Selects the waiters that a completion wakes. A failure wakes all, regardless of the flags.
 pub(crate) fn notify(signalled: bool, solicited: bool, status: WcStatus) -> Notify {
     match (status, signalled, solicited) {
         (WcStatus::Success, false, _) => Notify::Never,
@@ -303,7 +304,7 @@ pub(crate) fn notify(signalled: bool, solicited: bool, status: WcStatus) -> Noti
     }
 }
 
-/// Send-queue entries that the protocol has, by the token it knows them under.
+/// The send-queue entries that are submitted to the protocol, by the token that the protocol uses.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     slots: VecDeque<SendSlot>,
@@ -311,7 +312,7 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    /// The token that the next entry gets.
+    /// The token of the next entry.
     pub(crate) fn next_token(&self) -> u64 {
         self.first_token + self.slots.len() as u64
     }
@@ -330,12 +331,12 @@ impl Outstanding {
             .get_mut(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
     }
 
-    /// Whether this one has to wait for a read or an atomic before it.
+    /// True if this entry must wait for an earlier read or atomic.
     pub(crate) fn holds_up(&self, slot: &SendSlot) -> bool {
         slot.is_fenced_bind() && self.slots.iter().any(SendSlot::awaits_answer)
     }
 
-    /// Takes the oldest entry, if all of it is done.
+    /// Takes the oldest entry, if all its requests are done.
     pub(crate) fn pop_done(&mut self) -> Option<SendSlot> {
         if self.slots.front()?.parts_left > 0 {
             return None;

@@ -1,8 +1,8 @@
-//! What is known of the make of a peer, and what follows: rules that no RFC asks for.
+//! The implementation of a peer, and the rules that follow from it: rules that no RFC asks for.
 //!
-//! Linux's software iWARP, `siw`, has defects that a peer can meet, some of which take its kernel
-//! down. Each is one rule here, so that nothing else in this crate or around it knows of them. The
-//! behaviour was measured against Linux 6.1 and is the same in the sources of 7.2.
+//! Linux's software iWARP, `siw`, has defects that a peer can trigger, some of which crash its
+//! kernel. Each defect is one rule here, so that no other code depends on it. The behaviour was
+//! measured against Linux 6.1 and is unchanged in the sources of 7.2.
 //!
 //! | Rule | What siw does without it | Holds for |
 //! |---|---|---|
@@ -15,26 +15,27 @@
 //! | [`repeats_first_frame`] | it misses a first frame that comes while it still prepares for it; then nothing happens until the next, and a close is a BUG in its connection manager | all but our own |
 //! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop what arrived just before | all but our own |
 //!
-//! Beside these, three things are done for everybody in the places that they belong to, because
-//! they are right anyway: an enhanced Reply always holds its four bytes of IRD and ORD, no FPDU
-//! follows a Reply before the initiator's first one ([`crate::StreamState::AwaitFirstFpdu`]), and
-//! an IRD that is announced stands for the next power of two ([`crate::Config::ird`]).
+//! In addition, three things are done for every peer, elsewhere, because they are right anyway: an
+//! enhanced Reply always holds its four bytes of IRD and ORD, no FPDU follows a Reply before the
+//! initiator's first one ([`crate::StreamState::AwaitFirstFpdu`]), and an announced IRD counts as
+//! the next power of two ([`crate::Config::ird`]).
 //!
-//! # Who is siw
+//! # How siw is recognised
 //!
-//! As initiator it is known by its Request, which nobody else is known to send: revision 2 without
-//! CRC, markers and peer-to-peer mode, and no more than 128 reads either way. Its Reply cannot be
-//! told from that of hardware which prefers the Write as first FPDU as well. So rules that would
-//! take something from others hold for an initiator only when its administrator says that peers are
-//! siw ([`Peer::Siw`] as configured), and none of them is needed for a connection to work.
+//! An initiator that runs siw is recognised by its Request, which no other known implementation
+//! sends: revision 2 without CRC, markers and peer-to-peer mode, and no more than 128 reads either
+//! way. A Reply of siw cannot be distinguished from the Reply of hardware that prefers the Write as
+//! first FPDU as well. So rules that restrict other implementations apply to an initiator only if
+//! its administrator configured that peers are siw ([`Peer::Siw`]). None of these rules is needed
+//! for a connection to work.
 
 use crate::Role;
 use crate::wire::mpa::{Enhanced, PD_LENGTH_MAX, RtrKind};
 
-/// The make of a peer.
+/// The implementation of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// Anything that speaks iWARP.
+    /// Any implementation of iWARP.
     #[default]
     Unknown,
     /// Linux's siw driver.
@@ -43,17 +44,19 @@ pub enum Peer {
 
 /// siw's largest IRD and ORD.
 const SIW_DEPTH_MAX: u16 = 128;
-/// What siw takes: its own length of private data has eight bits, and 256 becomes 0.
+/// The longest PD_Length that siw accepts: its own length of private data has eight bits, and 256
+/// becomes 0.
 const SIW_PD_LENGTH_MAX: u16 = 256;
-/// In revision 1 that 0 is what siw tells its consumer.
+/// The longest PD_Length in revision 1, where siw reports that 0 to its consumer.
 const SIW_PD_LENGTH_MAX_REV1: u16 = 255;
-/// siw sends payloads up to this long from a copy, which it makes of one page only.
+/// siw sends payloads up to this length from a copy, and it copies from one page only.
 const SMALL_READ_MAX: u32 = 32;
-/// The smallest page; a boundary of larger ones is one of these too.
+/// The smallest page; a boundary of larger pages is a boundary of these too.
 const PAGE_LEN: u64 = 4096;
 
 impl Peer {
-    /// Who sent a Request with these values. A configured make is not changed.
+    /// Returns the implementation that sends a Request with these values. A configured
+    /// implementation is not changed.
     #[must_use]
     pub const fn of_request(
         self,
@@ -96,20 +99,20 @@ impl Peer {
         }
     }
 
-    /// Whether a Request may ask for peer-to-peer mode.
+    /// True if a Request may ask for peer-to-peer mode.
     #[must_use]
     pub const fn may_be_asked_for_rtr(self) -> bool {
         matches!(self, Self::Unknown)
     }
 
-    /// Whether an RDMA Read of no bytes may be sent. Where it may not, it is done when everything
-    /// before it is, reads included.
+    /// True if an RDMA Read of no bytes may be sent. If not, such a read completes when everything
+    /// before it is complete, reads included.
     #[must_use]
     pub const fn answers_empty_reads(self) -> bool {
         matches!(self, Self::Unknown)
     }
 
-    /// Whether a Send with Invalidate of STag 0, which is none, is a fault. Where it is not, it is
+    /// True if a Send with Invalidate of STag 0, which is never valid, is a fault. If not, it is
     /// delivered as a Send.
     #[must_use]
     pub const fn names_what_it_invalidates(self) -> bool {
@@ -117,8 +120,8 @@ impl Peer {
     }
 }
 
-/// How many bytes the first of two Read Requests asks for, where a read of `len` bytes at
-/// `source_to` is better made of two.
+/// Returns the length of the first of two Read Requests, where a read of `len` bytes at `source_to`
+/// must be split in two.
 #[must_use]
 pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
     let to_boundary = (PAGE_LEN - source_to % PAGE_LEN) as u32;
@@ -129,15 +132,15 @@ pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
     }
 }
 
-/// Whether an initiator that hears nothing sends an empty Write behind its first FPDU, until when
-/// it does not close either. An empty Write means nothing to its receiver (RFC 5041 section 5.2).
-/// Of a peer that was sent an empty Read, the answer is heard.
+/// True if an initiator that receives nothing sends an empty Write behind its first FPDU. Until
+/// then it does not close either. An empty Write has no effect at its receiver (RFC 5041 section
+/// 5.2). A peer that was sent an empty Read answers, so the rule is not needed there.
 #[must_use]
 pub const fn repeats_first_frame(role: Role, rtr: Option<RtrKind>) -> bool {
     matches!(role, Role::Initiator) && !matches!(rtr, Some(RtrKind::Send))
 }
 
-/// Whether our FIN waits until the peer has acknowledged everything before it.
+/// True if our FIN waits until the peer has acknowledged everything before it.
 #[must_use]
 pub const fn awaits_acknowledgement_before_fin(is_ours: bool) -> bool {
     !is_ours

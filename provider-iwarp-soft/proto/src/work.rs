@@ -1,20 +1,20 @@
-//! What the consumer asks a connection to do.
+//! Work requests of the consumer.
 
 use crate::{Stag, wire::rdmap::AtomicOp};
 
-/// One request for [`crate::Connection::post`].
+/// A work request for [`crate::Connection::post`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// The engine's name for this request. Comes back in every payload range of it and in its
-    /// completion; the protocol attaches no meaning to it.
+    /// The engine's name for this request. Every payload range of the request and its completion
+    /// carry it; the protocol attaches no meaning to it.
     pub token: u64,
-    /// What to do.
+    /// The operation.
     pub kind: WorkKind,
-    /// Payload bytes of the message; for a read, how many bytes to fetch. Ignored (and reported
-    /// as 8) for atomics and immediate data.
+    /// Payload bytes of the message; for a read, the number of bytes to fetch. Ignored (and
+    /// reported as 8) for atomics and immediate data.
     pub len: u32,
-    /// Start only after every earlier read and atomic of this stream completed (RFC 5040
-    /// section 5.5, rule 6); holds up everything behind it.
+    /// Start only after every earlier read and atomic of this stream completed (RFC 5040 section
+    /// 5.5, rule 6). The fence delays all later requests too.
     pub fence: bool,
 }
 
@@ -32,19 +32,19 @@ pub enum WorkKind {
     Write {
         /// The peer's STag.
         stag: Stag,
-        /// Where in it.
+        /// The tagged offset in that memory.
         to: u64,
     },
     /// Bytes out of memory the peer has advertised.
     Read {
         /// The peer's STag.
         source_stag: Stag,
-        /// Where in it.
+        /// The tagged offset in that memory.
         source_to: u64,
         /// Our STag that receives the bytes. It is exposed to the peer, so it should be valid for
         /// this range and this read only (RFC 5042 sections 6.2.1 and 6.3.3).
         sink_stag: Stag,
-        /// Where in it.
+        /// The tagged offset in that memory.
         sink_to: u64,
     },
     /// Eight bytes that consume a receive at the peer (RFC 7306 section 6).
@@ -56,24 +56,24 @@ pub enum WorkKind {
     },
     /// A 64-bit operation on memory of the peer (RFC 7306 section 5).
     Atomic {
-        /// Which operation, with its operands.
+        /// The operation, with its operands.
         op: AtomicOp,
         /// The peer's STag.
         stag: Stag,
-        /// Where in it; a multiple of 8.
+        /// The tagged offset in that memory; a multiple of 8.
         to: u64,
     },
 }
 
 impl WorkKind {
-    /// Whether the request is answered by the peer and therefore counts against ORD.
+    /// True if the peer answers the request, which therefore counts against ORD.
     #[must_use]
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Atomic { .. })
     }
 }
 
-/// Why a work request was not taken.
+/// The reason why a work request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// The send queue holds as many uncompleted requests as it may.
@@ -93,22 +93,22 @@ pub enum PostError {
     Ended,
 }
 
-/// A work request that is finished, in the order of submission.
+/// A finished work request. Completions are in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's token.
     pub token: u64,
     /// Its length in bytes.
     pub len: u32,
-    /// Whether it was carried out or flushed.
+    /// The result of the request.
     pub status: CompletionStatus,
 }
 
-/// How a work request ended.
+/// The result of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionStatus {
     /// A Send or Write was handed to the transport; a Read or Atomic has its answer.
     Done,
-    /// The stream ended first.
+    /// The stream ended before the request was carried out.
     Flushed,
 }

@@ -1,8 +1,8 @@
 //! System calls on sockets of the data path.
 //!
-//! All of them go to the kernel without libc, so that a preload library in the process is not
-//! entered again, and all say "do not wait" by flag: `O_NONBLOCK` is shared with a consumer's
-//! descriptor and is never changed there.
+//! All calls go to the kernel without libc, so that a preload library in the process is not entered
+//! again. All are non-blocking by flag: `O_NONBLOCK` is shared with a consumer's descriptor and is
+//! never changed there.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     Bytes(usize),
@@ -23,7 +23,7 @@ pub(crate) enum Received {
     Failed(Errno),
 }
 
-/// What a send achieved.
+/// The result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Bytes(usize),
@@ -37,7 +37,7 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT)
 }
 
-/// Receives into several pieces, of which one is not empty.
+/// Receives into several pieces, of which at least one is not empty.
 pub(crate) fn receive_vectored(fd: BorrowedFd<'_>, pieces: &mut [IoSliceMut<'_>]) -> Received {
     loop {
         let mut control = RecvAncillaryBuffer::default();
@@ -48,12 +48,13 @@ pub(crate) fn receive_vectored(fd: BorrowedFd<'_>, pieces: &mut [IoSliceMut<'_>]
     }
 }
 
-/// Looks at bytes without taking them.
+/// Peeks at bytes without taking them.
 pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
 }
 
-/// Looks at the bytes of an attempt to connect, whose failure has kinds. `Ok(0)` is the peer's FIN.
+/// Peeks at the bytes of an attempt to connect, and returns the error of a failed attempt. `Ok(0)`
+/// is the peer's FIN.
 pub(crate) fn peek_or_error(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
     debug_assert!(!buffer.is_empty());
     loop {
@@ -75,7 +76,7 @@ fn receive_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Rece
     }
 }
 
-/// `None`: interrupted, try again.
+/// Returns `None` if the call was interrupted and must be repeated.
 fn received(result: rustix::io::Result<usize>) -> Option<Received> {
     match result {
         Ok(0) => Some(Received::Eof),
@@ -96,7 +97,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
     }
 }
 
-/// Sends several pieces as one.
+/// Sends several pieces in one call.
 pub(crate) fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> Sent {
     loop {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -107,7 +108,7 @@ pub(crate) fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> Sent 
     }
 }
 
-/// `None`: interrupted, try again.
+/// Returns `None` if the call was interrupted and must be repeated.
 fn sent(result: rustix::io::Result<usize>) -> Option<Sent> {
     match result {
         Ok(count) => Some(Sent::Bytes(count)),
@@ -117,7 +118,7 @@ fn sent(result: rustix::io::Result<usize>) -> Option<Sent> {
     }
 }
 
-/// Takes `count` bytes that were peeked before, so they are there.
+/// Takes `count` bytes that were peeked at before, so that they are available.
 pub(crate) fn discard(fd: BorrowedFd<'_>, mut count: usize) -> bool {
     let mut scrap = [0; 1024];
     while count > 0 {
@@ -130,21 +131,22 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, mut count: usize) -> bool {
     true
 }
 
-/// Whether a receive or an accept would not wait.
+/// True if a receive or an accept would not block.
 pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     poll(&mut set, Some(&Timespec::default())).is_ok() && !set[0].revents().is_empty()
 }
 
-/// Whether the peer has closed its sending side, or the connection is gone, whatever is unread.
+/// True if the peer has closed its sending side, or the connection is gone, regardless of unread
+/// bytes.
 pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().intersects(gone)
 }
 
-/// How many bytes the peer has not acknowledged, sent or not (`tcp(7)`, SIOCOUTQ); 0 where that
-/// cannot be asked.
+/// The number of bytes that the peer has not acknowledged, sent or not (`tcp(7)`, SIOCOUTQ); 0 if
+/// the kernel does not report it.
 pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
     let mut count: libc::c_int = 0;
     // SAFETY: the request writes one int, and the pointer is to an int of this frame.
@@ -156,9 +158,9 @@ pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
     }
 }
 
-/// Ends our sending side.
+/// Shuts down our sending side.
 pub(crate) fn finish(fd: BorrowedFd<'_>) {
-    // Fails only when the connection is gone already.
+    // This fails only if the connection is gone already.
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
@@ -174,7 +176,8 @@ pub(crate) fn remote_address(fd: impl AsFd) -> Option<SocketAddr> {
 
 /// The largest segment the connection sends now (RFC 5044 section 4.1: EMSS).
 pub(crate) fn segment_size(fd: BorrowedFd<'_>) -> usize {
-    // Without an answer, what every path carries (RFC 9293 section 3.7.1).
+    // If the kernel does not answer: the segment size that every path carries (RFC 9293 section
+    // 3.7.1).
     socket2::SockRef::from(&fd)
         .tcp_mss()
         .map_or(536, |mss| mss as usize)
@@ -197,11 +200,13 @@ pub(crate) fn leave_port_open(fd: BorrowedFd<'_>) {
     }
 }
 
-/// How many bytes must be there before the socket is told readable; 1 where it cannot be asked.
+/// The number of bytes from which on the kernel reports the socket readable; 1 if it does not
+/// report the number.
 pub(crate) fn receive_low_water(fd: BorrowedFd<'_>) -> libc::c_int {
     let mut value: libc::c_int = 1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: value and length are of this frame and agree; a failure leaves the value as it is.
+    // SAFETY: value and length are variables of this frame and agree; a failure does not change the
+    // value.
     unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -214,7 +219,7 @@ pub(crate) fn receive_low_water(fd: BorrowedFd<'_>) -> libc::c_int {
     value
 }
 
-/// Sets that number.
+/// Sets that number of bytes.
 pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, value: libc::c_int) {
     // SAFETY: the value is an int of this frame and its length is given. Linux takes any value.
     unsafe {

@@ -17,15 +17,17 @@
 //!
 //! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).
 //! * `Pollers`: consumers poll, and the engine does not listen to the set. A timer of [`TICK`]
-//!   finds out that they have stopped.
-//! * `Spinner`: the engine's thread polls, in slices of [`SLICE`], for a consumer that calls
-//!   nothing and polls its memory: a wake-up for each message would take longer than the message.
-//!   Only where a processor is left for it.
-//! * `Sleeper`: one consumer sleeps on the set. The timer runs on for a while, because a consumer
-//!   that wakes and sleeps many times in a tick must not wake the engine each time; then it ends.
+//!   detects that they have stopped.
+//! * `Spinner`: the engine's thread polls, in slices of [`SLICE`], for a consumer that makes no
+//!   calls and polls its memory: a wake-up for each message would take longer than the message.
+//!   Only if a processor is free for it.
+//! * `Sleeper`: one consumer sleeps on the set. The timer continues for a while, because a consumer
+//!   that wakes and sleeps many times in a tick must not wake the engine each time. Then the timer
+//!   ends.
 //!
-//! Of several consumers that sleep at once none sleeps on the set: the kernel would wake all of
-//! them for every message. The engine serves the set then, and wakes the one that is concerned.
+//! If several consumers sleep at once, none of them sleeps on the set, because the kernel would
+//! wake all of them for every message. The engine then serves the set and wakes the consumer that
+//! has an event.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -35,17 +37,17 @@ use std::time::{Duration, Instant};
 pub(super) const TICK: Duration = Duration::from_millis(1);
 /// Ticks that a sleeper must sleep through before the timer ends.
 const QUIET_TICKS: u8 = 16;
-/// Polls without a sleep before the engine leaves the set to the poller: a program that polls now
-/// and then, or wakes for single messages, changes nothing.
+/// The number of polls without a sleep before the engine hands the set to the poller. A program
+/// that polls now and then, or wakes for single messages, changes nothing.
 const POLLS_MIN: u8 = 32;
-/// How long the engine polls between two looks at its other sources.
+/// The time for which the engine polls before it checks its other sources.
 pub(super) const SLICE: Duration = Duration::from_micros(50);
 /// Slices without a record before the engine sleeps: 200 us.
 const IDLE_SLICES: u8 = 4;
-/// How long several sleepers are expected again after they were seen.
+/// The time for which the engine expects several sleepers again after it saw them.
 const CROWD_TIME: Duration = Duration::from_millis(100);
 
-/// The state. See the module.
+/// The state; the module's documentation explains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attendant {
     Engine {
@@ -54,21 +56,22 @@ enum Attendant {
     },
     Pollers,
     Spinner {
-        /// Slices without a record since the last one.
+        /// The number of slices since the last record.
         idle: u8,
     },
     Sleeper {
-        /// Ticks that it has slept through; [`QUIET_TICKS`]: the timer has ended.
+        /// The number of ticks that the consumer has slept through; [`QUIET_TICKS`]: the timer has
+        /// ended.
         quiet: u8,
     },
 }
 
-/// The work that a transition leaves to the caller.
+/// The work of a transition that the caller must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Todo {
-    /// Whether the engine is to listen to the set from now on; `None`: as before.
+    /// True if the engine must listen to the set from now on; `None`: no change.
     pub(super) engine_listens: Option<bool>,
-    /// The timer is to be started.
+    /// True if the timer must be started.
     pub(super) tick: bool,
 }
 
@@ -102,7 +105,7 @@ impl Attendant {
         todo
     }
 
-    /// A consumer is about to sleep. `is_crowd`: others do so as well.
+    /// A consumer is about to sleep. `is_crowd`: other consumers sleep as well.
     fn on_sleep(&mut self, is_crowd: bool) -> (Sleep, Todo) {
         let listens = |engine_listens| Todo {
             engine_listens,
@@ -200,16 +203,16 @@ impl Todo {
     };
 }
 
-/// What a consumer that wants to sleep sleeps on.
+/// The descriptors on which a consumer sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sleep {
-    /// Its waker and the set.
+    /// The consumer's waker and the set.
     OnSet,
-    /// Its waker alone: the engine serves the set.
+    /// The consumer's waker alone, because the engine serves the set.
     OnWaker,
 }
 
-/// Whether a call of [`Attendance::begin`] was the first one.
+/// Tells the first call of [`Attendance::begin`] from later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Now,
@@ -230,7 +233,7 @@ pub(super) struct Attendance {
 struct State {
     attendant: Attendant,
     polls_at_tick: u32,
-    /// The number of polls when the engine found a record last.
+    /// The number of polls when the engine last found a record.
     polls_at_find: u32,
     crowd_until: Option<Instant>,
 }
@@ -269,7 +272,7 @@ impl Attendance {
         self.attendant.load(Ordering::Relaxed) == ENGINE
     }
 
-    /// Whether a consumer sleeps on the set, as far as is known.
+    /// True while a consumer sleeps on the set. The answer may be out of date.
     pub(super) fn is_slept_on(&self) -> bool {
         matches!(
             self.attendant.load(Ordering::Relaxed),
@@ -277,13 +280,14 @@ impl Attendance {
         )
     }
 
-    /// The same, and its timer has ended.
+    /// True while a consumer sleeps on the set and its timer has ended. The answer may be out of
+    /// date.
     pub(super) fn is_slept_on_quietly(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == QUIET_SLEEPER
     }
 
-    /// Calls if consumers or the engine poll, and keeps the state until the call returns. Returns
-    /// false if nobody does.
+    /// Runs `call` if consumers or the engine poll, and keeps the state until it returns. Returns
+    /// false if neither polls.
     pub(super) fn while_polled(&self, call: impl FnOnce()) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_polled = matches!(
@@ -296,8 +300,8 @@ impl Attendance {
         is_polled
     }
 
-    /// The engine begins to serve the set, unless it has before. What consumers did until then
-    /// started no timer, so the engine listens whatever they did.
+    /// Starts the engine's service of the set, unless it was started before. The polls of consumers
+    /// until then started no timer, so the engine listens in any case.
     pub(super) fn begin<E>(&self, begin: impl FnOnce() -> Result<Begun, E>) -> Result<(), E> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if begin()? == Begun::Now {
@@ -342,7 +346,8 @@ impl Attendance {
     }
 
     /// The engine found a record of a connection that can be polled without a system call. It spins
-    /// from the second one on between which no consumer has called, unless several consumers sleep.
+    /// from the second such record on if no consumer has called since the first, unless several
+    /// consumers sleep.
     pub(super) fn on_find(&self, act: impl FnOnce(Todo)) {
         self.change(act, |state| {
             let polls = self.polls();
@@ -400,7 +405,7 @@ mod tests {
     };
 
     type Event = fn(&mut Attendant) -> Todo;
-    /// An event, and what it makes of each of [`BEFORE`].
+    /// An event, and its result in each state of [`BEFORE`].
     type Row = (&'static str, Event, [(Attendant, Todo); 7]);
 
     const NEW: Attendant = Attendant::NEW;
@@ -583,7 +588,7 @@ mod tests {
         assert!(attendance.is_slept_on());
         assert_eq!(attendance.on_sleep(drop), Sleep::OnWaker);
         assert!(!attendance.is_slept_on() && !attendance.is_polled());
-        // The crowd is remembered.
+        // The attendance still expects several sleepers.
         assert_eq!(attendance.on_sleep(drop), Sleep::OnWaker);
     }
 

@@ -1,10 +1,10 @@
-//! One stream in full operation: DDP and RDMAP in both directions.
+//! A stream in full operation: DDP and RDMAP in both directions.
 //!
-//! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges segments,
-//! `foresight.rs` those that are placed while they arrive, `ending.rs` is how streams end,
-//! `state.rs` what is allowed when, `agreement.rs` the agreement between two ends of this
-//! implementation, `carrier.rs` the move from TCP to another carrier, `send_queue.rs` and
-//! `requests.rs` hold what is on its way.
+//! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges complete
+//! segments, `foresight.rs` judges segments that are placed while they arrive, `ending.rs` ends
+//! streams, `state.rs` defines the states, `agreement.rs` is the agreement between two ends of this
+//! implementation, `carrier.rs` the move from TCP to another carrier, and `send_queue.rs` and
+//! `requests.rs` hold requests in flight.
 
 mod agreement;
 mod carrier;
@@ -33,16 +33,16 @@ use outbound::Transmitter;
 use requests::{OutstandingQueue, PendingQueue};
 use send_queue::SendQueue;
 
-/// Which side of the start-up this was.
+/// The side of the start-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sent the Request, speaks first.
+    /// The side that sent the Request and sends the first FPDU.
     Initiator,
-    /// Sent the Reply, is silent until the first FPDU arrives.
+    /// The side that sent the Reply and sends nothing until the first FPDU arrives.
     Responder,
 }
 
-/// What a connection is made from.
+/// The configuration of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Our side.
@@ -61,12 +61,12 @@ pub struct Config {
     /// Atomics and Immediate Data (RFC 7306). Not negotiated on the wire; without it a peer that
     /// sends them gets "unexpected opcode".
     pub rfc7306: bool,
-    /// Who the peer is.
+    /// The implementation of the peer.
     pub peer: Peer,
 }
 
 impl Config {
-    /// From what the start-up frames agreed on.
+    /// Returns the configuration on which the start-up frames agreed.
     #[must_use]
     pub const fn new(
         role: Role,
@@ -87,7 +87,7 @@ impl Config {
     }
 }
 
-/// One stream.
+/// A stream in full operation.
 ///
 /// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`foresee`, `handle_*`,
 /// `on_*`, `answer_*`), output (`poll_*`), and getters. None of them blocks, and none allocates
@@ -95,13 +95,13 @@ impl Config {
 ///
 /// The loop of an engine:
 ///
-/// 1. Out: `poll_transmit` until it gives nothing or the buffer is full; hand the bytes to the
-///    transport; `on_sent` with the number of [`crate::Ends::WorkRequest`] that are completely
-///    with it; `poll_completion` until it gives nothing.
+/// 1. Out: `poll_transmit` until it returns `None` or the buffer is full; hand the bytes to the
+///    transport; `on_sent` with the number of [`crate::Ends::WorkRequest`] whose bytes the
+///    transport has taken completely; `poll_completion` until it returns `None`.
 /// 2. In: [`fpdu::peek`], check the CRC, `handle_ulpdu`, do what [`crate::Inbound`] says, then
 ///    `poll_completion` (answers may have completed reads) and 1 again.
-/// 3. On `Err`: `terminate`, transmit what it gives, shut the transport's sending side down,
-///    `poll_flushed` until it gives nothing.
+/// 3. On `Err`: `terminate`, transmit its FPDU, shut the transport's sending side down,
+///    `poll_flushed` until it returns `None`.
 #[derive(Debug)]
 pub struct Connection {
     config: Config,
@@ -116,7 +116,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A stream right after its start-up frames.
+    /// Creates a stream right after its start-up frames.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let mulpdu = config.mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Takes a work request. Requests are carried out in the order of this call.
+    /// Posts a work request. Requests are carried out in the order of this call.
     pub fn post(&mut self, request: WorkRequest) -> Result<(), PostError> {
         if self.state.has_ended() {
             return Err(PostError::Ended);
@@ -169,8 +169,9 @@ impl Connection {
 
     /// Makes an offer, before the first FPDU, to a peer that may run this implementation. If the
     /// peer makes an offer too, ULPDUs are up to the shorter of both lengths from then on, whatever
-    /// the size of TCP's segments, and carrier messages may be exchanged if both offer them. A peer
-    /// that runs another implementation ignores the offer and gets FPDUs of the configured MULPDU.
+    /// the size of TCP's segments. Carrier messages may be exchanged if both offer them. A peer
+    /// that runs another implementation ignores the offer and receives FPDUs of the configured
+    /// MULPDU.
     ///
     /// The ends recognise each other by the zero-length RDMA Read of a peer-to-peer start-up, so an
     /// initiator knows the result one round trip after its first FPDU.
@@ -179,33 +180,35 @@ impl Connection {
             .on_offer(OwnOffer::new(own.ulpdu_max, own.carriers));
     }
 
-    /// The longest ULPDU that both ends have agreed on; `None` with a peer that runs another
+    /// The longest ULPDU on which both ends have agreed; `None` with a peer that runs another
     /// implementation.
     #[must_use]
     pub const fn agreed_ulpdu(&self) -> Option<usize> {
         self.agreement.ulpdu_max()
     }
 
-    /// The zero-length Read of the start-up, or its answer, has shown what the peer runs.
+    /// Uses the agreed length, after the zero-length Read of the start-up or its answer has shown
+    /// the peer's offer.
     const fn adopt_agreed_ulpdu(&mut self) {
         if let Some(agreed) = self.agreed_ulpdu() {
             self.config.mulpdu = agreed;
         }
     }
 
-    /// The transport has taken (or, with zero-copy transmission, has released) the last byte of
-    /// `work_requests` more work requests: as many as FPDUs with [`crate::Ends::WorkRequest`] went.
+    /// Reports that the transport has taken (or, with zero-copy transmission, has released) the
+    /// last byte of `work_requests` more work requests: as many as FPDUs with
+    /// [`crate::Ends::WorkRequest`] were transmitted.
     pub fn on_sent(&mut self, work_requests: usize) {
         self.send_queue.on_sent(work_requests);
     }
 
-    /// The next work request that was carried out, in the order of submission.
+    /// Takes the next work request that was carried out, in the order of submission.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.send_queue.pop_done()
     }
 
-    /// After the stream has ended and the engine has let go of all payload: the next work request
-    /// that was not carried out. Take what [`Self::poll_completion`] has first.
+    /// Takes the next work request that was not carried out. Valid after the stream has ended and
+    /// the engine has released all payload. Call [`Self::poll_completion`] until it is empty first.
     pub fn poll_flushed(&mut self) -> Option<Completion> {
         if self.state.has_ended() {
             self.send_queue.pop_flushed()
@@ -214,31 +217,31 @@ impl Connection {
         }
     }
 
-    /// Where the stream is in its life.
+    /// The state of the stream.
     #[must_use]
     pub const fn state(&self) -> StreamState {
         self.state
     }
 
-    /// The configuration, `mulpdu` as it is now.
+    /// The configuration, with the current `mulpdu`.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether a valid FPDU has arrived.
+    /// True after a valid FPDU was received.
     #[must_use]
     pub const fn has_received(&self) -> bool {
         self.rx.has_received()
     }
 
-    /// Whether an FPDU was transmitted.
+    /// True after an FPDU was transmitted.
     #[must_use]
     pub const fn has_sent(&self) -> bool {
         self.tx.sent_fpdu
     }
 
-    /// Has an empty Write transmitted next, for a peer that may have missed the first FPDU
+    /// Makes an empty Write the next FPDU, for a peer that may have missed the first one
     /// ([`crate::peer::repeats_first_frame`]). Only between two messages.
     pub fn repeat_first_frame(&mut self) {
         if self.state.may_transmit() && !self.has_transmit() {
@@ -246,19 +249,20 @@ impl Connection {
         }
     }
 
-    /// Work requests that have not completed.
+    /// The number of work requests that have not completed.
     #[must_use]
     pub fn uncompleted(&self) -> usize {
         self.send_queue.len()
     }
 
-    /// Reads and atomics of ours that the peer has not answered.
+    /// The number of our reads and atomics that the peer has not answered.
     #[must_use]
     pub fn outstanding_reads(&self) -> usize {
         self.outstanding.entries.len()
     }
 
-    /// Nothing to transmit, nothing to be answered by either side: a good moment to close.
+    /// True if there is nothing to transmit and neither side owes an answer: a good moment to
+    /// close.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.tx.rtr.is_none()

@@ -1,4 +1,4 @@
-//! The side that connects: makes the Request, judges the Reply.
+//! The connecting side: makes the Request and judges the Reply.
 
 use crate::Peer;
 use crate::wire::mpa::{
@@ -8,39 +8,38 @@ use crate::wire::mpa::{
 
 use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
 
-/// How a Request is made.
+/// The configuration of Requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitiatorConfig {
-    /// Enhanced set-up (revision 2, flag S). Without it IRD and ORD are not told to the peer, and
-    /// the values below hold as they are.
+    /// Use the enhanced set-up (revision 2, flag S). Without it IRD and ORD are not sent to the
+    /// peer, and the values below are used unchanged.
     pub enhanced: bool,
     /// Ask for CRC. RFC 5044 section 7.1 wants it on unless both administrators agree.
     pub crc: bool,
-    /// Whether we can insert markers if the Reply asks for them.
+    /// True if we can insert markers when the Reply asks for them.
     pub can_insert_markers: bool,
-    /// Ask for markers in what the peer sends. They help receivers that see segments and not a
-    /// stream; we are none of these.
+    /// Ask for markers in the stream that the peer sends. Markers help receivers that see segments
+    /// and not a stream; this implementation reads a stream.
     pub markers: bool,
-    /// Reads and atomics of the peer that we hold at least; up to [`DEPTH_MAX`], or
+    /// The least number of the peer's reads and atomics that we hold; up to [`DEPTH_MAX`], or
     /// [`DEPTH_UNSPECIFIED`] to leave `ird_max` unnegotiated.
     pub ird: u16,
-    /// How far `ird` may be raised when the Reply announces a higher ORD, before the answer is
-    /// error 6. Equal to `ird` if it may not.
+    /// The limit to which `ird` may be raised when the Reply announces a higher ORD. Above it the
+    /// answer is error 6. Equal to `ird` if it may not be raised.
     pub ird_max: u16,
     /// Reads and atomics that we want to have outstanding.
     pub ord: u16,
-    /// Peer-to-peer mode: the first FPDU is one of these kinds. `None` leaves it to the consumer
-    /// to send first.
+    /// Peer-to-peer mode: the first FPDU is one of these kinds. `None`: the consumer sends first.
     pub peer_to_peer: Option<RtrKinds>,
-    /// The largest PD_Length to send. RFC 5044 allows 512, and the peer perhaps less.
+    /// The largest PD_Length to send. RFC 5044 allows 512; a peer may accept less.
     pub pd_length_max: u16,
-    /// Who the responder is, if that is known.
+    /// The implementation of the responder, if it is known.
     pub peer: Peer,
 }
 
 impl Default for InitiatorConfig {
-    /// What hardware of every known make accepts: revision 2, CRC, peer-to-peer with a
-    /// zero-length Write or Read, short private data.
+    /// The values that all known hardware accepts: revision 2, CRC, peer-to-peer with a zero-length
+    /// Write or Read, short private data.
     fn default() -> Self {
         Self {
             enhanced: true,
@@ -63,26 +62,26 @@ pub struct Initiator {
     config: InitiatorConfig,
 }
 
-/// What the Reply says.
+/// The outcome of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyOutcome {
-    /// The connection is in full operation; the initiator speaks first.
+    /// The connection is in full operation; the initiator sends the first FPDU.
     Accepted {
-        /// What was agreed.
+        /// The agreed parameters.
         negotiated: Negotiated,
-        /// IRD and ORD of the peer as it told them (RFC 6581 section 9.1: for the consumer).
+        /// IRD and ORD of the peer as it sent them (RFC 6581 section 9.1: for the consumer).
         peer: Option<Enhanced>,
     },
-    /// The responder's consumer refused. The stream stays where the Reply ends.
+    /// The responder's consumer refused. The stream is left at the end of the Reply.
     Rejected {
-        /// IRD and ORD that the peer needs, if it told them.
+        /// IRD and ORD that the peer needs, if it sent them.
         peer: Option<Enhanced>,
     },
-    /// The responder accepted, but we cannot go on.
+    /// The responder accepted, but we cannot continue.
     Refused(Refusal),
 }
 
-/// Why an accepting Reply is of no use to us.
+/// The reason why we cannot use an accepting Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The responder does not speak the enhanced set-up. Close; a new connection may try without.
@@ -225,8 +224,8 @@ impl Initiator {
             }
             negotiated.ird = peer.ord;
         }
-        // Flag A that we did not ask for means nothing; a Reply without it takes us out of
-        // peer-to-peer mode, and the consumer speaks first as in revision 1.
+        // Flag A that we did not ask for has no meaning. A Reply without flag A leaves peer-to-peer
+        // mode, and the consumer sends first as in revision 1.
         if let (Some(offered), Some(left)) = (self.config.peer_to_peer, peer.peer_to_peer) {
             let common = offered.intersection(left);
             // The Write needs neither an answer nor read resources.
@@ -241,7 +240,7 @@ impl Initiator {
 }
 
 impl InitiatorConfig {
-    /// Bytes of private data that the consumer may send.
+    /// The largest private data that the consumer may send, in bytes.
     #[must_use]
     pub fn private_data_max(&self) -> usize {
         let words = if self.enhanced { ENHANCED_LEN } else { 0 };

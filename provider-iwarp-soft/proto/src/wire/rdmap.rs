@@ -45,21 +45,21 @@ pub enum Opcode {
     ReadResponse = 0x2,
     /// Untagged data into a posted receive.
     Send = 0x3,
-    /// The same, and revokes an STag.
+    /// A Send that also invalidates an STag.
     SendInvalidate = 0x4,
-    /// The same, with a solicited event.
+    /// A Send that also raises a solicited event.
     SendSolicited = 0x5,
-    /// The same, with both.
+    /// A Send that also invalidates an STag and raises a solicited event.
     SendSolicitedInvalidate = 0x6,
     /// Ends the stream.
     Terminate = 0x7,
     /// Eight bytes into a completion (RFC 7306).
     ImmediateData = 0x8,
-    /// The same, with a solicited event.
+    /// Immediate Data that also raises a solicited event.
     ImmediateDataSolicited = 0x9,
-    /// Asks for a 64-bit operation (RFC 7306).
+    /// Requests a 64-bit operation (RFC 7306).
     AtomicRequest = 0xA,
-    /// Its answer.
+    /// The answer to an Atomic Request.
     AtomicResponse = 0xB,
 }
 
@@ -108,7 +108,7 @@ impl Opcode {
         }
     }
 
-    /// Whether the receiver raises a solicited event.
+    /// True if the receiver raises a solicited event.
     #[must_use]
     pub const fn is_solicited(self) -> bool {
         matches!(
@@ -117,7 +117,7 @@ impl Opcode {
         )
     }
 
-    /// Whether the DDP header carries an STag to invalidate.
+    /// True if the DDP header carries an STag to invalidate.
     #[must_use]
     pub const fn is_invalidate(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
@@ -140,7 +140,7 @@ pub(crate) const fn control(opcode: u8) -> u8 {
 pub struct Control(pub u8);
 
 impl Control {
-    /// Whether the version is the one of RFC 5040 (not the RDMA Consortium's 0).
+    /// True if the version is the one of RFC 5040 (not the RDMA Consortium's 0).
     #[must_use]
     pub const fn is_version_known(self) -> bool {
         self.0 & VERSION_MASK == VERSION
@@ -164,13 +164,13 @@ impl Control {
 pub struct ReadRequest {
     /// The requester's memory.
     pub sink_stag: Stag,
-    /// Where in it.
+    /// The tagged offset in that memory.
     pub sink_to: u64,
     /// Bytes to read.
     pub len: u32,
     /// The responder's memory.
     pub source_stag: Stag,
-    /// Where in it.
+    /// The tagged offset in that memory.
     pub source_to: u64,
 }
 
@@ -196,8 +196,8 @@ impl ReadRequest {
         header[20..28].copy_from_slice(&self.source_to.to_be_bytes());
     }
 
-    /// What is left of the read after `done` bytes were answered; quoted by a Terminate message
-    /// (RFC 5040 section 4.8).
+    /// Returns a request for the rest of the read after `done` bytes were answered. A Terminate
+    /// message quotes it (RFC 5040 section 4.8).
     #[must_use]
     pub const fn after(&self, done: u32) -> Self {
         Self {
@@ -214,7 +214,7 @@ impl ReadRequest {
 pub enum AtomicOp {
     /// Adds `add`; the carry out of each bit set in `mask` is dropped.
     FetchAdd {
-        /// What to add.
+        /// The addend.
         add: u64,
         /// Ends of the fields that are added independently; 0 for a plain 64-bit addition.
         mask: u64,
@@ -224,11 +224,11 @@ pub enum AtomicOp {
     CmpSwap {
         /// The new bits.
         swap: u64,
-        /// Which bits are replaced.
+        /// The bits that are replaced.
         swap_mask: u64,
         /// The expected bits.
         compare: u64,
-        /// Which bits are compared.
+        /// The bits that are compared.
         compare_mask: u64,
     },
 }
@@ -240,7 +240,7 @@ impl AtomicOp {
     /// carry a zero comparison over all bits.
     const UNUSED_COMPARE: (u64, u64) = (0, u64::MAX);
 
-    /// What memory holds afterwards, when it holds `original` before.
+    /// Returns the new value of memory that holds `original`.
     #[must_use]
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
@@ -261,7 +261,7 @@ impl AtomicOp {
     }
 }
 
-/// Adds without letting a carry leave a bit that is set in `mask`.
+/// Adds without a carry out of any bit that is set in `mask`.
 const fn masked_add(a: u64, b: u64, mask: u64) -> u64 {
     // The top bit of every field is added without carry (exclusive or), all lower bits with an
     // ordinary addition that cannot overflow out of the field, because its top bits are cleared.
@@ -272,13 +272,13 @@ const fn masked_add(a: u64, b: u64, mask: u64) -> u64 {
 /// The header of an Atomic Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicRequest {
-    /// Chosen by the requester, repeated in the response.
+    /// The identifier that the requester chose; the response repeats it.
     pub request_id: u32,
     /// The responder's memory.
     pub stag: Stag,
-    /// Where in it.
+    /// The tagged offset in that memory; a multiple of 8.
     pub to: u64,
-    /// What to do.
+    /// The operation with its operands.
     pub op: AtomicOp,
 }
 
@@ -333,9 +333,9 @@ impl AtomicRequest {
 /// The header of an Atomic Response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicResponse {
-    /// From the request.
+    /// The identifier of the request.
     pub request_id: u32,
-    /// What memory held before the operation.
+    /// The value of the memory before the operation.
     pub original: u64,
 }
 

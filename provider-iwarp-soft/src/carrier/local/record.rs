@@ -1,8 +1,8 @@
 //! The layout of one record of a ring.
 //!
-//! A record begins at a multiple of a cache line and is as many whole lines long as it needs. Its
-//! first eight bytes are its word ([`Word`]), which is 0 as long as the record is not published: so
-//! a consumer that polls reads one line only, and the same line brings the header.
+//! A record begins at a multiple of a cache line and is a whole number of lines long. Its first
+//! eight bytes are its word ([`Word`]), which is 0 as long as the record is not published. So a
+//! consumer that polls reads one line only, and the same line holds the header.
 //!
 //! ```text
 //! inline       word | header, to a multiple of 8 | payload
@@ -12,8 +12,8 @@
 //!
 //! A payload that does not fit into the first line begins at the second one. So a Send of 64 bytes
 //! (header 18) and an RDMA Write of 64 bytes (header 14) are two lines long, the first line is
-//! written at once, and long payloads are where copies are fastest. Numbers have the order of bytes
-//! of this host, because no other host sees them.
+//! written at once, and long payloads are aligned for the fastest copy. Numbers have the byte order
+//! of this host, because no other host reads them.
 
 use iwarp_proto::HEADER_MAX;
 
@@ -21,9 +21,9 @@ use super::segment::LINE;
 
 /// Bytes of the word of a record.
 const WORD_LEN: usize = 8;
-/// Where the state of a reference is.
+/// The offset of the state of a reference.
 pub(super) const STATE_AT: usize = WORD_LEN;
-/// Where the number of pieces of a reference is.
+/// The offset of the number of pieces of a reference.
 pub(super) const COUNT_AT: usize = STATE_AT + 4;
 /// Bytes of a piece: its address and its length.
 pub(super) const PIECE_LEN: usize = 16;
@@ -31,17 +31,17 @@ pub(super) const PIECE_LEN: usize = 16;
 /// Pieces of the longest reference.
 pub(crate) const PIECES_MAX: usize = 32;
 
-/// A place in the sequence of all bytes that a ring ever carries. It never wraps: 2^64 bytes take
-/// decades.
+/// A position in the sequence of all bytes that a ring ever carries. It never wraps: 2^64 bytes
+/// take decades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(pub(crate) u64);
 
-/// What a correct peer never writes. The connection ends; the process goes on.
+/// A value that a correct peer never writes. The connection ends; the process continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Corrupt {
     /// The kind of a record is unknown.
     Kind(u8),
-    /// A record belongs to another position than the one at which it is.
+    /// A record belongs to a position other than its own.
     Tag { found: u16, expected: u16 },
     /// A header is longer than any header.
     HeaderLen(u8),
@@ -53,9 +53,9 @@ pub(crate) enum Corrupt {
     PieceCount(u32),
     /// The pieces of a reference are not as long as the reference.
     PieceLen(u64),
-    /// A reference has a state that it cannot have now.
+    /// A reference has a state that is impossible at this moment.
     State(u32),
-    /// The consumer has released what was not produced, or has taken back a release.
+    /// The consumer has released bytes that were not produced, or has taken back a release.
     Released(u64),
     /// The consumer has released a reference that it did not pull.
     NotPulled,
@@ -88,23 +88,24 @@ impl std::error::Error for Corrupt {}
 pub(super) enum Kind {
     /// The payload is in the record.
     Inline = 1,
-    /// The record says where the payload is in the memory of the producer's process.
+    /// The record describes the payload in the memory of the producer's process.
     Reference = 2,
     /// The next record is at the front of the data area.
     Skip = 3,
 }
 
-/// The first eight bytes of a record. Never 0, because no kind is.
+/// The first eight bytes of a record. Never 0, because no kind is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) kind: Kind,
     pub(super) header_len: u8,
-    /// Bytes of the payload, or of the whole skip.
+    /// The length of the payload, or of the whole skip, in bytes.
     pub(super) len: u32,
 }
 
 impl Word {
-    /// The bits: kind (8), header length (8), tag (16), length (32), from the lowest on.
+    /// Encodes the word. Its bits, from the lowest on: kind (8), header length (8), tag (16),
+    /// length (32).
     #[inline]
     pub(super) fn emit(self, position: Position) -> u64 {
         let tag = tag(position);
@@ -114,7 +115,7 @@ impl Word {
             | u64::from(self.len) << 32
     }
 
-    /// Reads the word of a record at `position`. Its length is not checked.
+    /// Decodes the word of a record at `position`. The length is not checked.
     #[inline]
     pub(super) fn parse(word: u64, position: Position) -> Result<Self, Corrupt> {
         let kind = match word as u8 {
@@ -139,14 +140,14 @@ impl Word {
     }
 }
 
-/// The number of the line at which a record begins, so that a record that is left over from an
-/// earlier round is not taken for a new one.
+/// The number of the line at which a record begins. It distinguishes a new record from one that is
+/// left over from an earlier round.
 #[inline]
 fn tag(position: Position) -> u16 {
     (position.0 / LINE as u64) as u16
 }
 
-/// Where the header of a record begins.
+/// The offset of the header of a record.
 #[inline]
 pub(super) fn header_at(kind: Kind) -> usize {
     match kind {
@@ -155,7 +156,7 @@ pub(super) fn header_at(kind: Kind) -> usize {
     }
 }
 
-/// Where the payload of an inline record begins.
+/// The offset of the payload of an inline record.
 #[inline]
 pub(super) fn payload_at(header_len: usize, payload_len: usize) -> usize {
     let after = WORD_LEN + header_len.next_multiple_of(8);
@@ -166,33 +167,34 @@ pub(super) fn payload_at(header_len: usize, payload_len: usize) -> usize {
     }
 }
 
-/// Bytes of an inline record. The payload is at most as long as a data area.
+/// The length of an inline record in bytes. The payload is at most as long as a data area.
 #[inline]
 pub(super) fn inline_len(header_len: usize, payload_len: usize) -> usize {
     (payload_at(header_len, payload_len) + payload_len).next_multiple_of(LINE)
 }
 
-/// Where the pieces of a reference begin.
+/// The offset of the pieces of a reference.
 #[inline]
 pub(super) fn pieces_at(header_len: usize) -> usize {
     header_at(Kind::Reference) + header_len.next_multiple_of(8)
 }
 
-/// Bytes of a reference of at most [`PIECES_MAX`] pieces.
+/// The length of a reference of at most [`PIECES_MAX`] pieces, in bytes.
 #[inline]
 pub(super) fn reference_len(header_len: usize, count: usize) -> usize {
     (pieces_at(header_len) + count * PIECE_LEN).next_multiple_of(LINE)
 }
 
-/// Bytes of the longest record of a data area. A producer that waits for room gets enough for it
-/// although the consumer releases a quarter of the area at once, whatever is lost to a skip.
+/// The length of the longest record of a data area, in bytes. A producer that waits for room gets
+/// enough for it, although the consumer releases a quarter of the area at once and a skip may waste
+/// some.
 #[inline]
 pub(super) fn record_max(data_len: usize) -> usize {
     data_len / 8 * 3 - 128
 }
 
-/// The state of a reference. The consumer begins and ends a pull; the producer revokes before it
-/// begins, or where it does not end.
+/// The state of a reference. The consumer begins and ends a pull. The producer revokes a reference
+/// before the pull begins, or if the pull does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
@@ -220,11 +222,11 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Piece {
     pub(crate) addr: u64,
-    /// Bytes; never 0.
+    /// The length in bytes; never 0.
     pub(crate) len: u32,
 }
 
-/// A copy of a record: what the peer changes afterwards does not change it.
+/// A copy of a record. Later changes by the peer do not affect the copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(super) header: [u8; HEADER_MAX],
@@ -233,13 +235,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The bytes that the producer gave as header.
+    /// The bytes that the producer passed as header.
     #[inline]
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
     }
 
-    /// Bytes of the payload, wherever it is.
+    /// The length of the payload in bytes, for every kind of body.
     #[inline]
     pub(crate) fn payload_len(&self) -> usize {
         match self.body {
@@ -250,10 +252,10 @@ impl Record {
     }
 }
 
-/// Where the payload of a record is.
+/// The location of the payload of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Body {
-    /// There is none.
+    /// There is no payload.
     None,
     /// In the data area, up to the next [`advance`](super::ring::Consumer::advance). The peer can
     /// change the bytes at any time, so they are copied from this pointer and never borrowed.
@@ -263,8 +265,8 @@ pub(crate) enum Body {
     Reference { total: u32 },
 }
 
-// SAFETY: the pointer is not dereferenced by the record; who does must know that the consumer has
-// not advanced, on whatever thread.
+// SAFETY: the record does not dereference the pointer. Code that does must guarantee, on whatever
+// thread, that the consumer has not advanced.
 unsafe impl Send for Body {}
 
 #[cfg(test)]

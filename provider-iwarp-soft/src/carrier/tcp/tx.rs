@@ -1,26 +1,28 @@
 //! The sending side of a connection: frames out of work requests, bytes into the socket.
 //!
-//! # How bytes leave
+//! # How bytes are sent
 //!
-//! An FPDU is assembled in one staging buffer: header, payload, pad, CRC, and behind it the next
-//! one. As many as are queued leave in one `send`, because a trip through TCP costs many times
-//! the copy. The CRC runs over the copy and not over the consumer's memory: that may change while
-//! it is sent, legally so (OFA's dtest lets both ends write into the buffers that they write from),
-//! and a CRC over other bytes than those that leave would end the connection at the peer.
+//! An FPDU is assembled in one staging buffer: header, payload, pad, CRC. The next FPDU follows it
+//! there. All FPDUs that are queued are sent by one `send`, because a trip through TCP costs many
+//! times the copy. The CRC is computed over the copy and not over the consumer's memory. The
+//! consumer's memory may legally change during the send (OFA's dtest lets both ends write into the
+//! buffers that they write from), and a CRC over bytes other than those sent would end the
+//! connection at the peer.
 //!
-//! Where CRC was negotiated away, payloads above 16 KiB stay where they are and `sendmsg` takes
-//! them from there; the pad and CRC field of one FPDU and the header of the next are neighbours in
-//! the staging buffer and one piece of the vector.
+//! Where CRC was negotiated away, payloads above 16 KiB are not copied: `sendmsg` sends them from
+//! the consumer's memory. The pad and CRC field of one FPDU and the header of the next are adjacent
+//! in the staging buffer and form one piece of the vector.
 //!
-//! A burst begins with two sends of 32 KiB, so that the peer copies out while we copy in, and
-//! grows to sends of 1 MiB, or of the 256 KiB that the staging buffer holds where it takes it all.
-//! One that follows another at once goes on as that ended: the peer still has bytes to copy.
-//! (Two sends pay where TCP takes longer over a lone 64 KiB message than two calls cost, and lose
-//! where it does not; `dat-bench --cases send-ping:65536:1` shows which.)
+//! A burst begins with two sends of 32 KiB, so that the peer copies out while this side copies in.
+//! It grows to sends of 1 MiB, or of 256 KiB (the length of the staging buffer) where every payload
+//! is staged. A burst that follows another at once continues with the size at which that one ended,
+//! because the peer still has bytes to copy. (Two sends pay where TCP takes longer over a lone 64
+//! KiB message than two calls cost, and lose where it does not; `dat-bench --cases
+//! send-ping:65536:1` shows which.)
 //!
 //! A Send or Write that fits one FPDU and overtakes nothing is framed when it is posted
-//! ([`Tx::frame_at_once`]), whether it leaves at once or is held back for more: all that is kept of
-//! it is where it ends and what is to be told then.
+//! ([`Tx::frame_at_once`]), whether it is sent at once or held back for more. The sender then keeps
+//! only the position of its end and the report for its completion.
 //!
 //! # Cost of one 64-byte Send on an idle connection
 //!
@@ -60,10 +62,10 @@ const VECTOR_MAX: usize = 128;
 const RAMP: [u64; 4] = [32 * 1024, 32 * 1024, 256 * 1024, 1024 * 1024];
 /// A burst of so many bytes keeps the peer busy for longer than [`FLOW_GAP`].
 const FLOW_BYTES: u64 = 128 * 1024;
-/// How soon behind such a burst the next one finds the peer busy.
+/// The longest pause after such a burst in which the peer is still busy with it.
 const FLOW_GAP: Duration = Duration::from_micros(50);
-/// How long a sender stays off a full socket, longer and longer while it stays full. Asking again
-/// at once would fight the acknowledgements for the socket's lock.
+/// The pause, in spins, of a sender that found its socket full. It doubles while the socket stays
+/// full. Retrying at once would contend with the acknowledgements for the socket's lock.
 const FULL_PAUSE_SPINS: u32 = 60;
 const FULL_PAUSE_DOUBLINGS: u32 = 3;
 
@@ -90,16 +92,16 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// How much was framed.
+/// The reason why framing stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filled {
-    /// All that there is.
+    /// Nothing is left to frame.
     All,
-    /// As much as is sent at once.
+    /// One send's worth of bytes is framed.
     Enough,
 }
 
-/// Something unsent.
+/// A piece of unsent data.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
     /// Bytes of the staging buffer.
@@ -131,24 +133,25 @@ pub(super) struct Tx {
     filled: usize,
     pieces: VecDeque<Piece>,
     marks: VecDeque<Mark>,
-    /// Requests that were framed when they were posted: where each ends, and what is told then.
+    /// The end of each request that was framed when it was posted, and its report.
     reports: VecDeque<(u64, Report)>,
-    /// Those that the socket has taken.
+    /// The reports of those requests that the socket has taken.
     finished: Vec<Report>,
     framed: u64,
     sent: u64,
     /// Segments that were framed.
     segments: Amount,
-    /// Where the last FPDU ended that the socket has taken whole.
+    /// The end of the last FPDU that the socket has taken completely.
     boundary: u64,
-    /// When the last burst ended, if it was a long one.
+    /// The time at which the last burst ended, if it was a long one.
     flowed: Option<Instant>,
-    /// Looks at the full socket since it took the last bytes, as far as they matter.
+    /// The number of attempts on the full socket since it took the last bytes, up to the longest
+    /// pause.
     full_looks: u32,
 }
 
 impl Tx {
-    /// `ulpdu_max` is the longest ULPDU that this connection ever sends.
+    /// Creates the sending side; `ulpdu_max` is the longest ULPDU that this connection ever sends.
     pub(super) fn new(negotiated: &Negotiated, ulpdu_max: usize) -> Self {
         let Negotiated {
             crc, markers_tx, ..
@@ -189,17 +192,17 @@ impl Tx {
         self.segments
     }
 
-    /// Whether framed bytes wait for room in the socket.
+    /// True while framed bytes wait for room in the socket.
     pub(super) fn is_pending(&self) -> bool {
         !self.pieces.is_empty()
     }
 
-    /// Whether all that is framed lies in the staging buffer, and something does.
+    /// True if there are framed bytes and all of them are in the staging buffer.
     pub(super) fn is_all_staged(&self) -> bool {
         self.pieces.len() == 1 && matches!(self.pieces.front(), Some(Piece::Staged { .. }))
     }
 
-    /// Sends what is framed where all of it is staged and nothing else is to be sent.
+    /// Sends the framed bytes if all of them are staged and nothing else is to be sent.
     pub(super) fn flush(
         &mut self,
         proto: &mut Connection,
@@ -275,15 +278,15 @@ impl Tx {
         Ok(Filled::Enough)
     }
 
-    /// Whether [`Self::frame_at_once`] may be called for an FPDU with so much payload.
+    /// True if [`Self::frame_at_once`] may be called for an FPDU with a payload of this length.
     pub(super) fn has_room(&self, payload_len: usize) -> bool {
         self.marked.is_none()
             && payload_len <= self.staged_max
             && self.filled + HEADER_MAX + payload_len + TRAILER_MAX <= STAGING_LEN
     }
 
-    /// Frames an FPDU whose payload is here, behind what is framed already; there is room for it.
-    /// `report` is told when the socket has taken it ([`Self::finished`]).
+    /// Frames an FPDU whose payload is given, behind the bytes that are framed already. The caller
+    /// has checked the room. Once the socket has taken the FPDU, `report` is in [`Self::finished`].
     pub(super) fn frame_at_once(
         &mut self,
         fpdu: &TransmitFpdu,
@@ -303,18 +306,18 @@ impl Tx {
         self.reports.push_back((self.framed, report));
     }
 
-    /// Reports of requests that the socket has taken; the caller empties the list.
+    /// Returns the reports of requests that the socket has taken; the caller empties the list.
     pub(super) fn finished(&mut self) -> &mut Vec<Report> {
         &mut self.finished
     }
 
-    /// Whether there are requests that were framed when they were posted and that the socket has
+    /// True if there are requests that were framed when they were posted and that the socket has
     /// not taken.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.reports.is_empty()
     }
 
-    /// What is told of requests that were framed and that the socket has not taken.
+    /// Takes the reports of requests that were framed and that the socket has not taken.
     pub(super) fn take_unfinished(&mut self) -> impl Iterator<Item = Report> {
         self.reports.drain(..).map(|(_, report)| report)
     }
@@ -337,10 +340,10 @@ impl Tx {
         self.mark(fpdu, trailer, fpdu.wire_len());
     }
 
-    /// Frames one FPDU that needs no memory, behind what is framed already.
+    /// Frames one FPDU that needs no memory, behind the bytes that are framed already.
     pub(super) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
         if self.filled + HEADER_MAX + TRAILER_MAX + marker::LEN <= STAGING_LEN {
-            // A frame without payload has nothing that could be refused.
+            // A frame without payload cannot be refused.
             let _ = self.frame(fpdu, sources);
         }
     }
@@ -363,7 +366,7 @@ impl Tx {
         }
         let covered = body + fpdu.pad();
         let end = covered + fpdu::CRC_LEN;
-        // Only without CRC does a payload stay where it is, and then the field may be anything.
+        // A payload is not copied only where CRC is off, and then the CRC field may have any value.
         staging[body..end].fill(0);
         push_staged(&mut self.pieces, start, body);
         self.pieces.push_back(memory_piece(fpdu));
@@ -375,7 +378,8 @@ impl Tx {
         Ok(())
     }
 
-    /// The same with markers; a path of its own, so that the usual one does not pay for them.
+    /// Frames like [`Self::frame`], with markers. A separate path, so that the usual one does not
+    /// pay for them.
     #[cold]
     fn frame_marked(
         &mut self,
@@ -414,7 +418,7 @@ impl Tx {
         });
     }
 
-    /// Sends what is framed. `false`: the socket is full.
+    /// Sends the framed bytes. Returns `false` if the socket is full.
     fn send(&mut self, proto: &mut Connection, sources: &Sources<'_>) -> Result<bool, TxFault> {
         let Some(staging) = &self.staging else {
             return Ok(true);
@@ -426,7 +430,7 @@ impl Tx {
         self.on_result(sent, proto)
     }
 
-    /// Accounts for what a send achieved. `false`: the socket is full.
+    /// Accounts for the result of a send. Returns `false` if the socket is full.
     fn on_result(&mut self, sent: Sent, proto: &mut Connection) -> Result<bool, TxFault> {
         match sent {
             Sent::Bytes(count) => {
@@ -446,7 +450,7 @@ impl Tx {
         }
     }
 
-    /// Stays off a full socket.
+    /// Waits before the next attempt on a full socket.
     fn pause(&mut self) {
         let doublings = self.full_looks;
         self.full_looks = (doublings + 1).min(FULL_PAUSE_DOUBLINGS);
@@ -472,14 +476,14 @@ impl Tx {
         }
     }
 
-    /// Gives the staging buffer back, if it is empty.
+    /// Returns the staging buffer to the pool, if it is empty.
     pub(super) fn rest(&mut self) {
         if self.pieces.is_empty() {
             self.release();
         }
     }
 
-    /// How many work requests are with the transport now that were not before.
+    /// Counts the work requests that the transport has taken since the last call.
     fn pop_marks(&mut self) -> usize {
         let mut work = 0;
         while let Some(mark) = self.marks.front()
@@ -498,10 +502,10 @@ impl Tx {
         work
     }
 
-    /// The unsent rest of an FPDU that the socket has taken a part of; everything framed behind it
-    /// is forgotten. A stream that ends here ends between two FPDUs.
+    /// Takes the unsent rest of an FPDU that the socket has taken a part of, and drops everything
+    /// framed behind it, so that a stream that ends here ends between two FPDUs.
     ///
-    /// `None` when the rest cannot be had, because its memory has gone.
+    /// Returns `None` if the rest cannot be read, because its memory has gone.
     pub(super) fn take_rest_of_fpdu(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
         let has_begun = self.sent > self.boundary;
         let end = self
@@ -515,7 +519,7 @@ impl Tx {
         self.take_bytes(sources, (end - self.sent) as usize)
     }
 
-    /// All framed bytes, for a stream that ends with a Terminate message behind them.
+    /// Takes all framed bytes, for a stream that ends with a Terminate message behind them.
     pub(super) fn take_all(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
         self.take_bytes(sources, (self.framed - self.sent) as usize)
     }
@@ -572,7 +576,8 @@ impl Piece {
         taken
     }
 
-    /// Copies the first bytes of a piece in registered memory. `false`: the memory has gone.
+    /// Copies the first bytes of a piece in registered memory. Returns `false` if the memory has
+    /// gone.
     fn copy_into(&self, sources: &Sources<'_>, out: &mut [u8]) -> bool {
         let mut at = 0;
         let copied = self.visit(sources, out.len(), |bytes| {
@@ -582,7 +587,7 @@ impl Piece {
         copied.is_ok()
     }
 
-    /// The memory of a piece in registered memory, at most `len_max` bytes of it.
+    /// Visits the memory of a piece in registered memory, at most `len_max` bytes of it.
     fn visit<'m>(
         &self,
         sources: &Sources<'m>,
@@ -620,7 +625,7 @@ impl Piece {
     }
 }
 
-/// Where the payload of an FPDU is.
+/// The piece that describes the payload of an FPDU.
 fn memory_piece(fpdu: &TransmitFpdu) -> Piece {
     match fpdu.payload {
         TransmitPayload::None => Piece::Staged { at: 0, len: 0 },
@@ -649,7 +654,7 @@ fn copy_payload(
     })
 }
 
-/// Appends staged bytes, as part of the last piece if they follow it.
+/// Appends staged bytes. Extends the last piece if they follow it.
 fn push_staged(pieces: &mut VecDeque<Piece>, start: usize, end: usize) {
     if let Some(Piece::Staged { at, len }) = pieces.back_mut()
         && *at + *len == start
@@ -663,7 +668,7 @@ fn push_staged(pieces: &mut VecDeque<Piece>, start: usize, end: usize) {
     });
 }
 
-/// One vectored send of as many pieces as a vector holds.
+/// Sends as many pieces as one vector holds, in one call.
 fn send_pieces(
     pieces: &VecDeque<Piece>,
     staging: &[u8],
@@ -698,7 +703,7 @@ fn send_pieces(
     ))
 }
 
-/// Memory that was there when its FPDU was framed and is not there now.
+/// The fault for memory that was there when its FPDU was framed and is not there now.
 fn fault_of(piece: &Piece) -> TxFault {
     match piece {
         Piece::Work { token, .. } => TxFault::Local { token: *token },
@@ -733,7 +738,7 @@ mod tests {
         let reply = "4d504120 49442052 65702046 72616d65 d0020004 80048004";
         raw.write_all(&hex(reply)).unwrap();
         assert!(matches!(client.event(), Event::Established { .. }));
-        // The peer takes nothing, so that framed bytes get stuck.
+        // The peer receives nothing, so that framed bytes stay unsent.
         let to = memory.remote(0, 16 << 20);
         client.post(1, SendOp::Write(to), &[memory.sge(0, 16 << 20)]);
         let qp = &client.qp.qp;

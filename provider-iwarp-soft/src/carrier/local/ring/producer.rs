@@ -10,8 +10,8 @@ use super::super::record::{
 use super::super::segment::{GIVE_BACK_AFTER, Half, LINE};
 use super::{KnownWord, control, line};
 
-/// Bytes that only [`Producer::push_last`] uses: its record (two lines), what may be skipped before
-/// it (one line), and the word behind it.
+/// Bytes that only [`Producer::push_last`] uses: its record (two lines), a skip before it (one
+/// line), and the word behind it.
 const RESERVE: usize = 4 * LINE;
 /// The word of the next record is always free.
 const NEXT: usize = LINE;
@@ -25,11 +25,11 @@ pub(crate) enum Refused {
     Full,
     /// No ring of this length ever has room for it.
     TooLong,
-    /// The consumer has written what no consumer writes.
+    /// The consumer has written a value that no correct consumer writes.
     Corrupt(Corrupt),
 }
 
-/// What became of a reference.
+/// The end of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The consumer has the bytes.
@@ -59,8 +59,9 @@ pub(crate) enum Revoked {
 }
 
 /// The beginning of the first record that is not published: its word, its header, and a payload
-/// that fits into the first line. [`Producer::publish`] writes it at once: between two writes with
-/// a locked instruction between them, the line would move to the consumer, who polls it, and back.
+/// that fits into the first line. [`Producer::publish`] writes it all at once. With two writes and
+/// a locked instruction between them, the line would move to the consumer, which polls it, and
+/// back.
 #[derive(Debug)]
 struct Withheld {
     /// False: all records are published.
@@ -80,19 +81,19 @@ struct Withheld {
 #[derive(Debug)]
 pub(crate) struct Producer {
     half: Half,
-    /// Where the record before the next one begins.
+    /// The position of the record before the next one.
     last: u64,
-    /// Where the next record begins.
+    /// The position of the next record.
     tail: u64,
-    /// How far records are published.
+    /// The position up to which records are published.
     published: u64,
-    /// How far the consumer had released records when the index was loaded last.
+    /// The position up to which the consumer had released records when the index was loaded last.
     released: u64,
-    /// The same when a record was refused or a wait announced last.
+    /// The value of `released` when a record was refused or a wait announced last.
     released_before_wait: u64,
     withheld: Withheld,
     references: References,
-    /// Where the tail was when memory was returned to the kernel.
+    /// The tail when memory was returned to the kernel last.
     given_back: u64,
 }
 
@@ -108,7 +109,7 @@ impl Withheld {
 }
 
 impl Producer {
-    /// The producer of a ring that nobody has used yet.
+    /// Creates the producer of a ring that is not in use yet.
     pub(crate) fn new(half: Half) -> Self {
         Self {
             half,
@@ -123,14 +124,15 @@ impl Producer {
         }
     }
 
-    /// Bytes of the longest payload that an inline record of this ring can have, with any header.
+    /// The length of the longest payload that an inline record of this ring can have, with any
+    /// header.
     #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn payload_max(&self) -> usize {
         record::record_max(self.half.len()) - record::payload_at(HEADER_MAX, LINE)
     }
 
     /// Writes a record of a header and `len` bytes, which `write` copies to the pointer that it is
-    /// given. The consumer sees it after [`publish`](Self::publish).
+    /// given. The record is visible to the consumer after [`publish`](Self::publish).
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -141,8 +143,8 @@ impl Producer {
         self.push_inline(header, len, RESERVE, write)
     }
 
-    /// Writes the last record of a connection, which has a header only. There is room for one of
-    /// them however full the ring is.
+    /// Writes the last record of a connection, which has a header only. There is always room for
+    /// one such record, even in a full ring.
     pub(crate) fn push_last(&mut self, header: &[u8]) -> Result<Position, Refused> {
         self.push_inline(header, 0, NEXT, |_| ())
     }
@@ -182,8 +184,8 @@ impl Producer {
     }
 
     /// Writes a record whose payload the consumer reads from the memory of this process: 1 to
-    /// [`PIECES_MAX`] pieces, none of them empty. They stay readable until
-    /// [`poll_reference`](Self::poll_reference) or a [`Revoker`] says otherwise.
+    /// [`PIECES_MAX`] pieces, none of them empty. The pieces must stay readable until
+    /// [`poll_reference`](Self::poll_reference) or a [`Revoker`] reports the end of the reference.
     pub(crate) fn push_reference(
         &mut self,
         header: &[u8],
@@ -221,7 +223,7 @@ impl Producer {
         Ok(position)
     }
 
-    /// Makes all records visible that were written since the last call.
+    /// Publishes all records that were written since the last call.
     #[inline]
     pub(crate) fn publish(&mut self) {
         let first = &self.withheld;
@@ -234,9 +236,9 @@ impl Producer {
         }
     }
 
-    /// Moves the second line of the record that was published last towards the consumer, who reads
-    /// it sooner then. This costs about a cache miss, so it is worth it only when the consumer
-    /// awaits this record and the producer has nothing else to send. Called after
+    /// Moves the second line of the record that was published last towards the consumer, which then
+    /// reads it sooner. This costs about a cache miss. It is worth that only when the consumer
+    /// awaits this record and the producer has nothing else to send. Must be called after
     /// [`publish`](Self::publish).
     #[inline]
     pub(crate) fn expedite(&self) {
@@ -246,15 +248,16 @@ impl Producer {
         }
     }
 
-    /// True if the consumer sleeps and must be woken, once for each sleep. Called after
-    /// [`publish`](Self::publish), once for a batch.
+    /// Returns true if the consumer sleeps and must be woken, once for each sleep. Must be called
+    /// after [`publish`](Self::publish), once for a batch.
     #[inline]
     pub(crate) fn must_ring(&mut self) -> bool {
         take_flag(&self.half, control::ASLEEP)
     }
 
-    /// Announces that this side will sleep until records are released or pulled. True: some were
-    /// since a record was refused or a wait announced last, so it must not sleep yet.
+    /// Announces that this side will sleep until records are released or pulled. Returns true if
+    /// some were released or pulled since a record was refused or a wait announced last, so that
+    /// this side must not sleep yet.
     pub(crate) fn announce_wait(&mut self) -> Result<bool, Corrupt> {
         let flag = self.half.control_word(control::WAITING);
         flag.store(1, Ordering::Relaxed);
@@ -274,21 +277,21 @@ impl Producer {
         flag.store(0, Ordering::Relaxed);
     }
 
-    /// How far the consumer has released records.
+    /// Returns the position up to which the consumer has released records.
     #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn consumed(&mut self) -> Result<Position, Corrupt> {
         self.load_released()?;
         Ok(Position(self.released))
     }
 
-    /// True if the consumer has released all that was ever pushed.
+    /// Returns true if the consumer has released every record that was pushed.
     #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn is_drained(&mut self) -> Result<bool, Corrupt> {
         self.load_released()?;
         Ok(self.released == self.tail && self.references.oldest().is_none())
     }
 
-    /// Takes the oldest outstanding reference, once the consumer is done with it.
+    /// Takes the oldest outstanding reference, if the consumer has finished with it.
     pub(crate) fn poll_reference(&mut self) -> Result<Option<Finished>, Corrupt> {
         let finished = self.oldest_outcome()?;
         if finished.is_some() {
@@ -315,14 +318,14 @@ impl Producer {
         Ok(Some(Finished { position, outcome }))
     }
 
-    /// A handle that takes references back, for any thread.
+    /// Returns a handle that revokes references, for any thread.
     pub(crate) fn revoker(&self) -> Revoker {
         Revoker {
             half: self.half.clone(),
         }
     }
 
-    /// True if the consumer reads references. It is a claim of the peer.
+    /// True if the peer claims that the consumer reads references.
     pub(crate) fn consumer_can_pull(&self) -> bool {
         let word = self.half.control_word(control::CAN_PULL);
         word.load(Ordering::Acquire) != 0
@@ -338,12 +341,12 @@ impl Producer {
     }
 
     /// Returns the memory of the free room to the kernel, if much was used since the last time.
-    /// Called before this side sleeps.
+    /// Must be called before this side sleeps.
     pub(crate) fn give_back_pages(&mut self) {
         if self.tail - self.given_back < GIVE_BACK_AFTER {
             return;
         }
-        // An index that the consumer has destroyed is reported by the next push.
+        // The next push reports an index that the consumer has corrupted.
         let _ = self.load_released();
         self.given_back = self.tail;
         let used = self.half.len() - self.room();
@@ -352,7 +355,7 @@ impl Producer {
         self.half.give_back_pages(self.tail + LINE as u64, end);
     }
 
-    /// Says by which word the peer can recognise this process.
+    /// Publishes the word by which the peer can recognise this process.
     pub(crate) fn set_known_word(&mut self, known: KnownWord) {
         let word = |at| self.half.control_word(at);
         word(control::KNOWN_ADDR).store(known.addr, Ordering::Relaxed);
@@ -368,8 +371,8 @@ impl Producer {
         position as usize & (self.half.len() - 1)
     }
 
-    /// Makes sure that there is room for a record and `spare` bytes, clears the word behind it, and
-    /// returns its offset.
+    /// Checks that there is room for a record and `spare` bytes, clears the word behind the record,
+    /// and returns its offset.
     #[inline]
     fn claim(&mut self, record_len: usize, spare: usize) -> Result<usize, Refused> {
         if record_len > record::record_max(self.half.len()) {
@@ -408,8 +411,8 @@ impl Producer {
         word.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes that may be written. A reference keeps its room until it was taken by
-    /// [`poll_reference`](Self::poll_reference), because its state is in the record.
+    /// Returns the number of bytes that may be written. A reference keeps its room until
+    /// [`poll_reference`](Self::poll_reference) takes it, because its state is in the record.
     #[inline]
     fn room(&self) -> usize {
         let oldest = self.references.oldest().map_or(u64::MAX, |oldest| oldest.0);
@@ -424,8 +427,8 @@ impl Producer {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
-    /// Ends the record at the tail, behind which there is no word. `first_len` is the length of the
-    /// header and of what is withheld behind it.
+    /// Completes the record at the tail, behind which there is no word yet. `first_len` is the
+    /// length of the header and of the withheld bytes behind it.
     #[inline]
     fn finish(
         &mut self,
@@ -439,8 +442,8 @@ impl Producer {
         self.last = self.tail;
         self.tail += record_len as u64;
         let bits = word.emit(position);
-        // Two short records ahead, where the consumer does not poll: a line that is here already
-        // does not stall the next locked instruction.
+        // Prefetches two lines, two short records ahead, which the consumer does not poll. A line
+        // that is in this cache already does not stall the next locked instruction.
         for ahead in [4, 5] {
             let line = self.offset(self.tail + ahead * LINE as u64);
             line::prefetch_to_write(self.half.bytes(line, LINE));
@@ -472,15 +475,15 @@ impl Producer {
     }
 }
 
-/// Takes references back that are outstanding.
+/// Revokes outstanding references.
 #[derive(Debug, Clone)]
 pub(crate) struct Revoker {
     half: Half,
 }
 
 impl Revoker {
-    /// Takes back a reference, which is outstanding, unless the consumer has begun to pull it. A
-    /// state that the consumer has destroyed counts as `AlreadyDone`.
+    /// Revokes an outstanding reference, unless the consumer has begun to pull it. A state that the
+    /// consumer has corrupted counts as `AlreadyDone`.
     pub(crate) fn revoke(&self, position: Position) -> Revoked {
         let at = position.0 as usize & (self.half.len() - 1);
         let exchanged = self.half.half_word(at + STATE_AT).compare_exchange(
@@ -496,11 +499,11 @@ impl Revoker {
         }
     }
 
-    /// Takes back a reference that the consumer has begun to pull and does not end to pull: what it
-    /// has read counts for nothing.
+    /// Revokes a reference that the consumer has begun to pull and does not finish. The bytes that
+    /// it has read are not used.
     pub(crate) fn abandon(&self, position: Position) {
         let at = position.0 as usize & (self.half.len() - 1);
-        // Fails where the consumer has ended, which is as good.
+        // This fails if the consumer has finished, which has the same effect.
         let _ = self.half.half_word(at + STATE_AT).compare_exchange(
             State::Pulling as u32,
             State::Revoked as u32,
@@ -546,7 +549,7 @@ impl References {
         (self.len > 0).then(|| self.positions[self.first])
     }
 
-    /// There is room.
+    /// Adds a reference. The caller has checked that there is room.
     fn push(&mut self, position: Position) {
         self.positions[(self.first + self.len) % REFERENCES_MAX] = position;
         self.len += 1;
