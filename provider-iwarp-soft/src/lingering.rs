@@ -1,9 +1,9 @@
-//! A socket whose connection is over, and that lingers before it is closed, like one with
-//! `SO_LINGER` but without a thread that waits for it.
+//! A socket that lingers after the end of its connection, like one with `SO_LINGER`, but without a
+//! thread that waits for it.
 //!
-//! Closing a socket with unread data makes TCP send a reset, which can overtake what we sent last.
-//! So the rest is sent, then our FIN, and what the peer still sends is read and thrown away until
-//! its FIN or a deadline.
+//! Closing a socket with unread data makes TCP send a reset, which can overtake our last data. So
+//! the rest is sent first, then our FIN. Further data from the peer is read and discarded until the
+//! peer's FIN or a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,26 +15,27 @@ use crate::engine::{Engine, Interest, Key, Source};
 use crate::progress::conn_socket::ConnSocket;
 use crate::socket::Socket;
 
-/// How long a peer may take to close its side.
+/// The time that a peer has to close its side.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// When what is to be late is sent.
+/// The delay of the late bytes.
 const LATE_AFTER: Duration = Duration::from_millis(20);
-/// Reads in one go, so that one peer does not keep the engine.
+/// Reads in one pass, so that one peer does not occupy the engine.
 const DISCARD_ROUNDS: usize = 64;
 
-/// Bytes thrown away before a peer that does not stop is cut off: more than what TCP's largest
-/// usual windows let be on its way when our last message arrives.
+/// Bytes that are discarded before the connection of a peer that does not stop is cut off: more
+/// than TCP's largest usual windows allow in flight when our last message arrives.
 const DISCARD_MAX: usize = 16 << 20;
-/// Sockets of one adapter that linger. More close at once, and their last message may be lost:
-/// descriptors are worth more than the last message to a peer that opens so many connections.
+/// Sockets of one adapter that linger. Above this number sockets are closed at once, and their last
+/// message may be lost: descriptors are worth more than the last message to a peer that opens so
+/// many connections.
 const LINGERING_MAX: usize = 1024;
 
-/// What owns the socket.
+/// The owner of the socket.
 #[derive(Debug)]
 enum SocketOwner {
-    /// A connection that has left the engine.
+    /// A connection that was removed from the engine.
     Connection(Arc<ConnSocket>),
-    /// Nobody else: no connection came of it.
+    /// No other object: the connection was never established.
     Unconnected(Socket),
 }
 
@@ -43,17 +44,17 @@ enum SocketOwner {
 pub(crate) struct LingeringSocket {
     engine: Arc<Engine>,
     owner: SocketOwner,
-    /// What is unsent; `None` after our FIN.
+    /// The unsent bytes; `None` after our FIN.
     rest: Mutex<Option<Vec<u8>>>,
-    /// What is sent a moment later and before our FIN.
+    /// Bytes that are sent a moment later, before our FIN.
     late: Mutex<Option<Vec<u8>>>,
     discarded: AtomicUsize,
 }
 
 impl LingeringSocket {
-    /// Ends a connection whose socket has left the engine, after `rest`, and after `late`,
-    /// which follows in a moment. A socket that goes back to its consumer does not linger: it is
-    /// neither ended nor read any more.
+    /// Ends a connection whose socket was removed from the engine: sends `rest`, and a moment later
+    /// `late`. A socket that is returned to its consumer does not linger: it is neither shut down
+    /// nor read any more.
     pub(crate) fn start(socket: Arc<ConnSocket>, rest: Vec<u8>, late: Option<Vec<u8>>) {
         if socket.goes_back() {
             return;
@@ -83,7 +84,7 @@ impl LingeringSocket {
             return;
         }
         let key = engine.new_key();
-        // Without an engine the socket closes here and now.
+        // Without an engine the socket is closed here and now.
         if engine.enlist_lingering(key, lingering.clone()).is_ok() {
             engine.set_deadline(key, Some(Instant::now() + patience));
             if engine.watch(key, lingering.fd(), interest).is_err() {
@@ -92,7 +93,8 @@ impl LingeringSocket {
         }
     }
 
-    /// Sends, then closes our side, then throws away; what to wait for, or `None` when it is done.
+    /// Sends, then shuts down our side, then discards input. Returns the interest to wait for, or
+    /// `None` when it is done.
     fn proceed(&self) -> Option<Interest> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = &mut *rest {

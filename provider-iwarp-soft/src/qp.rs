@@ -2,15 +2,15 @@
 //!
 //! # Locks, in order
 //!
-//! 1. `link`: the state of the queue pair and everything of its connection. Drivers *try* it; only
-//!    connection management waits for it.
-//! 2. `submitted`, `receives`: where a post goes while somebody else holds `link`. Held for a push
-//!    or a swap.
+//! 1. `link`: the state of the queue pair and everything of its connection. Threads that make
+//!    progress *try* it; only connection management waits for it.
+//! 2. `submitted`, `receives`: the queues for posts while another thread holds `link`. Held for a
+//!    push or a swap.
 //! 3. The memory table (read side), then the rings of the completion queues.
 //!
 //! The lock of [`completion_gate`] comes before the rings and after everything else.
 //!
-//! No upcall is made under any of them: what a drive has to tell is collected in [`Effects`].
+//! No upcall is made under any of them: [`Effects`] collects the notifications of a drive.
 //!
 //! # Established first
 //!
@@ -19,9 +19,9 @@
 //!
 //! # Lost posts
 //!
-//! A poster that cannot get `link` leaves its request in `submitted` and tries once more. The
-//! holder looks at `submitted` again after it has let go. Both keep their look behind their store,
-//! so one of them sees the other.
+//! A poster that cannot get `link` queues its request in `submitted` and tries once more. The
+//! holder checks `submitted` again after it has released `link`. Both order their check behind
+//! their store, so one of them sees the other.
 
 mod completion_gate;
 mod drive;
@@ -56,8 +56,8 @@ use watermarks::Watermarks;
 ///
 /// `Idle` becomes `Connecting` in `connect` and `connect_socket`; both become `Up` in
 /// `on_connected`, which `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a
-/// connection: both leave `Down` with everything flushed. `reset` makes `Down` `Idle` again.
-/// Nothing else writes it.
+/// connection: both end in `Down` with everything flushed. `reset` makes `Down` `Idle` again. No
+/// other code writes the state.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// Not connected, may connect.
@@ -70,14 +70,14 @@ pub(crate) enum Link {
     Down,
 }
 
-/// Where posts go that find the connection busy, and whether there is one.
+/// The queue for posts that find the connection busy, and what happens to a post.
 #[derive(Debug)]
 struct Queue<T> {
     mode: Mode,
     slots: VecDeque<T>,
 }
 
-/// What becomes of a post.
+/// What happens to a post depends on this mode of its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// Never connected, or connecting.
@@ -97,7 +97,7 @@ impl<T> Default for Queue<T> {
     }
 }
 
-/// What a drive has to tell after it has left its locks.
+/// The notifications that a drive must make after it has released its locks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Effects {
     send: Pushed,
@@ -123,17 +123,18 @@ pub(crate) struct Qp {
     sends: Tally,
     recvs: Tally,
     watermarks: Watermarks,
-    /// How the payload of the connections that have ended travelled. Written under `link`.
+    /// The payload bytes of the connections that have ended, by carrier. Written under `link`.
     ended_traffic: Mutex<Traffic>,
     gate: CompletionGate,
     events: UpcallQueue<OwnEvent>,
-    /// A disconnect that is not in `events` yet, because others' `Established` comes first.
+    /// A disconnect that is not in `events` yet, because the `Established` of other queue pairs
+    /// must be delivered first.
     deferred: Mutex<Option<OwnEvent>>,
-    /// The access layer has dropped it: no news any more.
+    /// The access layer has dropped the queue pair: no more events are delivered.
     is_destroyed: AtomicBool,
 }
 
-/// What a queue pair completes into and is fed from.
+/// The completion queues and receive queue of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpParts {
     pub(crate) pd: u32,
@@ -180,7 +181,8 @@ impl Qp {
         (self.recvs.pending(), self.sends.pending())
     }
 
-    /// The access layer has let go: everything ends, and no more is told of it.
+    /// Ends everything, because the access layer has dropped the queue pair. No more events are
+    /// delivered.
     pub(crate) fn destroy(&self) {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
@@ -188,7 +190,7 @@ impl Qp {
         self.shared.forget_qp();
     }
 
-    /// Back to idle after a connection. Receives posted while idle stay posted.
+    /// Returns to idle after a connection. Receives posted while idle stay posted.
     pub(crate) fn reset(&self) -> Result<(), RnicError> {
         let mut link = self.lock_link();
         match *link {
@@ -205,8 +207,8 @@ impl Qp {
         }
     }
 
-    /// Takes a shared receive, unless that would be more than this queue pair may hold: then it has
-    /// none for the message, and the connection breaks.
+    /// Takes a shared receive, unless the queue pair would exceed its hard mark. Then the message
+    /// has no receive, and the connection breaks.
     fn take_shared(&self, srq: &Srq) -> Option<RecvSlot> {
         let held = self.recvs.pending().saturating_add(1);
         if !self.watermarks.admit(held) {
@@ -234,7 +236,7 @@ impl Qp {
         }
     }
 
-    /// Puts completions into the queues, or behind the gate while it is closed.
+    /// Adds completions to the queues, or behind the gate while it is closed.
     fn publish(
         &self,
         send: &mut Vec<Completion>,
@@ -262,15 +264,16 @@ impl Qp {
         send.clear();
     }
 
-    /// Queues news for [`Self::tell`].
+    /// Queues an event for [`Self::tell`].
     pub(crate) fn queue_event(&self, event: OwnEvent) {
         self.events.push(event);
     }
 
-    /// Queues the news of a disconnect. What the peer caused is told after what it caused before.
+    /// Queues the event of a disconnect. A disconnect by the peer is delivered after the events
+    /// that the peer caused before it.
     fn queue_disconnect(&self, event: OwnEvent, is_peers: bool) {
         if is_peers {
-            // The engine looks at it only after it is there.
+            // The lock delays the engine until the event is stored.
             let mut deferred = lock(&self.deferred);
             if let Some(me) = self.me.upgrade()
                 && self
@@ -291,7 +294,7 @@ impl Qp {
         }
     }
 
-    /// Tells what a drive left to tell. Called with no lock held.
+    /// Delivers the notifications of a drive. Called with no lock held.
     pub(crate) fn tell(&self, effects: &Effects) {
         let upcall = &self.shared.upcall;
         self.notify_queues(effects);
@@ -334,8 +337,8 @@ impl Qp {
         self.notify_queues(&effects);
     }
 
-    /// Makes the upcalls about the completion queues, which may be those of other queue pairs too:
-    /// a nudge that is not delivered is lost for ever.
+    /// Makes the upcalls about the completion queues, also those of other queue pairs: a nudge that
+    /// is not delivered is lost for ever.
     fn notify_queues(&self, effects: &Effects) {
         let upcall = &self.shared.upcall;
         for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {

@@ -1,13 +1,13 @@
-//! Sockets: our own, and those that a consumer has lent us.
+//! Sockets: our own, and those that a consumer has handed over.
 //!
-//! A consumer's socket is held by a duplicate of its descriptor. Giving it back is closing the
-//! duplicate: the consumer's number was valid all the time and nothing that the two share was
-//! changed, but for the options in [`SetAside`], which are put back. Once a connection was
-//! established the socket never goes back: then the end closes the consumer's number as well, if it
-//! still means the same socket.
+//! The provider holds a consumer's socket by a duplicate of its descriptor. To return the socket,
+//! it closes the duplicate: the consumer's number was valid all the time, and no shared state was
+//! changed except for the options in [`SetAside`], which are restored. A socket on which a
+//! connection was established is never returned. The end of the connection then closes the
+//! consumer's number as well, if that still refers to the same socket.
 //!
-//! A consumer's socket is borrowed by one user at a time, under whatever number: a service point, a
-//! request, an attempt to connect, or a connection.
+//! A consumer's socket has one user at a time, under whatever number: a service point, a request,
+//! an attempt to connect, or a connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -24,7 +24,7 @@ use crate::forking::{Identity, InUse, NotInherited};
 pub(crate) enum Socket {
     /// Made by us.
     Own(NotInherited),
-    /// Lent by the consumer.
+    /// A socket that the consumer handed over.
     Consumer(ConsumerSocket),
 }
 
@@ -32,30 +32,31 @@ pub(crate) enum Socket {
 #[derive(Debug)]
 pub(crate) struct ConsumerSocket {
     duplicate: NotInherited,
-    /// The consumer's; -1 once it is closed.
+    /// The consumer's number; -1 once it is closed.
     number: AtomicI32,
     identity: Identity,
     set_aside: SetAside,
-    /// Whether the consumer's number is to be closed with us.
+    /// True if the consumer's number must be closed together with our descriptor.
     kept: AtomicBool,
-    /// True once the socket is its consumer's again.
+    /// True once the socket was returned to its consumer.
     is_given_back: AtomicBool,
 }
 
-/// A consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions 3.1.4.3), as they were.
-/// All others stay as they are.
+/// The original values of a consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions
+/// 3.1.4.3). All other options are unchanged.
 #[derive(Debug)]
 struct SetAside {
     /// Nagle's algorithm delays short messages.
     nodelay: bool,
-    /// A cork does so too, even without Nagle's algorithm.
+    /// A cork delays them too, even without Nagle's algorithm.
     cork: bool,
-    /// With a low-water mark the socket does not tell of short messages.
+    /// With a low-water mark the socket is not reported readable for short messages.
     receive_low: libc::c_int,
 }
 
 impl SetAside {
-    /// What does not answer is left alone; the socket works, only slower.
+    /// Sets the options and keeps their old values. An option that cannot be read is not changed;
+    /// the socket works, only slower.
     fn from(socket: BorrowedFd<'_>) -> Self {
         let before = Self {
             nodelay: sockopt::tcp_nodelay(socket).unwrap_or(false),
@@ -84,12 +85,12 @@ impl SetAside {
 }
 
 impl Socket {
-    /// One of our own.
+    /// Takes a socket that we opened.
     pub(crate) fn own(fd: OwnedFd) -> Self {
         Self::Own(NotInherited::new(fd))
     }
 
-    /// Takes a consumer's socket, if it is a TCP stream whose local address `is_routed` has
+    /// Takes a consumer's socket, if it is a TCP stream whose local address satisfies `is_routed`
     /// ([`Config::routes`](crate::config::Config::routes)), and which is not taken already.
     pub(crate) fn take(
         number: RawFd,
@@ -110,7 +111,8 @@ impl Socket {
             return Err(SocketFault::NotRouted);
         }
         let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
-        // It is not its consumer's now, so the child of a fork has it no more than our own.
+        // The consumer does not own the socket now, so the child of a fork must not keep it, like
+        // our own sockets.
         let duplicate = NotInherited::borrow(duplicate, number, identity)
             .map_err(|InUse| SocketFault::InUse)?;
         let set_aside = SetAside::from(duplicate.as_fd());
@@ -124,28 +126,28 @@ impl Socket {
         }))
     }
 
-    /// A connection is established: from here on the socket does not go back to its consumer.
+    /// A connection is established. From now on the socket is not returned to its consumer.
     pub(crate) fn keep(&self) {
         if let Self::Consumer(socket) = self {
             socket.kept.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The connection is over, though our own descriptor may stay open for a while. A consumer's
-    /// socket goes back, or its number is closed: a consumer that is notified of the end may check
-    /// which, and use the socket at once.
+    /// Ends the use of the socket, because the connection is over, though our own descriptor may
+    /// stay open for a while. A consumer's socket is returned, or its number is closed. A consumer
+    /// that is notified of the end may check which, and use the socket at once.
     pub(crate) fn release(&self) {
         if let Self::Consumer(socket) = self {
             socket.release();
         }
     }
 
-    /// Whether it will be given back to its consumer.
+    /// True if the socket will be returned to its consumer.
     pub(crate) fn goes_back(&self) -> bool {
         matches!(self, Self::Consumer(socket) if !socket.kept.load(Ordering::Relaxed))
     }
 
-    /// Whether a consumer lent it.
+    /// True if a consumer handed the socket over.
     pub(crate) fn is_consumers(&self) -> bool {
         matches!(self, Self::Consumer(_))
     }
@@ -161,7 +163,7 @@ impl AsFd for Socket {
 }
 
 impl ConsumerSocket {
-    /// Closes the consumer's number, or gives the socket back, once.
+    /// Closes the consumer's number, or returns the socket, once.
     fn release(&self) {
         if self.kept.load(Ordering::Relaxed) {
             self.close_number();
@@ -174,8 +176,9 @@ impl ConsumerSocket {
     fn close_number(&self) {
         let number = self.number.swap(-1, Ordering::Relaxed);
         if number >= 0 && Identity::of_number(number) == Some(self.identity) {
-            // SAFETY: the number still means the socket that its consumer handed over for good (DAT
-            // 2.0 iWARP extensions 3.1.1.3), and the swap lets nobody else close it.
+            // SAFETY: the number still refers to the socket that its consumer handed over for good
+            // (DAT 2.0 iWARP extensions 3.1.1.3), and the swap ensures that no other thread closes
+            // it.
             drop(unsafe { OwnedFd::from_raw_fd(number) });
         }
     }
@@ -187,12 +190,13 @@ impl Drop for ConsumerSocket {
     }
 }
 
-/// Not below the number itself: its consumer knows why it is where it is.
+/// Duplicates a descriptor. The duplicate is not below the number itself, because the consumer may
+/// have chosen the number for a reason.
 fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
     if number < 0 {
         return Err(SocketFault::NotASocket);
     }
-    // SAFETY: the number comes from a consumer and may mean nothing; it is only given to one system
+    // SAFETY: the number comes from a consumer and may be invalid; it is only passed to one system
     // call, which answers EBADF then.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, number.max(3)).map_err(|error| match error {
@@ -280,7 +284,7 @@ mod tests {
         assert_eq!(ours.unwrap_err(), SocketFault::InUse);
         drop(socket);
         let first = take(&second).unwrap();
-        // Another thread may still have our descriptor when the consumer is notified.
+        // Another thread may still hold our descriptor when the consumer is notified.
         first.release();
         let second_user = take(&client).unwrap();
         drop(first);

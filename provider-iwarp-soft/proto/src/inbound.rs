@@ -1,4 +1,4 @@
-//! What an inbound segment asks of the engine.
+//! The result of an inbound segment, for the engine.
 
 use core::ops::Range;
 
@@ -11,55 +11,55 @@ use crate::{
 /// [`MemoryTable::Place`](crate::MemoryTable::Place).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbound<P> {
-    /// Payload belongs somewhere; a message may end with it.
+    /// The payload must be placed; a message may end with it.
     Place(Placement<P>),
-    /// The peer wants to read. It was checked and queued; [`crate::Connection::poll_transmit`]
-    /// has the answer.
+    /// A Read Request of the peer. It was checked and queued; [`crate::Connection::poll_transmit`]
+    /// returns the answer.
     ReadRequest,
-    /// The peer wants an atomic operation. It was checked and queued; the engine executes it now,
+    /// An atomic operation of the peer. It was checked and queued. The engine executes it now,
     /// before it handles another segment, and reports the original value with
     /// [`crate::Connection::answer_atomic`].
     Atomic {
         /// The operation.
         request: AtomicRequest,
-        /// The eight bytes that it changes.
+        /// The eight bytes that the operation changes.
         place: P,
     },
-    /// The peer has executed an atomic operation of ours; the engine stores the value where the
-    /// work request wants it.
+    /// The peer has executed an atomic operation of ours. The engine stores the value in the memory
+    /// of the work request.
     AtomicResponse {
         /// The work request's token.
         token: u64,
-        /// What memory held before the operation.
+        /// The value of the memory before the operation.
         original: u64,
     },
-    /// The first FPDU of a peer-to-peer set-up (RFC 6581 section 9); nothing for the consumer,
-    /// except that the connection is established. A zero-length read wants an answer, so look at
+    /// The first FPDU of a peer-to-peer set-up (RFC 6581 section 9). The connection is established;
+    /// the consumer receives nothing else. A zero-length read requires an answer, so call
     /// [`crate::Connection::poll_transmit`].
     ReadyToReceive,
-    /// A message of a peer of this implementation about the carrier of the connection. After
-    /// [`CarrierMessage::Moved`] the peer's segments come by the new carrier.
+    /// A message about the carrier of the connection, from a peer that runs this implementation.
+    /// After [`CarrierMessage::Moved`] the peer sends its segments over the new carrier.
     Carrier(CarrierMessage),
     /// The peer has ended the stream; stop sending and close. `None`: its Terminate message could
-    /// not be understood.
+    /// not be decoded.
     Terminated(Option<PeerTerminate>),
-    /// The stream has already ended; the segment means nothing any more.
+    /// The stream has already ended; the segment is ignored.
     Dropped,
 }
 
-/// What a Terminate message of the peer says.
+/// The content of a Terminate message of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerTerminate {
-    /// Why it ended the stream.
+    /// The reason why the peer ended the stream.
     pub code: TerminateCode,
-    /// The kind of the message that it complains of, when it quotes a header of it.
+    /// The kind of the message that the Terminate is about, if it quotes a header of that message.
     pub about: Option<Opcode>,
-    /// The token of our read or atomic that it is about if it is about one: the one whose MSN it
-    /// quotes, else the oldest that waits for an answer. `None`: no work request is.
+    /// The token of our read or atomic that the Terminate is about: the one whose MSN it quotes,
+    /// else the oldest that waits for an answer. `None`: it is about no work request.
     pub request: Option<u64>,
 }
 
-/// Where payload belongs. Every check has been made: the engine copies, then acts on `delivered`.
+/// The target of a payload. Every check has been made: the engine copies, then acts on `delivered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement<P> {
     /// The place of the payload.
@@ -70,7 +70,7 @@ pub struct Placement<P> {
     pub delivered: Option<Delivery>,
 }
 
-/// A place in local memory.
+/// A location in local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<P> {
     /// Nowhere: there is no payload to place.
@@ -123,20 +123,21 @@ pub enum Delivery {
     Receive {
         /// The receive's token.
         token: u64,
-        /// Bytes in it. For Immediate Data, whose bytes are in `immediate`: bytes of the RDMA Write
-        /// before it, 0 where a Send or other Immediate Data came between or there was none.
+        /// The length in bytes. For Immediate Data, whose bytes are in `immediate`, it is the
+        /// length of the RDMA Write before it: 0 if a Send or other Immediate Data was received
+        /// between them, or there was no Write.
         len: u32,
         /// The peer asked for a solicited event.
         solicited: bool,
-        /// Invalidate this STag before the consumer sees the completion (RFC 5040 section 5.5).
+        /// The STag to invalidate before the consumer sees the completion (RFC 5040 section 5.5).
         invalidate: Option<Stag>,
-        /// The eight bytes of Immediate Data, as they came.
+        /// The eight bytes of Immediate Data, as received.
         immediate: Option<[u8; 8]>,
     },
-    /// An RDMA Write message has ended; invisible to the consumer by the standard.
+    /// An RDMA Write message has ended. By the standard the consumer does not see it.
     Write,
-    /// The answer to a read is complete. Completions in order come from
-    /// [`crate::Connection::poll_completion`].
+    /// The answer to a read is complete. [`crate::Connection::poll_completion`] returns completions
+    /// in order.
     Read {
         /// The read's token.
         token: u64,

@@ -1,12 +1,12 @@
-//! What the protocol asks of the memory and of the receive queue that the engine owns.
+//! The interface to the memory and the receive queue that the engine owns.
 //!
 //! The protocol never touches payload. Before it asks the engine to place or to fetch bytes, it
-//! resolves the STag here, which checks whether the peer may access them; every refusal has exactly
+//! resolves the STag here, which checks whether the peer may access them. Every refusal has exactly
 //! one Terminate code ([`crate::TerminateCode`]).
 
 use crate::Stag;
 
-/// What a peer wants to do with a range of memory.
+/// The kind of access that a peer requests to a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// An RDMA Write segment wants to place bytes.
@@ -14,14 +14,14 @@ pub enum Access {
     /// An RDMA Read Request wants to fetch bytes.
     RemoteRead,
     /// A segment of the response to a read of our own wants to place bytes. The protocol has
-    /// already checked that it belongs to the oldest outstanding read and continues it exactly;
-    /// what is left is whether the memory is still registered.
+    /// already checked that the segment belongs to the oldest outstanding read and continues it
+    /// exactly. The engine only checks that the memory is still registered.
     ReadSink,
     /// An atomic operation wants to change eight bytes (RFC 7306 section 5).
     RemoteAtomic,
 }
 
-/// Why memory must not be accessed, in the order in which an implementation checks.
+/// The reason why memory must not be accessed, in the order in which an implementation checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ProtectionFault {
     /// The index is unknown, the key differs, or the registration is not valid any more.
@@ -30,7 +30,7 @@ pub enum ProtectionFault {
     /// The STag belongs to another protection domain or endpoint than this stream.
     #[error("the STag is not associated with this stream")]
     NotAssociated,
-    /// The STag does not carry the right that is needed.
+    /// The STag does not carry the required right.
     #[error("the STag does not grant this access")]
     AccessViolation,
     /// Tagged offset plus length exceeds 2^64.
@@ -41,7 +41,7 @@ pub enum ProtectionFault {
     Bounds,
 }
 
-/// Why an STag must not be invalidated by the peer.
+/// The reason why an STag must not be invalidated by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum InvalidateFault {
     /// There is no such STag.
@@ -78,8 +78,8 @@ pub trait MemoryTable {
         len: u32,
     ) -> Result<Self::Place, ProtectionFault>;
 
-    /// May the peer of this stream invalidate `stag`? The invalidation itself is done by the
-    /// engine when it gets the [`crate::Delivery`] that asks for it.
+    /// Checks whether the peer of this stream may invalidate `stag`. The engine performs the
+    /// invalidation when it gets the [`crate::Delivery`] that asks for it.
     fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault>;
 }
 
@@ -88,14 +88,14 @@ pub trait MemoryTable {
 pub struct ReceiveBuffer {
     /// The engine's name for the receive work request.
     pub token: u64,
-    /// Bytes it can hold in all its segments together.
+    /// The number of bytes that the receive can hold in all its segments together.
     pub len: u32,
 }
 
-/// Where the buffers for Sends and Immediate Data come from; a receive queue or a shared one.
+/// The source of the buffers for Sends and Immediate Data: a receive queue or a shared one.
 pub trait ReceiveQueue {
     /// Takes the next posted receive, once per message. `None` at the message's first segment ends
-    /// the stream, because iWARP has no "receiver not ready"; while that has not come whole
-    /// ([`crate::Connection::foresee`]) it only means that it is asked again.
+    /// the stream, because iWARP has no "receiver not ready". While that segment is incomplete
+    /// ([`crate::Connection::foresee`]), `None` only means that the protocol asks again.
     fn next(&mut self) -> Option<ReceiveBuffer>;
 }

@@ -1,4 +1,4 @@
-//! What the protocol wants on the wire: frame bytes to copy, and a description of the payload.
+//! Frames to transmit: frame bytes to copy, and a description of the payload.
 
 use crate::{Stag, wire::fpdu};
 
@@ -6,24 +6,25 @@ use crate::{Stag, wire::fpdu};
 /// atomic request header (2 + 18 + 52).
 pub const HEADER_MAX: usize = 72;
 
-/// The longest DDP segment that another carrier than MPA transmits or delivers, in bytes.
+/// The longest DDP segment that a carrier other than MPA transmits or delivers, in bytes.
 pub const SEGMENT_MAX: usize = (u32::MAX / 2) as usize;
 
-/// One FPDU to transmit, or one segment for another carrier than MPA.
+/// An FPDU to transmit, or a segment for a carrier other than MPA.
 ///
-/// On the wire of MPA: [`header`](Self::header), the payload, [`pad`](Self::pad) zero bytes, and
-/// then the CRC32C of all of it (least significant byte first), or four zero bytes without CRC.
+/// MPA transmits [`header`](Self::header), the payload, [`pad`](Self::pad) zero bytes, and then the
+/// CRC32C of all of it (least significant byte first), or four zero bytes without CRC.
 ///
 /// Another carrier transmits [`segment_header`](Self::segment_header) and the payload. A segment
-/// for it may be longer than the 16-bit length field of MPA can say; the field is 0 then, and the
-/// parts of the frame that depend on it (`header`, `pad`, `wire_len`) have no meaning.
+/// for it may be longer than the 16-bit length field of MPA can express. The field is 0 then, and
+/// the parts of the frame that depend on it (`header`, `pad`, `wire_len`) have no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransmitFpdu {
     header: [u8; HEADER_MAX],
     header_len: u8,
-    /// Which bytes follow the header.
+    /// The bytes that follow the header.
     pub payload: TransmitPayload,
-    /// What is finished on our side once the last byte of this FPDU is with the transport.
+    /// The request or answer that is finished on our side once the transport has taken the last
+    /// byte of this FPDU.
     pub ends: Option<Ends>,
 }
 
@@ -42,8 +43,8 @@ pub enum TransmitPayload {
         len: u32,
     },
     /// A range of registered memory that the peer reads. The range was checked when the request
-    /// arrived; if the registration has gone since, say so with
-    /// [`crate::Connection::refuse_response`] instead of transmitting this FPDU.
+    /// arrived. If the registration has gone since, call [`crate::Connection::refuse_response`]
+    /// instead of transmitting this FPDU.
     ReadResponse {
         /// The STag the peer reads from.
         stag: Stag,
@@ -54,7 +55,7 @@ pub enum TransmitPayload {
     },
 }
 
-/// The last FPDU of what.
+/// The unit whose last FPDU this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// A local work request. Count these, and report them with
@@ -70,7 +71,7 @@ pub enum Ends {
 }
 
 impl TransmitFpdu {
-    /// An FPDU whose header bytes are filled in by `emit` behind the length field.
+    /// Creates an FPDU whose header bytes `emit` writes behind the length field.
     pub(crate) fn new(header_len: usize, payload: TransmitPayload, ends: Option<Ends>) -> Self {
         debug_assert!(header_len <= HEADER_MAX);
         let mut fpdu = Self {
@@ -84,7 +85,7 @@ impl TransmitFpdu {
         fpdu
     }
 
-    /// `N` header bytes at a place known when the program is compiled.
+    /// `N` header bytes at an offset known when the program is compiled.
     pub(crate) fn part<const N: usize>(&mut self, at: usize) -> &mut [u8; N] {
         (&mut self.header[at..at + N])
             .try_into()
@@ -125,7 +126,7 @@ impl TransmitFpdu {
         fpdu::pad(self.ulpdu_len())
     }
 
-    /// All bytes of the FPDU, CRC included, markers not.
+    /// All bytes of the FPDU, with CRC and without markers.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         fpdu::total_len(self.ulpdu_len())

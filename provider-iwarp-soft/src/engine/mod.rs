@@ -1,17 +1,17 @@
-//! The engine: everything that no consumer's thread does.
+//! The engine: all work that no consumer's thread does.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`thread`] | one thread per RNIC, started by the first [`Source`], ended by `shutdown` |
 //! | [`poller`] | readiness of many sockets |
 //! | [`timer`] | deadlines of the sources |
-//! | [`slice`](mod@slice) | how soon the thread runs once the kernel has woken it |
+//! | [`slice`](mod@slice) | short time slices for the thread, so that it runs soon after a wake-up |
 //! | [`io`] | system calls on sockets |
 //!
-//! A [`Source`] is what can become ready or late: a listener, a start-up, a lingering socket, the
-//! connections of the adapter as a whole ([`crate::progress`]).
+//! A [`Source`] is an object that can become ready or reach a deadline: a listener, a start-up, a
+//! lingering socket, the connections of the adapter as a whole ([`crate::progress`]).
 //!
-//! # What it costs
+//! # Cost
 //!
 //! A process that opened an RNIC and did nothing has no thread.
 
@@ -35,11 +35,11 @@ use rustix::io::Errno;
 use poller::Poller;
 use timer::Timers;
 
-/// Names a source for the poller and the timers; never used twice.
+/// The name of a source for the poller and the timers; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(usize);
 
-/// Set in the data of a second descriptor. Keys count from 0 and never get that far.
+/// The bit that marks the data of a second descriptor. Keys count from 0 and never reach it.
 const SECOND: u64 = 1 << 63;
 
 impl Key {
@@ -48,12 +48,12 @@ impl Key {
         EventData::new_u64(self.0 as u64)
     }
 
-    /// The same for a second descriptor of the source.
+    /// The data for a second descriptor of the source.
     pub(crate) fn as_second_event_data(self) -> EventData {
         EventData::new_u64(self.0 as u64 | SECOND)
     }
 
-    /// The key in the data of either descriptor. True: of the second one.
+    /// The key in the data of either descriptor, and true if it is the second one.
     pub(crate) fn of_either(data: EventData) -> (Self, bool) {
         let number = data.u64();
         (Self((number & !SECOND) as usize), number & SECOND != 0)
@@ -74,7 +74,7 @@ pub(crate) trait Source: Send + Sync {
     fn on_deadline(self: Arc<Self>, key: Key);
 }
 
-/// What the engine's thread and its clients share.
+/// The state that the engine's thread and its clients share.
 pub(crate) struct Engine {
     poller: Poller,
     table: Mutex<Table>,
@@ -89,7 +89,7 @@ pub(crate) struct Engine {
 struct Table {
     sources: HashMap<Key, Arc<dyn Source>>,
     timers: Timers,
-    /// When the thread, asleep now, wakes by itself.
+    /// The time at which the sleeping thread wakes on its own.
     sleeps_until: Option<Instant>,
     asleep: bool,
 }
@@ -107,12 +107,12 @@ impl Engine {
         }))
     }
 
-    /// A key for a source that is about to be enlisted.
+    /// Returns a key for a source that is about to be enlisted.
     pub(crate) fn new_key(&self) -> Key {
         Key(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes a source known and the thread run.
+    /// Adds a source, and starts the thread if it does not run.
     pub(crate) fn enlist(
         self: &Arc<Self>,
         key: Key,
@@ -123,7 +123,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets a source and its deadline. Its socket must be unwatched before it is closed.
+    /// Removes a source and its deadline. Its socket must be unwatched before it is closed.
     pub(crate) fn delist(&self, key: Key) -> bool {
         let mut table = self.lock();
         table.timers.clear(key);
@@ -133,7 +133,7 @@ impl Engine {
         source.is_some()
     }
 
-    /// Like [`Self::enlist`], for a socket that `shutdown` gives a moment to end well.
+    /// Like [`Self::enlist`], for a socket that `shutdown` gives a moment to close in good order.
     pub(crate) fn enlist_lingering(
         self: &Arc<Self>,
         key: Key,
@@ -144,7 +144,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sockets known by [`Self::enlist_lingering`].
+    /// The number of sockets that [`Self::enlist_lingering`] added.
     pub(crate) fn lingering(&self) -> usize {
         self.lingering.load(Ordering::Acquire)
     }
@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// Adds a socket, interest as given, one-shot.
+    /// Adds a socket with a one-shot interest.
     pub(crate) fn watch(
         &self,
         key: Key,
@@ -166,12 +166,12 @@ impl Engine {
         Ok(self.poller.add(fd, key, interest)?)
     }
 
-    /// Changes the interest and arms it again; a socket that was unwatched is watched again. A
-    /// level that holds already is told at once.
+    /// Changes the interest and arms it again; a socket that was unwatched is watched again. If the
+    /// socket is ready already, that is an event at once.
     ///
     /// The kernel may have no room for a socket that was unwatched (`epoll_ctl(2)`: ENOMEM, or
-    /// ENOSPC by `max_user_watches`). Then nothing tells of the socket, and the caller sees to it
-    /// that it is looked at all the same, or ended.
+    /// ENOSPC by `max_user_watches`). Then the socket has no events, and the caller must poll it or
+    /// end it.
     #[must_use = "a socket that nobody watches waits for ever"]
     pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) -> Armed {
         let result = match self.poller.modify(fd, key, interest) {
@@ -184,7 +184,7 @@ impl Engine {
         })
     }
 
-    /// Takes a socket out of the poller.
+    /// Removes a socket from the poller.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
         let _ = self.poller.delete(fd);
     }
@@ -205,13 +205,13 @@ impl Engine {
         }
     }
 
-    /// Has the deadline of a source pass now.
+    /// Makes the deadline of a source pass now.
     pub(crate) fn expire(&self, key: Key) {
         self.set_deadline(key, Some(Instant::now()));
     }
 
     fn wake(&self) {
-        // Fails only when the poller is broken; then the thread has ended and said so.
+        // This fails only if the poller is broken; the thread has then ended and logged an error.
         let _ = self.poller.notify();
     }
 
@@ -228,7 +228,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the thread and forgets all sources. When it returns, no upcall comes from the engine.
+    /// Ends the thread and removes all sources. After it returns, the engine makes no upcalls.
     pub(crate) fn shutdown(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
@@ -238,7 +238,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(thread) = thread
-            // An upcall that closes the adapter runs in the thread that would be waited for.
+            // An upcall that closes the adapter runs on the thread that would be joined.
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
@@ -261,7 +261,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// The error of a call that makes a descriptor.
+/// The error of a call that opens a descriptor.
 pub(crate) fn no_descriptor(error: Errno) -> RnicError {
     match error {
         Errno::MFILE | Errno::NFILE => RnicError::NoResources(Resource::Descriptor),
@@ -269,14 +269,14 @@ pub(crate) fn no_descriptor(error: Errno) -> RnicError {
     }
 }
 
-/// The kernel does not watch a socket for us.
+/// The error of a socket that the kernel does not watch for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotWatched;
 
-/// Whether the kernel watches a socket.
+/// The result of watching a socket.
 pub(crate) type Armed = Result<(), NotWatched>;
 
-/// What a socket is watched for.
+/// The readiness for which a socket is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     Nothing,
@@ -285,7 +285,7 @@ pub(crate) enum Interest {
     Both,
 }
 
-/// A deadline that far away that no one waits for it.
+/// A deadline so far away counts as none.
 pub(crate) fn deadline_after(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }

@@ -212,7 +212,7 @@ pub(super) enum Sleep {
     OnWaker,
 }
 
-/// Tells the first call of [`Attendance::begin`] from later ones.
+/// Distinguishes the first call of [`Attendance::begin`] from later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Now,

@@ -11,25 +11,26 @@ use crate::work::{RecvSlot, SegmentList, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
 
-/// Payload that is held back at most, waiting for more: enough for a few sends at full efficiency
+/// The most payload that is held back to wait for more: enough for a few sends at full efficiency
 /// and one that is not, and not so much that the peer runs dry.
 const HOLD_BYTES_MAX: u32 = 1024 * 1024;
-/// The same where publishing a record costs a fence: enough to share it.
+/// The limit for a carrier on which publishing a record costs a fence: enough to share the fence.
 const HOLD_BYTES_MAX_LOCAL: u32 = 1024;
 /// Operands and results of atomics.
 const ATOMIC_LEN: u32 = 8;
 
-/// What became of a post.
+/// The outcome of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Posted {
-    /// It leaves with later ones; nothing has completed.
+    /// The request will be sent with later ones; nothing has completed.
     Held,
-    /// It was sent, as far as the socket took it; something may have completed.
+    /// The request was sent, as far as the socket took it; something may have completed.
     Sent,
 }
 
 impl Qp {
-    /// Posts a send-queue work request and, when nobody else is at it, sends it from here.
+    /// Posts a send-queue work request, and sends it on this thread if no other thread holds the
+    /// connection.
     pub(crate) fn post_send(&self, wr: &SendWr<'_>) -> Result<(), RnicError> {
         let len = self.check_send(wr)?;
         let at_once =
@@ -37,12 +38,12 @@ impl Qp {
         self.post(at_once, || SendSlot::new(wr, len))
     }
 
-    /// Posts an entry that is nothing on the wire.
+    /// Posts an entry that sends nothing.
     pub(crate) fn post_bind(&self, slot: SendSlot) -> Result<(), RnicError> {
         self.post(|_| false, || slot)
     }
 
-    /// Posts an entry: by `at_once` if that works and nothing posted before waits, else as `slot`.
+    /// Posts an entry: by `at_once` if that succeeds and no earlier post waits, else as `slot`.
     fn post(
         &self,
         at_once: impl FnOnce(&mut Conn) -> bool,
@@ -54,7 +55,7 @@ impl Qp {
         }
     }
 
-    /// The same by the holder of the connection.
+    /// Posts an entry for the thread that holds the connection.
     fn post_holding(
         &self,
         mut link: MutexGuard<'_, Link>,
@@ -73,7 +74,7 @@ impl Qp {
                 let posted = self.post_now(conn, at_once, slot);
                 conn.update_watch();
                 match posted {
-                    // What is queued may be done already: a bind has nothing to send.
+                    // The queued request may be done already: a bind has nothing to send.
                     Ok(Posted::Held) if conn.outstanding.is_empty() => {
                         drop(link);
                         self.catch_up();
@@ -98,7 +99,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Has the peer of an armed connection ring for what this side waits for.
+    /// Makes the peer of an armed connection ring when it makes room for this side.
     fn rest(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
         if conn.place.is_armed() && conn.waits_for_peer() && conn.arm_local()? {
             self.step(conn, true, effects)?;
@@ -133,7 +134,8 @@ impl Qp {
         }
     }
 
-    /// Leaves a request to whoever holds the connection, or ends it if there is none.
+    /// Queues a request for the thread that holds the connection. If there is no connection, the
+    /// request fails or is flushed.
     fn submit(&self, slot: SendSlot) -> Result<(), RnicError> {
         let mut queue = lock(&self.submitted);
         match queue.mode {
@@ -162,8 +164,8 @@ impl Qp {
         }
     }
 
-    /// Frames a request or hands it to the protocol, and sends it, unless it is worth while to wait
-    /// for more.
+    /// Frames a request or submits it to the protocol, and sends it, unless waiting for more
+    /// requests is worthwhile.
     fn post_now(
         &self,
         conn: &mut Conn,
@@ -173,7 +175,7 @@ impl Qp {
         if self.has_submitted.load(Ordering::Acquire) || !at_once(conn) {
             let slot = slot();
             if let Err(end) = self.take_submitted(conn) {
-                // One that was posted before ends the connection: this one is flushed with those
+                // An earlier request ends the connection. This one is flushed together with those
                 // behind it.
                 lock(&self.submitted).slots.push_back(slot);
                 return Err(end);
@@ -191,8 +193,8 @@ impl Qp {
         Ok(Posted::Sent)
     }
 
-    /// Decides by [`crate::conn::Burst`]. Only a polled connection holds requests back: the next
-    /// poll sends them, or the thread that arms it.
+    /// Decides by [`crate::conn::Burst`]. Only a polled connection holds requests back: they are
+    /// sent by the next poll, or by the thread that arms the connection.
     fn holds_back(&self, conn: &mut Conn) -> bool {
         let progress = &self.shared.progress;
         let is_one_of_many = conn.burst.on_post(progress.polls());
@@ -211,11 +213,12 @@ impl Qp {
         if conn.place.is_armed() && progress.can_adopt() {
             conn.start_polling();
         }
-        // The engine polls for consumers that do not come back to what is held.
+        // A polling engine may serve consumers that never poll to send the held requests.
         conn.place.is_polled() && progress.is_polled()
     }
 
-    /// Takes over what posters left while the connection was held. `false`: they left nothing.
+    /// Submits the requests that other threads queued while the connection was held. Returns
+    /// `false` if there were none.
     pub(super) fn take_submitted(&self, conn: &mut Conn) -> Result<bool, End> {
         if conn.closing != Closing::No || !self.has_submitted.load(Ordering::Acquire) {
             return Ok(false);
@@ -232,7 +235,8 @@ impl Qp {
             }
         }
         if !slots.is_empty() {
-            // The connection ends now; what is left is flushed from its place in the queue.
+            // The connection ends now. The remaining requests are flushed in their order in the
+            // queue.
             let mut queue = lock(&self.submitted);
             slots.append(&mut queue.slots);
             queue.slots = slots;
@@ -240,13 +244,13 @@ impl Qp {
         result.map(|()| true)
     }
 
-    /// Tells the effects of a drive, and goes on for posters that came too late for it.
+    /// Reports the effects of a drive, and handles requests that were queued too late for it.
     pub(crate) fn after(&self, effects: &Effects) {
         self.tell(effects);
         self.catch_up();
     }
 
-    /// Goes on for posters that came too late for the drive that has just ended.
+    /// Handles requests that were queued too late for the drive that has just ended.
     pub(super) fn catch_up(&self) {
         loop {
             fence_after_unlock();
@@ -270,7 +274,7 @@ impl Qp {
                 }
                 Some(effects)
             });
-            // A socket that was lent is closed by the time its owner hears of the end.
+            // A consumer's socket must be closed before its owner is notified of the end.
             drop(socket);
             self.tell(&effects.unwrap_or_default());
         }
@@ -314,11 +318,11 @@ fn check_room(tally: &Tally, max: u32) -> Result<(), RnicError> {
     }
 }
 
-/// Keeps the look at `submitted` that follows behind the unlock that precedes: of the connection
-/// for its holder, of the queue for a poster. So of two threads that pass each other one sees the
-/// other.
+/// Orders the check of `submitted` behind the unlock that precedes it: of the connection for its
+/// holder, of the queue for a poster. So if a holder and a poster race, at least one of them sees
+/// the other.
 fn fence_after_unlock() {
-    // Unlocking is a locked instruction there, which is a full barrier for the processor.
+    // On x86-64 unlocking is a locked instruction, which is a full barrier for the processor.
     if cfg!(target_arch = "x86_64") {
         compiler_fence(Ordering::SeqCst);
     } else {

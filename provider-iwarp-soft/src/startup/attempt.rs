@@ -7,9 +7,9 @@
 //!       refused: tried again
 //! ```
 //!
-//! A consumer's socket starts in `SendingRequest`. A refused connect is tried again for a while,
-//! because consumers race the `listen` of their peers; a connection that is reset instead of
-//! answered is tried once more without the enhanced words of RFC 6581.
+//! A consumer's socket starts in `SendingRequest`. A refused connect is retried for a while,
+//! because consumers race the `listen` of their peers. A connection that is reset instead of
+//! answered is retried once without the enhanced words of RFC 6581.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,10 +33,10 @@ use crate::socket::Socket;
 
 use super::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
 
-/// Between two attempts on a port where nobody listens.
+/// The pause between two attempts on a port without a listener.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Until the next look at a socket that the engine cannot watch.
+/// The time until the next check of a socket that the engine cannot watch.
 const UNWATCHED_PAUSE: Duration = Duration::from_millis(20);
 
 /// An attempt to connect.
@@ -52,7 +52,7 @@ pub(crate) struct ConnectAttempt {
     initiator: Initiator,
     request: Vec<u8>,
     phase: Phase,
-    /// How often a part of the reply has been looked at.
+    /// The number of times that an incomplete Reply was checked.
     looks: u32,
 }
 
@@ -62,17 +62,17 @@ enum Phase {
     Backoff,
     /// TCP is connecting.
     TcpConnecting(Socket),
-    /// The request is going out.
+    /// The Request is being sent.
     SendingRequest { socket: Socket, sent: usize },
-    /// The reply has not come whole.
+    /// The Reply is not complete.
     AwaitingReply(Socket),
 }
 
 /// The outcome of a step of the attempt.
 pub(crate) enum Step {
-    /// Nothing until the socket is ready or the time has come.
+    /// Wait until the socket is ready or the time has passed.
     Wait(Option<Duration>),
-    /// It failed.
+    /// The attempt failed.
     Fail(OwnEvent),
     /// Full operation.
     Connected {
@@ -83,7 +83,7 @@ pub(crate) enum Step {
 }
 
 impl ConnectAttempt {
-    /// Makes an attempt that has not begun. `source` is its part in the engine.
+    /// Creates an attempt that has not begun. `source` is its part in the engine.
     pub(crate) fn new(
         engine: Arc<Engine>,
         source: Arc<dyn Source>,
@@ -130,8 +130,8 @@ impl ConnectAttempt {
 
     /// Begins to connect a socket of our own.
     pub(crate) fn begin(&mut self, settings: &Config) -> Result<(), RnicError> {
-        // A failure of the first attempt is told by the engine, like those of later ones, unless it
-        // is the consumer's own process that has no room.
+        // The engine reports a failure of the first attempt, like those of later ones, unless the
+        // consumer's own process lacks a resource.
         let opened = self.open(settings);
         if let Err(error) = opened
             && let Some(short) = missing_resource(error)
@@ -142,7 +142,7 @@ impl ConnectAttempt {
         Ok(())
     }
 
-    /// Begins on a consumer's socket, which is connected.
+    /// Begins on a consumer's connected socket.
     pub(crate) fn begin_on(&mut self, socket: Socket) -> Result<(), SocketFault> {
         let watched = self
             .engine
@@ -153,7 +153,7 @@ impl ConnectAttempt {
         Ok(())
     }
 
-    /// Opens a socket and starts TCP's connect; the engine goes on when it is through.
+    /// Opens a socket and starts TCP's connect. The engine continues when the connect is complete.
     fn open(&mut self, settings: &Config) -> Result<(), Errno> {
         let socket = connecting_socket(settings, &self.remote)?;
         let socket = Socket::own(socket);
@@ -166,7 +166,7 @@ impl ConnectAttempt {
         Ok(())
     }
 
-    /// Sets the time of the next step: the one given or the deadline of the whole attempt.
+    /// Sets the time of the next step: the given time or the deadline of the whole attempt.
     pub(crate) fn schedule(&self, again: Option<Duration>) {
         let again = again.map(|after| Instant::now() + after);
         let next = match (again, self.deadline) {
@@ -230,8 +230,8 @@ impl ConnectAttempt {
         }
     }
 
-    /// Has the engine tell of the socket. Where it cannot, the next step is soon: nothing else
-    /// would bring it.
+    /// Makes the engine watch the socket. If it cannot, the next step is scheduled soon, because no
+    /// event would trigger it.
     fn wait_for(&self, socket: &Socket, interest: Interest) -> Step {
         let armed = self.engine.rearm(self.key, socket.as_fd(), interest);
         Step::Wait(armed.is_err().then_some(UNWATCHED_PAUSE))
@@ -251,7 +251,7 @@ impl ConnectAttempt {
         }
     }
 
-    /// Something can be read where the reply should be.
+    /// Handles readable bytes where the Reply is expected.
     fn on_answer(&mut self, socket: Socket) -> Step {
         let mut front = [0; STARTUP_MAX];
         let count = match io::peek_or_error(socket.as_fd(), &mut front) {
@@ -299,7 +299,8 @@ impl ConnectAttempt {
                 private_data,
             },
             ReplyOutcome::Rejected { peer } => {
-                // RFC 6581 section 9.1 wants the consumer to know, and DAT's event has no place.
+                // RFC 6581 section 9.1 wants the consumer to be informed, and DAT's event has no
+                // field for this.
                 tracing::info!(
                     ?peer,
                     "the peer rejects; these are the IRD and ORD that it names"
@@ -310,7 +311,7 @@ impl ConnectAttempt {
         }
     }
 
-    /// The connection ended instead of a reply. A reset is how responders without RFC 6581 answer.
+    /// The connection ended without a Reply. Responders without RFC 6581 answer with a reset.
     fn on_no_reply(&mut self, socket: &Socket, error: Option<Errno>) -> Step {
         match error {
             Some(error) if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
@@ -338,21 +339,21 @@ impl ConnectAttempt {
         };
         let fault = ProtocolError::without_segment(TerminateCode::Mpa(error));
         let fpdu = TransmitFpdu::terminate(&fault);
-        // The first marker of a stream stands right before its first FPDU, and is all zero.
+        // The first marker of a stream is right before its first FPDU, and is all zero.
         let mut bytes = vec![0; if markers { marker::LEN } else { 0 }];
         bytes.extend_from_slice(fpdu.header());
         bytes.resize(bytes.len() + fpdu.pad(), 0);
         let value = if crc { crc32c(&bytes) } else { 0 };
         bytes.extend(fpdu::crc_field(value));
-        // A courtesy: the connection is of no use whether it arrives or not.
+        // A courtesy: the connection is of no use whether the message arrives or not.
         let _ = io::send(socket.as_fd(), &bytes);
         self.linger(socket);
         Step::Fail(OwnEvent::NonPeerRejected)
     }
 
-    /// Ends a connection on which the peer has been asked, or gives the socket back to its
-    /// consumer. The end is a FIN and never a reset, whatever arrives yet: there is a peer whose
-    /// kernel does not survive a reset behind its Reply.
+    /// Ends a connection on which a Request was sent, or returns the socket to its consumer. The
+    /// end is a FIN and never a reset, regardless of further input: a known peer's kernel crashes
+    /// on a reset behind its Reply.
     fn linger(&self, socket: Socket) {
         self.engine.unwatch(socket.as_fd());
         if !socket.is_consumers() {
@@ -360,7 +361,8 @@ impl ConnectAttempt {
         }
     }
 
-    /// Makes the request one of revision 1, once.
+    /// Replaces the Request by one of revision 1, once. Returns false if it is one already, or
+    /// cannot be made.
     fn falls_back(&mut self) -> bool {
         if !self.config.enhanced {
             return false;
@@ -382,7 +384,7 @@ impl ConnectAttempt {
 }
 
 impl Drop for ConnectAttempt {
-    /// Leaves the engine; the socket is closed, or given back to its consumer.
+    /// Removes the attempt from the engine. The socket is closed, or returned to its consumer.
     fn drop(&mut self) {
         match std::mem::replace(&mut self.phase, Phase::Backoff) {
             Phase::Backoff => {}
@@ -395,18 +397,18 @@ impl Drop for ConnectAttempt {
     }
 }
 
-/// What this process has too little of.
+/// The resource that this process lacks.
 fn missing_resource(error: Errno) -> Option<Resource> {
     match error {
         Errno::MFILE | Errno::NFILE => Some(Resource::Descriptor),
         Errno::NOMEM | Errno::NOBUFS => Some(Resource::Memory),
-        // Of `connect`: all ports of the local range are taken toward this service (ip(7)).
+        // From `connect`: all ports of the local range are in use toward this service (ip(7)).
         Errno::ADDRNOTAVAIL => Some(Resource::Port),
         _ => None,
     }
 }
 
-/// Whether TCP gave up on reaching the peer's host.
+/// True if TCP could not reach the peer's host.
 fn is_out_of_reach(error: Errno) -> bool {
     matches!(
         error,
@@ -414,7 +416,7 @@ fn is_out_of_reach(error: Errno) -> bool {
     )
 }
 
-/// An IPv4 address in the clothes of IPv6 (RFC 4291 section 2.5.5.2) is one of IPv4.
+/// Returns an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) as an IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
@@ -422,18 +424,19 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A socket whose connect has been started. It leaves from the adapter's address unless only one of
-/// the two addresses is on the loopback device, where such a route does not exist.
+/// Opens a socket and starts its connect. The local address is the adapter's, unless only one of
+/// the two addresses is on the loopback device, between which no route exists.
 fn connecting_socket(settings: &Config, remote: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = own_socket(settings, remote)?;
     let from = settings.socket_address(0);
     let same_kind =
         from.is_ipv4() == remote.is_ipv4() && from.ip().is_loopback() == remote.ip().is_loopback();
     if same_kind {
-        // The port is chosen with the destination in view, so that it need not be unique.
+        // The kernel chooses the port together with the destination, so that the port need not be
+        // unique.
         io::leave_port_open(socket.as_fd());
         rustix::net::bind(&socket, &from).map_err(|error| match error {
-            // Here it says that the device has lost its address, and with it the way out.
+            // Here the error means that the device has lost its address, and with it the route.
             Errno::ADDRNOTAVAIL => Errno::NETUNREACH,
             other => other,
         })?;
@@ -445,9 +448,9 @@ fn connecting_socket(settings: &Config, remote: &SocketAddr) -> Result<OwnedFd, 
     }
 }
 
-/// Whether this machine has no address from which packets could leave to an IPv6 host. TCP's
-/// `connect` has one word for that and for a lack of ports. UDP's sends nothing, and Linux says
-/// `EAGAIN` there where ports are missing.
+/// True if this machine has no source address toward an IPv6 host. TCP's `connect` returns the same
+/// error for that and for a lack of ports. UDP's sends nothing, and on Linux it returns `EAGAIN`
+/// for a lack of ports.
 fn lacks_source(remote: &SocketAddr) -> bool {
     let probe = || {
         let socket = rustix::net::socket_with(
@@ -494,7 +497,7 @@ mod tests {
                 | Phase::AwaitingReply(socket) => socket,
                 Phase::Backoff => panic!("the listener is there"),
             };
-            // More than there is to send: who goes on from here panics.
+            // More than there is to send, so that the next step panics.
             let sent = attempt.request.len() + 1;
             attempt.phase = Phase::SendingRequest { socket, sent };
             attempt.schedule(Some(Duration::ZERO));
@@ -522,7 +525,7 @@ mod tests {
         }
         std::thread::sleep(Duration::from_millis(300));
         let looks = looks();
-        // After 1, 2, 4 ... 64 ms and every 64 ms then; 300 with a look every millisecond.
+        // Checks after 1, 2, 4 ... 64 ms and every 64 ms then; 300 with a check every millisecond.
         assert!((2..=12).contains(&looks), "{looks}");
     }
 }

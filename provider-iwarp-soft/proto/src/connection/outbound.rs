@@ -1,4 +1,4 @@
-//! From work requests and pending answers to FPDUs.
+//! Makes FPDUs from work requests and pending answers.
 
 use crate::{
     Ends, Msn, Stag, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
@@ -19,13 +19,12 @@ use super::{
     send_queue::Sequence,
 };
 
-/// Where the RDMAP header of an untagged message begins in an FPDU.
+/// The offset of the RDMAP header of an untagged message in an FPDU.
 const RDMAP_AT: usize = LENGTH_LEN + UNTAGGED_LEN;
-/// The STag of a zero-length Write as first FPDU: never looked at by the rules, but there is
-/// hardware that refuses 0.
+/// The STag of a zero-length Write as first FPDU. No rule checks it, but some hardware refuses 0.
 const RTR_STAG: Stag = Stag(1);
 
-/// Who has something to say.
+/// The sources of messages to transmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// Local work.
@@ -46,15 +45,15 @@ impl Source {
 /// The sending half of a connection.
 #[derive(Debug)]
 pub(super) struct Transmitter {
-    /// The first FPDU of a peer-to-peer initiator, until it went.
+    /// The kind of a peer-to-peer initiator's first FPDU, until it is transmitted.
     pub(super) rtr: Option<RtrKind>,
-    /// At least one FPDU went.
+    /// At least one FPDU was transmitted.
     pub(super) sent_fpdu: bool,
     msn: Sequences,
     request_id: u32,
-    /// Whose turn it is. A message in progress keeps the turn, and nothing holds up its next
-    /// segment, so it is never interrupted: there are receivers that close when segments of two
-    /// messages are interleaved.
+    /// The source that transmits next. A message in progress keeps the turn, and nothing delays its
+    /// next segment, so it is never interrupted: some receivers close the connection when segments
+    /// of two messages are interleaved.
     turn: Source,
 }
 
@@ -82,8 +81,9 @@ impl Transmitter {
         msn
     }
 
-    /// A segment went: the same source goes on until its message ends, then it is the other's
-    /// turn. So a reader cannot starve local work, and local work cannot starve readers.
+    /// A segment was transmitted. Its source continues until its message ends; then the other
+    /// source has its turn. So readers cannot starve local work, and local work cannot starve
+    /// readers.
     const fn on_segment(&mut self, source: Source, last: bool) {
         self.sent_fpdu = true;
         self.turn = if last { source.other() } else { source };
@@ -91,13 +91,13 @@ impl Transmitter {
 }
 
 impl Connection {
-    /// The next FPDU, or `None` when there is nothing to send now.
+    /// Returns the next FPDU, or `None` if there is nothing to send now.
     pub fn poll_transmit(&mut self) -> Option<TransmitFpdu> {
         self.poll_transmit_limited(usize::MAX)
     }
 
-    /// The next FPDU, its ULPDU no longer than `ulpdu_max` even if the connection's MULPDU is;
-    /// at least 128 bytes are always allowed.
+    /// Returns the next FPDU, with a ULPDU no longer than `ulpdu_max` even if the connection's
+    /// MULPDU is longer. At least 128 bytes are always allowed.
     ///
     /// After the move to another carrier ([`Self::has_tx_moved`]) this is the next segment for that
     /// carrier ([`TransmitFpdu::segment_header`]).
@@ -122,13 +122,13 @@ impl Connection {
         self.state.may_transmit() && self.carriers.tx.may_transmit()
     }
 
-    /// Returns whether a message of either source was transmitted in part.
+    /// Returns true if a message of either source was transmitted in part.
     pub(super) fn is_within_message(&self) -> bool {
         let current = self.send_queue.current();
         current.is_some_and(|(_, offset, _)| offset > 0) || self.pending.is_partly_answered()
     }
 
-    /// Whether [`Self::poll_transmit`] would give something.
+    /// True if [`Self::poll_transmit`] would return an FPDU.
     #[must_use]
     pub fn has_transmit(&self) -> bool {
         let work_ready = |(request, offset, _): (&WorkRequest, u32, Sequence)| {
@@ -141,11 +141,11 @@ impl Connection {
                 || self.send_queue.current().is_some_and(work_ready))
     }
 
-    /// The FPDU of a Send or Write that fits one, past the queue of work requests: for an engine
-    /// that copies the payload at once and keeps account of the request itself.
+    /// Returns the FPDU of a Send or Write that fits one, past the queue of work requests: for an
+    /// engine that copies the payload at once and keeps account of the request itself.
     ///
-    /// `None` when it has to be posted, and then nothing has changed: older work or an answer waits
-    /// to be transmitted, the message needs several FPDUs, or it is of another kind.
+    /// Returns `None`, and changes nothing, if the request must be posted instead: older work or an
+    /// answer waits to be transmitted, the message needs several FPDUs, or it is of another kind.
     pub fn transmit_now(&mut self, kind: WorkKind, len: u32) -> Option<TransmitFpdu> {
         let is_free = self.may_transmit()
             && self.tx.rtr.is_none()
@@ -220,7 +220,7 @@ impl Connection {
             || request.kind.is_answered() && outstanding >= usize::from(self.config.ord)
     }
 
-    /// Whether a request is carried out without a byte on the wire.
+    /// True if a request is carried out without a byte on the wire.
     fn is_silent(&self, request: &WorkRequest) -> bool {
         let is_empty_read = matches!(request.kind, WorkKind::Read { .. }) && request.len == 0;
         is_empty_read && !self.config.peer.answers_empty_reads()
@@ -286,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// A work request of one segment went.
+    /// A work request of one segment was transmitted.
     fn work_went(&mut self) {
         self.send_queue.advance(0, true);
         self.tx.on_segment(Source::Work, true);
@@ -308,7 +308,7 @@ impl Connection {
         self.send_fpdu(opcode, invalidate, part, payload, ends)
     }
 
-    /// A segment of a Send; the last one takes the message's MSN.
+    /// Makes a segment of a Send; the last segment takes the message's MSN.
     fn send_fpdu(
         &mut self,
         opcode: Opcode,
@@ -441,8 +441,8 @@ impl Connection {
         }
     }
 
-    /// An untagged message of one segment, whose RDMAP header of `rdmap_len` bytes is to be
-    /// filled in; takes the next MSN of its queue.
+    /// Makes an untagged message of one segment, whose RDMAP header of `rdmap_len` bytes the caller
+    /// fills in. Takes the next MSN of its queue.
     fn untagged(
         &mut self,
         opcode: Opcode,
@@ -515,7 +515,7 @@ fn tagged(header: Tagged, payload: TransmitPayload, ends: Option<Ends>) -> Trans
 
 /// Bytes of a page.
 const PAGE: u32 = 4096;
-/// The room from which on a message is cut into equal parts.
+/// The room from which on a message is cut into equal parts, in bytes.
 const PAGES_MIN: u32 = 32 * 1024;
 
 /// The part of a message that one segment carries.
@@ -527,12 +527,12 @@ struct Part {
 }
 
 impl Part {
-    /// As much as fits into `room` from `offset` of a message of `total` bytes; an empty message
-    /// is one empty segment (RFC 5041 section 5.2).
+    /// Cuts as much as fits into `room` from `offset` of a message of `total` bytes. An empty
+    /// message is one empty segment (RFC 5041 section 5.2).
     ///
-    /// Where the room is much longer than a page, the parts are whole pages and about equal: a
-    /// receiver that places them as they come does better with two halves than with nearly all and
-    /// a rest.
+    /// If the room is much longer than a page, the parts are whole pages of about equal length: a
+    /// receiver that places segments as they arrive is faster with two halves than with nearly all
+    /// and a rest.
     fn cut(offset: u32, total: u32, room: usize) -> Self {
         let left = total - offset;
         let room = u32::try_from(room).unwrap_or(u32::MAX);

@@ -1,12 +1,12 @@
-//! Where a stream is in its life.
+//! The states of a stream.
 
 /// The state of a stream in full operation.
 ///
-/// The `on_*` methods are the only writers. An event that means nothing in a state leaves it
-/// alone: the first error of a stream is the one that counts (RFC 5040 section 7.2).
+/// The `on_*` methods are the only writers. An event without a meaning in a state does not change
+/// it: the first error of a stream is the one that counts (RFC 5040 section 7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamState {
-    /// Responder: RFC 5044 section 7.1: it sends nothing before one valid FPDU was received.
+    /// Responder, which sends nothing before it has received one valid FPDU (RFC 5044 section 7.1).
     AwaitFirstFpdu,
     /// Both directions are open.
     Operational,
@@ -16,24 +16,24 @@ pub enum StreamState {
     TerminateSent,
     /// The peer's Terminate message arrived; nothing may be sent, not even one of ours.
     TerminateReceived,
-    /// The connection below is gone.
+    /// The transport connection has ended.
     Closed,
 }
 
 impl StreamState {
-    /// Whether inbound segments mean something.
+    /// True if inbound segments are handled.
     #[must_use]
     pub const fn accepts_input(self) -> bool {
         matches!(self, Self::AwaitFirstFpdu | Self::Operational)
     }
 
-    /// Whether work and answers may be transmitted.
+    /// True if work and answers may be transmitted.
     #[must_use]
     pub const fn may_transmit(self) -> bool {
         matches!(self, Self::Operational)
     }
 
-    /// Whether the stream has ended, by either side.
+    /// True if either side has ended the stream.
     #[must_use]
     pub const fn has_ended(self) -> bool {
         !self.accepts_input()
@@ -46,14 +46,14 @@ impl StreamState {
         }
     }
 
-    /// The stream cannot go on, through the peer's fault or ours.
+    /// The stream cannot continue, through the fault of either side.
     pub(super) const fn on_violation(&mut self) {
         if self.accepts_input() {
             *self = Self::TerminateOwed;
         }
     }
 
-    /// A Terminate message is about to be made; says whether it may.
+    /// A Terminate message is about to be made. Returns true if it may be made.
     pub(super) const fn on_terminate(&mut self) -> bool {
         let owed = matches!(self, Self::TerminateOwed);
         if owed {
@@ -69,7 +69,7 @@ impl StreamState {
         }
     }
 
-    /// The connection below is gone.
+    /// The transport connection has ended.
     pub(super) const fn on_closed(&mut self) {
         *self = Self::Closed;
     }
@@ -88,7 +88,7 @@ mod tests {
         Closed,
     ];
 
-    /// One row per event, one column per state in the order of `ALL`.
+    /// Each row is an event, each column a state in the order of `ALL`.
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut StreamState);

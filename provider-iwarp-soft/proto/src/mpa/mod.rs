@@ -1,9 +1,9 @@
-//! Start-up of MPA: request, reply, and what both sides agree on (RFC 5044 section 7, RFC 6581).
+//! Start-up of MPA: request, reply, and the agreement of both sides (RFC 5044 section 7, RFC 6581).
 //!
 //! Both sides are pure functions over the bytes at the front of the stream. The caller peeks, or
-//! reads exactly as many bytes as [`Progress::NeedMore`] asks for; nothing is consumed unless
-//! [`Progress::Frame`] says so, so a socket that turns out to speak another protocol can be given
-//! back with its bytes intact.
+//! reads exactly as many bytes as [`Progress::NeedMore`] asks for. Nothing is consumed unless
+//! [`Progress::Frame`] says so. A socket that turns out to speak another protocol can therefore be
+//! returned with its bytes intact.
 
 mod initiator;
 mod responder;
@@ -20,50 +20,50 @@ use core::ops::Range;
 use crate::Peer;
 use crate::wire::mpa::{FrameKind, HEADER_LEN, Header, Key, PD_LENGTH_MAX, RtrKind};
 
-/// What both sides agreed on; the base of a [`crate::Config`].
+/// The parameters on which both sides agreed; the base of a [`crate::Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// The revision of the reply.
     pub rev: u8,
     /// CRC in both directions.
     pub crc: bool,
-    /// The peer wants markers in what it receives.
+    /// The peer wants markers in the stream that it receives.
     pub markers_tx: bool,
-    /// We want markers in what we receive.
+    /// We want markers in the stream that we receive.
     pub markers_rx: bool,
-    /// Reads and atomics of the peer that we must be able to hold.
+    /// The number of the peer's reads and atomics that we must be able to hold.
     pub ird: u16,
-    /// Reads and atomics that we may have outstanding.
+    /// The number of reads and atomics that we may have outstanding.
     pub ord: u16,
     /// In peer-to-peer mode, the kind of the initiator's first FPDU.
     pub rtr: Option<RtrKind>,
-    /// Who the peer is, as far as that is known.
+    /// The implementation of the peer, as far as it is known.
     pub peer: Peer,
 }
 
-/// What the bytes at the front of the stream are.
+/// The verdict on the bytes at the front of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
-    /// Come back when there are this many bytes in all. A stream that ends first is
+    /// Call again when there are this many bytes in all. A stream that ends first is
     /// [`crate::MpaError::Closed`].
     NeedMore(usize),
-    /// The bytes are not an MPA start-up frame; nothing of them was consumed.
+    /// The bytes are not an MPA start-up frame; none of them was consumed.
     NotMpa,
     /// An MPA frame that must not be answered: close the connection (RFC 5044 section 7.1,
     /// error code 4).
     Malformed(Malformed),
-    /// A whole frame.
+    /// A complete frame.
     Frame {
-        /// Its bytes; whatever follows belongs to the next frame.
+        /// The length of the frame in bytes; bytes behind it belong to the next frame.
         consumed: usize,
         /// The consumer's private data, as a range of the bytes; without the enhanced words.
         private_data: Range<usize>,
-        /// What it says.
+        /// The content of the frame.
         value: T,
     },
 }
 
-/// Why a start-up frame is invalid.
+/// The reason why a start-up frame is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Both sides are initiators, or both responders.
@@ -75,21 +75,21 @@ pub enum Malformed {
     /// A revision that we do not speak.
     #[error("MPA revision {0}")]
     Revision(u8),
-    /// Flag S without room for the enhanced words. A known peer makes such a Request from 252 or
-    /// more bytes of private data; the bytes that follow are then not FPDUs.
+    /// Flag S without room for the enhanced words. A known implementation sends such a Request for
+    /// 252 or more bytes of private data; the bytes that follow are then not FPDUs.
     #[error("enhanced start-up frame with {0} bytes of private data")]
     NoEnhancedWords(u16),
 }
 
-/// Why a frame could not be made.
+/// The reason why a frame could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartupError {
     /// More private data than the frame holds, or than the configuration allows.
     #[error("private data of {len} bytes where {max} fit")]
     PrivateDataTooLong {
-        /// What was given.
+        /// The length of the private data in bytes.
         len: usize,
-        /// What fits.
+        /// The greatest length that fits, in bytes.
         max: usize,
     },
     /// The peer wants markers and the configuration says that we cannot insert them; reject.
@@ -97,7 +97,7 @@ pub enum StartupError {
     MarkersRequired,
 }
 
-/// Finds a whole frame of `kind` at the front of the stream; the value is its header.
+/// Finds a complete frame of `kind` at the front of the stream; the value is its header.
 fn find_frame(front: &[u8], kind: FrameKind) -> Progress<Header> {
     match Key::detect(front) {
         Key::Undecided => return Progress::NeedMore(HEADER_LEN),

@@ -1,4 +1,4 @@
-//! The side that listens: judges the Request, makes the Reply.
+//! The listening side: judges the Request and makes the Reply.
 
 use crate::Peer;
 use crate::wire::mpa::{
@@ -8,20 +8,20 @@ use crate::wire::mpa::{
 
 use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
 
-/// How Requests are answered.
+/// The configuration of Replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
     /// Use CRC even if the Request does not ask for it.
     pub crc: bool,
-    /// Whether we can insert markers if the Request asks for them.
+    /// True if we can insert markers when the Request asks for them.
     pub can_insert_markers: bool,
-    /// Ask for markers in what the initiator sends.
+    /// Ask for markers in the stream that the initiator sends.
     pub markers: bool,
     /// The kinds of first FPDU we understand.
     pub rtr_kinds: RtrKinds,
-    /// The largest PD_Length to send. RFC 5044 allows 512, and the peer perhaps less.
+    /// The largest PD_Length to send. RFC 5044 allows 512; a peer may accept less.
     pub pd_length_max: u16,
-    /// Who initiators are, if that is known.
+    /// The implementation of the initiators, if it is known.
     pub peer: Peer,
 }
 
@@ -42,7 +42,7 @@ impl Default for ResponderConfig {
     }
 }
 
-/// The answering side; knows nothing about a connection beyond the Request that it is given back.
+/// The answering side. It keeps no state of a connection; every call gets the Request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Responder {
     config: ResponderConfig,
@@ -55,29 +55,30 @@ pub struct RequestInfo {
     pub rev: u8,
     /// The initiator wants CRC.
     pub crc: bool,
-    /// The initiator wants markers in what we send.
+    /// The initiator wants markers in the stream that we send.
     pub markers: bool,
     /// IRD, ORD and peer-to-peer flags; `None` for an unenhanced Request.
     pub enhanced: Option<Enhanced>,
-    /// Who sent it, as far as that shows.
+    /// The initiator's implementation, as far as the Request shows it.
     pub peer: Peer,
 }
 
-/// What the consumer of the responder wants.
+/// The wishes of the responder's consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcceptParams {
-    /// Reads and atomics of the initiator that we hold. Peers round up to powers of two, so
-    /// announce one.
+    /// The number of the initiator's reads and atomics that we hold. Peers round up to powers of
+    /// two, so announce a power of two.
     pub ird: u16,
-    /// Reads and atomics that we want to have outstanding; lowered to the initiator's IRD.
+    /// The number of reads and atomics that we want to have outstanding; lowered to the initiator's
+    /// IRD.
     pub ord: u16,
-    /// How far `ird` is raised when the Request announces a higher ORD. Equal to `ird` if it may
-    /// not.
+    /// The limit to which `ird` is raised when the Request announces a higher ORD. Equal to `ird`
+    /// if it may not be raised.
     pub ird_max: u16,
 }
 
 impl Responder {
-    /// A responder with this configuration.
+    /// Creates a responder with this configuration.
     #[must_use]
     pub const fn new(config: ResponderConfig) -> Self {
         Self { config }
@@ -123,7 +124,7 @@ impl Responder {
         }
     }
 
-    /// Bytes of private data that a Reply to `request` may carry.
+    /// The largest private data that a Reply to `request` may carry, in bytes.
     #[must_use]
     pub fn private_data_max(&self, request: &RequestInfo) -> usize {
         let words = if request.enhanced.is_some() {
@@ -138,7 +139,7 @@ impl Responder {
     }
 
     /// Makes the accepting Reply. Nothing else may be sent until the first FPDU of the initiator
-    /// has arrived; [`crate::Connection`] sees to it.
+    /// has arrived; [`crate::Connection`] enforces that.
     pub fn accept(
         &self,
         request: &RequestInfo,
@@ -165,7 +166,8 @@ impl Responder {
         Ok((frame, negotiated))
     }
 
-    /// Makes the rejecting Reply. `params` tell the initiator what would have been accepted.
+    /// Makes the rejecting Reply. `params` inform the initiator of the values that would have been
+    /// accepted.
     pub fn reject(
         &self,
         request: &RequestInfo,
@@ -211,8 +213,8 @@ impl Responder {
     }
 
     /// RFC 6581 section 9.1: the responder's ORD is at most the initiator's IRD, and its IRD is the
-    /// initiator's ORD if it can hold as many reads. 0x3FFF is answered by 0x3FFF and leaves the
-    /// value on our side as it is.
+    /// initiator's ORD if it can hold as many reads. 0x3FFF is answered by 0x3FFF and does not
+    /// change the value on our side.
     fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced, ird_max: u16) -> Enhanced {
         negotiated.rtr = peer.peer_to_peer.map(|offered| self.choose(offered));
         // Same section: "if the zero-length read is used and the initiator's ORD is 0, the
@@ -240,9 +242,9 @@ impl Responder {
         }
     }
 
-    /// The Read where it is offered, because there is hardware that sends nothing else; else the
-    /// Write. With nothing in common the Reply names what we support, and the initiator ends the
-    /// connection with error 7.
+    /// Chooses the Read if it is offered, because some hardware sends nothing else; otherwise the
+    /// Write. If no kind is in common, the Reply names the kinds that we support, and the initiator
+    /// ends the connection with error 7.
     fn choose(&self, offered: RtrKinds) -> RtrKind {
         let preference = [RtrKind::Read, RtrKind::Write, RtrKind::Send];
         let supported = self.config.rtr_kinds;

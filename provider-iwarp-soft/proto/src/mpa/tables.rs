@@ -1,8 +1,8 @@
-//! Both sides of the start-up as tables: every state against every kind of frame that may come.
+//! Both sides of the start-up as tables: every state against every kind of frame.
 //!
 //! A row has a name, the frame as flags, revision and private data in hexadecimal digits, and then
-//! what becomes of it in each state. The enhanced words are IRD with flags A (8) and B (4), then
-//! ORD with flags C (8) and D (4).
+//! the result in each state. The enhanced words are IRD with flags A (8) and B (4), then ORD with
+//! flags C (8) and D (4).
 
 use super::*;
 use crate::{tests::hex, wire::mpa::RtrKinds};
@@ -16,7 +16,7 @@ fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
         .map(|line| line.split('|').map(str::trim).collect())
 }
 
-/// What no state may understand: a name, the bytes for an initiator and for a responder.
+/// Bytes that are invalid in every state: a name, the bytes for an initiator and for a responder.
 fn no_frames() -> Vec<(&'static str, [Vec<u8>; 2])> {
     let both = |cut: usize, rest: &[u8]| {
         let mut frames = [reply(0, 1, rest), request_frame(0, 1, rest)];
@@ -34,7 +34,7 @@ fn no_frames() -> Vec<(&'static str, [Vec<u8>; 2])> {
     ]
 }
 
-/// What is no frame, in short.
+/// A short form of a verdict that is not a frame.
 fn verdict<T>(progress: Progress<T>, frame: impl Fn(T) -> String) -> String {
     match progress {
         Progress::NeedMore(len) => format!("needs {len}"),
@@ -66,8 +66,9 @@ fn of_reply(initiator: &Initiator, frame: &[u8]) -> String {
     })
 }
 
-/// Waiting for the Reply to a Request of revision 1; to one of revision 2; to one in peer-to-peer
-/// mode that offers Write and Read; to one that offers the Send and cannot insert markers.
+/// The states of an initiator. It waits for the Reply to a Request of revision 1; to one of
+/// revision 2; to one in peer-to-peer mode that offers Write and Read; to one that offers the Send
+/// and cannot insert markers.
 fn initiators() -> [Initiator; 4] {
     let able = InitiatorConfig {
         can_insert_markers: true,
@@ -133,7 +134,7 @@ fn every_reply_to_every_initiator() {
     }
 }
 
-/// What a responder understands, and both of its answers: what it agreed to, then flags, revision
+/// The verdict of a responder, and both of its answers: the agreed parameters, then flags, revision
 /// and words of the accepting and of the rejecting Reply.
 fn of_request(responder: &Responder, frame: &[u8]) -> String {
     let params = AcceptParams {
@@ -157,7 +158,7 @@ fn of_request(responder: &Responder, frame: &[u8]) -> String {
     })
 }
 
-/// Flags and revision, and what follows the length, in hexadecimal digits.
+/// Flags and revision, and the bytes behind the length, in hexadecimal digits.
 fn short(frame: &[u8]) -> String {
     let digits =
         |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
@@ -165,8 +166,8 @@ fn short(frame: &[u8]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Waiting for a Request: as we are by default; without CRC, and with nothing but the Write as
-/// first FPDU; one that cannot insert markers.
+/// The states of a responder. It waits for a Request with the default configuration; without CRC,
+/// and with only the Write as first FPDU; without the ability to insert markers.
 fn responders() -> [Responder; 3] {
     let rows = [
         ResponderConfig::default(),

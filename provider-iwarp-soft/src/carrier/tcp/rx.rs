@@ -1,18 +1,19 @@
-//! The receiving side of a connection: bytes from the socket, payload to its place.
+//! The receiving side of a connection: receives bytes from the socket and places their payload.
 //!
 //! # How bytes arrive
 //!
-//! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame:
-//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. A
-//! connection keeps the buffer while it holds a partial frame, and while a consumer drives it,
-//! which the engine looks after.
+//! One `recv` of up to 128 KiB into a staging buffer takes the bytes that TCP has. Then each frame
+//! is handled: length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target.
+//! A connection keeps the buffer while it holds a partial frame, and while a consumer drives it,
+//! which the engine detects.
 //!
-//! Where CRC was negotiated away, the payload of a long frame does without the copy ([`placing`]).
+//! If CRC was negotiated away, the payload of a long frame is not copied ([`placing`]).
 //!
 //! # Cost of one 64-byte Send
 //!
-//! One system call, one CRC, one copy, no allocation; a `recv` that filled less than the buffer has
-//! emptied the socket and is not repeated. Right behind a payload that was placed so, a call more.
+//! One system call, one CRC, one copy, no allocation. A `recv` that filled less than the buffer has
+//! emptied the socket and is not repeated. Right behind a payload that was placed without a copy,
+//! one more call.
 
 mod placing;
 
@@ -31,17 +32,17 @@ use super::crc::crc32c;
 use super::marked::{MarkedRx, Unmarked};
 use placing::Placing;
 
-/// Bytes that one drive takes before it lets the consumer look.
+/// Bytes that one drive receives before it returns to the consumer.
 const DRIVE_MAX: usize = 4 * RECEIVE_MAX;
-/// Bytes of one receive: what is checked and copied right after the kernel wrote it should still be
-/// in the second cache level, beside what the program itself keeps there.
+/// Bytes of one receive. The bytes that are checked and copied right after the kernel wrote them
+/// should still be in the second cache level, together with the program's own data.
 const RECEIVE_MAX: usize = 128 * 1024;
 /// A receive this long is part of a bulk transfer.
 const BULK: usize = 64 * 1024;
-/// So many frames in one receive are part of a stream of small messages.
+/// The number of frames in one receive that indicates a stream of small messages.
 const STREAM: u32 = 4;
-/// How long a bulk receiver stays off an empty socket. Asking again at once would fight the sender
-/// for the socket's lock.
+/// The pause, in spins, of a bulk receiver that found its socket empty. Retrying at once would
+/// contend with the sender for the socket's lock.
 const BULK_PAUSE_SPINS: u32 = 60;
 const BULK_PAUSE_DOUBLINGS: u32 = 3;
 
@@ -51,18 +52,19 @@ pub(super) struct Rx {
     crc: bool,
     /// The markers that we asked for, if we did.
     marked: Option<MarkedRx>,
-    /// Held while it has a partial frame, at `start..end`, or is soon needed again.
+    /// The buffer, held while it has a partial frame, at `start..end`, or will soon be needed
+    /// again.
     staging: Option<Staging>,
     start: usize,
     end: usize,
-    /// The segment whose payload does not come through the buffer, if there is one.
+    /// The segment whose payload is received straight into its target, if there is one.
     placing: Option<Placing>,
-    /// So many frames are not taken together with what follows them.
+    /// The number of frames that must still be received without the bytes that follow them.
     narrow: u8,
     is_bulk: bool,
-    /// Whole frames handled so far.
+    /// Complete frames handled so far.
     frames: u64,
-    /// Looks at the empty socket since the last bytes, as far as they matter.
+    /// The number of attempts on the empty socket since the last bytes, up to the longest pause.
     empty_looks: u32,
 }
 
@@ -82,14 +84,14 @@ impl Rx {
         }
     }
 
-    /// Whole frames handled so far.
+    /// Complete frames handled so far.
     pub(super) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Receives and places what the socket has. `false`: it had nothing.
+    /// Receives and places the bytes that the socket has. Returns `false` if it had none.
     ///
-    /// With `keep` the buffer stays for the next call, until [`Self::rest`].
+    /// With `keep` the buffer is kept for the next call, until [`Self::rest`].
     pub(super) fn run(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -105,7 +107,7 @@ impl Rx {
         result
     }
 
-    /// Gives the buffer back, unless a partial frame is in it.
+    /// Returns the buffer to the pool, unless a partial frame is in it.
     pub(super) fn rest(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -149,8 +151,8 @@ impl Rx {
         Ok(true)
     }
 
-    /// One receive, to where the next bytes belong. Says also whether it took less than was asked
-    /// for, and so all that there was.
+    /// Receives once, into the location of the next bytes. Also returns true if the kernel returned
+    /// less than was asked for, so that the socket is empty.
     fn receive_bytes(
         &mut self,
         staging: &mut Staging,
@@ -168,13 +170,13 @@ impl Rx {
         Ok((received, received != Received::Bytes(room)))
     }
 
-    /// Whether nothing is here of a frame that has not arrived whole.
+    /// True if no part of an incomplete frame was received.
     fn is_between_frames(&self) -> bool {
         self.start == self.end && self.placing.is_none()
     }
 
-    /// Stays off an empty socket during a bulk transfer: longer and longer while it is certain that
-    /// more comes, because a frame is cut or a read is not answered.
+    /// Pauses at an empty socket during a bulk transfer. The pause grows while more bytes are
+    /// certain to follow, because a frame is incomplete or a read is not answered.
     fn pause_if_bulk(&mut self, proto: &Connection) {
         if !self.is_bulk {
             return;
@@ -187,8 +189,8 @@ impl Rx {
         }
     }
 
-    /// Handles the whole frames in the buffer and moves a partial one to its front. Returns how
-    /// many there were.
+    /// Handles the complete frames in the buffer and moves a partial one to its front. Returns the
+    /// number of complete frames.
     fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
         let placed = self.end_placing(staging, sinks)?;
         if self.placing.is_some() {
@@ -237,7 +239,7 @@ impl Rx {
         Ok(frames)
     }
 
-    /// Handles the whole frames in the buffer where there are markers among them.
+    /// Handles the complete frames in the buffer if there are markers among them.
     #[cold]
     fn handle_marked(
         &mut self,
@@ -276,7 +278,7 @@ impl Rx {
         sinks.handle_ulpdu(ulpdu)
     }
 
-    /// Gives the staging buffer back: the connection is over.
+    /// Returns the staging buffer to the pool, because the connection has ended.
     pub(super) fn close(&mut self) {
         if let Some(staging) = self.staging.take() {
             staging.give_back();

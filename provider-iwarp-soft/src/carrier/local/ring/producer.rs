@@ -64,16 +64,16 @@ pub(crate) enum Revoked {
 /// back.
 #[derive(Debug)]
 struct Withheld {
-    /// False: all records are published.
+    /// False if all records are published.
     is_any: bool,
-    /// Where the record begins, and its word.
+    /// The offset of the record, and its word.
     at: usize,
     word: u64,
-    /// Where the bytes belong, and how many they are.
+    /// The offset of `bytes` in the ring, and their number.
     bytes_at: usize,
     len: usize,
-    /// From the header on, in place: a copy that is moved as a whole right after it was written in
-    /// other pieces stalls until all stores before it are done.
+    /// The first line from the header on, at its final offsets. A copy that is moved as a whole
+    /// right after it was written in pieces stalls until all stores before it are done.
     bytes: [u8; HEADER_MAX],
 }
 

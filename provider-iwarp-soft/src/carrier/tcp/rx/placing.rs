@@ -1,13 +1,12 @@
-//! Payload that the kernel writes straight into its place.
+//! Payload that the kernel writes straight to its target.
 //!
-//! Without CRC nothing has to look at a payload but the one who asked for it. So of a long segment
-//! only the header comes through the staging buffer: one `recvmsg` reads the rest of the payload
-//! into the consumer's memory, and what follows, up to the header of the next frame, into the
-//! buffer. That saves the copy, and costs a system call a frame, which is why only long ones are
-//! read so.
+//! Without CRC only the consumer reads a payload. So of a long segment only the header is received
+//! through the staging buffer. One `recvmsg` reads the rest of the payload into the consumer's
+//! memory, and the bytes that follow, up to the header of the next frame, into the buffer. That
+//! saves the copy, and costs a system call per frame, which is why only long frames are read so.
 //!
-//! With CRC every byte has to be read before any may be placed, and not where the consumer or
-//! another peer may change it meanwhile.
+//! With CRC every byte must be read before any may be placed, and it must be read where neither the
+//! consumer nor another peer can change it meanwhile.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -24,31 +23,31 @@ use crate::pool::Staging;
 
 use super::Rx;
 
-/// What is missing of a frame that is worth a system call of its own. More than frames of 16 KiB
-/// have, of which one receive into the buffer takes eight.
+/// The least number of missing bytes of a frame that is worth a system call of its own. Frames of
+/// 16 KiB have fewer: one receive into the buffer takes eight of them.
 const DIRECT_MIN: usize = 24 * 1024;
 /// Bytes at the end of a payload that are placed after all others, so that a program that polls its
 /// memory for the end of an RDMA Write finds all of it ([`crate::memory::Bytes::write`]).
 const TAIL: usize = 8;
 /// Pieces of one `recvmsg`, the staging buffer among them.
 const VECTOR_MAX: usize = 8;
-/// Frames behind one that was placed so that are not taken together with what follows them: the
-/// rest of a message that was cut, and one of the consumer's answers.
+/// Frames behind a frame that was placed in this way that are received without the bytes that
+/// follow them: the rest of a message that was cut, and one of the consumer's answers.
 const NARROW_FRAMES: u8 = 2;
 
-/// A segment whose payload is on its way into its place.
+/// A segment whose payload is being placed.
 #[derive(Debug)]
 pub(super) struct Placing {
     header: [u8; UNTAGGED_LEN],
     ulpdu_len: usize,
-    /// Not resolved: see [`Rx::for_each_place`].
+    /// The target of the payload, not resolved: see [`Rx::for_each_place`].
     target: Target<()>,
-    /// Bytes of the payload that lie there.
+    /// Bytes of the payload that are placed.
     done: usize,
 }
 
 impl Placing {
-    /// Of the frame at the front of `here`, if its header has come.
+    /// Creates it for the frame at the front of `here`, if the header was received.
     fn of(here: &[u8], target: impl FnOnce(&[u8], usize) -> Option<Target<()>>) -> Option<Self> {
         let (length, ulpdu) = here.split_first_chunk::<LENGTH_LEN>()?;
         let ulpdu_len = usize::from(u16::from_be_bytes(*length));
@@ -75,12 +74,12 @@ impl Placing {
         self.ulpdu_len - self.header_len()
     }
 
-    /// Where the part of the payload ends that the kernel places.
+    /// The end of the part of the payload that the kernel places.
     fn direct_end(&self) -> usize {
         self.payload_len().saturating_sub(TAIL).max(self.done)
     }
 
-    /// What follows that part in the frame.
+    /// The number of bytes that follow that part in the frame.
     fn rest(&self) -> usize {
         self.payload_len() - self.direct_end() + fpdu::pad(self.ulpdu_len) + CRC_LEN
     }
@@ -95,8 +94,9 @@ fn header_len(control: u8) -> usize {
 }
 
 impl Rx {
-    /// How much to take into the staging buffer: all that there is, but no more than to the header
-    /// of the next frame where that is likely to be one whose payload is better taken elsewhere.
+    /// The number of bytes to take into the staging buffer. Usually all that there is; but only up
+    /// to the header of the next frame if that frame's payload should probably be received straight
+    /// to its target.
     pub(super) fn narrowed(&self, staging: &Staging, room: usize) -> usize {
         if self.narrow == 0 {
             return room;
@@ -111,8 +111,8 @@ impl Rx {
         wanted.saturating_sub(self.end).clamp(1, room)
     }
 
-    /// The frame at the front of the staging buffer is incomplete: if it is long, the rest of its
-    /// payload goes straight to its place from now on.
+    /// Handles an incomplete frame at the front of the staging buffer. If the frame is long, the
+    /// rest of its payload is received straight to its target from now on.
     pub(super) fn begin_placing(
         &mut self,
         staging: &Staging,
@@ -137,7 +137,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Copies the next part of a payload to its place.
+    /// Copies the next part of a payload to its target.
     fn put(
         &mut self,
         placing: &mut Placing,
@@ -153,10 +153,10 @@ impl Rx {
         Ok(())
     }
 
-    /// Resolves the place of the next `len` bytes of a payload and visits its memory.
+    /// Resolves the target of the next `len` bytes of a payload and visits its memory.
     ///
-    /// Each drive resolves it again, because the memory table was closed since the last one, and
-    /// the consumer may have deregistered the memory. That ends the stream.
+    /// Each drive resolves the target again, because the memory table was closed since the last
+    /// drive, and the consumer may have deregistered the memory. A failure ends the stream.
     fn for_each_place<'m>(
         &mut self,
         placing: &Placing,
@@ -192,8 +192,8 @@ impl Rx {
         Ok(())
     }
 
-    /// One receive into the place of the payload and, behind it, into the staging buffer. Says also
-    /// whether it took less than was asked for, and so all that there was.
+    /// Receives once into the target of the payload and, behind it, into the staging buffer. Also
+    /// returns true if the kernel returned less than was asked for, so that the socket is empty.
     pub(super) fn receive_placing(
         &mut self,
         mut placing: Placing,
@@ -210,7 +210,7 @@ impl Rx {
         self.for_each_place(&placing, left, &mut sinks, |bytes| {
             if count < VECTOR_MAX - 1 {
                 direct += bytes.len();
-                // SAFETY: the kernel alone gets it, below and while the table is open.
+                // SAFETY: only the kernel gets the slice, below and while the table is open.
                 vector[count] = unsafe { bytes.as_io_slice_mut() };
                 count += 1;
             }
@@ -237,8 +237,8 @@ impl Rx {
         Ok((received, is_short))
     }
 
-    /// Tells of the segment if all of it is there. What has been taken of the next frame is at the
-    /// front of the staging buffer then.
+    /// Delivers the segment if all of it was received. The received bytes of the next frame are
+    /// then at the front of the staging buffer.
     pub(super) fn end_placing(
         &mut self,
         staging: &Staging,
@@ -270,7 +270,7 @@ impl Rx {
         Ok(())
     }
 
-    /// The memory that a segment belongs in cannot be written to.
+    /// Returns the fault for a segment whose target memory cannot be written.
     fn fail_place(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> RxEnd {
         match placing.target {
             Target::Untagged { .. } => sinks.fail_receive(),
