@@ -22,7 +22,7 @@ use crate::forking::{Identity, InUse, NotInherited};
 /// A TCP socket that we may use.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// Made by us.
+    /// A socket that we opened.
     Own(NotInherited),
     /// A socket that the consumer handed over.
     Consumer(ConsumerSocket),

@@ -13,7 +13,7 @@ use crate::startup::{Unsent, send_whole};
 
 use super::listen::Inbound;
 
-/// A Socket Service Point's socket. Dropping it gives the socket back.
+/// A Socket Service Point's socket. Dropping it returns the socket.
 pub struct SoftArmed {
     inbound: Arc<Inbound>,
 }
@@ -25,12 +25,12 @@ impl std::fmt::Debug for SoftArmed {
 }
 
 impl SoftArmed {
-    /// Arms the reception of a request, and sends the final streaming message whole before a
-    /// request is delivered. The peer has as long to take the message as it has for its request:
+    /// Arms the reception of a request, and sends the complete final streaming message before a
+    /// request is delivered. The peer has as long to receive the message as it has for its request:
     /// `mpa_timeout_ms` in `dat.conf`.
     ///
-    /// A socket that turns out to be disconnected is no failure of this call but an upcall (DAT 2.0
-    /// iWARP extensions 3.1.1.2).
+    /// A socket that turns out to be disconnected is not an error of this call but an upcall (DAT
+    /// 2.0 iWARP extensions 3.1.1.2).
     ///
     /// # Errors
     /// [`SocketFault::FinalMessage`] when the message was not sent whole over a connected socket.
@@ -64,14 +64,16 @@ impl SoftArmed {
         Ok(armed)
     }
 
-    /// Gives the socket back. `false` when it had left already; then its news has been told.
+    /// Returns the socket. Returns `false` if the socket was handed on before; its event was then
+    /// delivered.
     pub(crate) fn disarm(self) -> bool {
         self.inbound.take_or_wait().is_some()
     }
 }
 
 impl Drop for SoftArmed {
-    /// Does not wait for news that is being told, because it may happen within that.
+    /// Does not wait for an event that is being delivered, because this drop may happen within that
+    /// upcall.
     fn drop(&mut self) {
         drop(self.inbound.take());
     }

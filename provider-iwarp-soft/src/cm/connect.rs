@@ -1,4 +1,4 @@
-//! The side that connects: an attempt of a queue pair, and the connection that comes of it.
+//! The connecting side: an attempt of a queue pair, and the connection that results.
 
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Qp {
         ConnectAttempt::new(engine, source, &self.shared.config, &self.attr, params)
     }
 
-    /// The engine's part: the socket is ready, or the time has come.
+    /// The engine's part: the socket is ready, or the deadline has passed.
     fn on_attempt(self: &Arc<Self>, key: Key) {
         let mut done = None;
         survive(|| done = Some(self.advance_attempt(key)));
@@ -95,7 +95,8 @@ impl Qp {
         effects
     }
 
-    /// A step of the attempt panicked: its phase is lost, and nothing would bring the next step.
+    /// Fails an attempt whose step panicked: its phase is lost, and no event would trigger the next
+    /// step.
     fn fail_attempt(&self, key: Key) -> Effects {
         let mut effects = Effects::default();
         let mut link = self.lock_link();
@@ -113,7 +114,7 @@ impl Qp {
         }
     }
 
-    /// An accepting reply came: full operation begins.
+    /// Begins full operation, after an accepting Reply was received.
     fn on_reply(
         self: &Arc<Self>,
         link: &mut Link,
@@ -124,7 +125,8 @@ impl Qp {
     ) {
         match self.new_conn(socket, Role::Initiator, negotiated) {
             Some(conn) => {
-                // The attempt is dropped first: its key is gone before the socket's is known.
+                // The attempt is dropped first: its key is removed before the socket's key is
+                // added.
                 *link = Link::Idle;
                 self.on_connected(link, conn, Some(private_data), None);
                 self.drive_new(link, effects);
@@ -133,7 +135,7 @@ impl Qp {
         }
     }
 
-    /// A connection over a socket whose start-up is over, known to the engine.
+    /// Creates a connection over a socket whose start-up is complete, and adds it to the engine.
     pub(super) fn new_conn(
         self: &Arc<Self>,
         socket: Socket,
@@ -144,7 +146,7 @@ impl Qp {
         let socket = ConnSocket::new(self.clone(), shared.progress.clone(), socket);
         let emss = io::segment_size(socket.as_fd());
         let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max());
-        // A work request becomes at most two requests of the protocol a segment.
+        // A work request becomes at most two protocol requests per segment.
         let queue_len = self
             .attr
             .send_wr_max
@@ -171,7 +173,7 @@ impl Qp {
     }
 }
 
-/// Brings the engine's news to the attempt of a queue pair.
+/// Passes the engine's events to the attempt of a queue pair.
 struct AttemptSource {
     qp: Arc<Qp>,
 }

@@ -1,10 +1,10 @@
 //! The inbound connections of one service that have not sent their request.
 //!
-//! Their number is bounded. A peer sends its request as soon as it is connected, so one that has
-//! been silent for longest is the least likely to mean it: its place goes to a new one. But only
-//! after a while, because a program that connects many endpoints in a row may be slower to ask on
-//! the first than to connect the last. Until then new ones wait in the kernel, and the first place
-//! that becomes free is theirs.
+//! Their number is bounded. A peer sends its request as soon as it is connected, so the connection
+//! that has been silent for longest is the least likely to be used: its place is given to a new
+//! one. But only after a while, because a program that connects many endpoints in a row may be
+//! slower to send the first request than to connect the last endpoint. Until then new connections
+//! wait in the kernel, and get the first place that becomes free.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,7 +20,7 @@ pub(super) struct HalfOpen<T> {
 struct Places<T> {
     /// Keys are given in ascending order, so the first is the oldest.
     taken: BTreeMap<Key, Place<T>>,
-    /// The service accepts nobody until a place is free.
+    /// The service accepts no connection until a place is free.
     is_awaited: bool,
 }
 
@@ -32,9 +32,9 @@ struct Place<T> {
 /// The place of one more connection.
 pub(super) enum Room<T> {
     Free,
-    /// The place of this connection, which has been silent for long.
+    /// The place of this connection, which has been silent for a long time.
     InsteadOf(Arc<T>),
-    /// None until then, or until a connection leaves.
+    /// No place until then, or until a connection is removed.
     At(Instant),
 }
 
@@ -49,7 +49,7 @@ impl<T> HalfOpen<T> {
         }
     }
 
-    /// Returns the room for one more connection than there are. There are at most `max`, and each
+    /// Returns the room for one more connection. There are at most `max` connections, and each
     /// keeps its place for `grace`.
     pub(super) fn room(&self, max: usize, grace: Duration) -> Room<T> {
         let mut places = self.lock();

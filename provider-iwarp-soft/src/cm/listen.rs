@@ -1,4 +1,4 @@
-//! Services, and inbound connections until their request is whole.
+//! Services, and inbound connections until their request is complete.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +20,12 @@ use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 use super::half_open::{HalfOpen, Room};
 use super::request::SoftRequest;
 
-/// Connections the kernel keeps for us.
+/// Connections that the kernel queues for us.
 const BACKLOG: i32 = 1024;
-/// How long a listener waits before it asks again, when it found no descriptor for a connection or
-/// the engine cannot watch its socket.
+/// The pause of a listener that found no descriptor for a connection, or whose socket the engine
+/// cannot watch.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections accepted in one go.
+/// Connections accepted in one pass.
 const ACCEPTS_MAX: usize = 64;
 
 /// A listening service.
@@ -39,7 +39,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on a port of the adapter's address; the port is returned.
+    /// Listens on a port of the adapter's address, and returns the port.
     pub(crate) fn open(
         shared: &Arc<Shared>,
         port: u16,
@@ -73,12 +73,13 @@ impl Listener {
         Ok((listener, port))
     }
 
-    /// Stops listening; connections that have not sent their request are dropped as they go on.
+    /// Stops listening. Connections that have not sent their request are dropped at their next
+    /// event.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
         self.shared.engine.unwatch(self.socket.as_fd());
         self.shared.engine.delist(self.key);
-        // Peers are refused from now on, even while the last reference is still around.
+        // Peers are refused from now on, even while another reference to the listener exists.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
@@ -87,7 +88,7 @@ impl Listener {
             let config = &self.shared.config;
             match (self.half_open).room(config.half_open_max, config.half_open_grace) {
                 Room::Free => {}
-                // Nobody loses a place to nobody.
+                // No connection is waiting, so none has to be closed for it.
                 _ if !io::is_readable(self.socket.as_fd()) => break,
                 Room::InsteadOf(oldest) => oldest.give_way(),
                 Room::At(at) => return self.shared.engine.set_deadline(self.key, Some(at)),
@@ -129,7 +130,7 @@ impl Source for Listener {
     }
 }
 
-/// Where an inbound connection came from.
+/// The origin of an inbound connection.
 enum Origin {
     /// A service.
     Listener(Arc<Listener>),
@@ -137,38 +138,37 @@ enum Origin {
     Armed(ListenToken),
 }
 
-/// A connection that is to send an MPA request.
+/// A connection that must send an MPA Request.
 pub(crate) struct Inbound {
     shared: Arc<Shared>,
     origin: Origin,
     key: Key,
     state: Mutex<State>,
-    /// Held from the moment that the socket leaves until its news has been told.
+    /// Held from the removal of the socket until its event has been delivered.
     telling: Mutex<()>,
 }
 
 struct State {
-    /// `None` when the socket has left.
+    /// `None` after the socket was handed on.
     socket: Option<Socket>,
-    /// When the request must be whole.
+    /// The time by which the Request must be complete.
     deadline: Option<Instant>,
-    /// How often a part of a request has been looked at.
+    /// The number of times that an incomplete Request was checked.
     looks: u32,
-    /// True until the final streaming message has been sent: what is in the stream before that is
-    /// not checked.
+    /// True until the final streaming message has been sent. The stream is not checked before that.
     is_held: bool,
 }
 
-/// What the front of the stream is.
+/// The verdict on the front of the stream.
 enum Peeked {
-    /// Nothing yet, or a part of a request.
+    /// Nothing yet, or an incomplete Request.
     Waiting { is_begun: bool },
-    /// A whole request, which has been taken.
+    /// A complete Request, which was taken from the stream.
     Request {
         info: RequestInfo,
         private_data: Vec<u8>,
     },
-    /// Never an MPA request.
+    /// Certainly not an MPA Request.
     Unusable,
 }
 
@@ -181,11 +181,11 @@ impl Inbound {
             return;
         };
         listener.half_open.enter(inbound.key, &inbound);
-        // On a fast path the request is there already.
+        // On a fast path the Request was received already.
         inbound.look();
     }
 
-    /// Waits for a request on a consumer's socket, for as long as it takes. Nothing is delivered
+    /// Waits without a time limit for a Request on a consumer's socket. No event is delivered
     /// before [`release`](Self::release).
     pub(super) fn arm(
         shared: &Arc<Shared>,
@@ -231,15 +231,17 @@ impl Inbound {
         Ok(inbound)
     }
 
-    /// The final streaming message has been sent: what the peer has sent meanwhile is delivered.
+    /// Delivers data that the peer has sent meanwhile, because the final streaming message has been
+    /// sent.
     pub(super) fn release(&self) {
         self.lock().is_held = false;
-        // The engine's readiness may have been used up.
+        // The engine's one-shot readiness may have been used up.
         let now = Some(Instant::now());
         self.shared.engine.set_deadline(self.key, now);
     }
 
-    /// Leaves its place to another, unless its request is here and only has not been looked at.
+    /// Closes the connection in favour of another, unless its Request was received and only not
+    /// checked yet.
     fn give_way(&self) {
         self.look();
         if self.take().is_some() {
@@ -247,8 +249,8 @@ impl Inbound {
         }
     }
 
-    /// Takes the socket back, if it is still here. Otherwise its news has been told on return: no
-    /// upcall starts any more.
+    /// Takes the socket, if it was not handed on. Otherwise its event has been delivered on return,
+    /// and no upcall starts any more.
     pub(super) fn take_or_wait(&self) -> Option<Socket> {
         let socket = self.take();
         if socket.is_none() {
@@ -257,7 +259,7 @@ impl Inbound {
         socket
     }
 
-    /// Takes the socket back, if it is still here.
+    /// Takes the socket, if it was not handed on.
     pub(super) fn take(&self) -> Option<Socket> {
         let socket = self.lock().socket.take()?;
         self.leave(&socket);
@@ -275,7 +277,7 @@ impl Inbound {
         }
     }
 
-    /// Looks at the front of the stream, and tells what it is once that is clear.
+    /// Checks the front of the stream, and delivers the event once the verdict is clear.
     fn look(&self) {
         let mut state = self.lock();
         if state.is_held {
@@ -298,7 +300,7 @@ impl Inbound {
         let Some(socket) = state.socket.take() else {
             return;
         };
-        // Nobody else takes this lock before the socket has left, so it is free.
+        // No other thread takes this lock before the socket was taken, so the lock is free.
         let telling = self.telling.lock();
         self.leave(&socket);
         drop(state);
@@ -346,7 +348,7 @@ impl Inbound {
     fn wait_on(&self, state: &mut State, is_begun: bool) {
         let engine = &self.shared.engine;
         if is_begun {
-            // A request that has begun must come whole in time, also on a consumer's socket.
+            // A Request that has begun must be complete in time, also on a consumer's socket.
             if state.deadline.is_none() {
                 state.deadline = deadline_after(self.shared.config.request_timeout);
             }
@@ -359,7 +361,7 @@ impl Inbound {
         }
     }
 
-    /// Looks again after a while, longer from time to time, where readiness does not tell.
+    /// Schedules the next check, with a growing pause, for cases in which readiness gives no event.
     fn look_again(&self, state: &mut State) {
         let again = Instant::now() + pieces_pause(state.looks);
         state.looks = state.looks.saturating_add(1);

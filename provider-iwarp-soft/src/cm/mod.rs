@@ -1,8 +1,8 @@
 //! Connection management: from TCP to full operation of a queue pair.
 //!
-//! * [`connect`]: the side that connects, over a socket of ours or of the consumer.
-//! * [`listen`]: services, and inbound connections that have not sent their whole request.
-//! * [`half_open`]: how many of those there may be.
+//! * [`connect`]: the connecting side, over our own socket or the consumer's.
+//! * [`listen`]: services, and inbound connections that have not sent their complete request.
+//! * [`half_open`]: the limit on the number of those connections.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 

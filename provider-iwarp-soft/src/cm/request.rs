@@ -16,18 +16,18 @@ use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 use crate::startup::{depth, ird_max, responder, send_whole};
 
-/// How long a full socket may keep a start-up frame.
+/// The time for which a full socket may delay a start-up frame.
 const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
-/// How many times as long as its Request an initiator's first FPDU may take: the Reply comes
-/// before.
+/// The time for an initiator's first FPDU, as a multiple of the time for its Request: the Reply is
+/// sent before it.
 const FIRST_FPDU_TURNS: u32 = 2;
 
-/// A request that was told and waits for its consumer. Dropping it closes the connection; over a
-/// consumer's socket, which goes back, it is rejected, because the request has been taken from the
-/// stream and its sender waits for an answer.
+/// A request that was delivered and waits for its consumer's answer. Dropping it closes the
+/// connection. Over a consumer's socket, which is returned, the request is rejected instead: it was
+/// taken from the stream, and its sender waits for an answer.
 pub struct SoftRequest {
     shared: Arc<Shared>,
-    /// `None` once answered.
+    /// `None` once the request was answered.
     socket: Option<Socket>,
     info: RequestInfo,
 }
@@ -84,7 +84,8 @@ impl SoftRequest {
         if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE).is_ok() {
             begin(qp, &mut link, socket, &negotiated, &mut effects);
         } else {
-            // The socket is closed, or the consumer's again, before that is told.
+            // The socket must be closed, or returned to the consumer, before the event is
+            // delivered.
             drop(socket);
             qp.give_up(&mut link, OwnEvent::AcceptFailed, &mut effects);
         }
@@ -93,7 +94,8 @@ impl SoftRequest {
         Ok(())
     }
 
-    /// Rejects as the consumer's decision. A consumer's socket goes back to it.
+    /// Rejects the request as the consumer's decision. A consumer's socket is returned to the
+    /// consumer.
     pub(crate) fn reject(mut self, private_data: &[u8]) -> Result<(), RnicError> {
         let frame = self.rejection(private_data)?;
         let Some(socket) = self.socket.take() else {
@@ -119,14 +121,15 @@ impl Drop for SoftRequest {
             && socket.is_consumers()
             && let Ok(frame) = self.rejection(&[])
         {
-            // A peer that does not take it has no use for it.
+            // A peer that does not receive the frame does not need it.
             let _ = send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
         }
     }
 }
 
-/// The reply is out. In peer-to-peer mode the initiator's first FPDU establishes the connection,
-/// otherwise it is established now; either way nothing is sent before that FPDU.
+/// Begins operation after the Reply was sent. In peer-to-peer mode the initiator's first FPDU
+/// establishes the connection; otherwise the connection is established now. Either way nothing is
+/// sent before that FPDU.
 fn begin(
     qp: &Arc<Qp>,
     link: &mut Link,
@@ -145,8 +148,8 @@ fn begin(
     }
 }
 
-/// Lets the engine tell the events of a queue pair and what a call left to tell, for calls that may
-/// not call up themselves.
+/// Makes the engine deliver the events of a queue pair and the notifications of a call, for calls
+/// that may not make upcalls themselves.
 fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
     let key = engine.new_key();
     let deferred = Arc::new(DeferredTell {
@@ -159,7 +162,7 @@ fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
     }
 }
 
-/// Tells the events of a queue pair from the engine's thread.
+/// Delivers the events of a queue pair from the engine's thread.
 struct DeferredTell {
     qp: Arc<Qp>,
     engine: Arc<Engine>,

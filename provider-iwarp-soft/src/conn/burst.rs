@@ -1,35 +1,36 @@
-//! When posted requests are held back so that they are sent together.
+//! The rules by which posted requests are held back so that they are sent together.
 
-/// Posts that are not held back after the engine had to send once; for each time in a row more.
+/// The number of posts that are not held back after the engine had to send once. It grows with each
+/// further time in a row.
 const PENALTY: u32 = 16;
 const PENALTY_FACTOR_LOG: u32 = 2;
 const PENALTY_STEPS: u32 = 4;
 
 /// The decision to hold requests back so that they are sent together.
 ///
-/// A request that is posted while its consumer has completions to take, or right behind another
-/// one without a poll between, is followed by more or by a poll; both send it. So is the first one
-/// after a poll where the one before it was followed by more. Only a consumer that polls is trusted
-/// so far, because the engine takes over a tick after the last poll. A consumer that made the
-/// engine send what was held is not trusted again for a while.
+/// A request is followed by more requests or by a poll if its consumer has completions to take, or
+/// if it is posted right behind another request without a poll between; both send it. The same
+/// holds for the first request after a poll if the request before it was followed by more. Only a
+/// consumer that polls is trusted so far, because the engine takes over a tick after the last poll.
+/// A consumer that made the engine send held requests is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// Polls of the adapter when the consumer posted last.
+    /// The number of polls of the adapter when the consumer posted last.
     polls: u32,
     /// Posts since that poll, and between the two polls before it.
     posts: u32,
     posts_before: u32,
     /// Payload bytes posted since the last transmission.
     pub(crate) bytes: u32,
-    /// Posts that are sent at once because trust was lost.
+    /// The number of posts that are still sent at once because trust was lost.
     pub(crate) penalty: u32,
-    /// How many times in a row the engine had to send.
+    /// The number of times in a row that the engine had to send.
     losses: u32,
 }
 
 impl Burst {
-    /// A request is posted after so many polls. Returns true if it is likely to be one of several
-    /// without a poll between.
+    /// A request is posted after this number of polls. Returns true if it is likely to be one of
+    /// several without a poll between.
     pub(crate) fn on_post(&mut self, polls: u32) -> bool {
         if polls == self.polls {
             self.posts = self.posts.saturating_add(1);
@@ -40,8 +41,8 @@ impl Burst {
         self.posts > 1 || self.posts_before > 1
     }
 
-    /// What is held back goes out now. A consumer that was merely late once loses little trust, one
-    /// that never looks loses nearly all.
+    /// The held requests are sent now. A consumer that was late once loses little trust; one that
+    /// never polls loses nearly all.
     pub(crate) fn on_release(&mut self, by_engine: bool) {
         self.losses = if by_engine {
             (self.losses + 1).min(PENALTY_STEPS)

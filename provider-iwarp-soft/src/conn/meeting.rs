@@ -1,5 +1,5 @@
-//! Where peers of this host meet to share memory: an `AF_UNIX` listener of the adapter, opened when
-//! the first connection offers it, and the connections that have offered.
+//! The rendezvous for peers of this host that share memory: an `AF_UNIX` listener of the adapter,
+//! opened for the first connection that offers to move, and the connections that have offered.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,23 +19,23 @@ use crate::lock::lock;
 
 use super::Owner;
 
-/// How long a process that has connected may take to say what it wants.
+/// The time that a connected process has to send its hello.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Processes that have connected and not said what they want. More are turned away.
+/// Connected processes that have not sent their hello. Further ones are refused.
 const STRANGERS_MAX: usize = 256;
 /// Processes accepted before other sources of the engine have their turn.
 const ACCEPTS_MAX: usize = 32;
 /// The pause while connections cannot be accepted for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The meeting place of an adapter.
+/// The rendezvous of an adapter, opened on first use.
 pub(crate) struct Meeting {
     engine: Arc<Engine>,
     local_dir: Option<std::path::PathBuf>,
     place: Mutex<Option<Arc<MeetingPlace>>>,
 }
 
-/// It once it is open.
+/// An open rendezvous.
 struct MeetingPlace {
     engine: Arc<Engine>,
     key: Key,
@@ -59,8 +59,8 @@ impl Meeting {
         }
     }
 
-    /// Announces a connection that its peer may meet here. Returns the name of the place, and the
-    /// secret by which the connection is recognised.
+    /// Announces a connection that its peer may ask for here. Returns the name of the rendezvous,
+    /// and the secret by which the connection is recognised.
     pub(crate) fn announce(&self, qp: Weak<dyn Owner>) -> io::Result<(Name, u64)> {
         let place = self.open()?;
         let mut token = [0; 8];
@@ -72,7 +72,7 @@ impl Meeting {
         Ok((place.rendezvous.name(), token))
     }
 
-    /// A connection that was announced does not move any more.
+    /// Withdraws a connection that was announced and does not move any more.
     pub(crate) fn withdraw(&self, token: u64) {
         if let Some(place) = &*lock(&self.place) {
             lock(&place.offers).remove(&token);
@@ -107,7 +107,7 @@ impl Meeting {
 }
 
 impl MeetingPlace {
-    /// Accepts those that wait, or some of them.
+    /// Accepts the waiting processes, up to a limit.
     fn accept_some(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..ACCEPTS_MAX {
             let Some(unix) = self.rendezvous.accept()? else {
@@ -134,7 +134,8 @@ impl Source for MeetingPlace {
     fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
         match self.accept_some() {
             Ok(()) => self.listen(key),
-            // The connection stays in the kernel's queue, where it would be an event at once.
+            // The connection stays in the kernel's queue, so watching the socket would give an
+            // event at once.
             Err(error) => {
                 tracing::debug!(%error, "a local peer cannot be accepted");
                 let at = Instant::now() + ACCEPT_PAUSE;
@@ -148,7 +149,7 @@ impl Source for MeetingPlace {
     }
 }
 
-/// A process that has connected and not said what it wants.
+/// A process that has connected and not sent its hello.
 struct Stranger {
     place: Arc<MeetingPlace>,
     state: Mutex<Option<(UnixConn, HelloReceiver)>>,
@@ -170,7 +171,7 @@ impl Stranger {
         stranger.receive(key, true);
     }
 
-    /// Receives what has come of the hello; waits for more if it is incomplete.
+    /// Receives the available part of the hello; waits for more if it is incomplete.
     fn receive(&self, key: Key, is_first: bool) {
         let mut state = lock(&self.state);
         let Some((unix, receiver)) = &mut *state else {

@@ -6,9 +6,9 @@
 //!  either      any of them ── it cannot be, or the peer says no ──> STAYED
 //! ```
 //!
-//! In `LOCAL` each direction moves by itself: the initiator first, and the responder once the
-//! initiator has. Until a direction has moved it uses TCP as before, so nothing waits for the move
-//! and nothing fails for lack of it.
+//! In `LOCAL` each direction moves on its own: the initiator's first, and the responder's once the
+//! initiator's has moved. Until a direction has moved it uses TCP as before, so nothing waits for
+//! the move and nothing fails without it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::carrier::{
 use crate::memory::{MemoryTable, Stream};
 use crate::work::Report;
 
-/// Segments that a connection has received before it offers to move: one that carries less is not
-/// worth the memory.
+/// The number of segments that a connection has received before it offers to move. For fewer
+/// segments the memory is not worthwhile.
 pub(crate) const OFFER_AFTER: u64 = 16;
-/// Passes over the ring of a peer that has closed its socket: more than a full ring holds.
+/// Passes over the ring of a peer that has closed its socket: more than a full ring needs.
 const LAST_PASSES: usize = 128;
 
-/// The queue pair of a connection, as far as the connection needs it.
+/// The interface to the queue pair of a connection that the connection needs.
 pub(crate) trait Owner: Send + Sync {
     fn table(&self) -> &MemoryTable;
     fn stream(&self) -> Stream;
@@ -56,7 +56,7 @@ enum From {
     Local,
 }
 
-/// How far the move has come.
+/// The state of the move.
 #[derive(Debug)]
 pub(crate) enum Move {
     /// Not begun.
@@ -70,14 +70,14 @@ pub(crate) enum Move {
         /// The word by which the peer recognises this process.
         witness: Witness,
     },
-    /// The local carrier is there.
+    /// The local carrier is in use or ready.
     Local(Box<dyn SecondCarrier>),
-    /// It will not be.
+    /// The connection stays on TCP.
     Stayed(WhyTcp),
 }
 
 impl Conn {
-    /// Returns true if the time has come to offer the local carrier to the peer.
+    /// Returns true if the local carrier should be offered to the peer now.
     pub(crate) fn should_offer(&self) -> bool {
         matches!(self.moving, Move::Tcp)
             && self.role == Role::Responder
@@ -86,13 +86,13 @@ impl Conn {
             && !self.has_said_all()
     }
 
-    /// Returns true if this side has sent its FIN, behind which TCP takes nothing: it does not
-    /// move.
+    /// Returns true if this side has sent its FIN. TCP takes no bytes behind the FIN, so the
+    /// connection does not move.
     pub(crate) fn has_said_all(&self) -> bool {
         self.closing == Closing::FinSent
     }
 
-    /// The local carrier, once it is there.
+    /// The local carrier, if it is ready.
     pub(crate) fn local(&mut self) -> Option<&mut dyn SecondCarrier> {
         match &mut self.moving {
             Move::Local(local) => Some(&mut **local),
@@ -100,7 +100,7 @@ impl Conn {
         }
     }
 
-    /// The local carrier is there; it is taken up from now on.
+    /// Starts to use the local carrier, which is ready.
     pub(crate) fn on_local(&mut self, mut local: Box<dyn SecondCarrier>) {
         if self.place.is_polled() {
             local.start_polling();
@@ -111,15 +111,15 @@ impl Conn {
         }
     }
 
-    /// Sends the message behind which the segments of this direction come by the local carrier.
+    /// Sends the message behind which the segments of this direction are sent by the local carrier.
     fn move_tx(&mut self) {
         if !self.has_said_all() {
-            // Refused only when the stream has ended.
+            // This fails only if the stream has ended.
             let _ = self.proto.queue_carrier(CarrierMessage::Moved);
         }
     }
 
-    /// The peer's segments come by the local carrier from now on.
+    /// From now on the peer sends its segments by the local carrier.
     pub(crate) fn on_rx_moved(&mut self) -> Result<(), End> {
         if self.local().is_none() {
             return Err(End::Broken);
@@ -136,7 +136,7 @@ impl Conn {
         Ok(())
     }
 
-    /// How the payload of this connection travelled.
+    /// The payload bytes of this connection, by carrier.
     pub(crate) fn traffic(&self, why_tcp: impl FnOnce() -> WhyTcp) -> Traffic {
         let mut traffic = Traffic::default();
         let mut bytes = self.inbox.placed();
@@ -160,7 +160,7 @@ impl Conn {
         traffic
     }
 
-    /// The connection stays on TCP.
+    /// Keeps the connection on TCP.
     pub(crate) fn stay(&mut self, why: WhyTcp) {
         tracing::debug!(remote = %self.remote, ?why, "the connection stays on TCP");
         if let Move::Asked { conn, .. } = &self.moving {
@@ -169,7 +169,8 @@ impl Conn {
         self.moving = Move::Stayed(why);
     }
 
-    /// The holder of the connection is done with it for now.
+    /// Updates the view for polling threads, because the holder of the connection has finished for
+    /// now.
     #[inline]
     pub(crate) fn update_watch(&self) {
         if let Move::Local(local) = &self.moving {
@@ -185,7 +186,7 @@ impl Conn {
         }
     }
 
-    /// Segments wait for the transport.
+    /// True while segments wait for the transport.
     pub(crate) fn is_tx_pending(&self) -> bool {
         match &self.moving {
             Move::Local(local) if self.proto.has_tx_moved() => local.is_pending(),
@@ -198,8 +199,9 @@ impl Conn {
         matches!(self.moving, Move::Local(_)) && self.is_tx_pending()
     }
 
-    /// The peer has rung, or closed its end of the bell. An end stays readable, so the bell leaves
-    /// the set then: the socket shows the end of the peer as well.
+    /// Handles a ring of the peer, or the closure of its end of the bell. A closed end stays
+    /// readable, so the bell is then removed from the set: the socket shows the end of the peer as
+    /// well.
     pub(super) fn answer_bell(&mut self) {
         if let Move::Local(local) = &mut self.moving
             && local.answer_bell() == Drained::Gone
@@ -208,7 +210,7 @@ impl Conn {
         }
     }
 
-    /// How far both carriers have come.
+    /// The progress of both carriers.
     pub(super) fn distance(&self) -> Distance {
         let tcp = self.tcp.distance();
         match &self.moving {
@@ -223,7 +225,7 @@ impl Conn {
         }
     }
 
-    /// Transmits by the carrier that it is the turn of.
+    /// Transmits by the carrier whose turn it is.
     pub(super) fn transmit_by_carrier(
         &mut self,
         stream: Stream,
@@ -271,7 +273,7 @@ impl Conn {
             }
         }
         if self.proto.has_rx_moved() || end.is_some() {
-            // What is in the ring was sent before the socket ended.
+            // The records in the ring were sent before the socket ended.
             let passes = if end.is_some() { LAST_PASSES } else { 1 };
             for _ in 0..passes {
                 if !self.receive_from(qp, From::Local)? {

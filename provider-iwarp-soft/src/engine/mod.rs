@@ -285,7 +285,7 @@ pub(crate) enum Interest {
     Both,
 }
 
-/// A deadline so far away counts as none.
+/// A deadline after this time; `None` if it is too far away to be represented.
 pub(crate) fn deadline_after(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }

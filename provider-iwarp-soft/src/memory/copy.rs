@@ -3,15 +3,15 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Piece of a large placement; pieces appear in ascending order.
+/// The unit of a large placement; the units appear in ascending order.
 const PIECE: usize = 4096;
 /// Bytes at the end of a placement that appear after all others.
 const TAIL: usize = 8;
 
 /// A checked range of registered memory, usable while the table is open.
 ///
-/// It hands out copies and checksums, never a reference: the consumer and the peer may change the
-/// bytes at any time.
+/// The range gives access by copies and checksums, never by reference: the consumer and the peer
+/// may change the bytes at any time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes<'a> {
     start: *mut u8,
@@ -53,29 +53,29 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// For a send that the kernel makes before the table closes.
+    /// Borrows the range for a send that the kernel makes before the table closes.
     pub(crate) fn as_io_slice(&self) -> std::io::IoSlice<'a> {
-        // SAFETY: mapped and readable while the table is open (constructor), which is what `'a`
-        // says. Only the kernel looks at the bytes; a consumer that changes them meanwhile changes
-        // what is sent, nothing else.
+        // SAFETY: mapped and readable while the table is open (constructor), which `'a` expresses.
+        // Only the kernel reads the bytes; a consumer that changes them meanwhile changes the sent
+        // data and nothing else.
         std::io::IoSlice::new(unsafe { std::slice::from_raw_parts(self.start, self.len) })
     }
 
-    /// For a receive that the kernel makes before the table closes.
+    /// Borrows the range for a receive that the kernel makes before the table closes.
     ///
-    /// It is made without a reference: the segments of one receive may overlap, and the consumer
-    /// may look at them meanwhile.
+    /// The slice is made without a reference: the segments of one receive may overlap, and the
+    /// consumer may read them meanwhile.
     ///
     /// # Safety
     ///
-    /// Nobody takes it for a slice; the kernel alone writes there.
+    /// The caller passes it to the kernel only, and never uses it as a slice.
     pub(crate) unsafe fn as_io_slice_mut(&self) -> std::io::IoSliceMut<'a> {
         let place = libc::iovec {
             iov_base: self.start.cast(),
             iov_len: self.len,
         };
         // SAFETY: an `IoSliceMut` has the layout of an `iovec` (std). The memory is mapped and
-        // writable while the table is open (constructor), which is what `'a` says.
+        // writable while the table is open (constructor), which `'a` expresses.
         unsafe { std::mem::transmute::<libc::iovec, std::io::IoSliceMut<'a>>(place) }
     }
 
@@ -91,25 +91,25 @@ impl<'a> Bytes<'a> {
     ///
     /// # Safety
     ///
-    /// There is room for as many bytes at `to`, which is no registered memory.
+    /// `to` points to room for as many bytes, which is not registered memory.
     pub(crate) unsafe fn read_to(&self, to: *mut u8) {
-        // SAFETY: the source is mapped (constructor); the target is the caller's word.
+        // SAFETY: the source is mapped (constructor); the caller guarantees the target.
         unsafe { std::ptr::copy_nonoverlapping(self.start, to, self.len) };
     }
 
-    /// Copies as many bytes as the range has from `from`, which may be changed meanwhile. They
+    /// Copies as many bytes as the range has from `from`, whose bytes may change meanwhile. They
     /// appear in the order of [`Self::write`].
     ///
     /// # Safety
     ///
-    /// As many bytes are mapped at `from`, which is no registered memory.
+    /// `from` points to as many mapped bytes, which are not registered memory.
     pub(crate) unsafe fn write_from(&self, from: *const u8) {
         let body = self.len.saturating_sub(TAIL);
         let mut at = 0;
         while at < body {
             let piece = (body - at).min(PIECE);
-            // SAFETY: the target is mapped and writable (constructor), at + piece is within it; the
-            // source is the caller's word.
+            // SAFETY: the target is mapped and writable (constructor), and at + piece is within it;
+            // the caller guarantees the source.
             unsafe { std::ptr::copy_nonoverlapping(from.add(at), self.start.add(at), piece) };
             fence(Ordering::Release);
             at += piece;
@@ -122,25 +122,25 @@ impl<'a> Bytes<'a> {
         unsafe { write_late(self.start.add(body), &tail[..len]) };
     }
 
-    /// The address, for a peer that reads the range by itself.
+    /// The address, for a peer that reads the range directly.
     pub(crate) fn addr(&self) -> u64 {
         self.start.expose_provenance() as u64
     }
 
-    /// The range as a place for the kernel to write to, before the table closes.
+    /// The range as a target for the kernel, which writes before the table closes.
     pub(crate) fn as_place(&self) -> (*mut u8, usize) {
         (self.start, self.len)
     }
 
-    /// Replaces the eight bytes of the range atomically and returns what they were; `None` when
-    /// they do not lie at a multiple of eight.
+    /// Replaces the eight bytes of the range atomically and returns their old value; `None` if
+    /// their address is not a multiple of eight.
     pub(crate) fn update(&self, change: impl Fn(u64) -> u64) -> Option<u64> {
         let word = self.start.cast::<AtomicU64>();
         if self.len != size_of::<u64>() || !word.is_aligned() {
             return None;
         }
         // SAFETY: eight mapped, writable, aligned bytes (constructor and the check above). The
-        // consumer uses atomic operations on what it lends for atomics.
+        // consumer uses atomic operations on memory that it registers for atomics.
         let word = unsafe { &*word };
         word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)))
             .ok()
@@ -148,8 +148,8 @@ impl<'a> Bytes<'a> {
 
     /// Copies `bytes`, which is not longer than the range, to its front.
     ///
-    /// A program that polls memory for an RDMA Write sees the bytes appear in ascending order by
-    /// pieces of 4 KiB, and the last eight bytes after all others, those included that the kernel
+    /// A program that polls memory for an RDMA Write sees the bytes appear in ascending order in
+    /// units of 4 KiB, and the last eight bytes after all others, including those that the kernel
     /// has placed before. `memcpy` alone promises no order.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.len)];
@@ -170,11 +170,11 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Writes bytes that appear after all that was written before them.
+/// Writes bytes that appear after all bytes that were written before them.
 ///
 /// # Safety
 ///
-/// There is room for them at `place`, which is mapped and writable.
+/// `place` points to room for them, which is mapped and writable.
 pub(crate) unsafe fn write_late(place: *mut u8, bytes: &[u8]) {
     fence(Ordering::Release);
     for (at, byte) in bytes.iter().enumerate() {

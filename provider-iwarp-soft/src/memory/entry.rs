@@ -1,4 +1,4 @@
-//! One region or window.
+//! A region or window.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,12 +7,12 @@ use iwarp_proto::ProtectionFault;
 
 use super::{Stream, WindowBind};
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug)]
 pub(super) enum Kind {
     /// A registration (LMR).
     Region,
-    /// A memory window (RMR); the peer may take it away while readers hold the table.
+    /// A memory window (RMR); the peer may invalidate it while readers hold the table.
     Window { valid: AtomicBool },
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     /// The region that a window is bound to.
     pub(super) region: Option<u32>,
     pub(super) pd: u32,
-    /// The one queue pair whose peer may use it; `None` for all of the domain.
+    /// The only queue pair whose peer may use the entry; `None` for all of the domain.
     only: Option<QpToken>,
     pub(super) access: Access,
     /// Address of the first byte.
@@ -63,8 +63,8 @@ impl Entry {
         }
     }
 
-    /// The part of this region that a window is bound to, if the region covers it and grants as
-    /// much.
+    /// The part of this region to which a window is bound, if the region covers it and grants the
+    /// same rights.
     pub(super) fn part(&self, pd: u32, bind: &WindowBind) -> Option<Self> {
         let (has, wants) = (self.access, bind.access);
         // Remote write needs local write; remote read needs local read (verbs convention).
@@ -89,7 +89,7 @@ impl Entry {
         })
     }
 
-    /// Whether it belongs to a stream: to its domain, and to no other queue pair.
+    /// True if the entry belongs to the stream's domain, and to no other queue pair.
     pub(super) fn belongs_to(&self, stream: Stream) -> bool {
         self.pd == stream.pd && self.only.is_none_or(|only| only == stream.qp)
     }
@@ -111,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// Whether the peer may do this here.
+    /// True if the entry grants this access to the peer.
     pub(super) fn grants(&self, access: iwarp_proto::Access) -> bool {
         match access {
             iwarp_proto::Access::RemoteWrite => self.access.remote_write,

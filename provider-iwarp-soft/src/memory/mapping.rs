@@ -1,17 +1,17 @@
-//! Whether memory is there at all.
+//! Checks whether memory is mapped.
 //!
-//! A region over addresses that nobody mapped would let a peer end this process by reading it. The
-//! question is asked once, at registration: asking at each access costs a system call, more than
-//! the access itself, and a handler of SIGSEGV is not a library's to install.
+//! A region over unmapped addresses would let a peer end this process by reading it. The check is
+//! made once, at registration. A check at each access would cost a system call, more than the
+//! access itself, and a library must not install a handler of SIGSEGV.
 
-/// Pages that one question is about.
+/// Pages that one call checks.
 const PAGES_AT_ONCE: usize = 4096;
 
-/// Whether every page of the range belongs to a mapping. Nothing is touched; rights are not looked
-/// at, because they may be given later.
+/// Returns true if every page of the range belongs to a mapping. No page is touched. Rights are not
+/// checked, because they may be granted later.
 ///
-/// By `mincore`: `msync` would answer for the whole range at once, but checkers of memory take it
-/// for a use of the bytes and complain of a consumer's buffer that is not filled yet.
+/// The check uses `mincore`. `msync` would answer for the whole range at once, but memory checkers
+/// take it for a use of the bytes and report a consumer's buffer that is not filled yet.
 pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
     let page = page_size();
     let start = addr & !(page as u64 - 1);
@@ -36,7 +36,7 @@ pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
 }
 
 fn page_size() -> usize {
-    // SAFETY: a question without arguments that could be wrong.
+    // SAFETY: the call has no pointer arguments, and the constant is valid.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }

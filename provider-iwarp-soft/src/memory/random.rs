@@ -1,8 +1,8 @@
 //! Random STags.
 //!
-//! Every STag is 32 random bits from the kernel, so that a peer that knows some STags knows nothing
-//! about the others (RFC 5042 section 6.1.1). The kernel is asked for many words at a time, because
-//! a system call for each would cost more than the rest of a registration.
+//! Every STag is 32 random bits from the kernel, so that a peer cannot derive other STags from
+//! those it knows (RFC 5042 section 6.1.1). The kernel returns many words at a time, because a
+//! system call for each would cost more than the rest of a registration.
 
 use access_layer::rnic::{Resource, RnicError};
 use rustix::rand::{GetRandomFlags, getrandom};

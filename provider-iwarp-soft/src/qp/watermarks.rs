@@ -1,18 +1,18 @@
-//! How many receives of its shared receive queue a queue pair may hold.
+//! The limits on the receives that a queue pair may hold from its shared receive queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// No mark: no queue pair holds as many.
+/// No mark: no queue pair holds this number.
 const NONE: u32 = u32::MAX;
 
 /// The two high watermarks of a queue pair.
 #[derive(Debug)]
 pub(super) struct Watermarks {
-    /// Passing it is told once.
+    /// Exceeding this mark raises one event.
     soft: AtomicU32,
-    /// Passing it ends the connection.
+    /// Exceeding this mark ends the connection.
     hard: AtomicU32,
-    /// The soft mark was passed and nobody has told it.
+    /// The soft mark was exceeded and the event is not delivered yet.
     is_due: AtomicBool,
 }
 
@@ -34,7 +34,8 @@ impl Watermarks {
         self.hard.store(hard.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// Whether the queue pair may hold this many; notices that the soft mark is passed.
+    /// True if the queue pair may hold this number of receives. Records that the soft mark was
+    /// exceeded.
     pub(super) fn admit(&self, held: u32) -> bool {
         if held > self.soft.load(Ordering::Relaxed) {
             self.soft.store(NONE, Ordering::Relaxed);
@@ -43,7 +44,7 @@ impl Watermarks {
         held <= self.hard.load(Ordering::Relaxed)
     }
 
-    /// Whether the soft mark is to be told now; `true` once.
+    /// True if the event of the soft mark must be delivered now. Returns `true` once.
     pub(super) fn take_event(&self) -> bool {
         self.is_due.load(Ordering::Acquire) && self.is_due.swap(false, Ordering::AcqRel)
     }

@@ -1,9 +1,9 @@
-//! The start-up of a connection: what both sides need before there is full operation.
+//! The start-up of a connection: the parts that both sides need before full operation.
 //!
 //! * [`attempt`]: an attempt to connect.
 //!
-//! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer
-//! sends that is no MPA stays for the consumer to read.
+//! Start-up frames are peeked at until they are complete, and exactly their bytes are then taken.
+//! So data of a peer that does not use MPA stays for the consumer to read.
 
 pub(crate) mod attempt;
 
@@ -24,31 +24,33 @@ use crate::engine::io::{Sent, send};
 /// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
 pub(crate) const STARTUP_MAX: usize = 20 + 512;
 
-/// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the
-/// pieces that are there stay unread.
+/// The time after which an incomplete start-up frame is checked again. Readiness gives no event,
+/// because the received part stays unread.
 const PIECES_POLL: Duration = Duration::from_millis(1);
-/// How often that doubles: a peer that dawdles costs fewer and fewer looks.
+/// The number of times that this pause doubles, so that a slow peer costs fewer and fewer checks.
 const PIECES_DOUBLINGS: u32 = 6;
 
-/// How long to wait after so many looks at a part of a start-up frame.
+/// The pause after this number of checks of an incomplete start-up frame.
 pub(crate) fn pieces_pause(looks: u32) -> Duration {
     PIECES_POLL * (1 << looks.min(PIECES_DOUBLINGS))
 }
 
-/// When an idle connection is probed first, how often then, and how many probes may be lost.
+/// The time after which an idle connection is probed, the pause between probes, and the number of
+/// probes that may be lost.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// Reads and atomics that either side has outstanding at most.
+/// The largest number of reads and atomics that either side has outstanding.
 const DEPTH_MAX: u16 = 128;
 
-/// IRD or ORD as start-up frames tell it.
+/// The IRD or ORD as start-up frames carry it.
 pub(crate) fn depth(depth: u32) -> u16 {
     depth.min(u32::from(DEPTH_MAX)) as u16
 }
 
-/// The IRD up to which the peer's wish may raise ours: a consumer's choice stays as it is.
+/// The IRD up to which the peer's request may raise ours. An IRD that the consumer chose is not
+/// changed.
 pub(crate) fn ird_max(attr: &QpAttr) -> u16 {
     if attr.read_depth_is_consumers {
         depth(attr.ird)
@@ -78,7 +80,8 @@ pub(crate) fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, 
     Ok(socket)
 }
 
-/// Has TCP notice a peer that has vanished. Accepted sockets inherit it from their listener.
+/// Makes TCP detect a peer that has vanished. Accepted sockets inherit the setting from their
+/// listener.
 fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
     let (idle, interval) = match timeout {
         PeerTimeout::System => return Ok(()),
@@ -96,17 +99,17 @@ fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
     sockopt::set_socket_keepalive(socket, true)
 }
 
-/// Why bytes were not sent whole. Some of them may have been.
+/// The reason why bytes were not sent completely. Some of them may have been sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsent {
-    /// The peer did not take them in time.
+    /// The peer did not receive them in time.
     Late,
     /// The socket takes no more bytes.
     Failed,
 }
 
-/// Sends a start-up frame whole; the socket is as good as empty, so one call nearly always does.
-/// Without a `patience` it waits as long as it takes.
+/// Sends a complete start-up frame. The socket is nearly empty, so one call is nearly always
+/// enough. Without a `patience` there is no time limit.
 pub(crate) fn send_whole(
     fd: impl AsFd,
     bytes: &[u8],
@@ -126,7 +129,7 @@ pub(crate) fn send_whole(
                 }
                 let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
                 let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-                // An interruption or a failure shows in the next send.
+                // The next send reports an interruption or a failure.
                 let _ = poll(&mut set, timeout.as_ref());
             }
         }
