@@ -1,9 +1,10 @@
 //! Registered memory: the STag table, and copying in and out of it.
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! * Registration neither pins nor touches memory; it is an entry in a table. Memory that is not
-//!   mapped then is refused ([`mapping`]); what is unmapped later is the consumer's fault.
+//!   mapped at that time is refused ([`mapping`]); memory that is unmapped later is the consumer's
+//!   fault.
 //! * An access holds the table's read lock from its check to its last byte. Deregistration takes
 //!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section
 //!   6.3.3).
@@ -17,9 +18,9 @@
 //!
 //! # Lock
 //!
-//! One readers-writer lock per RNIC. A drive of a connection takes the read side once for all that
-//! one receive has brought, and once more around a receive into registered memory; it is held over
-//! non-blocking system calls only.
+//! One readers-writer lock per RNIC. A drive of a connection takes the read side once for
+//! everything that one receive returned, and once more around a receive into registered memory. The
+//! lock is held over non-blocking system calls only.
 
 mod copy;
 mod entry;
@@ -52,14 +53,14 @@ pub(crate) struct MemoryTable {
 
 #[derive(Debug)]
 struct Table {
-    /// By STag. A reserved STag has an entry that grants nothing.
+    /// The entries by STag. A reserved STag has an entry that grants nothing.
     entries: HashMap<u32, Entry, BuildHasherDefault<StagHasher>>,
     windows: HashMap<WindowId, WindowStags>,
     windows_created: u64,
     random: RandomStags,
 }
 
-/// Names a window. No other window of its table gets the same name.
+/// The name of a window. No other window of its table gets the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WindowId(u64);
 
@@ -80,32 +81,32 @@ pub(crate) struct Window {
     id: WindowId,
 }
 
-/// What a window is bound to.
+/// The range and the rights to which a window is bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WindowBind {
     pub(crate) region: u32,
     pub(crate) range: Sge,
     pub(crate) access: Access,
     pub(crate) zero_based: bool,
-    /// The one queue pair whose peer may use it.
+    /// The only queue pair whose peer may use the window.
     pub(crate) only: Option<QpToken>,
 }
 
-/// Whose peer asks: what STags belong to (RFC 5042 section 2.2.5).
+/// The stream whose peer requests access; STags belong to streams (RFC 5042 section 2.2.5).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stream {
     pub(crate) pd: u32,
     pub(crate) qp: QpToken,
 }
 
-/// Someone whose peer reads registered memory by itself.
+/// An object whose peer reads registered memory directly.
 pub(crate) trait Lender: std::fmt::Debug + Send + Sync {
     /// Returns when no peer reads memory of this registration any more, and none begins to.
     fn revoke(&self, stag: Stag);
 }
 
 impl MemoryTable {
-    /// Makes an empty table.
+    /// Creates an empty table.
     pub(crate) fn new() -> Self {
         Self {
             table: RwLock::new(Table {
@@ -131,7 +132,7 @@ impl MemoryTable {
     /// peer that reads it by reference.
     pub(crate) fn remove(&self, stag: Stag) {
         self.write().entries.remove(&stag.0);
-        // References are made with the table open, so the ones to this region are known by now.
+        // References are made with the table open, so all references to this region exist by now.
         for lender in self.lenders() {
             lender.revoke(stag);
         }
@@ -151,7 +152,7 @@ impl MemoryTable {
             .collect()
     }
 
-    /// Makes a window that is bound to nothing and has no STag.
+    /// Creates a window that is not bound and has no STag.
     pub(crate) fn create_window(&self, pd: u32) -> Result<WindowId, RnicError> {
         let mut table = self.write();
         if table.windows.len() >= REGION_MAX as usize {
@@ -168,7 +169,7 @@ impl MemoryTable {
         Ok(id)
     }
 
-    /// Removes a window, whatever it is bound to, with the STags that are reserved for its binds.
+    /// Removes a window, bound or not, with the STags that are reserved for its binds.
     pub(crate) fn remove_window(&self, id: WindowId) {
         let mut table = self.write();
         if let Some(stags) = table.windows.remove(&id) {
@@ -178,8 +179,8 @@ impl MemoryTable {
         }
     }
 
-    /// Reserves the STag that the next bind of a window gives it. A peer that knows the STag of an
-    /// earlier bind cannot compute this one.
+    /// Reserves the STag for the next bind of a window. A peer that has the STag of an earlier bind
+    /// cannot compute this one.
     pub(crate) fn next_window(&self, id: WindowId) -> Result<Window, RnicError> {
         let mut table = self.write();
         let pd = match table.windows.get(&id) {
@@ -193,7 +194,7 @@ impl MemoryTable {
         Ok(Window { stag, id })
     }
 
-    /// Frees the STag of a bind that was not posted after all.
+    /// Frees the STag of a bind that was not posted.
     pub(crate) fn cancel_bind(&self, window: Window) {
         let mut table = self.write();
         let owner = table.windows.get_mut(&window.id);
@@ -244,7 +245,7 @@ impl MemoryTable {
 }
 
 impl Table {
-    /// Stores an entry under an STag that nothing else has.
+    /// Stores an entry under an unused STag.
     fn insert(&mut self, entry: Entry) -> Result<Stag, RnicError> {
         let entries = &self.entries;
         let stag = self.random.draw(|stag| entries.contains_key(&stag))?;
@@ -294,7 +295,7 @@ impl MemoryAccess<'_> {
         self.table.entries.get(&stag)
     }
 
-    /// A local segment of a work request; `write` for receives and the sinks of reads.
+    /// Resolves a local segment of a work request; `write` for receives and the sinks of reads.
     pub(crate) fn local(&self, pd: u32, sge: &Sge, write: bool) -> Option<Bytes<'_>> {
         if sge.len == 0 {
             return Some(Bytes::EMPTY);
@@ -314,7 +315,8 @@ impl MemoryAccess<'_> {
         Some(unsafe { Bytes::new(start, sge.len as usize) })
     }
 
-    /// A tagged range, checked in the order of RFC 5040 section 7.2 and RFC 5041 section 7.1.
+    /// Resolves a tagged range, checked in the order of RFC 5040 section 7.2 and RFC 5041 section
+    /// 7.1.
     pub(crate) fn remote(
         &self,
         stream: Stream,
@@ -338,8 +340,8 @@ impl MemoryAccess<'_> {
         Ok(unsafe { Bytes::new(start, len as usize) })
     }
 
-    /// Whether the peer may take an STag away: windows only, because several streams share a
-    /// region.
+    /// Checks whether the peer may invalidate an STag: only those of windows, because several
+    /// streams share a region.
     pub(crate) fn check_invalidate(
         &self,
         stream: Stream,
@@ -364,7 +366,7 @@ impl MemoryAccess<'_> {
         std::iter::once(stag).chain(region.map(Stag)).collect()
     }
 
-    /// Takes a window's STag away on delivery of a Send with Invalidate.
+    /// Invalidates a window's STag on delivery of a Send with Invalidate.
     pub(crate) fn invalidate(&self, stag: Stag) {
         if let Some(entry) = self.entry(stag.0) {
             entry.invalidate();
@@ -372,7 +374,7 @@ impl MemoryAccess<'_> {
     }
 }
 
-/// The table seen from one stream, as the protocol wants it.
+/// The table seen from one stream, in the form that the protocol uses.
 #[derive(Debug)]
 pub(crate) struct StreamMemory<'a> {
     pub(crate) access: &'a MemoryAccess<'a>,

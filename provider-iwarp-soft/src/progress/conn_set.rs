@@ -1,8 +1,8 @@
 //! The set of an adapter's armed connections: one `epoll` descriptor to sleep on for all of them.
 //!
-//! Its interests are level-triggered and stay, so that nothing has to be armed again behind an
-//! event. The engine's thread sleeps on it, or a consumer, and a polling consumer asks it now and
-//! then.
+//! The interests are level-triggered and permanent, so that nothing has to be armed again after an
+//! event. The engine's thread or a consumer sleeps on the set, and a polling consumer polls it now
+//! and then.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::engine::Key;
 
-/// Connections that one question returns; the next question returns the others.
+/// The most connections that one call returns; the next call returns the others.
 const EVENTS_MAX: usize = 64;
 
 /// The descriptor of a connection that has an event.
@@ -67,11 +67,11 @@ impl ConnSet {
     }
 
     /// Calls with the key of each connection that has an event, and with the descriptor that has
-    /// it. Returns how many there were.
+    /// it. Returns the number of events.
     pub(super) fn for_each_ready(&self, mut call: impl FnMut(Key, Ready)) -> usize {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
         let now = Timespec::try_from(Duration::ZERO).unwrap_or_default();
-        // A failure counts as "no event": the caller asks again.
+        // A failure counts as "no event": the caller polls again.
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut room[..], Some(&now)) else {
             return 0;
         };

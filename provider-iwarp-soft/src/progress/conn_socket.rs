@@ -1,4 +1,5 @@
-//! A connection as the threads that make progress know it: its descriptors, and what to call.
+//! A connection as the threads that make progress use it: its descriptors, and the calls to its
+//! owner.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,73 +16,75 @@ use super::place::{Place, SetChange};
 /// The thread that makes progress on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// A consumer's, in a call of the consumer.
+    /// A thread of a consumer, in a call of the consumer.
     Consumer,
-    /// The engine's.
+    /// The engine's thread.
     Engine,
 }
 
 /// The result of an attempt to arm a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arming {
-    /// It is armed, or closed.
+    /// The connection is armed, or closed.
     Done,
-    /// It has work, or another thread holds it: drive and try again.
+    /// The connection has work, or another thread holds it: drive and try again.
     LookAgain,
 }
 
-/// The result of a look for the first frame of a connection.
+/// The result of a check for the first frame of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FirstFrame {
-    /// Its first frame is not there.
+    /// The first frame was not received.
     Quiet,
-    /// Another thread holds it, or its news is being told.
+    /// Another thread holds the connection, or its event is being delivered.
     Busy,
 }
 
-/// A look at a connection by threads that do not hold it.
+/// A check of a connection by threads that do not hold it.
 pub(crate) trait MayHaveWork: Debug + Send + Sync {
-    /// Returns false if the connection certainly has no work. Takes no lock, and no system call.
+    /// Returns false if the connection certainly has no work. Takes no lock, and makes no system
+    /// call.
     fn may_have_work(&self) -> bool;
 
-    /// Returns true if the peer has sent something. What this side has still to do does not count.
+    /// Returns true if the peer has sent something. Pending work of this side does not count.
     fn has_record(&self) -> bool;
 }
 
-/// What the owner of a connection, its queue pair, does for the threads that make progress. Each
-/// call tries the connection's lock and does nothing when another thread holds it.
+/// The calls of the threads that make progress to the owner of a connection, its queue pair. Each
+/// call tries the connection's lock and does nothing if another thread holds it.
 pub(crate) trait Service: Debug + Send + Sync {
-    /// Sends and receives what the carrier takes and has, without blocking. `ready`: the
+    /// Sends as much as the carrier takes and receives what it has, without blocking. `ready`: the
     /// descriptor that has an event. Returns false if another thread holds the connection.
     fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> bool;
 
     /// Moves an armed connection to the list of polled ones.
     fn start_polling(&self, socket: &Arc<ConnSocket>);
 
-    /// Arms a polled connection, after all that its consumer posted is sent.
+    /// Arms a polled connection, after everything that its consumer posted is sent.
     fn arm(&self, socket: &Arc<ConnSocket>) -> Arming;
 
     /// The connection's deadline has passed.
     fn on_deadline(&self, socket: &Arc<ConnSocket>);
 
-    /// Receives what may establish an accepted connection, and delivers the events that follow.
+    /// Receives a frame that may establish an accepted connection, and delivers the events that
+    /// follow.
     fn look_for_first_frame(&self) -> FirstFrame;
 
     /// Delivers a disconnect that was deferred by the event order.
     fn tell_deferred(&self);
 }
 
-/// The socket of one connection, open as long as anybody refers to it.
+/// The socket of one connection, open while any reference to it exists.
 #[derive(Debug)]
 pub(crate) struct ConnSocket {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) key: Key,
     pub(crate) progress: Arc<Progress>,
     socket: Socket,
-    /// The connection is over; whoever still refers to the socket leaves it alone.
+    /// The connection is over; threads that still have a reference do not use the socket.
     closed: AtomicBool,
-    /// Segments come through the socket no more, so that polling the connection costs no system
-    /// call.
+    /// The peer sends no more segments through the socket, so that polling the connection costs no
+    /// system call.
     has_moved: AtomicBool,
     /// Shows whether the connection may have work, once it is not on TCP in either direction.
     watch: OnceLock<Arc<dyn MayHaveWork>>,
@@ -104,7 +107,7 @@ impl ConnSocket {
         })
     }
 
-    /// Adds it to the engine and arms it. From now on it may be driven.
+    /// Adds the connection to the engine and arms it. From now on it may be driven.
     pub(crate) fn open(self: &Arc<Self>) -> std::io::Result<Place> {
         let ended = |_| std::io::Error::other("the engine has ended");
         self.progress.start().map_err(ended)?;
@@ -115,8 +118,8 @@ impl ConnSocket {
         Ok(Place::Armed { wants_room: false })
     }
 
-    /// Removes it from the engine. The descriptor stays open; a consumer's number does not, or
-    /// belongs to the consumer again.
+    /// Removes the connection from the engine. The descriptor stays open; a consumer's number is
+    /// closed, or belongs to the consumer again.
     pub(crate) fn close(self: &Arc<Self>, place: &mut Place) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -128,13 +131,13 @@ impl ConnSocket {
         self.socket.release();
     }
 
-    /// Makes progress on the connection. `false`: another thread holds it.
+    /// Makes progress on the connection. Returns `false` if another thread holds it.
     pub(crate) fn drive(self: &Arc<Self>, driver: Driver, ready: Ready) -> bool {
         self.service.drive(self, driver, ready)
     }
 
-    /// Has every poll drive it from now on, if it is armed and consumers poll. `in_set`: the socket
-    /// stays in the set. Returns true if it is polled now.
+    /// Makes every poll drive the connection from now on, if it is armed and consumers poll.
+    /// `in_set`: the socket stays in the set. Returns true if the connection is polled now.
     pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) -> bool {
         let is_adopted = place.is_armed() && self.progress.adopt(self);
         if is_adopted {
@@ -144,7 +147,8 @@ impl ConnSocket {
         is_adopted
     }
 
-    /// Segments come through the socket no more; the set still shows its end.
+    /// The peer sends no more segments through the socket; the set still shows the end of the
+    /// socket.
     pub(crate) fn on_moved(&self, place: &mut Place) {
         self.has_moved.store(true, Ordering::Relaxed);
         let change = place.on_moved();
@@ -161,18 +165,18 @@ impl ConnSocket {
         self.progress.set().delete(fd);
     }
 
-    /// Has the engine drive the connection soon.
+    /// Makes the engine drive the connection soon.
     pub(crate) fn drive_soon(&self) {
         self.progress.engine().expire(self.key);
     }
 
-    /// No thread polls it any more.
+    /// Arms the connection, because no thread polls it any more.
     pub(crate) fn arm(&self, place: &mut Place, wants_room: bool) {
         let change = place.on_arm(wants_room);
         self.apply(change, place);
     }
 
-    /// Bytes begin or cease to wait for room in the socket.
+    /// Bytes start or stop waiting for room in the socket.
     pub(crate) fn want_room(&self, place: &mut Place, wants_room: bool) {
         let change = place.on_room_wanted(wants_room);
         self.apply(change, place);
@@ -190,8 +194,8 @@ impl ConnSocket {
             }
         };
         if let Err(error) = result {
-            // ENOMEM, or ENOSPC by `max_user_watches` (epoll_ctl(2)). Nobody would notice events of
-            // this connection, so the engine ends it, soon and on its own thread: the caller may
+            // ENOMEM, or ENOSPC by `max_user_watches` (epoll_ctl(2)). No thread would notice events
+            // of this connection, so the engine ends it, soon and on its own thread: the caller may
             // hold the connection.
             tracing::error!(%error, "a connection cannot be watched");
             place.on_refused();
@@ -199,17 +203,17 @@ impl ConnSocket {
         }
     }
 
-    /// The connection is established: its socket does not go back to the consumer it came from.
+    /// The connection is established: its socket is not returned to its consumer.
     pub(crate) fn keep_lent(&self) {
         self.socket.keep();
     }
 
-    /// Whether the socket belongs to the consumer again, because no connection was established.
+    /// True if the socket is returned to the consumer, because no connection was established.
     pub(crate) fn goes_back(&self) -> bool {
         self.socket.goes_back()
     }
 
-    /// Nothing of the connection goes over TCP any more: `watch` shows whether it may have work.
+    /// No direction of the connection uses TCP any more: `watch` shows whether it may have work.
     pub(crate) fn watch_by(&self, watch: Arc<dyn MayHaveWork>) {
         let _ = self.watch.set(watch);
     }
@@ -220,7 +224,7 @@ impl ConnSocket {
         self.watch.get().is_none_or(|watch| watch.may_have_work())
     }
 
-    /// Returns true if the peer has sent something, and a look at memory shows it.
+    /// Returns true if the peer has sent something, and memory shows it.
     pub(super) fn has_record(&self) -> bool {
         self.watch.get().is_some_and(|watch| watch.has_record())
     }
@@ -236,7 +240,7 @@ impl ConnSocket {
 }
 
 impl Source for ConnSocket {
-    /// Its events come through the set.
+    /// The events of the connection are delivered through the set.
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
 
     fn on_deadline(self: Arc<Self>, _key: Key) {
@@ -269,7 +273,7 @@ mod tests {
         match &mut *client.qp.qp.lock_link() {
             Link::Up(conn) => {
                 let socket = conn.socket.clone();
-                // Twice into one set is what the kernel refuses.
+                // The kernel refuses to add a descriptor twice to one set.
                 conn.place = Place::Polled { in_set: false };
                 socket.arm(&mut conn.place, false);
                 assert_eq!(conn.place, Place::Unwatched);

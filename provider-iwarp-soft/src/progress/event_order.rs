@@ -1,15 +1,16 @@
-//! The order in which events of different connections are told.
+//! The order in which events of different connections are delivered.
 //!
 //! A peer that makes several connections and then ends the first has caused the last `Established`
-//! before the first disconnect. The sockets do not keep that order: one may bring the frame that
-//! establishes its connection and its end in the same read, while another thread has accepted the
-//! last connection a moment ago and not let go of it. A consumer that counts events, as OFA's
+//! before the first disconnect. The sockets do not keep that order. One socket may return the frame
+//! that establishes its connection and its end in the same read, while another thread has accepted
+//! the last connection a moment ago and still holds it. A consumer that counts events, as OFA's
 //! `dtestcm` does, would take the disconnect for one of the `Established`.
 //!
-//! So a disconnect that the peer caused is deferred by [`EventOrder::defer_disconnect`] until each
-//! connection that had been accepted by then and was not yet told has been looked at once more.
-//! What is found is told first; a connection that brought nothing keeps nobody waiting. Where
-//! nothing is being accepted, which is the rule, a disconnect costs one atomic load for this.
+//! So [`EventOrder::defer_disconnect`] defers a disconnect that the peer caused. Each connection
+//! that had been accepted by then, and whose `Established` was not delivered, is first checked once
+//! more. An `Established` that is found is delivered first; a connection without one delays
+//! nothing. If no connection is being accepted, which is the rule, a disconnect costs one atomic
+//! load for this.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -20,24 +21,24 @@ use crate::lock::lock;
 
 use super::conn_socket::{FirstFrame, Service};
 
-/// When a connection that another thread holds is looked at again.
+/// The pause before another check of a connection that another thread holds.
 const RETRY: Duration = Duration::from_micros(100);
-/// How long a disconnect is deferred at most: as long as a Reply may take to be sent.
+/// The longest time for which a disconnect is deferred: as long as a Reply may take to be sent.
 const DEFER_MAX: Duration = Duration::from_secs(1);
 
-/// The connections of an adapter that are accepted and have not been told.
+/// The connections of an adapter that are accepted and whose `Established` is not delivered.
 #[derive(Debug, Default)]
 pub(crate) struct EventOrder {
     count: AtomicUsize,
     pending: Mutex<Vec<Arc<PendingEstablished>>>,
 }
 
-/// A connection from the moment before its Reply leaves until its first news is told.
+/// A connection from the moment before its Reply is sent until its first event is delivered.
 #[derive(Debug)]
 struct PendingEstablished {
     qp: Weak<dyn Service>,
     is_told: AtomicBool,
-    /// When the last look began that found nothing.
+    /// The start of the last check that found nothing.
     quiet_at: Mutex<Option<Instant>>,
 }
 
@@ -54,7 +55,7 @@ impl EventOrder {
         self.count.store(pending.len(), Ordering::SeqCst);
     }
 
-    /// News of this queue pair has been told, or nobody wants it any more.
+    /// An event of this queue pair has been delivered, or no event is wanted any more.
     pub(crate) fn leave(&self, qp: &dyn Service) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -90,7 +91,7 @@ impl EventOrder {
         true
     }
 
-    /// Those that came before a disconnect of `qp`.
+    /// The connections that were accepted before a disconnect of `qp`.
     fn before_disconnect_of(&self, qp: &dyn Service) -> Vec<Arc<PendingEstablished>> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
@@ -110,7 +111,8 @@ impl PendingEstablished {
         std::ptr::addr_eq(self.qp.as_ptr(), qp)
     }
 
-    /// Looks, unless that has been done since `since`. Whether nothing more is to be waited for.
+    /// Checks the connection, unless that was done since `since`. Returns true if there is nothing
+    /// more to wait for.
     fn is_over(&self, since: Instant) -> bool {
         if self.is_told.load(Ordering::Acquire) {
             return true;
@@ -132,7 +134,7 @@ impl PendingEstablished {
     }
 }
 
-/// A disconnect that waits for its turn. The queue pair keeps what there is to tell.
+/// A disconnect that waits for its turn. The queue pair keeps the event.
 struct DeferredDisconnect {
     qp: Arc<dyn Service>,
     engine: Arc<Engine>,

@@ -1,6 +1,7 @@
-//! Progress of an adapter's connections: what there is to sleep on, and which thread drives.
+//! Progress of an adapter's connections: the descriptors to sleep on, and which thread makes
+//! progress.
 //!
-//! Three calls are all that the layers above know, and what every blocking call is made of:
+//! The layers above use three calls, of which every blocking call is made:
 //!
 //! | Call | What it does |
 //! |---|---|
@@ -11,22 +12,22 @@
 //! | File | What |
 //! |---|---|
 //! | [`attendance`] | which threads serve the adapter at the moment |
-//! | [`place`] | where one connection waits for them |
+//! | [`place`] | whether one connection is armed, polled or closed |
 //! | [`conn_set`] | the set of armed connections |
-//! | [`conn_socket`] | a connection's descriptors, and what its queue pair does for the threads |
-//! | [`event_order`] | a connection is told before the disconnects that came after it |
+//! | [`conn_socket`] | a connection's descriptors, and the calls of the threads to its queue pair |
+//! | [`event_order`] | the event of a connection is delivered before the disconnects that happened after it |
 //!
 //! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: on the
-//! polled ones directly in every call, on the armed ones by asking the set. A connection that a
-//! poller finds in the set time and again becomes a polled one. When nobody has polled for a tick
-//! of a millisecond, the engine arms all of them and serves the set. While records come for a
-//! consumer that calls nothing, and a processor is left, the engine polls.
+//! polled ones directly in every call, on the armed ones by polling the set. A connection that
+//! pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick of a
+//! millisecond, the engine arms all connections and serves the set. While records arrive for a
+//! consumer that makes no calls, and a processor is free, the engine polls.
 //!
 //! # Cost
 //!
-//! A poll of an adapter with one polled connection is one attempt to lock it and one look at its
-//! carrier; one poll in [`SET_INTERVAL`] asks the set, a system call. An idle adapter costs
-//! nothing: no timer runs when nobody polls.
+//! A poll of an adapter with one polled connection is one attempt to lock it and one check of its
+//! carrier. One poll in [`SET_INTERVAL`] polls the set, which is a system call. An idle adapter
+//! costs nothing: no timer runs while no thread polls.
 
 mod attendance;
 pub(crate) mod conn_set;
@@ -53,35 +54,35 @@ pub(crate) use place::Place;
 
 /// Connections that every poll drives.
 const POLLED_MAX: usize = 8;
-/// Polls for one question to the set, while there are connections to drive directly.
+/// The number of polls per poll of the set, while there are connections to drive directly.
 const SET_INTERVAL: u32 = 128;
-/// Times that pollers find armed connections ready before one of them is polled: two system calls
-/// are saved only where more messages follow.
+/// The number of times that pollers find armed connections ready before one of them is polled: two
+/// system calls are saved only if more messages follow.
 const FINDS_MIN: u32 = 4;
 /// Rounds of driving and arming before the engine lets other sources have their turn.
 const ARM_ROUNDS: usize = 8;
-/// Processors from which on the engine polls: one for each of two consumers that poll their memory,
-/// and one for the engine.
+/// The number of processors from which on the engine polls: one for each of two consumers that poll
+/// their memory, and one for the engine.
 const SPIN_PROCESSORS: usize = 3;
 /// The pause of the engine where consumers hold all connections that are ready.
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
-/// What the threads that serve one adapter share.
+/// The state that the threads of one adapter share.
 #[derive(Debug)]
 pub(crate) struct Progress {
     engine: Arc<Engine>,
     key: Key,
     set: ConnSet,
-    /// All connections, as the set names them.
+    /// All connections, by the key that the set uses.
     sockets: Mutex<HashMap<Key, Weak<ConnSocket>>>,
     /// Connections that every poll drives. Replaced as a whole, so that a poll takes no lock.
     polled: ArcSwap<Vec<Arc<ConnSocket>>>,
     attendance: Attendance,
-    /// Polls since the last question to the set.
+    /// The number of polls since the last poll of the set.
     since_set: AtomicU32,
-    /// Armed connections that pollers found ready since a consumer slept last.
+    /// The number of armed connections that pollers found ready since a consumer slept last.
     finds: AtomicU32,
-    /// The engine knows it.
+    /// The engine serves this adapter.
     is_started: AtomicBool,
     /// The process has a processor for an engine that polls.
     may_spin: AtomicBool,
@@ -112,7 +113,7 @@ impl Progress {
         &self.set
     }
 
-    /// Has the engine serve the set from now on. Called before the first connection is armed.
+    /// Makes the engine serve the set from now on. Called before the first connection is armed.
     fn start(self: &Arc<Self>) -> Result<(), RnicError> {
         if self.is_started.load(Ordering::Acquire) {
             return Ok(());
@@ -140,8 +141,8 @@ impl Progress {
         self.attendance.polls()
     }
 
-    /// A consumer polls, and has taken completions, so that it need not make progress now. One that
-    /// found none and does not drive leaves that to the engine.
+    /// Records a poll of a consumer that has taken completions, so that it need not make progress
+    /// now. A consumer that found none and does not drive leaves progress to the engine.
     #[inline]
     pub(crate) fn note_poll(&self) {
         self.attendance.on_poll(|todo| self.act(todo));
@@ -150,8 +151,9 @@ impl Progress {
     /// Makes progress on every connection that may have work, on the calling thread of a consumer.
     pub(crate) fn drive(&self) {
         let has_slept = self.attendance.is_slept_on();
-        // The engine listens again after the wake-up of a consumer that slept long: only when what
-        // woke it is served, or the engine would wake for it as well.
+        // The engine listens again after the wake-up of a consumer that slept long, but only when
+        // the event that woke the consumer is handled. Otherwise the engine would wake for it as
+        // well.
         let is_rare = self.attendance.is_slept_on_quietly();
         if !is_rare {
             self.note_poll();
@@ -183,13 +185,13 @@ impl Progress {
         }
     }
 
-    /// Has the C library note now what this thread's first look at the list leaves to free: it
-    /// needs memory for that, and ends the process when there is none.
+    /// Makes the C library allocate now the record of what this thread's first access to the list
+    /// must free. The library needs memory for that, and ends the process if there is none.
     pub(crate) fn prepare_thread(&self) {
         drop(self.polled.load());
     }
 
-    /// Makes a connection known to the set.
+    /// Adds a connection to those that the set may report.
     fn enter(&self, socket: &Arc<ConnSocket>) {
         lock(&self.sockets).insert(socket.key, Arc::downgrade(socket));
     }
@@ -200,7 +202,7 @@ impl Progress {
         self.forget(socket);
     }
 
-    /// The connection that the set knows by this key.
+    /// The connection with this key in the set.
     fn socket(&self, key: Key) -> Option<Arc<ConnSocket>> {
         let socket = lock(&self.sockets).get(&key).and_then(Weak::upgrade);
         socket.filter(|socket| !socket.is_closed())
@@ -218,10 +220,10 @@ impl Progress {
     /// A consumer that has armed all connections sleeps from now on.
     fn begin_sleep(&self) -> Arm {
         let sleep = self.attendance.on_sleep(|todo| self.act(todo));
-        // A poller may have adopted a connection behind the first look at the list. None does from
-        // here on, until a consumer polls again.
+        // A poller may have adopted a connection behind the first check of the list. From here on
+        // no poller adopts one until a consumer polls again.
         if !self.polled.load().is_empty() && !self.arm_polled() {
-            // The timer may have ended, so the engine arms what no consumer comes back to.
+            // The timer may have ended, so the engine arms the connections if no consumer does.
             self.engine.expire(self.key);
             return Arm::LookAgain;
         }
@@ -231,7 +233,7 @@ impl Progress {
         }
     }
 
-    /// Arms the polled connections. `false`: one has work, or another thread holds it.
+    /// Arms the polled connections. Returns `false` if one has work, or another thread holds it.
     fn arm_polled(&self) -> bool {
         let polled = self.polled.load_full();
         let mut is_done = true;
@@ -244,8 +246,8 @@ impl Progress {
         is_done
     }
 
-    /// An armed connection was found ready by a poller: it becomes a polled one if that is worth
-    /// while.
+    /// A poller found an armed connection ready. The connection becomes a polled one if that is
+    /// worthwhile.
     fn consider(&self, socket: &Arc<ConnSocket>) {
         let finds = self.finds.load(Ordering::Relaxed);
         self.finds.store(finds.saturating_add(1), Ordering::Relaxed);
@@ -254,12 +256,12 @@ impl Progress {
         }
     }
 
-    /// Adds a connection that its holder begins to poll. `false`: no consumer polls any more, so it
-    /// stays armed. Called with the connection's lock held, as [`Self::forget`] is, so the list
-    /// agrees with the connection's [`Place`].
+    /// Adds a connection that its holder starts to poll. Returns `false` if no consumer polls any
+    /// more; the connection then stays armed. Called with the connection's lock held, as
+    /// [`Self::forget`] is, so that the list agrees with the connection's [`Place`].
     fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
         self.attendance.while_polled(|| {
-            // What is in the former list is in the new one as well.
+            // All connections of the former list are in the new one as well.
             drop(self.change_polled(|all| all.push(socket.clone())));
         })
     }
@@ -306,7 +308,7 @@ impl Progress {
         }
     }
 
-    /// Whether the engine's thread wakes for the set.
+    /// Sets whether the engine's thread wakes for the set.
     fn listen(&self, listens: bool) {
         let interest = match listens {
             true => Interest::Readable,
@@ -322,7 +324,7 @@ impl Progress {
         }
     }
 
-    /// The engine's thread serves the connections that are ready.
+    /// Serves the connections that are ready, on the engine's thread.
     fn serve(&self) {
         let served = self.serve_ready();
         if served.ready > 0 && served.ready == served.busy {
@@ -332,14 +334,14 @@ impl Progress {
             self.attendance.on_find(|todo| self.act(todo));
         }
         if self.attendance.is_spinning() {
-            // The timer runs for nothing else in this state.
+            // In this state the timer runs for nothing else.
             self.engine.expire(self.key);
         } else if self.attendance.is_engines() {
             self.listen(true);
         }
     }
 
-    /// Drives the connections that are ready, once each.
+    /// Drives the ready connections, once each.
     fn serve_ready(&self) -> Served {
         let mut served = Served::default();
         self.set.for_each_ready(|key, descriptor| {
@@ -357,8 +359,8 @@ impl Progress {
         served
     }
 
-    /// The engine's thread polls for a slice. What was adopted in slices before is polled directly,
-    /// all others are asked for once.
+    /// Polls for a slice on the engine's thread. Connections that earlier slices adopted are polled
+    /// directly; the set is polled once for all others.
     fn spin(&self) {
         let end = Instant::now() + attendance::SLICE;
         let mut has_found = self.serve_ready().has_moved;
@@ -372,7 +374,7 @@ impl Progress {
             std::hint::spin_loop();
         }
         self.attendance.on_slice(has_found, |todo| self.act(todo));
-        // More threads may want to run than there are processors.
+        // There may be more runnable threads than processors.
         std::thread::yield_now();
     }
 }
@@ -383,7 +385,7 @@ struct Served {
     ready: usize,
     /// Connections that another thread holds.
     busy: usize,
-    /// One of them can be polled without a system call.
+    /// One of the connections can be polled without a system call.
     has_moved: bool,
 }
 
@@ -398,7 +400,7 @@ impl Source for Progress {
         self.serve();
     }
 
-    /// A tick is over, or a slice begins.
+    /// A tick has ended, or a slice begins.
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.attendance.on_tick(|todo| self.act(todo));
         if self.attendance.is_spinning() {

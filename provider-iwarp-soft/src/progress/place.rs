@@ -1,4 +1,4 @@
-//! Where a connection waits for the threads that make progress.
+//! The place of a connection among the threads that make progress: armed, polled or closed.
 //!
 //! ```text
 //!              poll                      arm
@@ -9,12 +9,12 @@
 //!       ───────────────> CLOSED
 //! ```
 //!
-//! An armed connection is in the set of its adapter, so whoever sleeps on the set or asks it is
-//! notified. A polled one is driven by every thread that polls. If its segments come through the
-//! socket, that is not in the set then: even an entry without interest costs every arrival a call
-//! and two locks in the kernel.
+//! An armed connection is in the set of its adapter, so a thread that sleeps on the set or polls it
+//! is notified. A polled connection is driven by every thread that polls. If the peer sends its
+//! segments through the socket, the socket is then removed from the set: even an entry without
+//! interest costs a call and two locks in the kernel for every arrival.
 //!
-//! The place is part of the connection and changed under its lock.
+//! The place is part of the connection and changes under its lock.
 
 /// The place of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +26,11 @@ pub(crate) enum Place {
     },
     /// On the list of connections that polling threads drive.
     Polled {
-        /// Its socket stays in the set, because no segments come through it: what it shows is the
-        /// end of the connection.
+        /// The socket stays in the set, because the peer sends no segments through it: it shows the
+        /// end of the connection only.
         in_set: bool,
     },
-    /// The kernel has no room for it in the set: the engine ends the connection.
+    /// The kernel has no room for the connection in the set: the engine ends the connection.
     Unwatched,
     /// The connection is over.
     Closed,
@@ -56,14 +56,15 @@ impl Place {
         matches!(self, Self::Armed { .. })
     }
 
-    /// A polling thread is to drive it directly. `in_set`: its socket stays in the set.
+    /// A polling thread starts to drive the connection directly. `in_set`: its socket stays in the
+    /// set.
     pub(super) fn on_poll(&mut self, in_set: bool) -> SetChange {
         match *self {
             Self::Armed { wants_room } => {
                 *self = Self::Polled { in_set };
                 match (in_set, wants_room) {
                     (false, _) => SetChange::Delete,
-                    // Polling threads find room by themselves.
+                    // Polling threads notice room without an event.
                     (true, true) => SetChange::Modify { wants_room: false },
                     (true, false) => SetChange::None,
                 }
@@ -72,7 +73,7 @@ impl Place {
         }
     }
 
-    /// Segments come through the socket no more.
+    /// The peer sends no more segments through the socket.
     pub(super) fn on_moved(&mut self) -> SetChange {
         match *self {
             Self::Polled { in_set: false } => {
@@ -85,7 +86,7 @@ impl Place {
         }
     }
 
-    /// No thread polls it any more.
+    /// No thread polls the connection any more.
     pub(super) fn on_arm(&mut self, wants_room: bool) -> SetChange {
         match *self {
             Self::Polled { in_set } => {
@@ -100,7 +101,7 @@ impl Place {
         }
     }
 
-    /// Bytes begin or cease to wait for room in the socket.
+    /// Bytes start or stop waiting for room in the socket.
     pub(super) fn on_room_wanted(&mut self, wants_room: bool) -> SetChange {
         match *self {
             Self::Armed { wants_room: before } if before != wants_room => {

@@ -1,4 +1,4 @@
-//! Arming that meets other threads, step by step.
+//! Arming in races with other threads, step by step.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
 use crate::support::{DEADLINE, Node, Side, connect};
 
-/// Calls with the connection of a side, which is up and held until the call returns.
+/// Calls with the connection of a side, which is established and held until the call returns.
 fn with_conn<T>(side: &Side<'_>, call: impl FnOnce(&mut Conn) -> T) -> T {
     match &mut *side.qp.qp.lock_link() {
         Link::Up(conn) => call(conn),
@@ -34,9 +34,9 @@ fn with_moved(run: impl FnOnce(&Side<'_>, &Side<'_>)) {
     run(&client, &server);
 }
 
-/// Two threads arm the connections of the same list. The second one finds a record that was
-/// published meanwhile. If it took the connection for a polled one and the announcement of the
-/// sleep back, nobody would look at the record: no thread polls the connection, and the peer does
+/// Two threads arm the connections of the same list. The second thread finds a record that was
+/// published meanwhile. If it took the connection for a polled one and withdrew the announcement of
+/// the sleep, no thread would process the record: no thread polls the connection, and the peer does
 /// not ring.
 #[test]
 fn an_armed_connection_is_not_armed_again() {
@@ -72,7 +72,7 @@ fn a_connection_that_is_adopted_behind_the_back_of_a_sleeper_is_armed() {
     });
 }
 
-/// Writes a byte to a target that calls nothing, and waits until it is there.
+/// Writes a byte to a target that makes no calls, and waits until it is there.
 fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
     let (from, to) = (client.node.memory(64), server.node.memory(64));
     for round in 1..=rounds {

@@ -1,10 +1,10 @@
 //! Keeps completions out of the completion queues until `Established` has been delivered.
 //!
-//! The access layer refuses posts on an endpoint that is not connected, and it learns that an
-//! endpoint is connected from the `Established` upcall. Work of a connection may complete before
-//! that upcall has returned: the peer's first message is received by one thread while another
-//! thread makes the upcall. A consumer that could poll such a completion, and that answered it at
-//! once, would be refused.
+//! The access layer refuses posts on an endpoint that is not connected, and the `Established`
+//! upcall informs it that an endpoint is connected. Work of a connection may complete before that
+//! upcall has returned: the peer's first message is received by one thread while another thread
+//! makes the upcall. A consumer that polled such a completion, and answered it at once, would be
+//! refused.
 //!
 //! The gate is closed when a connection begins. Completions are stored behind the gate until the
 //! upcall has returned, then they are pushed to the queues in their order, and later completions
@@ -17,7 +17,7 @@ use access_layer::rnic::Completion;
 
 use crate::lock::lock;
 
-/// Which upcall the completions of a queue pair wait for.
+/// The upcall for which the completions of a queue pair wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// None: completions are pushed to the queues.
@@ -65,7 +65,7 @@ impl CompletionGate {
             return false;
         }
         let mut state = lock(&self.state);
-        // What was stored before has been pushed by now, so the order is kept.
+        // Completions that were stored before have been pushed by now, so the order is kept.
         if state.phase == Phase::Open {
             return false;
         }
@@ -98,8 +98,8 @@ impl CompletionGate {
         self.open_from(Phase::Connecting, push);
     }
 
-    /// The `Established` upcall has returned: opens the gate. `push` is given what was stored, send
-    /// completions first.
+    /// The `Established` upcall has returned: opens the gate. `push` gets the stored completions,
+    /// send completions first.
     pub(super) fn on_notified(
         &self,
         push: impl FnOnce(&mut Vec<Completion>, &mut Vec<Completion>),

@@ -1,4 +1,4 @@
-//! Driving a connection, and ending it.
+//! Makes progress on a connection, and ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,10 +21,10 @@ use crate::work::{Outstanding, RecvSlot, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
 
-/// Passes of one step over a connection whose peer works at the same time.
+/// The number of passes of one step over a connection whose peer works at the same time.
 const STEPS_MAX: usize = 8;
 
-/// Whether a pass did anything.
+/// True work of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
     Yes,
@@ -32,8 +32,8 @@ pub(super) enum Moved {
 }
 
 impl Qp {
-    /// Does work whose panic the engine's thread survives. The connection does not: it may be
-    /// anywhere between two states, and nobody is left who looks at its socket again.
+    /// Does work and contains its panic, so that the engine's thread survives. The connection ends:
+    /// it may be anywhere between two states, and no thread would poll its socket again.
     pub(super) fn or_fail(
         &self,
         socket: &Arc<ConnSocket>,
@@ -64,7 +64,8 @@ impl Qp {
     }
 
     fn try_arm(&self, socket: &Arc<ConnSocket>) -> Option<(Effects, bool)> {
-        // Holds queue pairs that nobody else may refer to, so it is dropped after the lock.
+        // The former list may hold the last reference to queue pairs, so it is dropped after the
+        // lock.
         let _former;
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
@@ -91,9 +92,10 @@ impl Qp {
         Some((effects, look_again))
     }
 
-    /// A pass over both directions, and more of them while an armed connection has more work that
-    /// its peer would not ring for. Whatever completed is in its queue afterwards, and pollers look
-    /// at the record that is next: one that was taken may read as none, once its memory is free.
+    /// Makes a pass over both directions, and more passes while an armed connection has work for
+    /// which its peer would not ring. Completions are in their queues afterwards. Pollers then
+    /// check the record that is next, because a record that was taken may look unpublished once its
+    /// memory is free.
     pub(super) fn step(
         &self,
         conn: &mut Conn,
@@ -121,7 +123,8 @@ impl Qp {
             }
             self.step_once(conn, true, effects)?;
         }
-        // The peer works without end. A consumer that polls takes it from here, or the engine.
+        // The peer works without end. From here on a polling consumer drives the connection, or the
+        // engine.
         if !(self.shared.progress.can_adopt() && conn.start_polling()) {
             conn.socket.drive_soon();
         }
@@ -145,14 +148,15 @@ impl Qp {
     }
 
     fn pass(&self, conn: &mut Conn, receive: bool) -> Result<Moved, End> {
-        // Work that has nothing to send, a bind, is done once it is taken over.
+        // A bind has nothing to send, and is done once it is submitted.
         let mut moved = match self.take_submitted(conn)? {
             true => Moved::Yes,
             false => Moved::No,
         };
         if conn.is_held && !conn.owes_receive {
-            // The consumer looks for the completions of what it has just posted. It gets them
-            // without a system call more; what has arrived meanwhile is for its next look.
+            // The consumer polls for the completions of requests that it has just posted. It gets
+            // them without another system call; data that has arrived meanwhile is received in its
+            // next poll.
             self.transmit(conn)?;
             conn.owes_receive = true;
             return Ok(Moved::Yes);
@@ -173,12 +177,13 @@ impl Qp {
         Ok(moved)
     }
 
-    /// Sends what can be sent. Where the socket takes nothing any more, what came before its end is
-    /// received: a peer that has said all it wanted and gone answers our late words by a reset.
+    /// Sends as much as the transport takes. If the socket takes nothing any more, data from before
+    /// its end is received: a peer that has sent everything and closed answers our late data by a
+    /// reset.
     pub(super) fn transmit(&self, conn: &mut Conn) -> Result<(), End> {
         let end = loop {
             match conn.transmit(self.stream(), &self.shared.memory) {
-                // Reads may end without a byte on the wire.
+                // Reads may complete without a byte on the wire.
                 Ok(()) if conn.pass_fence(self.stream(), &self.shared.memory)? => {}
                 Err(end @ (End::Broken | End::Unanswered)) if conn.closing != Closing::FinSent => {
                     break end;
@@ -195,7 +200,7 @@ impl Qp {
         }
     }
 
-    /// Publishes what completed, and notices that the connection came into use.
+    /// Publishes the completions, and detects that the connection was established.
     pub(super) fn settle(&self, conn: &mut Conn, effects: &mut Effects) {
         let sent = conn.reap(self.token);
         if sent > 0 {
@@ -237,8 +242,8 @@ impl Qp {
         }
     }
 
-    /// Full operation begins. `private_data` is the peer's, for `Established`; `None` leaves that
-    /// to the first FPDU, which is given `timeout` to arrive.
+    /// Begins full operation. `private_data` is the peer's, for `Established`; `None` leaves
+    /// `Established` to the first FPDU, which must arrive within `timeout`.
     pub(crate) fn on_connected(
         &self,
         link: &mut Link,
@@ -256,7 +261,7 @@ impl Qp {
         *link = Link::Up(conn);
     }
 
-    /// The first pass of a new connection: the initiator speaks first.
+    /// Makes the first pass of a new connection: the initiator sends first.
     pub(crate) fn drive_new(&self, link: &mut Link, effects: &mut Effects) {
         let Link::Up(conn) = link else { return };
         let stepped = self.step(conn, false, effects);
@@ -297,7 +302,7 @@ impl Qp {
         effects
     }
 
-    /// Ends a connection whose socket nobody watches, or whose drive failed: a local catastrophic
+    /// Ends a connection whose socket is not watched, or whose drive failed: a local catastrophic
     /// error (RFC 5040 section 4.8).
     pub(crate) fn fail(&self, socket: &Arc<ConnSocket>) -> Effects {
         let mut link = self.lock_link();
@@ -308,13 +313,13 @@ impl Qp {
             let end = End::Fault(conn.proto.fail_local());
             self.finish(&mut link, end, &mut effects);
         }
-        // What a drive that failed had to tell of the queues went with it.
+        // The notifications of a drive that failed are lost, so both queues are nudged.
         effects.send.nudge = true;
         effects.recv.nudge = true;
         effects
     }
 
-    /// What a connection's timer was for is due.
+    /// Handles the expiry of a connection's timer.
     fn on_due(&self, conn: &mut Conn, due: Due, effects: &mut Effects) -> Result<(), End> {
         conn.deadline = None;
         match due {
@@ -336,8 +341,8 @@ impl Qp {
         self.step(conn, false, effects)
     }
 
-    /// Ends the connection, or the attempt to make one. Abrupt: all work has ended on return, and
-    /// everything is told.
+    /// Ends the connection, or the attempt to make one. If abrupt, all work has ended and all
+    /// events are delivered on return.
     pub(crate) fn disconnect(&self, abrupt: bool) {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
@@ -365,7 +370,8 @@ impl Qp {
         drop(link);
         self.after(&effects);
         if abrupt {
-            // What another thread tells late would be taken for news of the next connection.
+            // An event that another thread delivers late would be taken for one of the next
+            // connection.
             self.events.wait_for_teller();
         }
     }
@@ -377,15 +383,16 @@ impl Qp {
         self.step(conn, false, effects)
     }
 
-    /// The attempt to connect is over; a disconnected queue pair flushes its receives.
+    /// Ends the attempt to connect; a disconnected queue pair flushes its receives.
     pub(crate) fn give_up(&self, link: &mut Link, event: OwnEvent, effects: &mut Effects) {
-        // Dropping the attempt closes its socket, or gives it back to its consumer.
+        // Dropping the attempt closes its socket, or returns it to its consumer.
         *link = Link::Down;
         self.flush(Vec::new(), None, effects);
         self.queue_event(event);
     }
 
-    /// The connection is over: what it still owes is sent, everything is flushed, then it is told.
+    /// Ends the connection: sends the bytes that it still owes, flushes everything, then queues the
+    /// event.
     pub(super) fn finish(&self, link: &mut Link, end: End, effects: &mut Effects) {
         let old = std::mem::replace(link, Link::Down);
         let Link::Up(mut conn) = old else {
@@ -418,7 +425,7 @@ impl Qp {
         self.queue_disconnect(event, conn.closing == Closing::No);
     }
 
-    /// Takes account of how the payload of a connection travelled, and logs it.
+    /// Adds up the payload of a connection by carrier, and logs it.
     fn account(&self, conn: &Conn, end: &End) {
         let traffic = self.traffic_of(conn);
         *lock(&self.ended_traffic) += traffic;
@@ -450,8 +457,8 @@ impl Qp {
         self.settle(conn, effects);
     }
 
-    /// Sends what must follow, then our FIN; the engine reads and discards until the peer's FIN, so
-    /// that unread data does not turn the close into a reset.
+    /// Sends the remaining bytes, then our FIN. The engine reads and discards until the peer's FIN,
+    /// so that unread data does not turn the close into a reset.
     fn let_socket_die(&self, conn: &mut Conn, end: &End) {
         let fault = match end {
             End::Fault(fault) => Some(fault),
@@ -471,9 +478,9 @@ impl Qp {
         }
     }
 
-    /// Ends all posted work: what was framed first, then `failed`, then what was never taken over,
-    /// then the receives. Of a connection, the first work that is flushed, or the first receive
-    /// where there is none, tells of the given failure instead.
+    /// Ends all posted work: framed requests first, then `failed`, then requests that were never
+    /// submitted, then the receives. For a connection, the first flushed request reports the given
+    /// failure instead; if there is none, the first flushed receive does.
     fn flush(
         &self,
         failed: Vec<SendSlot>,
@@ -526,7 +533,8 @@ impl Qp {
         if let Some(done) = all.find(|done| done.status == WcStatus::Flushed) {
             done.status = first;
         }
-        // Still under the locks of both queues: a post that finds them flushing comes after these.
+        // Still under the locks of both queues, so a post that finds them flushing completes after
+        // these.
         self.publish(&mut send_done, &mut recv_done, effects);
     }
 }
@@ -599,7 +607,7 @@ impl Service for Qp {
             Some(Link::Up(conn)) if !conn.told => FirstFrame::Quiet,
             _ => FirstFrame::Busy,
         };
-        // Whoever posted while this looked has left it to the holder.
+        // A thread that posted during this check has queued its request for the holder.
         self.catch_up();
         look
     }
@@ -610,7 +618,7 @@ impl Service for Qp {
     }
 }
 
-/// What the end of a connection is called.
+/// The event for the end of a connection.
 fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     match end {
         _ if !conn.told && conn.role == Role::Responder => OwnEvent::AcceptFailed,
@@ -619,7 +627,7 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     }
 }
 
-/// Gives the peer's Terminate to the read or atomic that it is about.
+/// Fails the read or atomic that the peer's Terminate is about.
 fn fail_request(outstanding: &mut Outstanding, end: &End) {
     let End::Terminated(Some(terminate)) = end else {
         return;
@@ -634,16 +642,16 @@ fn fail_request(outstanding: &mut Outstanding, end: &End) {
     }
 }
 
-/// What a read or an atomic fails with by this Terminate; `None` when it is about something else. A
-/// Send or Write that the peer refused has completed before the peer saw it, so no request fails
-/// with it.
+/// The status with which a read or an atomic fails by this Terminate; `None` if it is about
+/// something else. A Send or Write that the peer refused has completed before the peer received it,
+/// so no request fails with it.
 fn failure_of(terminate: &PeerTerminate) -> Option<WcStatus> {
     match terminate.about {
         None | Some(Opcode::ReadRequest | Opcode::AtomicRequest) => {}
         Some(_) => return None,
     }
     match terminate.code {
-        // Only a Send invalidates, with or without a quoted header that says so.
+        // Only a Send invalidates, whether or not a quoted header shows it.
         TerminateCode::RemoteProtection(RemoteProtection::NotInvalidatable)
         | TerminateCode::RemoteOperation(RemoteOperation::NotInvalidatable) => None,
         TerminateCode::RemoteProtection(RemoteProtection::Unspecified)
@@ -666,7 +674,7 @@ mod tests {
     /// A Send number 1, "hello".
     const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
 
-    /// A request that no consumer can post: who carries it out panics.
+    /// A request that no consumer can post: carrying it out panics.
     fn impossible() -> SendSlot {
         let op = SendOp::Send {
             solicited: false,
@@ -690,7 +698,7 @@ mod tests {
     fn a_panic_of_the_engine_ends_the_connection_and_leaves_nobody_waiting() {
         type Begin = fn(&Qp, &Arc<ConnSocket>, &mut std::net::TcpStream);
         let arming: Begin = |_, socket, _| {
-            // The engine arms what nobody polls.
+            // The engine arms connections that no thread polls.
             socket.service.arm(socket);
         };
         let arrival: Begin = |_, _, raw| drop(raw.write(&hex(HELLO)));
@@ -711,8 +719,8 @@ mod tests {
                 other => panic!("{other:?}"),
             };
             client.recv(7, &[]);
-            // As a poster leaves it who finds the connection busy. The engine may be about to take
-            // it over already, behind the drive that told of the connection.
+            // As a poster queues it that finds the connection busy. The engine may be about to
+            // submit it already, behind the drive that delivered the event of the connection.
             qp.sends.add_by_queue();
             lock(&qp.submitted).slots.push_back(impossible());
             qp.has_submitted.store(true, Ordering::Release);

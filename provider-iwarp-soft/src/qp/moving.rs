@@ -42,7 +42,7 @@ impl Qp {
         Ok(())
     }
 
-    /// The responder: tells the peer where this adapter can be reached without TCP.
+    /// The responder: sends the peer the address of this adapter's rendezvous.
     fn offer(&self, conn: &mut Conn) {
         let config = &self.shared.config;
         if !config.local {
@@ -55,7 +55,7 @@ impl Qp {
             Ok((name, token)) => {
                 conn.moving = Move::Offered { token };
                 let offer = CarrierMessage::Offer { name, token };
-                // Refused only when the stream has ended.
+                // This fails only if the stream has ended.
                 let _ = conn.proto.queue_carrier(offer);
             }
             Err(error) => {
@@ -65,7 +65,7 @@ impl Qp {
         }
     }
 
-    /// The initiator: asks the peer that has offered to map memory of this process.
+    /// The initiator: asks the peer that has offered the move to map memory of this process.
     fn on_offer(&self, conn: &mut Conn, name: &Name, token: u64) {
         let config = &self.shared.config;
         if conn.role != Role::Initiator || !matches!(conn.moving, Move::Tcp) {
@@ -96,7 +96,7 @@ impl Qp {
         }
     }
 
-    /// The initiator: the peer may have answered.
+    /// The initiator: checks for an answer of the peer.
     fn on_answer(&self, conn: &mut Conn) {
         let Move::Asked { conn: unix, .. } = &conn.moving else {
             return;
@@ -123,7 +123,7 @@ impl Qp {
         }
     }
 
-    /// How the payload of its connections travelled.
+    /// The payload bytes of its connections, by carrier.
     pub(crate) fn traffic(&self) -> Traffic {
         let link = self.lock_link();
         let mut traffic = *lock(&self.ended_traffic);
@@ -136,7 +136,7 @@ impl Qp {
         traffic
     }
 
-    /// How the payload of one of its connections travelled.
+    /// The payload bytes of one of its connections, by carrier.
     pub(super) fn traffic_of(&self, conn: &Conn) -> Traffic {
         conn.traffic(|| self.why_tcp(conn))
     }
@@ -253,8 +253,8 @@ fn ask(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witn
     Ok((segment, witness))
 }
 
-/// Returns true if this host has the address, which is tried by binding a socket to it. The address
-/// keeps its scope, because the kernel refuses to bind a link-local address without one.
+/// Returns true if this host has the address, by binding a socket to it. The address keeps its
+/// scope, because the kernel refuses to bind a link-local address without one.
 fn is_local(mut address: SocketAddr) -> bool {
     address.set_port(0);
     address.ip().is_loopback() || UdpSocket::bind(address).is_ok()

@@ -1,4 +1,4 @@
-//! Posts that meet another holder of the connection, step by step.
+//! Posts in a race with another holder of the connection, step by step.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn send_wr(wr_id: u64) -> SendWr<'static> {
     }
 }
 
-/// What is in a queue within a while, without driving.
+/// The completions of a queue after a while, without driving.
 fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     all
 }
 
-/// Returns when nothing drives the connection any more but what a test does.
+/// Returns when only the test drives the connection any more.
 fn wait_for_timers(qp: &Qp) {
     while matches!(&*qp.lock_link(), Link::Up(conn) if conn.deadline.is_some()) {
         std::thread::sleep(Duration::from_millis(1));
@@ -60,7 +60,7 @@ fn a_post_behind_one_that_fails_is_flushed() {
     wait_for_timers(qp);
     let link = qp.lock_link();
     std::thread::scope(|scope| {
-        // Left to the holder, who has not looked for it when it posts itself.
+        // Queued for the holder, which has not checked for it when it posts itself.
         scope.spawn(|| client.post(1, SendOp::Read(source.remote(0, 8)), &[sink.sge(0, 8)]));
     });
     qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0))
@@ -103,7 +103,7 @@ fn a_queue_hears_of_what_a_queue_pair_left_in_it_that_is_gone() {
     let mut batch = vec![done.completion(left.token, WcStatus::Success).unwrap()];
     let mut effects = Effects::default();
     left.publish(&mut batch, &mut Vec::new(), &mut effects);
-    // The consumer frees it before the thread that drove it comes to tell.
+    // The consumer frees it before the thread that drove it delivers the event.
     drop(qp);
     left.tell(&effects);
     node.recorder
