@@ -1,17 +1,17 @@
-//! A violation of the protocol, with what a Terminate message reports about it.
+//! A violation of the protocol, and the data that a Terminate message reports about it.
 
 use crate::{TerminateCode, wire::terminate::Offender};
 
 /// The error that ends a stream.
 ///
-/// Made when it is detected, because the Terminate message quotes the headers of the offending
-/// segment (RFC 5040 section 4.8). Hand it to [`crate::Connection::terminate`].
+/// The value is made when the error is detected, because the Terminate message quotes the headers
+/// of the offending segment (RFC 5040 section 4.8). Pass it to [`crate::Connection::terminate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct ProtocolError {
-    /// What went wrong.
+    /// The error.
     pub code: TerminateCode,
-    /// The offending segment, when there is one and the rules let the message quote it.
+    /// The offending segment, if there is one and the rules allow the message to quote it.
     pub offender: Option<Offender>,
 }
 

@@ -1,11 +1,11 @@
-//! The steering tag: which piece of memory a tagged segment names.
+//! The steering tag, which names a registered piece of memory in a tagged segment.
 
 use core::fmt;
 
 /// A steering tag (RFC 5041 section 2, the glossary).
 ///
 /// Opaque on the wire. By verbs convention the upper 24 bits are an index chosen by the provider
-/// and the lower 8 bits a key chosen by the consumer; this crate never looks inside.
+/// and the lower 8 bits a key chosen by the consumer; this crate does not interpret them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stag(pub u32);
 

@@ -1,12 +1,12 @@
 //! The one number space of stream errors: layer, type and code of a Terminate message.
 //!
 //! RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8, and the three MPA codes that RFC
-//! 6581 adds. Each variant has exactly one triple; whatever a peer may send beyond them is kept in
-//! [`TerminateCode::Other`].
+//! 6581 adds. Each variant has exactly one triple. [`TerminateCode::Other`] keeps any other triple
+//! of a peer.
 
 use crate::{InvalidateFault, ProtectionFault};
 
-/// Why a stream ends.
+/// The reason why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TerminateCode {
     /// RDMAP local catastrophic error (0/0/00): the fault is with the sender of the Terminate.
@@ -31,7 +31,7 @@ pub enum TerminateCode {
     /// MPA error (layer 2, type 0).
     #[error("MPA error: {0}")]
     Mpa(MpaError),
-    /// A triple this crate has no name for.
+    /// A triple that this crate does not name.
     #[error("unknown error {layer}/{etype}/{code:#04x}")]
     Other {
         /// 4 bits.
@@ -59,7 +59,7 @@ pub enum RemoteProtection {
     Wrap = 0x04,
     /// The STag cannot be invalidated.
     NotInvalidatable = 0x09,
-    /// Anything else.
+    /// Any other error.
     Unspecified = 0xFF,
 }
 
@@ -77,7 +77,7 @@ pub enum RemoteOperation {
     CatastrophicGlobal = 0x08,
     /// The STag cannot be invalidated.
     NotInvalidatable = 0x09,
-    /// Anything else.
+    /// Any other error.
     Unspecified = 0xFF,
 }
 
@@ -214,7 +214,7 @@ impl TerminateCode {
     }
 }
 
-/// Gives an error enum the inverse of `as u8`, from the list of its variants.
+/// Implements the inverse of `as u8` for an error enum, from the list of its variants.
 macro_rules! from_code {
     ($name:ident: $($variant:ident)+) => {
         impl $name {

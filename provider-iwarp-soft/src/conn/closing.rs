@@ -29,8 +29,9 @@ pub(crate) enum Closing {
 /// 64 times.
 const FIN_PAUSE: Duration = Duration::from_millis(1);
 const FIN_DOUBLINGS: u32 = 6;
-/// Looks after which our FIN goes anyway: after a second. A peer that has acknowledged nothing by
-/// then is gone, and each second more is one that its consumer waits for `DISCONNECTED`.
+/// The number of polls after which our FIN is sent anyway: after a second. A peer that has
+/// acknowledged nothing by then is gone, and each further second delays `DISCONNECTED` for the
+/// consumer.
 const FIN_LOOKS: u32 = 21;
 
 /// The time that a peer has to answer our FIN.

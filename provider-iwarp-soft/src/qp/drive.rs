@@ -24,7 +24,7 @@ use super::{Effects, Link, Mode, Qp, lock};
 /// The number of passes of one step over a connection whose peer works at the same time.
 const STEPS_MAX: usize = 8;
 
-/// True work of a pass.
+/// The result of a pass: `Yes` if the pass did any work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
     Yes,

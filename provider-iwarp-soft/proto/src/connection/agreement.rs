@@ -3,9 +3,9 @@
 //! RFC 5044 section 4.1 wants FPDUs that fit one TCP segment, because the receiver may be hardware
 //! that expects them there. A receiver that reads a byte stream is faster with long FPDUs, but the
 //! start-up frames do not say which kind of receiver the peer is, and all their bytes are assigned.
-//! There is one place that no receiver checks: STag and TO of the zero-length RDMA Read that says
-//! "ready to receive" (RFC 6581 section 9.2; RFC 5041 section 5.2 exempts empty segments from every
-//! check).
+//! There is one field that no receiver checks: STag and TO of the zero-length RDMA Read that
+//! signals "ready to receive" (RFC 6581 section 9.2; RFC 5041 section 5.2 exempts empty segments
+//! from every check).
 //!
 //! * The initiator's zero-length Read has [`ASK`] as sink TO.
 //! * A responder that runs this implementation answers with [`ANSWER`] as TO. Any other responder
@@ -76,7 +76,7 @@ impl OwnOffer {
     }
 }
 
-/// The agreement as far as this end knows it.
+/// The agreement from the view of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
     /// This end offers nothing and answers no offer.
@@ -86,8 +86,8 @@ pub(super) enum Agreement {
         /// The offer of this end.
         own: OwnOffer,
     },
-    /// Responder: both ends run this implementation, but the peer does not know it before it
-    /// receives the answer, which was not transmitted yet.
+    /// Responder: both ends run this implementation. The peer cannot know that before it receives
+    /// the answer, which was not transmitted yet.
     Answering {
         /// The offer that both ends keep.
         common: OwnOffer,
@@ -156,7 +156,7 @@ impl Agreement {
         }
     }
 
-    /// Returns whether both ends accept carrier messages from now on.
+    /// Returns true if both ends accept carrier messages from now on.
     pub(super) const fn has_carriers(self) -> bool {
         matches!(self, Self::Agreed { common } if common.carriers)
     }
@@ -186,7 +186,7 @@ mod tests {
         Answering { common }
     }
 
-    /// One row per event, one column per state in the order of `ALL`.
+    /// Each row is an event, each column a state in the order of `ALL`.
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut Agreement);

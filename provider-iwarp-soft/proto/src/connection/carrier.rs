@@ -1,9 +1,9 @@
 //! The move of a connection from TCP to another carrier, one direction at a time.
 //!
-//! Each direction moves by itself. The last message that a direction sends over TCP is
-//! [`CarrierMessage::Moved`]; the segments behind it are transmitted by the new carrier. The order
-//! of operations does not change, because a receiver that has handled `Moved` takes segments from
-//! the new carrier only.
+//! Each direction moves on its own. The last message that a direction sends over TCP is
+//! [`CarrierMessage::Moved`]; the new carrier transmits the segments behind it. The order of
+//! operations does not change, because a receiver that has handled `Moved` takes segments from the
+//! new carrier only.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ pub(super) enum TxMove {
 }
 
 impl TxMove {
-    /// A carrier message is to be queued. Returns whether it may be: `Moved` is the last one.
+    /// A carrier message must be queued. Returns true if it may be: `Moved` is the last one.
     pub(super) const fn on_queued(&mut self, message: CarrierMessage) -> bool {
         let may_queue = matches!(self, Self::Tcp);
         if may_queue && matches!(message, CarrierMessage::Moved) {
@@ -74,7 +74,7 @@ impl TxMove {
         }
     }
 
-    /// Returns whether segments may be transmitted, by whichever carrier.
+    /// Returns true if segments may be transmitted, by whichever carrier.
     pub(super) const fn may_transmit(self) -> bool {
         !matches!(self, Self::Announced)
     }
@@ -85,7 +85,7 @@ impl TxMove {
 pub(super) enum RxMove {
     /// The peer transmits over TCP.
     Tcp,
-    /// The peer has sent `Moved`: its next segments come by the new carrier.
+    /// The peer has sent `Moved`: it sends its next segments by the new carrier.
     Moved,
 }
 
@@ -125,7 +125,7 @@ impl Carriers {
         }
     }
 
-    /// Returns whether a carrier message waits to be transmitted.
+    /// Returns true while a carrier message waits to be transmitted.
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -140,7 +140,7 @@ impl Carriers {
 }
 
 impl Connection {
-    /// Returns whether both ends understand carrier messages and both know it
+    /// Returns true if each end has received proof that the other understands carrier messages
     /// ([`super::OwnOffer`]). Before that, a carrier message is a protocol error, as RFC 5040
     /// demands of an unassigned opcode.
     #[must_use]
@@ -180,13 +180,13 @@ impl Connection {
         self.carriers.tx.on_moved();
     }
 
-    /// Returns whether the new carrier transmits the segments of this end.
+    /// Returns true if the new carrier transmits the segments of this end.
     #[must_use]
     pub const fn has_tx_moved(&self) -> bool {
         matches!(self.carriers.tx, TxMove::Moved)
     }
 
-    /// Returns whether the peer has sent `Moved`, so that its segments come by the new carrier
+    /// Returns true if the peer has sent `Moved`, and so sends its segments by the new carrier
     /// ([`Self::handle_segment`]). An FPDU that is received over TCP after that is a protocol
     /// error.
     #[must_use]
@@ -205,12 +205,12 @@ impl Connection {
         self.carriers.segment_max().unwrap_or(self.config.mulpdu)
     }
 
-    /// Returns whether a carrier message can be transmitted now.
+    /// Returns true if a carrier message can be transmitted now.
     pub(super) fn is_carrier_ready(&self) -> bool {
         self.carriers.has_queued() && !self.is_within_message()
     }
 
-    /// The oldest carrier message as an FPDU, if it can be transmitted now.
+    /// Returns the oldest carrier message as an FPDU, if it can be transmitted now.
     pub(super) fn transmit_carrier(&mut self) -> Option<TransmitFpdu> {
         if !self.is_carrier_ready() {
             return None;
@@ -233,7 +233,8 @@ impl Connection {
         Some(fpdu)
     }
 
-    /// A segment with the opcode and the queue of carrier messages, from a peer that may send them.
+    /// Handles a segment with the opcode and the queue of carrier messages, from a peer that may
+    /// send them.
     pub(super) fn handle_carrier<P>(
         &mut self,
         header: &Untagged,
@@ -276,7 +277,7 @@ mod tests {
         TxMove::Moved,
     ];
 
-    /// One row per event, one column per state in the order of `ALL`.
+    /// Each row is an event, each column a state in the order of `ALL`.
     #[test]
     fn every_event_in_every_state_of_the_transmitting_direction() {
         use TxMove::{Announced, Moved, Queued, Tcp};

@@ -1,4 +1,4 @@
-//! How a stream ends: faults that the engine found, Terminate messages, the end of the transport.
+//! The end of a stream: faults that the engine found, Terminate messages, the end of the transport.
 
 use crate::{
     Ends, MpaError, Msn, ProtectionFault, ProtocolError, TerminateCode, TransmitFpdu,
@@ -14,8 +14,7 @@ use crate::{
 use super::{Connection, requests::Pending};
 
 impl Connection {
-    /// MPA found a fault in the inbound stream (CRC, length). Segments that come after it mean
-    /// nothing.
+    /// MPA found a fault in the inbound stream (CRC, length). Later segments are ignored.
     pub fn handle_llp_error(&mut self, error: MpaError) -> ProtocolError {
         self.fail(ProtocolError::without_segment(TerminateCode::Mpa(error)))
     }
@@ -27,7 +26,7 @@ impl Connection {
         ))
     }
 
-    /// The memory that a segment of `len` bytes was to be placed in went away between
+    /// The target memory of a segment of `len` bytes was deregistered between
     /// [`Self::handle_ulpdu`] or [`Self::foresee`] and the copy; `ulpdu` has its header at least.
     pub fn refuse_placement(
         &mut self,
@@ -39,9 +38,9 @@ impl Connection {
         self.fail(ProtocolError::in_segment(code, ulpdu, len))
     }
 
-    /// The memory that the FPDU just polled was to be fetched from went away. Do not transmit it:
-    /// its bytes are replaced by the Terminate message, which says how far the read came
-    /// (RFC 5040 section 4.8).
+    /// The source memory of the FPDU just polled was deregistered. Do not transmit the FPDU: the
+    /// Terminate message replaces its bytes, and reports the progress of the read (RFC 5040 section
+    /// 4.8).
     pub fn refuse_response(
         &mut self,
         fpdu: &TransmitFpdu,
@@ -55,7 +54,8 @@ impl Connection {
         self.fail(error)
     }
 
-    /// The Read Request that `fpdu`, just polled, answers, advanced to the first byte of `fpdu`.
+    /// Returns the Read Request that `fpdu`, just polled, answers, advanced to the first byte of
+    /// `fpdu`.
     fn unfinished_read(
         &self,
         fpdu: &TransmitFpdu,
@@ -63,8 +63,8 @@ impl Connection {
         let TransmitPayload::ReadResponse { stag, to, len } = fpdu.payload else {
             return None;
         };
-        // The pending queue holds the newest requests of the peer, one MSN each; the read in
-        // question is its front, or has just left it with its last segment.
+        // The pending queue holds the newest requests of the peer, one MSN each. The read in
+        // question is at its front, or was just removed with its last segment.
         let newer = self.pending.entries.len() as u32;
         let (left, back) = match (fpdu.ends, self.pending.entries.front()) {
             (None, Some(Pending::Read { request, done })) => (request.len - done + len, newer),
@@ -82,7 +82,8 @@ impl Connection {
         Some(quoted_read(&request, msn))
     }
 
-    /// Every fault that ends the stream passes here; only the first of them counts.
+    /// Records a fault that ends the stream. Every such fault passes here; only the first one
+    /// counts.
     pub(super) fn fail(&mut self, error: ProtocolError) -> ProtocolError {
         if self.state.accepts_input() {
             tracing::warn!(code = %error.code, "stream ends by fault");
@@ -91,9 +92,9 @@ impl Connection {
         error
     }
 
-    /// The one Terminate message of this stream; `None` when none may be sent (any more). Nothing
-    /// may be transmitted after it: shut the sending side of the transport down, then read and
-    /// discard until the peer closes, so that the message is not overtaken by a reset.
+    /// Makes the one Terminate message of this stream; `None` if none may be sent (any more).
+    /// Nothing may be transmitted after it: shut the sending side of the transport down, then read
+    /// and discard until the peer closes, so that a reset does not overtake the message.
     pub fn terminate(&mut self, error: &ProtocolError) -> Option<TransmitFpdu> {
         if error.code == TerminateCode::Mpa(MpaError::Closed) || !self.state.on_terminate() {
             return None;
@@ -106,8 +107,8 @@ impl Connection {
         self.state.on_closed();
     }
 
-    /// After the stream has ended: the receive that was taken for a message that did not arrive
-    /// completely. It completes in error, before the receives that are flushed untouched.
+    /// Takes the receive of a message that was not received completely, after the stream has ended.
+    /// It completes in error, before the receives that are flushed untouched.
     pub fn take_partial_receive(&mut self) -> Option<u64> {
         if self.state.has_ended() {
             self.rx.take_partial()
@@ -118,8 +119,8 @@ impl Connection {
 }
 
 impl TransmitFpdu {
-    /// A Terminate message outside of a [`Connection`]: how an initiator turns down an accepting
-    /// Reply ([`crate::mpa::Refusal`]).
+    /// Makes a Terminate message outside of a [`Connection`], by which an initiator refuses an
+    /// accepting Reply ([`crate::mpa::Refusal`]).
     #[must_use]
     pub fn terminate(error: &ProtocolError) -> Self {
         let mut message = [0; LEN_MAX];
@@ -140,7 +141,7 @@ impl TransmitFpdu {
     }
 }
 
-/// A Read Request as its requester would send it for what is left of it.
+/// Makes a Read Request as its requester would send it for the rest of it.
 fn quoted_read(request: &ReadRequest, msn: Msn) -> [u8; UNTAGGED_LEN + READ_REQUEST_LEN] {
     let mut segment = [0; UNTAGGED_LEN + READ_REQUEST_LEN];
     let header = Untagged {

@@ -1,10 +1,10 @@
-//! Segments whose payload is placed before all of it is received.
+//! Segments whose payload is placed before the segment is complete.
 //!
-//! An engine that receives a long payload straight into its place must know the place from the
-//! header alone, and a segment has no effect before it is complete. So the engine presents such a
-//! segment twice: [`Connection::foresee`] returns the place of the payload, and changes nothing but
-//! that the receive of a Send is taken, as by its first segment; [`Connection::handle_segment`]
-//! takes the segment when its last byte is received.
+//! An engine that receives a long payload straight into its target must determine the target from
+//! the header alone, and a segment has no effect before it is complete. So the engine presents such
+//! a segment twice. [`Connection::foresee`] returns the target of the payload; its only other
+//! effect is that a Send takes its receive, as its first segment does.
+//! [`Connection::handle_segment`] handles the segment when its last byte is received.
 //!
 //! This is for FPDUs without CRC only: with CRC, a header is not trusted before the payload is
 //! complete.
@@ -24,13 +24,13 @@ use super::{
 };
 
 impl Connection {
-    /// The place of the payload of an FPDU, of which only the DDP header has been received;
-    /// `payload_len` bytes may be placed there. The place is not resolved: the engine closes its
-    /// memory table while it waits for the rest, and must check the memory again before each part
-    /// that it places.
+    /// Returns the target of the payload of an FPDU, of which only the DDP header has been
+    /// received; `payload_len` bytes may be placed there. The target is not resolved: the engine
+    /// closes its memory table while it waits for the rest, and must check the memory again before
+    /// each part that it places.
     ///
-    /// `None` is no refusal. The segment has to be handled when it is complete, because it is not
-    /// of a kind that can be placed early, because no receive is posted yet, or because it will be
+    /// `None` is not a refusal. The segment must be handled when it is complete, because segments
+    /// of its kind cannot be placed early, because no receive is posted yet, or because it will be
     /// refused.
     pub fn foresee<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
@@ -39,7 +39,7 @@ impl Connection {
         memory: &M,
         receives: &mut Q,
     ) -> Option<Target<()>> {
-        // The first FPDU may be none of the consumer's, and after `Moved` there are no FPDUs.
+        // The first FPDU may not be the consumer's, and after `Moved` there are no FPDUs.
         if !self.state.accepts_input() || !self.has_received() || self.has_rx_moved() {
             return None;
         }
@@ -67,7 +67,7 @@ impl Connection {
         Some(message.target(segment))
     }
 
-    /// The token of the read whose response arrives next.
+    /// The token of the read whose response is next.
     #[must_use]
     pub fn answered_read(&self) -> Option<u64> {
         match self.outstanding.entries.front()? {
@@ -77,7 +77,7 @@ impl Connection {
     }
 }
 
-/// The bytes of a payload that is not empty and fits an FPDU behind its header.
+/// The length of a payload that is not empty and fits an FPDU behind its header.
 fn ulpdu_payload(header: &[u8], payload_len: usize) -> Option<u32> {
     let ulpdu_len = header.len().checked_add(payload_len)?;
     let fits = ulpdu_len <= usize::from(u16::MAX);

@@ -1,6 +1,6 @@
 //! From segments to placements: every check of DDP and RDMAP, before any byte is placed.
 //!
-//! The order of checks: length, DDP version, RDMAP version, opcode (known, and at home in this
+//! The order of checks: length, DDP version, RDMAP version, opcode (assigned, and legal in this
 //! header and queue), then queue, MSN, MO and buffer, or STag, stream, right, wrap and bounds.
 
 use crate::{
@@ -33,17 +33,17 @@ const CATASTROPHIC: TerminateCode =
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    /// The next message of each queue.
+    /// The MSN of the next message of each queue.
     msn: Sequences,
-    /// The Send of which some segments arrived.
+    /// The Send of which some segments were received.
     message: Option<Message>,
-    /// The RDMA Write of which Immediate Data may tell.
+    /// The RDMA Write to which Immediate Data may belong.
     written: Written,
-    /// A valid FPDU has arrived.
+    /// A valid FPDU was received.
     received_fpdu: bool,
 }
 
-/// A Send in the middle of its segments.
+/// A Send of which some segments are missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     buffer: ReceiveBuffer,
@@ -52,7 +52,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// The place of the next `segment` bytes.
+    /// The target of the next `segment` bytes.
     pub(super) const fn target<P>(&self, segment: u32) -> Target<P> {
         if segment == 0 {
             return Target::None;
@@ -64,14 +64,14 @@ impl Message {
     }
 }
 
-/// The payload of an untagged segment: its bytes, or none where only its length is known.
+/// The payload of an untagged segment: its bytes, or `None` if only its length is known.
 #[derive(Clone, Copy, Debug)]
 struct Payload<'a> {
     bytes: &'a [u8],
     len: u32,
 }
 
-/// The length of the latest RDMA Write, as far as it has arrived.
+/// The length of the latest RDMA Write, as far as it was received.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     len: u32,
@@ -79,13 +79,13 @@ struct Written {
 }
 
 impl Written {
-    /// Nothing, or nothing that Immediate Data could still mean.
+    /// No Write, or none to which Immediate Data could still belong.
     const NONE: Self = Self {
         len: 0,
         is_complete: true,
     };
 
-    /// A peer may make a Write longer than a length can tell.
+    /// The length saturates, because a peer may make a Write longer than the field can hold.
     fn on_segment(&mut self, len: u32, last: bool) {
         let before = if self.is_complete { 0 } else { self.len };
         *self = Self {
@@ -110,7 +110,8 @@ impl Receiver {
         self.msn.request
     }
 
-    /// The MSN that the peer's next Send must have, or the rest of the one that is arriving.
+    /// The MSN that the peer's next Send must have, or the rest of the Send that was received in
+    /// part.
     pub(super) const fn next_send(&self) -> Msn {
         self.msn.send
     }
@@ -135,10 +136,10 @@ impl Receiver {
 }
 
 impl Connection {
-    /// Judges one DDP segment from an FPDU, whose length and CRC the caller has checked. Only
-    /// headers are read; the result names the payload by its range in `ulpdu`.
+    /// Judges a DDP segment from an FPDU, whose length and CRC the caller has checked. Only headers
+    /// are read; the result names the payload by its range in `ulpdu`.
     ///
-    /// On `Err` nothing of the segment may be placed and the stream has ended: go on with
+    /// On `Err` nothing of the segment may be placed and the stream has ended: continue with
     /// [`Self::terminate`].
     pub fn handle_ulpdu<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
@@ -157,14 +158,14 @@ impl Connection {
         self.refuse(fault, ulpdu, ulpdu.len())
     }
 
-    /// Judges one DDP segment whose payload of `payload_len` bytes is not part of `header`, because
-    /// another carrier than MPA has delivered the segment, or because the payload was placed where
-    /// [`Self::foresee`] said. The 16 bits of MPA's length field set no limit here.
+    /// Judges a DDP segment whose payload of `payload_len` bytes is not part of `header`, because a
+    /// carrier other than MPA has delivered the segment, or because the payload was placed at the
+    /// target that [`Self::foresee`] returned. The 16 bits of MPA's length field set no limit here.
     ///
     /// For payload that is placed, `header` is exactly the DDP header. For a message without such
     /// payload (Read Request, Terminate, atomics, Immediate Data, carrier messages) `header` is the
-    /// whole segment and `payload_len` is 0. Anything else is refused as a wrong length, and so is
-    /// a payload longer than [`SEGMENT_MAX`].
+    /// complete segment and `payload_len` is 0. Any other combination is refused as a wrong length,
+    /// and so is a payload longer than [`SEGMENT_MAX`].
     ///
     /// [`Placement::payload`] counts from the first byte of `header`, as if the payload followed.
     /// On `Err` nothing of the segment may be placed, as for [`Self::handle_ulpdu`].
@@ -198,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// A segment of `len` bytes is not legal.
+    /// Refuses a segment of `len` bytes that is not legal.
     fn refuse<P>(
         &mut self,
         code: TerminateCode,
@@ -223,7 +224,7 @@ impl Connection {
         if payload_len > 0 && header.len() != control.header_len() {
             return Err(BAD_LENGTH);
         }
-        // Bytes behind the DDP header, wherever they are.
+        // Bytes behind the DDP header, in either buffer.
         let segment = |rest: &[u8]| {
             let len = rest.len().saturating_add(payload_len);
             let len = (len <= SEGMENT_MAX).then_some(len as u32);
@@ -254,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the peer has transmitted a part of a message, but not its end.
+    /// Returns true if the peer has transmitted a part of a message, but not its end.
     pub(super) fn has_partial_message(&self) -> bool {
         self.rx.message.is_some()
             || !self.rx.written.is_complete
@@ -276,8 +277,8 @@ impl Connection {
         Ok(place_tagged(target, segment, delivered))
     }
 
-    /// RFC 5040 section 5.2.1: a response goes to the sink of the oldest read, byte after byte,
-    /// and ends with its last byte.
+    /// Resolves the target of a response. RFC 5040 section 5.2.1: a response goes to the sink of
+    /// the oldest read, byte after byte, and ends with its last byte.
     pub(super) fn resolve_read_response<M: MemoryTable>(
         &self,
         header: &Tagged,
@@ -415,7 +416,8 @@ impl Connection {
         }))
     }
 
-    /// The message that a segment with the right MSN goes on with, or begins: it fits there.
+    /// Returns the message that a segment with the right MSN continues or begins, if the segment
+    /// fits.
     pub(super) fn message_of<Q: ReceiveQueue>(
         &mut self,
         header: &Untagged,
@@ -446,7 +448,8 @@ impl Connection {
         Ok(message)
     }
 
-    /// The last segment of a Send has come, and with it what the message invalidates.
+    /// Completes a Send, whose last segment was received, and determines the STag that it
+    /// invalidates.
     #[inline]
     fn complete_send<M: MemoryTable>(
         &mut self,
@@ -569,8 +572,8 @@ impl Connection {
         Ok(Inbound::Atomic { request, place })
     }
 
-    /// The engine has executed the atomic operation of the last [`Inbound::Atomic`]; `original`
-    /// is what memory held before. False when no operation waits for that.
+    /// Reports that the engine has executed the atomic operation of the last [`Inbound::Atomic`];
+    /// `original` is the value of the memory before. Returns false if no operation waits for that.
     pub fn answer_atomic(&mut self, original: u64) -> bool {
         self.pending.answer_atomic(original)
     }
@@ -603,7 +606,7 @@ impl Connection {
         })
     }
 
-    /// Neither MSN nor MO is checked: the last message of a peer is accepted if it can be.
+    /// Neither MSN nor MO is checked: the last message of a peer is accepted if possible.
     fn handle_terminate<P>(&mut self, payload: &[u8]) -> Inbound<P> {
         let context = Context {
             is_first_fpdu: !self.rx.received_fpdu,
@@ -619,8 +622,8 @@ impl Connection {
         Inbound::Terminated(terminate)
     }
 
-    /// The work request behind the MSN of a read or atomic that waits for an answer; without one,
-    /// or with one of none of them, behind the oldest.
+    /// Returns the token of the read or atomic with the quoted MSN, if it waits for an answer;
+    /// otherwise that of the oldest that waits.
     fn request_of(&self, quoted: Option<Msn>) -> Option<u64> {
         let waiting = &self.outstanding.entries;
         let oldest = self.tx.next_request().0.wrapping_sub(waiting.len() as u32);
@@ -631,9 +634,10 @@ impl Connection {
         }
     }
 
-    /// Whether an empty message of this kind is the first FPDU of a peer-to-peer initiator rather
-    /// than a message of its consumer. Write and Read are recognised by their length alone; a Send
-    /// only if the Reply asked for it, because it could as well be meant for a posted receive.
+    /// True if an empty message of this kind is the first FPDU of a peer-to-peer initiator rather
+    /// than a message of its consumer. Write and Read are recognised by their length alone. A Send
+    /// is recognised only if the Reply asked for it, because it could also be meant for a posted
+    /// receive.
     fn is_ready_to_receive(&self, kind: RtrKind) -> bool {
         self.config.role == Role::Responder
             && !self.rx.received_fpdu
@@ -646,7 +650,7 @@ impl Connection {
 
     fn check_ird(&self, is_rtr: bool) -> Result<(), TerminateCode> {
         let announced = usize::from(self.config.ird);
-        // A known peer rounds what we announced up to a power of two.
+        // A known peer rounds our announced value up to a power of two.
         let bound = if announced == 0 {
             0
         } else {
@@ -660,7 +664,7 @@ impl Connection {
     }
 }
 
-/// The place of the payload of an RDMA Write segment.
+/// Resolves the target of the payload of an RDMA Write segment.
 pub(super) fn resolve_write<M: MemoryTable>(
     header: &Tagged,
     segment: u32,
@@ -672,7 +676,7 @@ pub(super) fn resolve_write<M: MemoryTable>(
     resolve_tagged(Access::RemoteWrite, header, segment, memory)
 }
 
-/// The place of the payload of a tagged segment that has some.
+/// Resolves the target of the payload of a tagged segment that is not empty.
 fn resolve_tagged<M: MemoryTable>(
     access: Access,
     header: &Tagged,
@@ -698,8 +702,8 @@ pub(super) fn opcode_of(rdmap: u8) -> Result<Opcode, TerminateCode> {
     control.opcode().ok_or(UNEXPECTED_OPCODE)
 }
 
-/// The only segment of a message whose length is fixed. Less is a segment that cannot be, more
-/// does not fit the buffer that RDMAP keeps for such messages.
+/// Returns the only segment of a message whose length is fixed. A shorter segment is impossible; a
+/// longer one does not fit the buffer that RDMAP keeps for such messages.
 fn exact<'a, const N: usize>(
     header: &Untagged,
     payload: &'a [u8],

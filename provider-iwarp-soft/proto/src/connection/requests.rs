@@ -1,4 +1,4 @@
-//! Reads and atomics on their way: ours at the peer (the ORQ), the peer's at us (the IRQ).
+//! Reads and atomics in flight: ours at the peer (the ORQ), the peer's at us (the IRQ).
 
 use std::collections::VecDeque;
 
@@ -6,16 +6,16 @@ use crate::{Stag, wire::rdmap::ReadRequest};
 
 use super::send_queue::Sequence;
 
-/// What was asked of the peer; answers come in the order of the requests (RFC 5040 section 5.5).
+/// A request to the peer. Answers are in the order of the requests (RFC 5040 section 5.5).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outstanding {
     Read {
-        /// `None`: the zero-length read that said "ready to receive", nobody's work request.
+        /// `None`: the zero-length read of the start-up, which belongs to no work request.
         work: Option<(Sequence, u64)>,
         sink_stag: Stag,
         sink_to: u64,
         len: u32,
-        /// Bytes that arrived.
+        /// Bytes that were received.
         received: u32,
     },
     Atomic {
@@ -25,7 +25,7 @@ pub(super) enum Outstanding {
     },
 }
 
-/// What the peer asked of us.
+/// A request of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
     Read {
@@ -47,7 +47,7 @@ pub(super) struct OutstandingQueue {
 }
 
 impl OutstandingQueue {
-    /// Returns true if the response to the oldest request has begun to arrive and is incomplete.
+    /// Returns true if the response to the oldest request was received in part.
     pub(super) fn is_partly_answered(&self) -> bool {
         matches!(self.entries.front(), Some(Outstanding::Read { received, .. }) if *received > 0)
     }
@@ -60,7 +60,7 @@ pub(super) struct PendingQueue {
 }
 
 impl PendingQueue {
-    /// Whether the oldest request can be answered now.
+    /// True if the oldest request can be answered now.
     pub(super) fn is_ready(&self) -> bool {
         match self.entries.front() {
             Some(Pending::Read { .. }) => true,
@@ -69,12 +69,13 @@ impl PendingQueue {
         }
     }
 
-    /// Returns true if transmission of the response to the oldest request has begun and not ended.
+    /// Returns true if the response to the oldest request was transmitted in part.
     pub(super) fn is_partly_answered(&self) -> bool {
         matches!(self.entries.front(), Some(Pending::Read { done, .. }) if *done > 0)
     }
 
-    /// The newest atomic has been executed; false if none waits for that.
+    /// Stores the result of the newest atomic, which was executed. Returns false if no atomic waits
+    /// for one.
     pub(super) fn answer_atomic(&mut self, value: u64) -> bool {
         match self.entries.back_mut() {
             Some(Pending::Atomic {

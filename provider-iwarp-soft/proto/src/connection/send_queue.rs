@@ -5,23 +5,23 @@
 //!    | with the transport | being transmitted | not started  |
 //! ```
 //!
-//! Three cursors over one queue keep the two rules of RFC 5040 section 5.5 apart: work is
-//! *transmitted* in the order of submission, and *completes* in that order, whatever the answers
-//! to reads do in between.
+//! Three cursors over one queue separate the two rules of RFC 5040 section 5.5: work is
+//! *transmitted* in the order of submission, and *completes* in that order, regardless of the
+//! answers to reads in between.
 
 use std::collections::VecDeque;
 
 use crate::{Completion, CompletionStatus, WorkKind, WorkRequest};
 
-/// Names a work request while it is in the queue.
+/// The name of a work request while it is in the queue.
 pub(super) type Sequence = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     request: WorkRequest,
-    /// The peer has answered, or nothing is to be answered.
+    /// The peer has answered, or no answer is needed.
     answered: bool,
-    /// Nothing of it is transmitted.
+    /// The request sends nothing.
     silent: bool,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct SendQueue {
     capacity: usize,
     /// Sequence of the front entry.
     front: Sequence,
-    /// Entries whose last byte is with the transport, from the front.
+    /// The number of entries, from the front, whose last byte the transport has taken.
     sent: usize,
-    /// Entries that were transmitted completely, from the front.
+    /// The number of entries, from the front, that were transmitted completely.
     next: usize,
     /// Payload bytes of entry `next` that were transmitted.
     offset: u32,
@@ -52,7 +52,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes a request; false when the queue is full.
+    /// Adds a request. Returns false if the queue is full.
     pub(super) fn push(&mut self, request: WorkRequest) -> bool {
         if self.entries.len() >= self.capacity {
             return false;
@@ -65,13 +65,14 @@ impl SendQueue {
         true
     }
 
-    /// The request to transmit from, how many of its bytes went already, and its sequence.
+    /// The request to transmit from, the number of its bytes that were transmitted, and its
+    /// sequence.
     pub(super) fn current(&self) -> Option<(&WorkRequest, u32, Sequence)> {
         let entry = self.entries.get(self.next)?;
         Some((&entry.request, self.offset, self.front + self.next as u64))
     }
 
-    /// `len` payload bytes of the current request went, the last ones if `last`.
+    /// `len` payload bytes of the current request were transmitted, the last ones if `last`.
     pub(super) fn advance(&mut self, len: u32, last: bool) {
         if last {
             self.next += 1;
@@ -81,8 +82,8 @@ impl SendQueue {
         }
     }
 
-    /// The current request is done without a byte of it transmitted, once those before it are
-    /// with the transport.
+    /// Finishes the current request without transmitting a byte of it. It is done once the
+    /// transport has taken the requests before it.
     pub(super) fn skip(&mut self) {
         if let Some(entry) = self.entries.get_mut(self.next) {
             entry.answered = true;
@@ -92,7 +93,7 @@ impl SendQueue {
         }
     }
 
-    /// The transport has taken the last byte of `count` more requests that are transmitted.
+    /// The transport has taken the last byte of `count` more transmitted requests.
     pub(super) fn on_sent(&mut self, count: usize) {
         for _ in 0..count {
             debug_assert!(self.sent < self.next, "more requests sent than transmitted");
@@ -117,7 +118,7 @@ impl SendQueue {
         }
     }
 
-    /// The oldest request, if it is finished.
+    /// Removes the oldest request, if it is finished.
     pub(super) fn pop_done(&mut self) -> Option<Completion> {
         if self.sent == 0 || !self.entries.front()?.answered {
             return None;
@@ -127,7 +128,7 @@ impl SendQueue {
         self.pop(CompletionStatus::Done)
     }
 
-    /// The oldest request, whatever became of it; only after the stream has ended.
+    /// Removes the oldest request, finished or not; only after the stream has ended.
     pub(super) fn pop_flushed(&mut self) -> Option<Completion> {
         self.sent = self.sent.saturating_sub(1);
         self.next = self.next.saturating_sub(1);
@@ -147,7 +148,7 @@ impl SendQueue {
         Some(Completion { token, len, status })
     }
 
-    /// Requests that have not completed.
+    /// The number of requests that have not completed.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

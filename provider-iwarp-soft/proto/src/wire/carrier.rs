@@ -1,8 +1,8 @@
 //! Carrier messages: two ends of this implementation move a connection off TCP.
 //!
-//! Neither RFC 5040 nor RFC 7306 knows these messages. They are untagged messages of one segment,
+//! RFC 5040 and RFC 7306 do not define these messages. They are untagged messages of one segment,
 //! with an opcode that no RFC assigns ([`OPCODE`]) on a queue that no RFC assigns
-//! ([`qn::CARRIER`]), and they are sent only after both ends have agreed on them
+//! ([`qn::CARRIER`]). They are sent only after both ends have agreed on them
 //! ([`crate::Connection::speaks_carriers`]).
 //!
 //! ```text
@@ -56,7 +56,7 @@ pub enum Malformed {
     TooLong,
 }
 
-/// Returns whether this is the DDP header of a carrier message.
+/// Returns true if this is the DDP header of a carrier message.
 #[must_use]
 pub const fn is_carrier(header: &Untagged) -> bool {
     let control = Control(header.rdmap);
@@ -64,7 +64,7 @@ pub const fn is_carrier(header: &Untagged) -> bool {
 }
 
 impl CarrierMessage {
-    /// Reads the bytes behind the DDP header.
+    /// Parses the bytes behind the DDP header.
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let kind = message.first_chunk::<4>().ok_or(Malformed::TooShort)?;
         let (len, parsed) = match be32(kind) {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::{Msn, tests::hex};
 
-    /// Every message with its bytes.
+    /// Returns every message with its bytes.
     fn golden() -> [(CarrierMessage, Vec<u8>); 2] {
         let offer = CarrierMessage::Offer {
             name: std::array::from_fn(|index| index as u8 + 0x10),

@@ -66,7 +66,7 @@ pub mod qn {
 pub struct Control(pub u8);
 
 impl Control {
-    /// The T bit: the segment names its own place.
+    /// The T bit: the segment names its own target.
     #[must_use]
     pub const fn is_tagged(self) -> bool {
         self.0 & field::TAGGED != 0
@@ -88,7 +88,7 @@ impl Control {
         self.0 & field::LAST != 0
     }
 
-    /// Whether the version is the one of RFC 5041.
+    /// True if the version is the one of RFC 5041.
     #[must_use]
     pub const fn is_version_known(self) -> bool {
         self.0 & field::VERSION == VERSION
@@ -106,14 +106,14 @@ pub struct Tagged {
     pub last: bool,
     /// The RDMAP control byte ([`super::rdmap::Control`]).
     pub rdmap: u8,
-    /// Which memory.
+    /// The STag of the target memory.
     pub stag: Stag,
-    /// Where the payload goes.
+    /// The tagged offset of the payload in that memory.
     pub to: u64,
 }
 
 impl Tagged {
-    /// Reads the header. T and DV are not looked at: [`Control`] is checked before.
+    /// Parses the header. T and DV are not checked here: [`Control`] is checked before.
     #[must_use]
     pub fn parse(header: &[u8; TAGGED_LEN]) -> Self {
         Self {
@@ -151,7 +151,7 @@ pub struct Untagged {
 }
 
 impl Untagged {
-    /// Reads the header. T and DV are not looked at: [`Control`] is checked before.
+    /// Parses the header. T and DV are not checked here: [`Control`] is checked before.
     #[must_use]
     pub fn parse(header: &[u8; UNTAGGED_LEN]) -> Self {
         Self {
@@ -175,13 +175,13 @@ impl Untagged {
     }
 }
 
-/// A big-endian 32-bit field. Callers pass a constant range of an array, so the lengths agree
-/// when the program is compiled.
+/// Decodes a big-endian 32-bit field. Callers pass a constant range of an array, so the lengths
+/// agree when the program is compiled.
 pub(crate) fn be32(field: &[u8]) -> u32 {
     u32::from_be_bytes(field.try_into().expect("a field of four bytes"))
 }
 
-/// A big-endian 64-bit field, see [`be32`].
+/// Decodes a big-endian 64-bit field, see [`be32`].
 pub(crate) fn be64(field: &[u8]) -> u64 {
     u64::from_be_bytes(field.try_into().expect("a field of eight bytes"))
 }

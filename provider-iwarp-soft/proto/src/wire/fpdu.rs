@@ -15,9 +15,9 @@
 //! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //! ```
 //!
-//! The CRC is CRC32C over length, ULPDU and pad, and goes on the wire least significant byte
-//! first. Pad bytes are zero on send and not looked at on receive (a known peer leaves old bytes
-//! in them, covered by its CRC).
+//! The CRC is CRC32C over length, ULPDU and pad, and is sent least significant byte first. Pad
+//! bytes are zero on send and not checked on receive (a known peer sends old bytes in them, covered
+//! by its CRC).
 
 /// Bytes of the length field.
 pub const LENGTH_LEN: usize = 2;
@@ -25,26 +25,26 @@ pub const LENGTH_LEN: usize = 2;
 pub const CRC_LEN: usize = 4;
 /// RFC 5044 section 4.1: the smallest MULPDU that MPA may offer to DDP.
 pub const MULPDU_MIN: usize = 128;
-/// RFC 5044 section 4.1: the largest.
+/// RFC 5044 section 4.1: the largest MULPDU.
 pub const MULPDU_MAX: usize = 64768;
 
 /// The shortest ULPDU that can carry a DDP segment: a tagged header without payload.
 pub const ULPDU_MIN: usize = super::ddp::TAGGED_LEN;
 
-/// Zero bytes that bring length field, ULPDU and pad to a multiple of four.
+/// The number of zero bytes that bring length field, ULPDU and pad to a multiple of four.
 #[must_use]
 pub const fn pad(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Bytes of a whole FPDU, without markers.
+/// The length of a complete FPDU in bytes, without markers.
 #[must_use]
 pub const fn total_len(ulpdu_len: usize) -> usize {
     LENGTH_LEN + ulpdu_len + pad(ulpdu_len) + CRC_LEN
 }
 
 /// The longest ULPDU whose FPDU fits into one TCP segment of `emss` bytes (RFC 5044 section 4.1),
-/// kept within the bounds the same section sets.
+/// kept within the bounds of the same section.
 #[must_use]
 pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     let marker_bytes = if markers { 4 * emss.div_ceil(512) } else { 0 };
@@ -59,16 +59,16 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
-/// What stands at the front of a receive buffer.
+/// The content at the front of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deframed {
-    /// Not a whole FPDU yet: come back when the buffer holds this many bytes.
+    /// An incomplete FPDU: call again when the buffer holds this many bytes.
     Need(usize),
-    /// A whole FPDU. The ULPDU is `buf[2..2 + ulpdu_len]`, the CRC the last four bytes.
+    /// A complete FPDU. The ULPDU is `buf[2..2 + ulpdu_len]`, the CRC the last four bytes.
     Fpdu {
-        /// Bytes of the ULPDU.
+        /// The length of the ULPDU in bytes.
         ulpdu_len: usize,
-        /// Bytes of the FPDU, all of which are in the buffer.
+        /// The length of the FPDU in bytes, all of which are in the buffer.
         total_len: usize,
     },
     /// The length field is impossible; the stream is lost
@@ -76,10 +76,10 @@ pub enum Deframed {
     BadLength,
 }
 
-/// Looks at the front of a receive buffer without markers.
+/// Examines the front of a receive buffer without markers.
 ///
-/// Every 16-bit length from [`ULPDU_MIN`] on is accepted, also beyond [`MULPDU_MAX`]: peers are
-/// known to send up to 65535, so a receive buffer must hold `total_len(65535)`, 65544 bytes.
+/// Every 16-bit length from [`ULPDU_MIN`] on is accepted, also beyond [`MULPDU_MAX`]: known peers
+/// send up to 65535, so a receive buffer must hold `total_len(65535)`, 65544 bytes.
 #[must_use]
 pub fn peek(buf: &[u8]) -> Deframed {
     let Some(length) = buf.first_chunk::<LENGTH_LEN>() else {

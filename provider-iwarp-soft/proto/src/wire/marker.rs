@@ -1,4 +1,4 @@
-//! MPA markers (RFC 5044 section 4.3): where they fall, and what they say.
+//! MPA markers (RFC 5044 section 4.3): their positions and their content.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -8,21 +8,21 @@
 //! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //! ```
 //!
-//! The first marker stands right before the first FPDU, then one every 512 octets of the stream,
-//! marker bytes counted. FPDUPTR is the distance back to the ULPDU length field of the FPDU
-//! around it, and 0 between two FPDUs, where the marker belongs to the one that follows.
+//! The first marker is right before the first FPDU, and further ones follow every 512 octets of the
+//! stream, marker bytes counted. FPDUPTR is the distance back to the ULPDU length field of the FPDU
+//! around the marker. It is 0 between two FPDUs, where the marker belongs to the FPDU that follows.
 
 /// Bytes of a marker.
 pub const LEN: usize = 4;
 /// Octets of the stream from one marker to the next.
 pub const INTERVAL: u64 = 512;
 
-/// One marker of an FPDU.
+/// A marker of an FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// How many bytes of the FPDU (length, ULPDU, pad, CRC) go before the marker.
+    /// The number of bytes of the FPDU (length, ULPDU, pad, CRC) before the marker.
     pub at: usize,
-    /// The FPDUPTR field: `at` plus the markers of this FPDU that already went.
+    /// The FPDUPTR field: `at` plus the bytes of the earlier markers of this FPDU.
     pub fpdu_ptr: u16,
 }
 
@@ -44,18 +44,18 @@ impl Marker {
 /// The markers of one FPDU, in order.
 #[derive(Clone, Debug)]
 pub struct Markers {
-    /// Stream position of the next byte that goes out, marker or not.
+    /// Stream position of the next byte to send, marker or not.
     position: u64,
-    /// Bytes of the FPDU that went, markers not counted.
+    /// Bytes of the FPDU that were sent, markers not counted.
     sent: usize,
-    /// Bytes of this FPDU on the wire so far, markers counted unless they stand before it.
+    /// Bytes of this FPDU on the wire so far, markers counted unless they precede it.
     distance: u64,
     fpdu_len: usize,
 }
 
-/// Where the markers of an FPDU fall, for an FPDU of `fpdu_len` bytes (without markers) whose
-/// first byte, or first marker, goes out at `position`: octets since the start of full operation,
-/// markers counted. `position` and `fpdu_len` are multiples of 4, as every FPDU keeps them.
+/// Returns the markers of an FPDU of `fpdu_len` bytes (without markers) whose first byte, or first
+/// marker, is sent at `position`: octets since the start of full operation, markers counted.
+/// `position` and `fpdu_len` are multiples of 4, as every FPDU keeps them.
 #[must_use]
 pub const fn markers(position: u64, fpdu_len: usize) -> Markers {
     Markers {
@@ -66,7 +66,7 @@ pub const fn markers(position: u64, fpdu_len: usize) -> Markers {
     }
 }
 
-/// Bytes of the FPDU on the wire, markers counted.
+/// The length of the FPDU on the wire in bytes, markers counted.
 #[must_use]
 pub fn total_len(position: u64, fpdu_len: usize) -> usize {
     fpdu_len + LEN * markers(position, fpdu_len).count()
@@ -78,7 +78,7 @@ impl Iterator for Markers {
     fn next(&mut self) -> Option<Marker> {
         let gap = self.position.next_multiple_of(INTERVAL) - self.position;
         let at = self.sent + gap as usize;
-        // A marker at the very end stands between two FPDUs and belongs to the next one.
+        // A marker at the very end is between two FPDUs and belongs to the next one.
         if at >= self.fpdu_len {
             return None;
         }

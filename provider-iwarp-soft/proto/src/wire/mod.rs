@@ -1,5 +1,5 @@
-//! Frames and headers, one file a kind: the picture of the RFC, a meaning, and its two inverse
-//! functions.
+//! Frames and headers, one file per kind: the figure of the RFC, the decoded form, and the two
+//! inverse functions between them.
 
 pub mod carrier;
 pub mod ddp;

@@ -30,7 +30,7 @@ pub const PD_LENGTH_MAX: usize = 512;
 pub const FRAME_MAX: usize = HEADER_LEN + PD_LENGTH_MAX;
 /// RFC 6581 section 9.1: "no automatic negotiation of IRD and ORD".
 pub const DEPTH_UNSPECIFIED: u16 = 0x3FFF;
-/// The largest IRD or ORD that means a number.
+/// The largest IRD or ORD that is a number.
 pub const DEPTH_MAX: u16 = DEPTH_UNSPECIFIED - 1;
 
 mod flag {
@@ -46,7 +46,7 @@ mod word {
     pub(super) const DEPTH: u16 = 0x3FFF;
 }
 
-/// Which of the two frames.
+/// The kind of a start-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameKind {
     /// From the initiator.
@@ -66,20 +66,20 @@ impl FrameKind {
     }
 }
 
-/// What the first bytes of a stream say about its nature.
+/// The verdict on the first bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// They agree with the key of a frame as far as they go, but do not tell which.
+    /// The bytes agree with the key of a frame so far, but do not determine which.
     Undecided,
     /// The key is complete.
     Complete(FrameKind),
-    /// They differ from both keys.
+    /// The bytes differ from both keys.
     Neither,
 }
 
 impl Key {
-    /// Compares as many bytes as there are, so that a foreign protocol is known by its first
-    /// differing byte.
+    /// Compares as many bytes as there are, so that the first differing byte shows a foreign
+    /// protocol.
     #[must_use]
     pub fn detect(front: &[u8]) -> Self {
         let len = front.len().min(KEY_LEN);
@@ -119,7 +119,7 @@ pub struct RtrKinds {
 }
 
 impl RtrKinds {
-    /// What unknown hardware gets along with: Write and Read.
+    /// The kinds that unknown hardware accepts: Write and Read.
     pub const WRITE_READ: Self = Self {
         send: false,
         write: true,
@@ -136,7 +136,7 @@ impl RtrKinds {
         }
     }
 
-    /// Whether `kind` is in the set.
+    /// True if `kind` is in the set.
     #[must_use]
     pub const fn contains(self, kind: RtrKind) -> bool {
         match kind {
@@ -185,7 +185,7 @@ pub struct Enhanced {
 }
 
 impl Enhanced {
-    /// Reads the words.
+    /// Parses the words.
     #[must_use]
     pub fn parse(bytes: &[u8; ENHANCED_LEN]) -> Self {
         let first = u16::from_be_bytes([bytes[0], bytes[1]]);
@@ -220,7 +220,7 @@ impl Enhanced {
 /// The fixed part of a start-up frame behind its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// M: the sender wants markers in what it receives.
+    /// M: the sender wants markers in the stream that it receives.
     pub markers: bool,
     /// C: the sender wants CRC.
     pub crc: bool,
@@ -230,12 +230,13 @@ pub struct Header {
     pub enhanced: bool,
     /// The revision.
     pub rev: u8,
-    /// Bytes behind the header, enhanced words included. Not checked against [`PD_LENGTH_MAX`].
+    /// The number of bytes behind the header, enhanced words included. Not checked against
+    /// [`PD_LENGTH_MAX`].
     pub pd_length: u16,
 }
 
 impl Header {
-    /// Reads the header; the key is [`Key::detect`]'s matter.
+    /// Parses the header; [`Key::detect`] checks the key.
     #[must_use]
     pub fn parse(header: &[u8; HEADER_LEN]) -> Self {
         let flags = header[16];
@@ -261,7 +262,8 @@ impl Header {
     }
 }
 
-/// A start-up frame to transmit, with one call: some hardware wants it in one TCP segment.
+/// A start-up frame, which must be transmitted with one call: some hardware wants it in one TCP
+/// segment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StartupFrame {
     bytes: [u8; FRAME_MAX],
@@ -269,8 +271,8 @@ pub struct StartupFrame {
 }
 
 impl StartupFrame {
-    /// Builds a frame. `header.pd_length` and `header.enhanced` are made to agree with what
-    /// follows; `None` when the private data does not fit into [`PD_LENGTH_MAX`].
+    /// Builds a frame, and sets `header.pd_length` and `header.enhanced` to match the content.
+    /// Returns `None` if the private data does not fit into [`PD_LENGTH_MAX`].
     #[must_use]
     pub fn build(
         kind: FrameKind,
@@ -316,7 +318,7 @@ impl StartupFrame {
 
 impl fmt::Debug for StartupFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Private data is the consumer's and is not shown.
+        // Private data belongs to the consumer and is not logged.
         f.debug_struct("StartupFrame")
             .field("len", &self.len)
             .finish_non_exhaustive()

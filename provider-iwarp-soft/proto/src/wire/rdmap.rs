@@ -39,9 +39,9 @@ const ATOMIC_OP_MASK: u32 = 0x0F;
 pub enum Opcode {
     /// Tagged data into advertised memory.
     Write = 0x0,
-    /// Asks for tagged data.
+    /// Requests tagged data.
     ReadRequest = 0x1,
-    /// The tagged data that was asked for.
+    /// The tagged data that was requested.
     ReadResponse = 0x2,
     /// Untagged data into a posted receive.
     Send = 0x3,
@@ -80,7 +80,7 @@ impl Opcode {
         Self::AtomicResponse,
     ];
 
-    /// The Send variant with these properties.
+    /// Returns the Send variant with these properties.
     #[must_use]
     pub const fn send(solicited: bool, invalidate: bool) -> Self {
         match (solicited, invalidate) {
@@ -175,7 +175,7 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Reads the header.
+    /// Parses the header.
     #[must_use]
     pub fn parse(header: &[u8; READ_REQUEST_LEN]) -> Self {
         Self {
@@ -283,7 +283,7 @@ pub struct AtomicRequest {
 }
 
 impl AtomicRequest {
-    /// Reads the header; `None` for an operation that is not assigned.
+    /// Parses the header; `None` for an operation that is not assigned.
     #[must_use]
     pub fn parse(header: &[u8; ATOMIC_REQUEST_LEN]) -> Option<Self> {
         let data = be64(&header[20..28]);
@@ -340,7 +340,7 @@ pub struct AtomicResponse {
 }
 
 impl AtomicResponse {
-    /// Reads the header.
+    /// Parses the header.
     #[must_use]
     pub fn parse(header: &[u8; ATOMIC_RESPONSE_LEN]) -> Self {
         Self {

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The Linux `siw` driver on little-endian hosts swaps the nibbles of byte 0 and counts M, D, R
-//! from the other end of byte 2. Only the layout of the RFC is ever sent; both are understood.
+//! from the other end of byte 2. This crate sends the layout of the RFC only, and parses both.
 
 use crate::{Msn, TerminateCode};
 
@@ -38,12 +38,12 @@ mod bit {
     pub(super) const DDP_HEADER: u8 = 0x40;
     pub(super) const RDMAP_HEADER: u8 = 0x20;
     pub(super) const ALL: u8 = LENGTH_VALID | DDP_HEADER | RDMAP_HEADER;
-    /// The same three in the layout of siw.
+    /// The bits of all three headers in the layout of siw.
     pub(super) const ALL_SIW: u8 = 0x07;
     pub(super) const DDP_HEADER_SIW: u8 = 0x02;
 }
 
-/// What a Terminate message quotes of the segment that caused it.
+/// The quotation of the segment that caused a Terminate message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Offender {
     segment_len: u16,
@@ -53,7 +53,8 @@ pub struct Offender {
 
 impl Offender {
     /// Quotes the headers at the front of `ulpdu`, a segment of `len` bytes, as the rules for
-    /// `code` demand; `None` when they forbid it or when it is too short to hold a header.
+    /// `code` demand. Returns `None` if the rules forbid it or the segment is too short to hold a
+    /// header.
     #[must_use]
     pub fn capture(code: TerminateCode, ulpdu: &[u8], len: usize) -> Option<Self> {
         let rdmap_allowed = match code {
@@ -91,7 +92,7 @@ impl Offender {
         &self.quote[..usize::from(self.quote_len)]
     }
 
-    /// Bytes of the DDP segment that is quoted.
+    /// The length of the quoted DDP segment in bytes.
     #[must_use]
     pub const fn segment_len(&self) -> u16 {
         self.segment_len
@@ -138,17 +139,17 @@ pub fn emit(
     CONTROL_LEN + SEGMENT_LEN + headers.len()
 }
 
-/// What the receiver of a Terminate knows about the stream; resolves the few byte patterns that
-/// mean different things in the two layouts.
+/// The state of the receiver's stream. It resolves the few byte patterns that mean different things
+/// in the two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The Terminate is the very first FPDU of the peer.
+    /// The Terminate is the first FPDU of the peer.
     pub is_first_fpdu: bool,
     /// We have sent at least one FPDU.
     pub sent_fpdu: bool,
 }
 
-/// Which of the two layouts a Terminate message uses.
+/// The layout of a Terminate message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     Rfc,
@@ -158,17 +159,17 @@ enum Layout {
 /// A received Terminate message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// Why the peer ended the stream.
+    /// The reason why the peer ended the stream.
     pub code: TerminateCode,
-    /// The segment length field and the headers behind it, as they came; empty when absent.
+    /// The segment length field and the headers behind it, as received; empty if absent.
     pub quote: &'a [u8],
-    /// What kind of message the quoted segment belongs to; `None` when nothing is quoted.
+    /// The kind of message to which the quoted segment belongs; `None` if nothing is quoted.
     pub opcode: Option<Opcode>,
-    /// Which read or atomic is quoted, if one is.
+    /// The MSN of the quoted read or atomic, if one is quoted.
     pub request: Option<Msn>,
 }
 
-/// Reads the message behind its DDP header; `None` when it is too short for its fixed part.
+/// Parses the message behind its DDP header; `None` if it is too short for its fixed part.
 #[must_use]
 pub fn parse(message: &[u8], context: Context) -> Option<Received<'_>> {
     let (control, quote) = message.split_first_chunk::<CONTROL_LEN>()?;
@@ -206,7 +207,8 @@ fn quoted_request(quote: &[u8]) -> Option<Msn> {
     (!is_tagged && header.qn == qn::REQUEST).then_some(header.msn)
 }
 
-/// Tells the layouts apart: by the header bits, which never overlap, else by what is possible.
+/// Distinguishes the layouts: by the header bits, which never overlap, else by the codes that are
+/// possible.
 fn layout(kind: u8, code: u8, bits: u8, context: Context) -> Layout {
     if bits & bit::ALL != 0 {
         return Layout::Rfc;
@@ -217,7 +219,7 @@ fn layout(kind: u8, code: u8, bits: u8, context: Context) -> Layout {
     match (kind, code) {
         // RDMAP remote operation has no such codes, MPA has.
         (0x02, 0x02..=0x04) => Layout::Siw,
-        // siw gives up on start-up as initiator, before its first FPDU.
+        // siw aborts start-up as initiator, before its first FPDU.
         (0x02, 0x06..=0x07) if context.is_first_fpdu => Layout::Siw,
         // siw rejects version or opcode of something we sent; MPA 5 and 6 belong to start-up.
         (0x20, 0x05..=0x06) if context.sent_fpdu => Layout::Siw,
