@@ -1,4 +1,4 @@
-//! The RNIC, and what its objects share.
+//! The RNIC, and the state that its objects share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ pub struct SoftRnic {
 
 impl Drop for SoftRnic {
     fn drop(&mut self) {
-        // A second shutdown finds nothing to do.
+        // A second shutdown has no effect.
         self.shared.engine.shutdown();
     }
 }
@@ -35,8 +35,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
-    /// Held while a disconnect and the last receive of its queue pair are told, so that both kinds
-    /// of event come in the same order. OFA's `dtestsrq` takes them for pairs.
+    /// Held while a disconnect and the last receive of its queue pair are delivered, so that both
+    /// kinds of event are in the same order. OFA's `dtestsrq` takes them for pairs.
     pub(crate) last_receive_order: Mutex<()>,
     pub(crate) meeting: Meeting,
     next_pd: AtomicU32,
@@ -68,7 +68,7 @@ impl Shared {
         self.next_pd.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a new queue pair, until [`forget_qp`](Self::forget_qp). Returns how many there were.
+    /// Counts a new queue pair, until [`forget_qp`](Self::forget_qp). Returns the number before it.
     pub(crate) fn count_qp(&self) -> u32 {
         self.qps.fetch_add(1, Ordering::Relaxed)
     }

@@ -3,25 +3,25 @@
 //! # Cost
 //!
 //! A push takes the ring's lock once for all completions of one drive. A poll of an empty queue is
-//! one atomic load. Memory is reserved when the queue is made and touched when it is used.
+//! one atomic load. Memory is reserved when the queue is created and touched when it is used.
 //!
-//! # Whom a push tells
+//! # Notification
 //!
-//! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under
-//! the same lock, and its caller makes one upcall after it has left every lock.
+//! A push notifies only if [`Cq::arm`] was called. The first push that matches clears the mark
+//! under the same lock, and its caller makes one upcall after it has released every lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use access_layer::rnic::{Completion, CqToken, Notify, Resource, RnicError};
 
-/// Completions that one queue may hold.
+/// The most completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;
 
-/// Completions that a new queue has room for, a power of two.
+/// The number of completions for which a new queue has room, a power of two.
 const RING_MIN: usize = 16;
 
-/// Who is to be told about the next completion.
+/// The completions for which the queue is armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Armed {
     No,
@@ -41,10 +41,10 @@ struct Ring {
     armed: Armed,
 }
 
-/// What the pusher has to tell after it has left its locks.
+/// The notifications that the pusher must make after it has released its locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pushed {
-    /// The queue was armed for what came.
+    /// The queue was armed for one of these completions.
     pub(crate) nudge: bool,
     /// At least one completion did not fit and is lost.
     pub(crate) overflow: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Cq {
 }
 
 impl Cq {
-    /// A queue of this depth; `None` when there is no memory for it.
+    /// Creates a queue of this depth; `None` if there is no memory for it.
     pub(crate) fn new(depth: u32, token: CqToken) -> Option<Self> {
         let depth = depth.clamp(1, CQE_MAX) as usize;
         let mut entries = Vec::new();
@@ -78,7 +78,7 @@ impl Cq {
         })
     }
 
-    /// Changes the depth, which has to hold what is in the queue.
+    /// Changes the depth, which must hold the queued completions.
     pub(crate) fn resize(&self, depth: u32) -> Result<(), RnicError> {
         let depth = depth.clamp(1, CQE_MAX) as usize;
         let mut ring = self.lock();
@@ -128,8 +128,8 @@ impl Cq {
         count
     }
 
-    /// Asks for one nudge by the next completion. `true`: there are some already, which nudge
-    /// nobody.
+    /// Requests one nudge for the next completion. Returns `true` if there are some already, for
+    /// which there is no nudge.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut ring = self.lock();
         ring.armed = match (solicited_only, ring.armed) {
@@ -148,7 +148,7 @@ impl Cq {
     }
 }
 
-/// Entries of a ring for so many completions.
+/// The number of entries of a ring for this number of completions.
 fn ring_len(depth: usize) -> usize {
     depth.next_power_of_two().max(RING_MIN)
 }
@@ -162,7 +162,7 @@ impl Ring {
         index & (self.entries.len() - 1)
     }
 
-    /// `false`: it is full.
+    /// Returns `false` if the ring is full.
     fn push(&mut self, completion: &Completion) -> bool {
         if self.len() >= self.depth {
             return false;
@@ -176,7 +176,7 @@ impl Ring {
         true
     }
 
-    /// Takes the oldest; the ring is not empty.
+    /// Takes the oldest completion; the ring is not empty.
     fn pop(&mut self) -> Completion {
         let completion = self.entries[self.place(self.head)];
         self.head = self.head.wrapping_add(1);

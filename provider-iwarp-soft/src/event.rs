@@ -1,10 +1,10 @@
-//! News of a queue pair on their way up.
+//! Events of a queue pair on their way to the access layer.
 
 use std::net::SocketAddr;
 
 use access_layer::rnic::ConnectionEvent;
 
-/// A [`ConnectionEvent`] that owns what it says.
+/// A [`ConnectionEvent`] that owns its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OwnEvent {
     Established {
@@ -24,7 +24,7 @@ pub(crate) enum OwnEvent {
 }
 
 impl OwnEvent {
-    /// Whether the connection was up and is over.
+    /// True if the connection was established and has ended.
     pub(crate) fn is_disconnect(&self) -> bool {
         matches!(self, Self::Disconnected | Self::Broken)
     }

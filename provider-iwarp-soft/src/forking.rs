@@ -1,13 +1,13 @@
-//! The sockets of this library in this process: which are open, and which are borrowed.
+//! The sockets of this library in this process, and which of them are borrowed.
 //!
-//! A consumer's socket has one user at a time. A second descriptor of it means the same socket, so
-//! the table knows borrowed sockets by their [`Identity`].
+//! A consumer's socket has one user at a time. A second descriptor refers to the same socket, so
+//! the table identifies borrowed sockets by their [`Identity`].
 //!
 //! The child of a `fork` closes its copies of all sockets in the table.
 //!
-//! A TCP connection ends with the last descriptor of it, so a child that kept one would keep a
-//! connection alive whose process is gone. The child only closes: it shuts nothing down and says
-//! nothing, because the connection is its parent's.
+//! A TCP connection ends with its last descriptor, so a child that kept one would keep a connection
+//! alive whose process is gone. The child only closes: it does not shut the connection down and
+//! sends nothing, because the connection is its parent's.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -31,24 +31,24 @@ impl Identity {
         })
     }
 
-    /// Needs no descriptor: there may be none left.
+    /// Needs no free descriptor: there may be none.
     pub(crate) fn of_number(number: RawFd) -> Option<Self> {
         if number < 0 {
             return None;
         }
-        // SAFETY: the number may mean nothing; it is only given to one system call, which answers
+        // SAFETY: the number may be invalid; it is only passed to one system call, which answers
         // EBADF then.
         Self::of(unsafe { BorrowedFd::borrow_raw(number) })
     }
 }
 
-/// The table. The child of a fork begins with an empty one.
+/// The table. The child of a fork starts with an empty one.
 #[derive(Debug, Default)]
 struct Open {
     /// Every socket of this library. The child of a fork also closes the consumer's number of a
     /// borrowed one, if that number still means the socket.
     sockets: HashMap<RawFd, Option<(RawFd, Identity)>>,
-    /// The borrowed ones of `sockets`.
+    /// The identities of the borrowed sockets among `sockets`.
     borrowed: HashSet<Identity>,
 }
 
@@ -68,18 +68,19 @@ pub(crate) struct InUse;
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
 thread_local! {
-    /// Held from before a fork to after it, so that nothing changes meanwhile.
+    /// Held from before a fork until after it, so that the table does not change meanwhile.
     static HELD: Cell<Option<ManuallyDrop<MutexGuard<'static, Option<Open>>>>> =
         const { Cell::new(None) };
 }
 
-/// Makes the children of forks close. Called when an adapter is opened and not with the first
-/// socket: that comes in a thread of ours, which would wait in here for a fork to be over, and
-/// leave the child with a `Once` that nobody finishes.
+/// Makes the children of forks close the sockets. Called when an adapter is opened and not with the
+/// first socket: that is opened by a thread of this library, which would wait in here for a fork to
+/// end, and leave the child with a `Once` that no thread completes.
 pub(crate) fn prepare() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
-        // SAFETY: the handlers are made to run around a fork. They go with this library.
+        // SAFETY: the handlers are written to run around a fork. They are removed with this
+        // library.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
@@ -93,7 +94,7 @@ fn open() -> MutexGuard<'static, Option<Open>> {
 pub(crate) struct NotInherited(ManuallyDrop<OwnedFd>);
 
 impl NotInherited {
-    /// From now on, once [`prepare`] has run.
+    /// Adds a socket to the table, once [`prepare`] has run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         open()
             .get_or_insert_default()
@@ -102,9 +103,9 @@ impl NotInherited {
         Self(ManuallyDrop::new(fd))
     }
 
-    /// Borrows a consumer's socket: `fd` is a duplicate of its `number`, which the child does not
-    /// keep either, if it means `identity`. The borrowing ends with [`give_back`](Self::give_back)
-    /// or when the result is dropped.
+    /// Borrows a consumer's socket: `fd` is a duplicate of its `number`. The child does not keep
+    /// that number either, if it refers to `identity`. The borrowing ends with
+    /// [`give_back`](Self::give_back) or when the result is dropped.
     pub(crate) fn borrow(fd: OwnedFd, number: RawFd, identity: Identity) -> Result<Self, InUse> {
         let mut open = open();
         let table = open.get_or_insert_default();
@@ -116,8 +117,8 @@ impl NotInherited {
         Ok(Self(ManuallyDrop::new(fd)))
     }
 
-    /// The socket is its consumer's again, and may be borrowed anew, though this duplicate is still
-    /// open.
+    /// Returns the socket to its consumer. It may then be borrowed again, though this duplicate is
+    /// still open.
     pub(crate) fn give_back(&self) {
         if let Some(open) = &mut *open() {
             open.give_back(self.0.as_raw_fd());
@@ -133,8 +134,8 @@ impl AsFd for NotInherited {
 
 impl Drop for NotInherited {
     fn drop(&mut self) {
-        // Closed under the lock: a fork in between would leave the child a copy, or make it close
-        // what has the number by then.
+        // Closed under the lock. A fork in between would leave the child a copy, or make it close
+        // another descriptor that got the number by then.
         let mut open = open();
         if let Some(open) = &mut *open {
             open.give_back(self.0.as_raw_fd());
@@ -172,8 +173,8 @@ extern "C" fn in_child() {
 }
 
 fn close(fd: RawFd) {
-    // SAFETY: a copy that came over the fork. What owns the number in the parent is never dropped
-    // in the child, where an adapter of the parent's cannot be used.
+    // SAFETY: a copy that the child inherited. The owner of the number in the parent is never
+    // dropped in the child, where an adapter of the parent cannot be used.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
@@ -195,7 +196,7 @@ mod tests {
                 rlim_cur: 0,
                 rlim_max: 0,
             };
-            // SAFETY: a limit of this frame.
+            // SAFETY: the pointer is to a limit of this frame.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
             let is_known = Identity::of_number(number) == identity;
             // SAFETY: a number; it does not return.

@@ -1,4 +1,4 @@
-//! What the access layer holds of an RNIC's objects; dropping one destroys it.
+//! The objects of an RNIC that the access layer holds; dropping one destroys it.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Drop for SoftQp {
     }
 }
 
-/// A memory region. When its drop returns, nobody accesses the memory any more.
+/// A memory region. When its drop returns, no thread and no peer accesses the memory any more.
 #[derive(Debug)]
 pub struct SoftMr {
     pub(crate) shared: Arc<Shared>,

@@ -1,19 +1,20 @@
 //! Staging buffers.
 //!
 //! Every drive of a connection may need one buffer to receive into and one to assemble frames in. A
-//! connection that has no partial frame and that no consumer polls owns none, so ten thousand idle
-//! connections cost none; the engine takes those of a consumer that has stopped polling back. A
-//! thread that drives keeps one spare buffer to itself, which makes the usual take and return two
-//! moves of a pointer without a lock; all others are in one small pool of the process.
+//! connection without a partial frame that no consumer polls owns none, so ten thousand idle
+//! connections cost none. The engine takes back the buffers of a consumer that has stopped polling.
+//! A thread that makes progress keeps one spare buffer to itself, which makes the usual take and
+//! return two moves of a pointer without a lock. All other spare buffers are in one small pool of
+//! the process.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Bytes of a staging buffer: twice what fits a level-2 cache would not be faster, and the longest
-/// FPDU (65544 bytes) fits with room to receive behind it.
+/// The length of a staging buffer. Twice the length that fits a level-2 cache would not be faster,
+/// and the longest FPDU (65544 bytes) fits with room to receive behind it.
 pub(crate) const STAGING_LEN: usize = 256 * 1024;
 
-/// Spare buffers that the process keeps; more are given back to the allocator.
+/// Spare buffers that the process keeps; further ones are returned to the allocator.
 const SPARES_MAX: usize = 8;
 
 static SPARES: Mutex<Vec<Staging>> = Mutex::new(Vec::new());
@@ -27,7 +28,7 @@ thread_local! {
 pub(crate) struct Staging(Box<[u8]>);
 
 impl Staging {
-    /// Takes a buffer; what is in it is left over from its last use.
+    /// Takes a buffer. Its content is left over from its last use.
     pub(crate) fn take() -> Self {
         if let Ok(Some(own)) = OWN.try_with(|own| own.borrow_mut().take()) {
             return own;
@@ -37,16 +38,16 @@ impl Staging {
         spare.unwrap_or_else(|| Self(vec![0; STAGING_LEN].into_boxed_slice()))
     }
 
-    /// Has the C library note now that this thread's spare buffer is freed with the thread. It does
-    /// so at the first use, needs memory for it, and ends the process when there is none.
+    /// Makes the C library register now that this thread's spare buffer is freed with the thread.
+    /// It registers at the first use, needs memory for that, and ends the process if there is none.
     pub(crate) fn prepare_thread() {
         let _ = OWN.try_with(|_| ());
     }
 
-    /// Gives a buffer back for anybody's next use.
+    /// Returns a buffer for the next use by any thread.
     pub(crate) fn give_back(self) {
         let mut rest = Some(self);
-        // A thread that is ending has no slot any more; then the pool takes it.
+        // A thread that is ending has no slot any more; then the pool takes the buffer.
         let _ = OWN.try_with(|own| {
             let mut own = own.borrow_mut();
             if own.is_none() {
@@ -76,8 +77,9 @@ impl std::ops::DerefMut for Staging {
     }
 }
 
-/// Those that nobody has; `None` while another thread looks. Who does without makes or drops one,
-/// and nobody waits: in the child of a fork the other thread may be one that is not there.
+/// The spare buffers of the process; `None` while another thread uses the list. A thread that gets
+/// `None` makes or drops a buffer and does not wait: in the child of a fork the other thread may
+/// not exist.
 fn spares() -> Option<MutexGuard<'static, Vec<Staging>>> {
     match SPARES.try_lock() {
         Ok(spares) => Some(spares),

@@ -15,8 +15,8 @@ pub(crate) struct Srq {
     pub(crate) pd: u32,
     pub(crate) token: SrqToken,
     inner: Mutex<Inner>,
-    /// The queue fell below the limit and the event was not told yet. An atomic outside the lock,
-    /// because every drive of a connection looks at it.
+    /// The queue fell below the limit and the event was not delivered yet. An atomic outside the
+    /// lock, because every drive of a connection checks it.
     limit_is_due: AtomicBool,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Srq {
 struct Inner {
     slots: VecDeque<RecvSlot>,
     depth: usize,
-    /// Fewer receives than this are worth an event, once; 0 when none is wanted.
+    /// The number of receives below which one event is raised; 0 if no event is wanted.
     limit: usize,
 }
 
@@ -65,12 +65,12 @@ impl Srq {
         slot
     }
 
-    /// Receives that no message has taken.
+    /// The number of receives that no message has taken.
     pub(crate) fn len(&self) -> usize {
         self.lock().slots.len()
     }
 
-    /// `false` when more receives are posted than the new depth.
+    /// Returns `false` if more receives are posted than the new depth.
     pub(crate) fn resize(&self, depth: u32) -> bool {
         let mut inner = self.lock();
         let fits = inner.slots.len() <= depth as usize;
@@ -80,14 +80,14 @@ impl Srq {
         fits
     }
 
-    /// Wants one event when a message leaves fewer receives than `limit`.
+    /// Requests one event for the moment when a message leaves fewer receives than `limit`.
     pub(crate) fn arm(&self, limit: u32) {
         let mut inner = self.lock();
         inner.limit = limit as usize;
         self.limit_is_due.store(false, Ordering::Release);
     }
 
-    /// Whether the event is to be told now; `true` once.
+    /// True if the event must be delivered now. Returns `true` once.
     pub(crate) fn take_limit_event(&self) -> bool {
         self.limit_is_due.load(Ordering::Acquire) && self.limit_is_due.swap(false, Ordering::AcqRel)
     }

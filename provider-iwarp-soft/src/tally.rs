@@ -1,25 +1,26 @@
-//! How many work requests of one queue are posted and not finished.
+//! The number of work requests of one queue that are posted and not finished.
 //!
-//! Counts without read-modify-write instructions, each of which would cost a small Send a few
-//! percent of what it costs in all: every part is written under one lock only, and read by anybody.
+//! The count needs no read-modify-write instructions, each of which would add a few percent to the
+//! cost of a small Send. Each part is written under one lock only, and any thread may read it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The count of one queue. The parts grow for ever and wrap; only their difference means anything.
+/// The count of one queue. The parts grow for ever and wrap; only their difference has a meaning.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Posted under the lock of the connection.
+    /// The number of posts under the lock of the connection.
     by_link: AtomicU32,
-    /// Posted under the lock of the queue.
+    /// The number of posts under the lock of the queue.
     by_queue: AtomicU32,
-    /// Finished, under the lock of the connection.
+    /// The number of finished requests, counted under the lock of the connection.
     finished: AtomicU32,
 }
 
 impl Tally {
-    /// Posted and not finished; never less than the truth at some moment of the call.
+    /// The number of posted and unfinished requests. It is never less than the true number at some
+    /// moment of the call.
     pub(crate) fn pending(&self) -> u32 {
-        // What is read first can only be too small, and is subtracted.
+        // A value that is read too early can only be too small, and `finished` is subtracted.
         let finished = self.finished.load(Ordering::Acquire);
         let posted = self
             .by_link
@@ -38,7 +39,7 @@ impl Tally {
         add(&self.by_queue, 1);
     }
 
-    /// Counts what has finished. The caller holds the lock of the connection.
+    /// Counts finished requests. The caller holds the lock of the connection.
     pub(crate) fn finish(&self, count: u32) {
         add(&self.finished, count);
     }

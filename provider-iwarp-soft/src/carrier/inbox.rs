@@ -1,7 +1,7 @@
 //! Inbound segments: judged by the protocol, placed in memory, delivered as completions.
 //!
-//! Every carrier hands its segments over here, with the memory table open from the check of a
-//! segment to the last byte of its payload.
+//! Every carrier passes its segments to this module. The memory table stays open from the check of
+//! a segment to the last byte of its payload.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,15 @@ use super::RxEnd;
 use crate::memory::{Bytes, MemoryAccess, MemoryTable, Stream, StreamMemory};
 use crate::work::{Outstanding, RecvSlot, notify};
 
-/// Where receives come from: a queue pair.
+/// The source of receives: a queue pair.
 pub(crate) trait ReceiveSource {
     /// Takes the next receive for a message; `batch` belongs to the connection, so that a lock is
     /// taken once for many receives.
     fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot>;
 }
 
-/// Receives that a connection has taken from its queue pair, and what its peer said about carriers.
+/// The receives that a connection has taken from its queue pair, and the carrier messages of its
+/// peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     batch: VecDeque<RecvSlot>,
@@ -32,7 +33,7 @@ pub(crate) struct Inbox {
     current_status: WcStatus,
     /// The carrier messages that were received and not handled.
     messages: Vec<CarrierMessage>,
-    /// Payload that was placed, in bytes, by whatever carrier.
+    /// Payload that was placed, in bytes, by any carrier.
     placed: u64,
 }
 
@@ -49,7 +50,8 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// The receives that have not completed, the one that was being filled first, with its status.
+    /// Takes the receives that have not completed. The one that was being filled is first, with its
+    /// status.
     pub(crate) fn take_receives(&mut self) -> (Option<(RecvSlot, WcStatus)>, VecDeque<RecvSlot>) {
         let status = match self.current_status {
             WcStatus::Success => WcStatus::Flushed,
@@ -66,7 +68,7 @@ impl Inbox {
         std::mem::take(&mut self.messages)
     }
 
-    /// Payload that was placed, in bytes, by whatever carrier.
+    /// Payload that was placed, in bytes, by any carrier.
     pub(crate) fn placed(&self) -> u64 {
         self.placed
     }
@@ -75,8 +77,8 @@ impl Inbox {
         !self.messages.is_empty()
     }
 
-    /// Brings the next receive near the processor while there is time: a queue of thousands of them
-    /// is larger than its first caches.
+    /// Loads the next receive into the cache while there is time: a queue of thousands of receives
+    /// is larger than the processor's first caches.
     pub(super) fn warm_up(&self) {
         if let Some(next) = self.batch.front() {
             std::hint::black_box((next.wr_id, next.signalled));
@@ -84,7 +86,7 @@ impl Inbox {
     }
 }
 
-/// Everything that receiving needs of a connection, for one pass.
+/// The parts of a connection that receiving needs, for one pass.
 pub(crate) struct Reception<'a> {
     pub(crate) table: &'a MemoryTable,
     pub(crate) stream: Stream,
@@ -95,7 +97,7 @@ pub(crate) struct Reception<'a> {
     pub(crate) inbox: &'a mut Inbox,
 }
 
-/// The same with the memory table open.
+/// The parts of [`Reception`], with the memory table open.
 pub(super) struct Sinks<'a> {
     pub(super) memory: &'a MemoryAccess<'a>,
     pub(super) stream: Stream,
@@ -122,14 +124,14 @@ impl Reception<'_> {
 
 /// A segment that the protocol has accepted.
 pub(super) enum Accepted<'m> {
-    /// Its payload is to be placed, and then [`Sinks::deliver`] called.
+    /// The payload must be placed, and then [`Sinks::deliver`] called.
     Place(Placement<Bytes<'m>>),
-    /// It is handled.
+    /// The segment is handled.
     Done,
 }
 
 impl<'m> Sinks<'m> {
-    /// Asks the protocol, with the memory and the receives that are at hand.
+    /// Calls the protocol with the memory and the receives of this pass.
     #[inline]
     pub(super) fn ask<R>(
         &mut self,
@@ -147,7 +149,7 @@ impl<'m> Sinks<'m> {
         question(self.proto, &memory, &mut receives)
     }
 
-    /// Handles a segment that is here as a whole.
+    /// Handles a complete segment.
     #[inline]
     pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<(), RxEnd> {
         let judged =
@@ -167,7 +169,7 @@ impl<'m> Sinks<'m> {
         Ok(())
     }
 
-    /// Acts on what the protocol says of a segment, except for its payload.
+    /// Acts on the protocol's verdict on a segment, except for its payload.
     #[inline]
     pub(super) fn accept(
         &mut self,
@@ -190,7 +192,8 @@ impl<'m> Sinks<'m> {
         Ok(Accepted::Done)
     }
 
-    /// A message longer than its receive completes the receive with that error.
+    /// Returns the end for a fault. If a message is longer than its receive, the receive completes
+    /// with that error.
     pub(super) fn judge(&mut self, fault: ProtocolError) -> RxEnd {
         if fault.code == TerminateCode::Untagged(UntaggedError::TooLong) {
             self.inbox.current_status = WcStatus::LocalLength;
@@ -198,7 +201,7 @@ impl<'m> Sinks<'m> {
         RxEnd::Fault(fault)
     }
 
-    /// Visits the memory that `len` bytes of payload belong in, in order.
+    /// Visits the target memory of `len` bytes of payload, in order.
     #[inline]
     pub(super) fn place(
         &mut self,
@@ -236,7 +239,7 @@ impl<'m> Sinks<'m> {
         }
     }
 
-    /// The payload is in its place: a message may be complete with it.
+    /// Delivers a message that may be complete now, because the payload was placed.
     #[inline]
     pub(super) fn deliver(&mut self, placement: &Placement<Bytes<'_>>) {
         self.inbox.placed += placement.payload.len() as u64;
@@ -273,13 +276,13 @@ impl<'m> Sinks<'m> {
         });
     }
 
-    /// The memory of the receive that is being filled cannot be used.
+    /// Fails the receive that is being filled, because its memory cannot be used.
     pub(super) fn fail_receive(&mut self) -> RxEnd {
         self.inbox.current_status = WcStatus::LocalProtection;
         RxEnd::Fault(self.proto.fail_local())
     }
 
-    /// The sink of the read that is being answered cannot be used.
+    /// Fails the read that is being answered, because its sink cannot be used.
     pub(super) fn fail_read_sink(&mut self) -> RxEnd {
         if let Some(token) = self.proto.answered_read()
             && let Some(slot) = self.outstanding.get_mut(token)
@@ -310,7 +313,7 @@ impl<'m> Sinks<'m> {
     }
 
     fn execute_atomic(&mut self, op: AtomicOp, place: &Bytes<'_>) -> Result<u64, RxEnd> {
-        // Without a result the address is misaligned, although the tagged offset is aligned.
+        // No result means that the address is misaligned, although the tagged offset is aligned.
         place
             .update(|original| op.apply(original))
             .ok_or_else(|| RxEnd::Fault(self.proto.fail_local()))
@@ -331,7 +334,7 @@ impl ReceiveQueue for Receives<'_> {
             token: slot.wr_id,
             len: slot.len,
         };
-        // One message arrives at a time, so one receive is in use at a time.
+        // One message is received at a time, so one receive is in use at a time.
         *self.current = Some(slot);
         Some(buffer)
     }

@@ -1,19 +1,19 @@
-//! Carriers: how the DDP segments of a connection get to the peer.
+//! Carriers: the transports of a connection's DDP segments.
 //!
-//! A connection starts on [`tcp`]. Start-up frames, Socket Service Points, lingering and the death
-//! of a peer are matters of the TCP socket and stay there. Between two ends of this implementation
-//! a connection may move to a second carrier, each direction by itself: the last message that a
-//! direction sends over TCP is `Moved`, and the segments that follow it come by the new carrier. So
-//! the order of operations is kept.
+//! A connection starts on [`tcp`]. Start-up frames, Socket Service Points, lingering and the
+//! detection of a dead peer always use the TCP socket. Between two ends of this implementation a
+//! connection may move to a second carrier, each direction on its own. The last message that a
+//! direction sends over TCP is `Moved`, and the new carrier transmits the segments that follow it.
+//! So the order of operations is kept.
 //!
 //! | File | What |
 //! |---|---|
 //! | [`inbox`] | inbound segments, judged, placed and delivered, for every carrier |
 //! | [`tcp`] | MPA over a TCP socket |
 //! | [`local`] | memory that two processes of one host share |
-//! | `pipe` | memory within one process, with delays and faults: the tests' own |
+//! | `pipe` | memory within one process, with delays and faults, for tests |
 //!
-//! To the rest of the provider the second carrier is a [`SecondCarrier`]; [`Agreement::carrier`]
+//! The rest of the provider sees the second carrier as a [`SecondCarrier`]; [`Agreement::carrier`]
 //! decides which one it is.
 
 pub(crate) mod inbox;
@@ -46,7 +46,7 @@ use local::ring::{Consumer, Producer};
 
 pub(crate) use inbox::{Inbox, ReceiveSource, Reception, immediate_bytes};
 
-/// Where the payloads of segments come from, for one pass.
+/// The sources of the payloads of segments, for one pass.
 pub(crate) struct Payloads<'a> {
     pub(crate) table: &'a MemoryTable,
     pub(crate) stream: Stream,
@@ -81,16 +81,16 @@ pub(crate) fn visit_payload<'m>(
     Ok(())
 }
 
-/// How a pass of a sender ended.
+/// The end of a pass of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Nothing is left to send.
     Drained,
-    /// The carrier takes no more for the moment.
+    /// The carrier takes no more at the moment.
     Blocked,
 }
 
-/// Why a pass of a sender cannot continue.
+/// The reason why a pass of a sender cannot continue.
 #[derive(Debug)]
 pub(crate) enum TxFault {
     /// A local segment of this request may not be read.
@@ -101,12 +101,12 @@ pub(crate) enum TxFault {
     Transport(Errno),
 }
 
-/// Why receiving ended for good.
+/// The reason why receiving ended for good.
 #[derive(Debug)]
 pub(crate) enum RxEnd {
     /// The peer has closed between two segments.
     Closed,
-    /// The peer has closed within a segment, or broken the rules of the carrier.
+    /// The peer has closed within a segment, or violated the rules of the carrier.
     Broken,
     /// The transport has failed.
     Transport(Errno),
@@ -116,7 +116,7 @@ pub(crate) enum RxEnd {
     Terminated(Option<PeerTerminate>),
 }
 
-/// How far a carrier has come, to notice a peer that neither takes nor sends.
+/// The progress of a carrier, to detect a peer that neither receives nor sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Distance {
     /// Bytes or segments that the transport has taken.
@@ -128,24 +128,26 @@ pub(crate) struct Distance {
 /// The transport of one connection's segments. Its calls are made under the connection's lock and
 /// never block.
 pub(crate) trait Carrier: Debug + Send {
-    /// Returns true if [`Self::submit`] may be called for a segment with so much payload.
+    /// Returns true if [`Self::submit`] may be called for a segment with a payload of this length.
     fn has_room(&mut self, payload_len: usize) -> bool;
 
-    /// Takes a segment whose payload is here and copied by this call; there is room for it.
-    /// `report` is in [`Self::finished`] once the transport has taken it.
+    /// Takes a segment and copies its payload; the caller has checked the room. Once the transport
+    /// has taken the segment, `report` is in [`Self::finished`].
     fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report);
 
-    /// Sends what was submitted and what `proto` has to transmit, as far as the transport takes it.
+    /// Sends the submitted segments and the pending segments of `proto`, as far as the transport
+    /// takes them.
     fn transmit(
         &mut self,
         proto: &mut Connection,
         payloads: &Payloads<'_>,
     ) -> Result<Flow, TxFault>;
 
-    /// Receives segments and places their payload. `false`: there were none.
+    /// Receives segments and places their payload. Returns `false` if there were none.
     fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd>;
 
-    /// Takes note of what the transport has finished since the last call. `false`: nothing.
+    /// Records the segments that the transport has finished since the last call. Returns `false` if
+    /// there were none.
     fn reap(&mut self, _proto: &mut Connection) -> Result<bool, TxFault> {
         Ok(false)
     }
@@ -153,7 +155,7 @@ pub(crate) trait Carrier: Debug + Send {
     /// Reports of submitted segments that the transport has taken; the caller empties the list.
     fn finished(&mut self) -> &mut Vec<Report>;
 
-    /// Returns true while the transport has not taken all that was submitted.
+    /// Returns true while the transport has not taken all submitted segments.
     fn has_unfinished(&self) -> bool;
 
     /// Removes the reports of submitted segments that the transport has not taken.
@@ -165,7 +167,7 @@ pub(crate) trait Carrier: Debug + Send {
     fn distance(&self) -> Distance;
 }
 
-/// The carrier that a connection moves to. The calls are made as those of [`Carrier`] are.
+/// The carrier to which a connection moves. Its calls follow the rules of [`Carrier`].
 ///
 /// All segments that the peer transmitted before its TCP stream ended can be received as soon as
 /// the end of the stream is received, because the connection receives for the last time then.
@@ -182,8 +184,8 @@ pub(crate) trait SecondCarrier: Carrier {
     /// Every poll drives the connection from now on, so the peer need not ring.
     fn start_polling(&mut self);
 
-    /// Has the peer ring from now on, for segments to receive and, while segments wait for the
-    /// transport, for room. `true`: there is work already.
+    /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
+    /// transport, for room. Returns `true` if there is work already.
     fn arm(&mut self) -> Result<bool, RxEnd>;
 
     /// Transmits the last message of the stream, if there is room.
@@ -199,14 +201,14 @@ pub(crate) trait SecondCarrier: Carrier {
     fn watch(&self) -> Arc<dyn MayHaveWork>;
 
     /// Updates the view of [`Self::watch`] at the end of a pass. `is_busy`: the connection has work
-    /// that the carrier does not know of.
+    /// outside of the carrier.
     fn update_watch(&self, is_busy: bool);
 
     /// The object that deregistration asks before it returns, if the peer reads registered memory.
     fn lender(&self) -> Option<Arc<dyn Lender>>;
 }
 
-/// The parts that both ends of a connection have agreed on, for the carrier that it moves to.
+/// The parts on which both ends of a connection have agreed, for the carrier to which it moves.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     /// The two ends of the TCP connection.

@@ -2,7 +2,7 @@
 //! and faults.
 //!
 //! The provider's own tests run over the pipe. They show that a carrier is added in this folder
-//! alone, and that a carrier may move bytes in other portions than whole segments.
+//! alone, and that a carrier may move bytes in portions other than whole segments.
 //!
 //! ```text
 //! frame: header_len (2) | payload_len (4) | DDP and RDMAP header | payload
@@ -38,7 +38,7 @@ use lane::{Lane, Random};
 
 /// The longest payload of one segment.
 const PAYLOAD_MAX: usize = 16 * 1024;
-/// Staged bytes from which on no more segments are framed.
+/// The number of staged bytes from which on no more segments are framed.
 const STAGED_MAX: usize = 64 * 1024;
 /// Bytes in front of the headers of a segment.
 const PREFIX: usize = 6;
@@ -53,7 +53,7 @@ pub(crate) struct Delays {
     pub(crate) has_late_bells: bool,
 }
 
-/// How a direction ends at a chosen byte.
+/// The end of a direction at a chosen byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// The reader finds the end of the bytes.
@@ -62,7 +62,7 @@ pub(crate) enum Ended {
     Error(Errno),
 }
 
-/// One end of a pipe, before the connection has moved.
+/// An end of a pipe, before the connection has moved.
 #[derive(Debug)]
 pub(crate) struct PipeEnd {
     tx: Arc<Lane>,
@@ -73,8 +73,8 @@ pub(crate) struct PipeEnd {
 type Ends2 = (SocketAddr, SocketAddr);
 static ENDS: LazyLock<Mutex<HashMap<Ends2, PipeEnd>>> = LazyLock::new(Mutex::default);
 
-/// Lets a connection move to a pipe. `ends`: its own address and the peer's, of the end that sends
-/// through the first of the lanes that are returned.
+/// Prepares a pipe for a connection. `ends`: the own address and the peer's, of the end that sends
+/// through the first of the returned lanes.
 fn lay(ends: Ends2, delays: Delays) -> [Arc<Lane>; 2] {
     let lanes = [Arc::<Lane>::default(), Arc::default()];
     let mut all = lock(&ENDS);
@@ -92,7 +92,7 @@ fn lay(ends: Ends2, delays: Delays) -> [Arc<Lane>; 2] {
     lanes
 }
 
-/// The end that was laid for a connection.
+/// Takes the end that was prepared for a connection.
 pub(super) fn end_of(ends: Ends2) -> Option<PipeEnd> {
     lock(&ENDS).remove(&ends)
 }
@@ -129,10 +129,10 @@ pub(crate) struct PipeCarrier {
     watch: Arc<Watch>,
     /// Framed bytes that the lane has not taken.
     staged: Vec<u8>,
-    /// Segments that the lane has not taken whole: the position of their last byte.
+    /// Segments that the lane has not taken completely: the position of their last byte.
     unfinished: VecDeque<(u64, Finish)>,
     finished: Vec<Report>,
-    /// Bytes that are no whole frame.
+    /// Received bytes that are not a complete frame.
     received: Vec<u8>,
     distance: Distance,
     way: Way,
@@ -157,7 +157,7 @@ impl PipeCarrier {
         }
     }
 
-    /// Chooses how many of `count` bytes a call moves.
+    /// Chooses the number of bytes, up to `count`, that a call moves.
     fn portion(&mut self, count: usize) -> usize {
         match self.end.delays.is_short {
             true => self.random.portion(count),
@@ -193,7 +193,7 @@ impl PipeCarrier {
         }
     }
 
-    /// Frames what the protocol has to transmit.
+    /// Frames the pending segments of the protocol.
     fn frame(&mut self, proto: &mut Connection, payloads: &Payloads<'_>) -> Result<(), TxFault> {
         if !proto.has_transmit() {
             return Ok(());
@@ -215,7 +215,7 @@ impl PipeCarrier {
         Ok(())
     }
 
-    /// Moves staged bytes into the lane. Returns how many.
+    /// Moves staged bytes into the lane. Returns their number.
     fn write(&mut self) -> Result<usize, TxFault> {
         let room = self.end.tx.room().min(self.staged.len());
         let count = self.portion(room);
@@ -245,7 +245,7 @@ impl PipeCarrier {
         }
     }
 
-    /// Handles the whole frames that were received.
+    /// Handles the complete frames that were received.
     fn handle_frames(&mut self, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
         let received = std::mem::take(&mut self.received);
         let mut rest = &received[..];
@@ -273,7 +273,7 @@ fn refuse(segment: &TransmitFpdu, fault: ProtectionFault, proto: &mut Connection
     }
 }
 
-/// The headers and the payload of the first frame, and what is behind it.
+/// Returns the headers and the payload of the first frame, and the bytes behind it.
 fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (prefix, rest) = bytes.split_first_chunk::<PREFIX>()?;
     let [a, b, c, d, e, f] = *prefix;

@@ -1,8 +1,8 @@
 //! Readiness of many sockets: `epoll` with one-shot interest and times in nanoseconds.
 //!
 //! A wait is one system call and a wake-up is one more. (The `polling` crate sets a timer
-//! descriptor and arms two descriptors again at each wait; that made many of the system calls of
-//! a connection that comes and goes.)
+//! descriptor and arms two descriptors again at each wait. That was a large part of the system
+//! calls of a short-lived connection.)
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,18 +17,18 @@ use super::{Interest, Key};
 
 /// The key of the descriptor that wakes the waiter.
 const WAKE: u64 = u64::MAX;
-/// Events taken at once.
+/// The most events that one wait takes.
 const EVENTS_MAX: usize = 256;
 
-/// What a wait brought.
+/// The events of a wait.
 pub(super) type Ready = Vec<Event>;
 
-/// Sockets and who waits for them.
+/// The sockets that the engine watches.
 pub(super) struct Poller {
     epoll: OwnedFd,
     /// Edge-triggered and never read: each write is a new edge.
     wake: OwnedFd,
-    /// A wake-up is under way.
+    /// A wake-up is pending.
     is_woken: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ impl Poller {
         })
     }
 
-    /// Room for what [`Self::wait`] brings.
+    /// Room for the events of [`Self::wait`].
     pub(super) fn room() -> Ready {
         Vec::with_capacity(EVENTS_MAX)
     }
@@ -71,26 +71,26 @@ impl Poller {
         epoll::modify(&self.epoll, fd, data(key), flags(interest))
     }
 
-    /// Takes a socket out.
+    /// Removes a socket.
     pub(super) fn delete(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::delete(&self.epoll, fd)
     }
 
-    /// Ends the wait that is under way, or the next one.
+    /// Ends the current wait, or the next one.
     pub(super) fn notify(&self) -> Result<(), Errno> {
         if self.is_woken.swap(true, Ordering::AcqRel) {
-            // The waiter has not yet seen the last one, and will look at everything when it does.
+            // The waiter has not seen the last wake-up yet, and will check everything when it does.
             return Ok(());
         }
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).map(drop)
     }
 
-    /// Waits for sockets, a wake-up or the end of the time. An interruption ends it too.
+    /// Waits for sockets, a wake-up or the timeout. An interruption ends the wait too.
     pub(super) fn wait(&self, ready: &mut Ready, timeout: Option<Duration>) -> Result<(), Errno> {
         ready.clear();
         let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or_default());
         let result = match wait_precisely(self.epoll.as_fd(), ready, timeout.as_ref()) {
-            // Before Linux 5.11; times are rounded up to milliseconds.
+            // Kernels before Linux 5.11; times are rounded up to milliseconds.
             Err(Errno::NOSYS | Errno::PERM) => epoll::wait(
                 &self.epoll,
                 rustix::buffer::spare_capacity(ready),
@@ -107,13 +107,13 @@ impl Poller {
     }
 }
 
-/// Key, readable, writable; `None` for the wake-up. A connection that is gone is both.
+/// Returns key, readable, writable; `None` for the wake-up. A connection that is gone is both.
 pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
     let number = event.data.u64();
     if number == WAKE {
         return None;
     }
-    // A packed field is copied out before it is looked at.
+    // A packed field is copied out before it is used.
     let flags = event.flags;
     let gone = EventFlags::ERR | EventFlags::HUP;
     let readable = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP;
@@ -149,8 +149,9 @@ fn wait_precisely(
         tv_nsec: time.tv_nsec,
     });
     // SAFETY: the events are written to the spare room of the vector, of which at most the capacity
-    // is offered; `epoll::Event` has the layout of the kernel's `epoll_event`; the time is of this
-    // frame; no signal mask is given. The vector grows by what the kernel says that it has written.
+    // is offered; `epoll::Event` has the layout of the kernel's `epoll_event`; the time is a
+    // variable of this frame; no signal mask is given. The vector grows by the number of events
+    // that the kernel reports as written.
     let count = unsafe {
         let count = libc::syscall(
             libc::SYS_epoll_pwait2,

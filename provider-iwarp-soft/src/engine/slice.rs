@@ -1,16 +1,17 @@
-//! How soon the engine's thread runs once the kernel has woken it.
+//! Short time slices for the engine's thread, so that it runs soon after the kernel has woken it.
 
 use std::mem;
 
 /// The shortest slice that the kernel grants (`sched_setattr(2)`).
 const SLICE_NS: u64 = 100_000;
 
-/// Asks the kernel to run the calling thread in short slices, and so the sooner when it is woken.
+/// Asks the kernel to run the calling thread in short slices, and so to run it sooner after a
+/// wake-up.
 ///
-/// A consumer that polls plain memory for an RDMA Write never sleeps. Where such consumers have all
-/// processors, the engine, which is what makes the Write appear, would wait for the end of a slice
-/// of the usual 3 ms before each message; with a shorter one of its own it interrupts them.
-/// Kernels before 6.12 take the wish and do nothing with it.
+/// A consumer that polls plain memory for an RDMA Write never sleeps. If such consumers occupy all
+/// processors, the engine, which makes the Write appear, would wait for the end of a slice of the
+/// usual 3 ms before each message. With a shorter slice of its own the engine interrupts them.
+/// Kernels before 6.12 accept the request and ignore it.
 pub(super) fn ask_for_short_slices() {
     // SAFETY: an all-zero sched_attr is a valid value of this C structure.
     let mut attr: libc::sched_attr = unsafe { mem::zeroed() };
@@ -32,7 +33,7 @@ pub(super) fn ask_for_short_slices() {
 mod tests {
     use super::*;
 
-    /// Slices are a thread's own business since Linux 6.12.
+    /// True if the kernel supports slices per thread, as Linux does since 6.12.
     fn grants_slices() -> bool {
         let system = rustix::system::uname();
         let release = system.release().to_string_lossy();

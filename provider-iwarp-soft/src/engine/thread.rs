@@ -13,15 +13,15 @@ use super::Engine;
 use super::poller::{Poller, Ready, readiness};
 use crate::pool::Staging;
 
-/// How long the end of the engine waits for the peers of connections that have ended: closing a
-/// socket with unread data would turn a good ending into a reset.
+/// The time for which the engine, when it ends, waits for the peers of connections that have ended:
+/// closing a socket with unread data would turn a good ending into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
-/// Starts the thread, which takes none of the consumer's signals.
+/// Starts the thread, which receives none of the consumer's signals.
 ///
-/// Returns when it runs. The C library makes room for its thread-local data then, and ends the
-/// process when there is none: a consumer that runs out of memory behind this call must not be the
-/// one who pays for that.
+/// Returns when the thread runs. The C library allocates the thread's thread-local data by then,
+/// and ends the process if there is no memory for it. A consumer that runs out of memory after this
+/// call must not suffer that.
 pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
     let runs = Arc::new(Barrier::new(2));
     let told = Arc::clone(&runs);
@@ -67,8 +67,7 @@ impl Worker {
         }
     }
 
-    /// Whether the thread was told to end, and the sockets of dead connections have had their
-    /// moment.
+    /// True if the thread must end, and the sockets of dead connections have had their time.
     fn is_over(&mut self) -> bool {
         if !self.engine.stop.load(Ordering::Acquire) {
             return false;

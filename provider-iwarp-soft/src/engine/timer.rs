@@ -13,14 +13,14 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sets the deadline of `key`, replacing the one it had.
+    /// Sets the deadline of `key`, and replaces an earlier one.
     pub(super) fn set(&mut self, key: Key, at: Instant) {
         self.clear(key);
         self.order.insert((at, key));
         self.of.insert(key, at);
     }
 
-    /// Forgets the deadline of `key`.
+    /// Removes the deadline of `key`.
     pub(super) fn clear(&mut self, key: Key) {
         if let Some(at) = self.of.remove(&key) {
             self.order.remove(&(at, key));

@@ -38,7 +38,7 @@ mod bit {
     pub(super) const DDP_HEADER: u8 = 0x40;
     pub(super) const RDMAP_HEADER: u8 = 0x20;
     pub(super) const ALL: u8 = LENGTH_VALID | DDP_HEADER | RDMAP_HEADER;
-    /// The bits of all three headers in the layout of siw.
+    /// The bits M, D and R in the layout of siw.
     pub(super) const ALL_SIW: u8 = 0x07;
     pub(super) const DDP_HEADER_SIW: u8 = 0x02;
 }

@@ -1,4 +1,4 @@
-//! One direction of a pipe.
+//! A direction of a pipe.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::lock::lock;
 /// Bytes that a lane holds.
 const CAPACITY: usize = 32 * 1024;
 
-/// A queue of bytes. The side that sleeps says so, and is rung for the next change.
+/// A queue of bytes. A side that sleeps announces it, and is rung for the next change.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     state: Mutex<State>,
@@ -21,9 +21,9 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 struct State {
     bytes: VecDeque<u8>,
-    /// Bytes that were ever put in.
+    /// The number of bytes that were ever put in.
     written: u64,
-    /// The position at which the lane ends, and how.
+    /// The position at which the lane ends, and the kind of end.
     end: Option<(u64, Ended)>,
     is_reader_asleep: bool,
     is_writer_asleep: bool,
@@ -34,7 +34,7 @@ impl State {
         CAPACITY.saturating_sub(self.bytes.len()).min(self.left())
     }
 
-    /// Bytes before the end of the lane.
+    /// The number of bytes before the end of the lane.
     fn left(&self) -> usize {
         let left = self.end.map_or(u64::MAX, |(at, _)| at - self.written);
         usize::try_from(left).unwrap_or(usize::MAX)
@@ -48,7 +48,7 @@ impl State {
 }
 
 impl Lane {
-    /// Lets the lane end `count` bytes after those that it has had.
+    /// Makes the lane end `count` bytes after those that were put in.
     pub(super) fn end_after(&self, count: u64, ended: Ended) {
         let mut state = lock(&self.state);
         state.end = Some((state.written + count, ended));
@@ -58,7 +58,7 @@ impl Lane {
         lock(&self.state).written
     }
 
-    /// Bytes that can be put in. None at the end of the lane.
+    /// The number of bytes that can be put in; 0 at the end of the lane.
     pub(super) fn room(&self) -> usize {
         lock(&self.state).room()
     }
@@ -75,8 +75,8 @@ impl Lane {
         self.may_have_bytes.load(Ordering::Acquire)
     }
 
-    /// Puts bytes in, up to the end of the lane and whatever room there is. Returns true if the
-    /// reader is to be rung; `None`: the lane has ended.
+    /// Puts bytes in, up to the end of the lane and the available room. Returns true if the reader
+    /// must be rung; `None` if the lane has ended.
     pub(super) fn put(&self, bytes: &[u8]) -> Option<bool> {
         let mut state = lock(&self.state);
         if state.ended().is_some() {
@@ -92,7 +92,7 @@ impl Lane {
         Some(is_news && std::mem::take(&mut state.is_reader_asleep))
     }
 
-    /// Takes bytes out. Returns true if the writer is to be rung.
+    /// Takes bytes out. Returns true if the writer must be rung.
     pub(super) fn take(&self, count: usize, out: &mut Vec<u8>) -> bool {
         let mut state = lock(&self.state);
         let (front, back) = state.bytes.as_slices();
@@ -105,7 +105,7 @@ impl Lane {
         count > 0 && std::mem::take(&mut state.is_writer_asleep)
     }
 
-    /// The reader goes to sleep. Returns true if it must not.
+    /// The reader is about to sleep. Returns true if it must not.
     pub(super) fn announce_reader(&self) -> bool {
         let mut state = lock(&self.state);
         let is_work = !state.bytes.is_empty() || state.ended().is_some();
@@ -113,7 +113,7 @@ impl Lane {
         is_work
     }
 
-    /// The writer goes to sleep until there is room. Returns true if it must not.
+    /// The writer is about to sleep until there is room. Returns true if it must not.
     pub(super) fn announce_writer(&self) -> bool {
         let mut state = lock(&self.state);
         let is_work = state.room() > 0 || state.ended().is_some();
@@ -146,8 +146,8 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
     }
 
-    /// Part of `count`: nothing, all, or something in between; a few bytes now and then, which cut
-    /// headers.
+    /// A part of `count`: nothing, all, or something in between; now and then a few bytes, which
+    /// cut headers.
     pub(super) fn portion(&mut self, count: usize) -> usize {
         let chosen = self.next() as usize;
         match self.next() % 8 {

@@ -1,12 +1,13 @@
-//! CRC32C as MPA uses it, by other people's implementations.
+//! CRC32C as MPA uses it, by external implementations.
 //!
-//! Which one is faster depends on the processor and on the length. `crc_fast` multiplies carry-less
-//! in vectors of 512 bits where there is AVX-512. Without it, `crc32c`, which runs the CRC
-//! instruction over three parts at once, overtakes it for long pieces.
+//! The faster implementation depends on the processor and on the length. `crc_fast` multiplies
+//! carry-less in vectors of 512 bits if there is AVX-512. Without AVX-512, `crc32c`, which runs the
+//! CRC instruction over three parts at once, is faster for long pieces.
 
 use crc_fast::CrcAlgorithm;
 
-/// What is shorter is faster by `crc_fast` everywhere.
+/// The length from which on `crc32c` may be faster. For shorter pieces `crc_fast` is faster on
+/// every processor.
 const LEN_MIN: usize = 1024;
 
 /// CRC32C of one contiguous piece.
@@ -18,16 +19,16 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
-/// Lets the implementations find out what the processor can. Where that takes a while it happens
-/// once, and who comes meanwhile waits for its end: in the child of a fork for ever, when it was a
-/// thread of the parent that had begun.
+/// Makes the implementations detect the features of the processor. Where that takes a while it
+/// happens once, and other threads wait for its end. In the child of a fork they would wait for
+/// ever if a thread of the parent had begun it.
 pub(crate) fn prepare() {
     for len in [1, LEN_MIN] {
         std::hint::black_box(crc32c(&vec![0; len]));
     }
 }
 
-/// Whether the processor multiplies carry-less in 512 bits.
+/// True if the processor multiplies carry-less in 512 bits.
 #[cfg(target_arch = "x86_64")]
 fn has_wide_vectors() -> bool {
     is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl")

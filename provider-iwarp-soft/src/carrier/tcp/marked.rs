@@ -1,8 +1,9 @@
 //! MPA markers between the bytes of FPDUs (RFC 5044 section 4.3), for peers that ask for them.
 //!
-//! Each direction of a connection has markers or has none. Where they are is the protocol's matter
-//! ([`iwarp_proto::wire::marker`]); here they are put between the bytes of an FPDU and taken out,
-//! in place. The CRC covers the markers of its FPDU, also one that stands right before it.
+//! Each direction of a connection has markers or has none. The protocol defines their positions
+//! ([`iwarp_proto::wire::marker`]). This module inserts them between the bytes of an FPDU and
+//! removes them, in place. The CRC covers the markers of its FPDU, including a marker right before
+//! it.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ const FPDU_MAX: usize = fpdu::total_len(u16::MAX as usize);
 /// The most that markers can add to an FPDU.
 pub(crate) const BYTES_MAX: usize = LEN * (FPDU_MAX / (INTERVAL as usize - LEN) + 2);
 
-/// The sending direction: how far the stream has come.
+/// The sending direction.
 #[derive(Debug, Default)]
 pub(crate) struct MarkedTx {
     /// Octets since the first FPDU, or rather since the marker before it.
@@ -25,17 +26,17 @@ pub(crate) struct MarkedTx {
 }
 
 impl MarkedTx {
-    /// Behind so many octets of the stream.
+    /// A stream of which this number of octets was sent.
     pub(crate) fn at(position: u64) -> Self {
         Self { position }
     }
 
-    /// Bytes on the wire of the next FPDU, which has `fpdu_len` without markers.
+    /// The length on the wire of the next FPDU, which has `fpdu_len` bytes without markers.
     pub(crate) fn len(&self, fpdu_len: usize) -> usize {
         marker::total_len(self.position, fpdu_len)
     }
 
-    /// Puts the markers into the next FPDU. `room` is [`Self::len`] bytes long and has the FPDU,
+    /// Inserts the markers into the next FPDU. `room` is [`Self::len`] bytes long and has the FPDU,
     /// `fpdu_len` bytes, at its end.
     pub(crate) fn insert(&mut self, room: &mut [u8], fpdu_len: usize) {
         let (mut from, mut to) = (room.len() - fpdu_len, 0);
@@ -47,7 +48,7 @@ impl MarkedTx {
             room[to..to + LEN].copy_from_slice(&marker.emit());
             to += LEN;
         }
-        // Each marker took up its share of the gap, so the rest is in its place.
+        // Each marker took up its share of the gap, so the rest is in the right position.
         debug_assert_eq!(from, to);
         self.position += room.len() as u64;
     }
@@ -56,22 +57,22 @@ impl MarkedTx {
 /// The receiving direction.
 #[derive(Debug, Default)]
 pub(crate) struct MarkedRx {
-    /// As in [`MarkedTx`].
+    /// Counted as in [`MarkedTx`].
     position: u64,
 }
 
-/// An FPDU that was freed of its markers.
+/// An FPDU whose markers were removed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unmarked {
-    /// The ULPDU, as a range of the bytes that were given.
+    /// The ULPDU, as a range of the given bytes.
     pub(crate) ulpdu: Range<usize>,
-    /// Bytes of the FPDU with its markers.
+    /// The length of the FPDU with its markers, in bytes.
     pub(crate) consumed: usize,
 }
 
 impl MarkedRx {
-    /// Takes the FPDU at the front of the stream, and moves its bytes together. `None`: it is not
-    /// whole.
+    /// Takes the FPDU at the front of the stream, and closes the gaps between its bytes. Returns
+    /// `None` if the FPDU is incomplete.
     pub(crate) fn take(
         &mut self,
         front: &mut [u8],
@@ -107,7 +108,8 @@ impl MarkedRx {
     }
 }
 
-/// Moves the FPDU to the front of `frame`. `false`: a marker is not what it should be there.
+/// Moves the FPDU to the front of `frame`. Returns `false` if a marker does not have the expected
+/// value.
 fn remove(frame: &mut [u8], position: u64, fpdu_len: usize) -> bool {
     let (mut from, mut to) = (0, 0);
     for marker in markers(position, fpdu_len) {

@@ -2,8 +2,8 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | [`tx`] | frames out of segments, bytes into the socket |
-//! | [`rx`] | bytes from the socket, frames, payload to its place |
+//! | [`tx`] | makes frames out of segments, writes bytes to the socket |
+//! | [`rx`] | reads bytes from the socket, handles frames, places payload |
 //! | [`marked`] | MPA markers between the bytes of either direction |
 //! | [`crc`] | CRC32C |
 
@@ -30,8 +30,8 @@ use crate::work::Report;
 use rx::Rx;
 use tx::{Sources, Tx};
 
-/// Bytes between two questions for the size of TCP's segments: at first a few windows, later
-/// rarely.
+/// The number of sent bytes between two queries of the size of TCP's segments: at first a few
+/// windows, later rarely.
 const REFRESH_MIN: u64 = 128 * 1024;
 const REFRESH_MAX: u64 = 256 << 20;
 
@@ -48,7 +48,7 @@ pub(crate) struct TcpCarrier {
     ulpdu_max: usize,
     /// FPDUs are sent with markers.
     markers_tx: bool,
-    /// The number of sent bytes at which the size of TCP's segments is asked for next.
+    /// The number of sent bytes at which the size of TCP's segments is queried next.
     refresh_at: u64,
 }
 
@@ -65,7 +65,7 @@ impl TcpCarrier {
         }
     }
 
-    /// Whether empty staging buffers are kept for the next call.
+    /// Sets whether empty staging buffers are kept for the next call.
     pub(crate) fn keep_staging(&mut self, keeps: bool) {
         self.keeps_staging = keeps;
         if !keeps {
@@ -74,8 +74,8 @@ impl TcpCarrier {
         }
     }
 
-    /// Follows the size of TCP's segments, which grows in the first moments of a connection and may
-    /// change with its path. Ends that have agreed on longer FPDUs need not know it.
+    /// Adapts to the size of TCP's segments, which grows in the first moments of a connection and
+    /// may change with its path. Ends that have agreed on longer FPDUs do not need the size.
     fn refresh_mulpdu(&mut self, proto: &mut Connection) {
         if self.tx.sent() < self.refresh_at || proto.agreed_ulpdu().is_some() {
             return;
@@ -87,12 +87,12 @@ impl TcpCarrier {
         proto.set_mulpdu(mulpdu);
     }
 
-    /// Segments sent.
+    /// The segments that were sent.
     pub(crate) fn sent(&self) -> Amount {
         self.tx.segments()
     }
 
-    /// Segments received: their number.
+    /// The number of received segments.
     pub(crate) fn received(&self) -> u64 {
         self.rx.frames()
     }
@@ -102,7 +102,7 @@ impl TcpCarrier {
         io::unacknowledged(self.socket.as_fd())
     }
 
-    /// The bytes of one FPDU, for a moment when nothing else is framed.
+    /// The bytes of a single FPDU. Only valid while nothing else is framed.
     pub(crate) fn lone_frame(
         &mut self,
         fpdu: &TransmitFpdu,
@@ -114,8 +114,8 @@ impl TcpCarrier {
         self.tx.take_all(&sources)
     }
 
-    /// The bytes that have to follow so that the stream ends between two frames, with `last` at its
-    /// end if there is one. As many as possible are sent; the rest is returned.
+    /// Sends as many as possible of the bytes that must follow so that the stream ends between two
+    /// frames, with `last` at its end if there is one. Returns the rest.
     pub(crate) fn last_bytes(
         &mut self,
         last: Option<&TransmitFpdu>,
@@ -140,7 +140,7 @@ impl TcpCarrier {
         Some(bytes)
     }
 
-    /// The connection is over: gives the receiving buffer back.
+    /// Returns the receiving buffer to the pool, because the connection is over.
     pub(crate) fn close(&mut self) {
         self.rx.close();
     }
