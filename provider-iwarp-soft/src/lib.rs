@@ -1,27 +1,27 @@
 //! The software iWARP RNIC: RDMAP, DDP and MPA over kernel TCP, in user space, without privileges.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `rnic`, `objects` | the trait that the access layer asks, and what it hands out |
+//! | `rnic`, `objects` | the trait that the access layer calls, and the objects that it returns |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets |
 //! | `qp`, `cq`, `srq` | queue pairs, completion queues, shared receive queues |
-//! | `adapter` | what all objects of an RNIC share |
+//! | `adapter` | the state that all objects of an RNIC share |
 //! | `conn` | a connection in full operation |
 //! | `startup`, `lingering` | a connection's socket before full operation, and after it |
-//! | `carrier` | how its segments get to the peer: over TCP, or over shared memory within a host |
-//! | `work`, `memory` | work requests at rest, registered memory |
-//! | `progress` | what there is to sleep on, and which thread makes progress |
-//! | `socket`, `forking` | our sockets and consumers' sockets, and what of them a fork inherits |
-//! | `engine` | one thread for what no consumer's thread does, its poller and timers |
-//! | `config`, `lock`, `pool`, `event`, `tally` | their tools |
+//! | `carrier` | the transport of its segments: over TCP, or over shared memory within a host |
+//! | `work`, `memory` | queued work requests, registered memory |
+//! | `progress` | the descriptors to sleep on, and which thread makes progress |
+//! | `socket`, `forking` | our sockets and consumers' sockets, and which of them a fork inherits |
+//! | `engine` | one thread for all work that no consumer's thread does, its poller and timers |
+//! | `config`, `lock`, `pool`, `event`, `tally` | tools of the other modules |
 //!
 //! A module uses those below it. `cargo xtask tidy` checks that.
 //!
 //! A connection begins on TCP. If both ends are on one host and share a user or a directory
 //! (`local`, `local_dir` in the IA's settings), it moves to shared memory once it is in use.
 //!
-//! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
-//! sent or placed, this crate sends and places.
+//! The crate `iwarp-proto` implements the protocol itself, without access to sockets. This crate
+//! sends and places the data that the protocol selects.
 //!
 //! # System calls, copies, locks and allocations of one small Send
 //!
@@ -57,7 +57,7 @@ mod startup;
 mod tally;
 mod work;
 
-// What the tests of the interface use, for tests that have to stand between two steps.
+// The support code of the interface's tests, for unit tests that must act between two steps.
 #[cfg(test)]
 extern crate self as provider_iwarp_soft;
 #[cfg(test)]
@@ -69,7 +69,8 @@ pub use cm::armed::SoftArmed;
 pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 
-/// A process that runs out of memory is told so by the calls that need some.
+/// An allocator with a reserve, so that a process that runs out of memory gets an error from the
+/// calls that need some.
 #[global_allocator]
 static ALLOCATOR: reserve::Reserve = reserve::Reserve;
 

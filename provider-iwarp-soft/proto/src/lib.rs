@@ -1,29 +1,30 @@
 //! MPA, DDP and RDMAP (iWARP) without I/O.
 //!
-//! No socket, no clock, no thread, no payload byte. What the protocol wants sent is "these header
-//! bytes, then this range of that work request, then pad and CRC" ([`TransmitFpdu`]); what it
-//! wants received is "this range of the segment belongs there" ([`Placement`]). The engine around
-//! it moves bytes, computes CRCs and keeps time.
+//! There is no socket, no clock, no thread, and no payload byte. To send, the protocol returns
+//! "these header bytes, then this range of that work request, then pad and CRC" ([`TransmitFpdu`]).
+//! On receive, it returns "this range of the segment belongs at that location" ([`Placement`]). The
+//! engine around it moves bytes, computes CRCs and keeps time.
 //!
-//! | Chapter | What |
+//! | Chapter | Contents |
 //! |---|---|
 //! | [`wire`] | frames and headers of RFC 5040, 5041, 5044, 6581, 7306, parse and emit |
 //! | [`mpa`] | start-up: [`mpa::Initiator`], [`mpa::Responder`], [`mpa::Negotiated`] |
 //! | [`Connection`] | one stream in full operation: DDP and RDMAP, both directions |
-//! | [`peer`] | who the peer is, and what siw needs |
-//! | [`MemoryTable`], [`ReceiveQueue`] | what it asks the engine |
-//! | [`WorkRequest`], [`Completion`] | what the engine asks it |
-//! | [`ProtocolError`], [`TerminateCode`] | every way a stream can end by fault |
+//! | [`peer`] | the peer's implementation, and the rules for siw |
+//! | [`MemoryTable`], [`ReceiveQueue`] | the questions of the protocol to the engine |
+//! | [`WorkRequest`], [`Completion`] | the work of the engine for the protocol |
+//! | [`ProtocolError`], [`TerminateCode`] | every fault that can end a stream |
 //!
-//! The life of a stream: `Initiator::request` and `Responder::accept` exchange the start-up
-//! frames; both sides make a [`Connection`] from what was negotiated; then
-//! [`Connection::post`] and [`Connection::poll_transmit`] go out,
-//! [`wire::fpdu::peek`] and [`Connection::handle_ulpdu`] come in, until one side closes or
-//! [`Connection::terminate`] has the last word.
+//! The life of a stream: `Initiator::request` and `Responder::accept` exchange the start-up frames;
+//! both sides make a [`Connection`] from the negotiated parameters. Then [`Connection::post`] and
+//! [`Connection::poll_transmit`] produce output, and [`wire::fpdu::peek`] and
+//! [`Connection::handle_ulpdu`] take input, until one side closes or [`Connection::terminate`]
+//! makes the last message.
 //!
 //! Two ends of this implementation may move a stream from TCP to another carrier
-//! ([`CarrierMessage`], [`Connection::queue_carrier`]). [`Connection::poll_transmit`] returns
-//! segments for that carrier then, and [`Connection::handle_segment`] takes those it delivers.
+//! ([`CarrierMessage`], [`Connection::queue_carrier`]). [`Connection::poll_transmit`] then returns
+//! segments for that carrier, and [`Connection::handle_segment`] takes the segments that it
+//! delivers.
 
 #![forbid(unsafe_code)]
 

@@ -19,7 +19,7 @@ fn register(table: &MemoryTable, pd: u32, bytes: &mut [u8], access: Access) -> S
     table.register(pd, &request).unwrap()
 }
 
-/// A queue pair of a domain; all tests but one know one queue pair only.
+/// A queue pair of a domain; all tests but one use one queue pair only.
 fn stream(pd: u32) -> Stream {
     Stream {
         pd,
@@ -170,7 +170,7 @@ fn a_removed_stag_is_unknown_and_not_the_next_one() {
     );
     let next = register(&table, 1, &mut bytes, ALL);
     assert_ne!(next, stag);
-    // Removing twice, or something never registered, does nothing.
+    // Removing a region twice, or one that was never registered, has no effect.
     table.remove(stag);
     table.remove(Stag(0x1234_5678));
     assert!(

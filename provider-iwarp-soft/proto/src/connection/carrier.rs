@@ -90,7 +90,7 @@ pub(super) enum RxMove {
 }
 
 impl RxMove {
-    /// A carrier message was received. Returns whether it is legal: nothing follows `Moved`.
+    /// A carrier message was received. Returns true if it is legal: nothing follows `Moved`.
     pub(super) const fn on_received(&mut self, message: CarrierMessage) -> bool {
         let is_legal = matches!(self, Self::Tcp);
         if matches!(message, CarrierMessage::Moved) {

@@ -1,4 +1,4 @@
-//! Requests and Replies against each other and against what known peers send.
+//! Requests and Replies against each other and against those of known peers.
 
 use super::{
     AcceptParams, Initiator, InitiatorConfig, Malformed, Negotiated, Progress, Refusal,
@@ -46,7 +46,7 @@ fn initiator(config: InitiatorConfig) -> (Initiator, Vec<u8>) {
     (initiator, frame.as_bytes().to_vec())
 }
 
-/// A Reply as a peer might make it.
+/// A Reply as a peer might send it.
 pub(super) fn reply(flags: u8, rev: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = FrameKind::Reply.key().to_vec();
     frame.extend([flags, rev]);
@@ -310,7 +310,7 @@ fn frames_that_must_not_be_answered() {
     for (frame, why) in rows {
         assert_eq!(initiator.handle_input(&frame), Progress::Malformed(why));
     }
-    // The length is judged before its bytes arrive: nothing waits for 65535 of them.
+    // The length is judged before its bytes are received: no end waits for 65535 of them.
     let mut huge = reply(0, 2, b"");
     huge[18..20].copy_from_slice(&[0xFF, 0xFF]);
     assert_eq!(
@@ -349,7 +349,7 @@ fn depths_follow_the_peer() {
         ((2, 8, 16, 16), (2, 8, 16, 2)),
         ((0, 0, 4, 4), (0, 0, 4, 0)),
         // "No automatic negotiation" leaves both values as their consumers set them; the
-        // initiator's own limit stands for its IRD.
+        // initiator's own limit is used as its IRD.
         ((NONE, 8, 4, 6), (64, 4, 4, 6)),
         ((8, NONE, 4, 6), (8, 0x3FFE, 4, 6)),
     ];
@@ -553,7 +553,7 @@ fn rejects_are_understood_however_poorly_made() {
 
 #[test]
 fn unenhanced_peers_on_either_side() {
-    // A responder that does not know flag S: nothing was agreed on, try again without.
+    // A responder that does not support flag S: nothing was agreed, so try again without.
     let (enhanced, _) = initiator(PLAIN);
     for (flags, rev) in [(0, 1), (0, 2)] {
         let outcome = value(enhanced.handle_input(&reply(flags, rev, b"")));

@@ -3,7 +3,7 @@
 use super::engine::{Engine, Pair, config};
 use crate::{Config, OwnOffer, Role, wire::mpa::RtrKind};
 
-/// What a segment of TCP holds, and what is offered.
+/// The MULPDU of a TCP segment, and the offered length.
 const MULPDU: usize = 1_442;
 const OFFER: usize = 16_402;
 
@@ -21,7 +21,7 @@ fn own(ulpdu_max: usize) -> OwnOffer {
     }
 }
 
-/// A pair past its start-up, in which each end makes an offer or none.
+/// A pair after its start-up, in which each end makes an offer or none.
 fn started(rtr: RtrKind, offers: [Option<usize>; 2]) -> Pair {
     let mut pair = Pair::new(side(Role::Initiator, rtr), side(Role::Responder, rtr), 9);
     for (engine, offer) in [&mut pair.initiator, &mut pair.responder]
@@ -56,7 +56,7 @@ fn only_two_ends_that_both_offer_exchange_long_fpdus() {
         (RtrKind::Read, [Some(OFFER), None], MULPDU),
         (RtrKind::Read, [None, Some(OFFER)], MULPDU),
         (RtrKind::Read, [None, None], MULPDU),
-        // Other first FPDUs have no room for the question.
+        // Other first FPDUs have no room for the offer.
         (RtrKind::Write, [Some(OFFER), Some(OFFER)], MULPDU),
         (RtrKind::Send, [Some(OFFER), Some(OFFER)], MULPDU),
     ];
@@ -119,7 +119,7 @@ fn later_zero_length_reads_mean_nothing() {
     let mut pair = started(RtrKind::Read, [None, Some(OFFER)]);
     pair.initiator.register(0x20, 0, Vec::new());
     // A consumer of another implementation happens to read into the address that an initiator of
-    // this implementation would ask with.
+    // this implementation would use as its offer.
     let ask = 0x8C53_E1B7_2D9A_4012;
     pair.initiator.post_read(1, (0, 0), (0x20, ask), 0, false);
     pair.run();

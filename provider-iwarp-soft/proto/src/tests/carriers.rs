@@ -43,14 +43,14 @@ fn pair(carriers: [Option<bool>; 2]) -> Pair {
     pair
 }
 
-/// A pair that has agreed on carrier messages.
+/// A pair with an agreement on carrier messages.
 fn agreed() -> Pair {
     let mut pair = pair([Some(true); 2]);
     pair.run();
     pair
 }
 
-/// Moves one direction. `Moved` is transmitted ahead of all work, which the new carrier has to
+/// Moves one direction. `Moved` is transmitted ahead of all work, which the new carrier must
 /// transmit.
 fn move_direction(from: &mut Engine, to: &mut Engine) {
     from.conn
@@ -64,7 +64,8 @@ fn move_direction(from: &mut Engine, to: &mut Engine) {
     from.conn.on_tx_moved();
 }
 
-/// Transmits everything that `from` has by the new carrier. Returns the lengths of the segments.
+/// Transmits all pending segments of `from` by the new carrier. Returns the lengths of the
+/// segments.
 fn deliver(from: &mut Engine, to: &mut Engine) -> Vec<usize> {
     let mut lengths = Vec::new();
     while let Some(fpdu) = from.conn.poll_transmit() {
@@ -253,7 +254,7 @@ fn both_directions_move_and_carry_every_kind_of_message() {
     assert!(initiator.terminated.is_some());
 }
 
-/// Segments for a responder that has agreed; the last one is the fault.
+/// Segments for a responder with an agreement; the last one is the fault.
 type Row = (&'static str, &'static [&'static str], (u8, u8, u8));
 
 const MOVED: &str = "414f 00000000 44415452 00000001 00000000 00000002";

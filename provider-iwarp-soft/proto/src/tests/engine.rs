@@ -41,13 +41,13 @@ impl Prng {
     }
 }
 
-/// One registration.
+/// A registration.
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     pub(super) base: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) rights: Vec<Access>,
-    /// Another stream's.
+    /// The registration belongs to another stream.
     pub(super) foreign: bool,
     pub(super) invalidatable: bool,
 }
@@ -121,7 +121,7 @@ pub(super) fn split(segment: &[u8]) -> (&[u8], usize) {
     (header, segment.len() - header.len())
 }
 
-/// Returns whether segments with this header have payload that is placed.
+/// Returns true if segments with this header have payload that is placed.
 fn is_data(header: &[u8]) -> bool {
     let opcode = header
         .get(1)
@@ -147,9 +147,9 @@ pub(super) struct Engine {
     pub(super) receives: Receives,
     /// Local memory of work requests and receives, by token.
     pub(super) buffers: BTreeMap<u64, Vec<u8>>,
-    /// Bytes on their way to the peer.
+    /// Bytes in flight to the peer.
     pub(super) wire: VecDeque<u8>,
-    /// Bytes that arrived and are not a whole FPDU yet.
+    /// Received bytes that are not a complete FPDU yet.
     staging: Vec<u8>,
     pub(super) completions: Vec<Completion>,
     pub(super) deliveries: Vec<Delivery>,
@@ -158,9 +158,9 @@ pub(super) struct Engine {
     pub(super) ready_to_receive: usize,
     pub(super) read_requests: usize,
     pub(super) terminated: Option<Option<PeerTerminate>>,
-    /// The longest queue of unanswered requests of ours that was ever seen.
+    /// The greatest length of the queue of our unanswered requests.
     pub(super) outstanding_max: usize,
-    /// Whether the next segment is placed before it is handled, if it can be.
+    /// True if the next segment is placed before it is handled, if possible.
     places_early: bool,
     pub(super) placed_early: usize,
 }
@@ -272,7 +272,7 @@ impl Engine {
     pub(super) fn transmit_one(&mut self, ulpdu_max: usize) -> Option<TransmitFpdu> {
         let had = self.conn.has_transmit();
         let fpdu = self.conn.poll_transmit_limited(ulpdu_max);
-        // Toward siw, what is to be done may be done without an FPDU.
+        // Toward siw, some work is done without an FPDU.
         let is_told = had == fpdu.is_some() || had && self.conn.config().peer == Peer::Siw;
         assert!(is_told, "has_transmit tells what poll_transmit does");
         let Some(fpdu) = fpdu else {
@@ -294,7 +294,7 @@ impl Engine {
         while self.transmit_one(usize::MAX).is_some() {}
     }
 
-    /// The bytes of a segment, payload included, as another carrier than MPA transmits it.
+    /// The bytes of a segment, payload included, as a carrier other than MPA transmits it.
     pub(super) fn segment(&mut self, fpdu: &TransmitFpdu) -> Vec<u8> {
         let mut bytes = fpdu.segment_header().to_vec();
         match fpdu.payload {
@@ -322,7 +322,7 @@ impl Engine {
         bytes
     }
 
-    /// Takes bytes as a socket gives them.
+    /// Receives bytes as a socket delivers them.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
         self.staging.extend_from_slice(bytes);
         loop {
@@ -343,7 +343,7 @@ impl Engine {
         }
     }
 
-    /// Takes one segment: every other one as an engine does that places payload while it arrives.
+    /// Handles one segment: every other one as an engine does that places payload while it arrives.
     pub(super) fn handle(&mut self, ulpdu: &[u8]) -> Result<(), ProtocolError> {
         self.places_early = !self.places_early;
         if !self.places_early && self.place_early(ulpdu)? {
@@ -356,7 +356,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes one segment from another carrier than MPA.
+    /// Handles one segment from a carrier other than MPA.
     pub(super) fn handle_segment(&mut self, segment: &[u8]) -> Result<(), ProtocolError> {
         let (header, payload_len) = match split(segment) {
             (header, len) if is_data(header) => (header, len),
@@ -395,7 +395,7 @@ impl Engine {
         self.complete();
     }
 
-    /// `false`: the segment has to be handled whole.
+    /// Returns `false` if the segment must be handled as a whole.
     fn place_early(&mut self, ulpdu: &[u8]) -> Result<bool, ProtocolError> {
         let (header, len) = split(ulpdu);
         let done = self.completions.len() + self.deliveries.len();
@@ -440,7 +440,7 @@ impl Engine {
         }
     }
 
-    /// Tokens of completions, in order.
+    /// The tokens of completions, in order.
     pub(super) fn completed(&self) -> Vec<u64> {
         self.completions
             .iter()
@@ -448,7 +448,7 @@ impl Engine {
             .collect()
     }
 
-    /// Tokens and lengths of receives that completed, in order.
+    /// The tokens and lengths of completed receives, in order.
     pub(super) fn received(&self) -> Vec<(u64, u32)> {
         self.deliveries
             .iter()
@@ -476,7 +476,7 @@ impl Pair {
         }
     }
 
-    /// A pair that is past its first FPDU, so that both sides may speak.
+    /// A pair that is past its first FPDU, so that both sides may send.
     pub(super) fn operational(seed: u64) -> Self {
         use crate::wire::mpa::RtrKind;
         let rtr = Some(RtrKind::Write);

@@ -1,4 +1,4 @@
-//! Captured frames, made and understood by a whole connection, CRC included.
+//! Captured frames, made and parsed by a complete connection, CRC included.
 
 use super::{
     engine::{Engine, config},
@@ -33,11 +33,11 @@ const B3_ANSWER: &str = "000ec142 00000000 00000000 00000000 6975d6ca";
 const B4: &str = "0046414a 00000000 00000001 00000002 00000000 00000000 00000077 11223344 00000000 \
                   00001000 00000000 00000005 00000000 00000000 00000000 00000000 ffffffff ffffffff \
                   53895caf";
-/// B4 as the first request of a stream of ours, with id 0.
+/// B4 as the first request of one of our streams, with id 0.
 const FETCH_ADD: &str = "0046414a 00000000 00000001 00000001 00000000 00000000 00000000 11223344 \
                          00000000 00001000 00000000 00000005 00000000 00000000 00000000 00000000 \
                          ffffffff ffffffff 7c19f3e9";
-/// The second: 7 into 1008 if 46 is there.
+/// The second request: writes 7 to 1008 if the value there is 46.
 const CMP_SWAP: &str = "0046414a 00000000 00000001 00000002 00000000 00000002 00000001 11223344 \
                         00000000 00001008 00000000 00000007 ffffffff ffffffff 00000000 0000002e \
                         ffffffff ffffffff 9ae48559";
@@ -122,7 +122,7 @@ fn responder_of_group_a_understands_and_answers() {
         engine.memory.slice(Stag(0x1122_3344), 0x1000, 13),
         b"Hello, iWARP!"
     );
-    // The read was asked for after the write, and sees it.
+    // The read was requested after the write, and returns the written value.
     engine.register(
         0x1122_3344,
         0x1000,
@@ -174,7 +174,7 @@ fn ready_to_receive_messages_of_group_b() {
     let mut engine = responder(Some(RtrKind::Write));
     engine.receive(&hex(B3)).expect("a legal frame");
     assert_eq!(engine.ready_to_receive, 1);
-    // Whatever the Reply named, the zero-length read is understood and answered.
+    // Whatever kind the Reply named, the zero-length read is accepted and answered.
     let mut engine = responder(Some(RtrKind::Write));
     engine.receive(&hex(B3_READ)).expect("a legal frame");
     assert_eq!(engine.ready_to_receive, 1);
@@ -244,7 +244,7 @@ fn atomic_response_of_group_b_matches_its_request() {
         stag: Stag(0x1122_3344),
         to: 0x1000,
     };
-    // The capture's request carries id 0x77; ours count from 0.
+    // The capture's request has id 0x77; ours count from 0.
     for token in 0..=0x77 {
         engine
             .conn
@@ -308,7 +308,7 @@ fn terminate_of_the_start_up_needs_no_connection() {
     assert_eq!(Msn::FIRST, Msn(1));
 }
 
-/// Inserts markers into an FPDU that goes out at `position`, and renews its CRC.
+/// Inserts markers into an FPDU that is sent at `position`, and renews its CRC.
 fn with_markers(position: u64, fpdu: &[u8]) -> Vec<u8> {
     let (covered, _) = fpdu.split_at(fpdu.len() - fpdu::CRC_LEN);
     let mut bytes = Vec::new();

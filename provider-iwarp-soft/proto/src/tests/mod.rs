@@ -1,4 +1,5 @@
-//! Tests of the whole: two connections over a virtual byte pipe, golden frames, violations.
+//! Tests of complete connections: two connections over a virtual byte pipe, golden frames,
+//! violations.
 
 mod agreement;
 mod carriers;
@@ -11,11 +12,11 @@ mod situations;
 mod siw;
 mod violations;
 
-/// Tests that try every value try every one of them natively. Miri takes a thousand times as long
-/// for each, and looks for something else than missed values.
+/// The step of tests that try every value. Natively they try every one. Miri takes a thousand times
+/// as long for each, and searches for other errors than missed values.
 pub(crate) const VALUE_STEP: usize = if cfg!(miri) { 255 } else { 1 };
 
-/// Bytes from the notation of captures: hexadecimal digits in groups, white space ignored.
+/// Parses the notation of captures: hexadecimal digits in groups, white space ignored.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .bytes()

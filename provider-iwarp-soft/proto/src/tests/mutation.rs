@@ -1,4 +1,5 @@
-//! Headers that were cut or changed: never a panic, never a byte outside of what was granted.
+//! Headers that were cut or changed: they cause no panic, and no access to a byte that was not
+//! granted.
 
 use super::{
     VALUE_STEP,
@@ -10,7 +11,7 @@ use crate::{
     wire::{mpa::RtrKind, rdmap, terminate},
 };
 
-/// One legal segment of every kind, for the engine below.
+/// A legal segment of every kind, for the engine below.
 const SEGMENTS: [&str; 8] = [
     "4143 00000000 00000000 00000001 00000000 68656c6c6f",
     "0146 00000001 00000000 00000001 00000000 68656c6c6f",
@@ -38,7 +39,7 @@ fn engine(role: Role) -> Engine {
     engine
 }
 
-/// Whatever the segment is, the engine survives it, and so does what comes after.
+/// Checks that the engine survives the segment, and a later segment too.
 fn survive(role: Role, segment: &[u8]) {
     let mut engine = engine(role);
     for _ in 0..2 {
@@ -53,7 +54,7 @@ fn survive(role: Role, segment: &[u8]) {
     }
 }
 
-/// As [`VALUE_STEP`], for the places in a segment.
+/// The step of positions in a segment, like [`VALUE_STEP`].
 const PLACE_STEP: usize = if cfg!(miri) { 5 } else { 1 };
 
 #[test]

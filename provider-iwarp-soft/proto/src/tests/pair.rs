@@ -1,4 +1,4 @@
-//! Two connections that keep the rules, over a pipe that splits as it likes.
+//! Two connections that follow the rules, over a pipe that splits at random.
 
 use super::engine::{Engine, Pair, Prng, config};
 use crate::{
@@ -7,11 +7,11 @@ use crate::{
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
-/// Miri takes a second for some kilobytes: there is one way to split instead of many, and what one
-/// long message brings, shorter ones bring too.
+/// Miri takes a second for some kilobytes. So there is one random split instead of many; one long
+/// message covers the same cases as shorter ones.
 const SEEDS: u64 = if cfg!(miri) { 1 } else { 8 };
 
-/// Around every boundary of a segment of 1442 bytes, and some that need many.
+/// Sizes around every boundary of a segment of 1442 bytes, and some that need many segments.
 const SIZES: &[usize] = if cfg!(miri) {
     &[0, 1, 3, 4, 63, 64, 114, 1429, 3_000]
 } else {

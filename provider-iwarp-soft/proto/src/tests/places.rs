@@ -10,7 +10,7 @@ use crate::{
     Access, Connection, Inbound, InvalidateFault, MemoryTable, ProtectionFault, Role, Stag, Target,
 };
 
-/// Grants everything; a place is the number of the call that has resolved it.
+/// Grants every access; a place is the number of the call that has resolved it.
 #[derive(Debug, Default)]
 struct Numbered(RefCell<Vec<(Access, u64, u32)>>);
 

@@ -1,4 +1,4 @@
-//! Every kind of segment, well made, in every situation of a stream.
+//! Every kind of segment, well formed, in every situation of a stream.
 
 use super::{
     engine::{Engine, config, split},
@@ -9,8 +9,8 @@ use crate::{
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
-/// One segment of each kind, with the sequence number that is first in its queue. STag 1 may do
-/// everything in 1000..1010.
+/// A segment of each kind, with the first sequence number of its queue. STag 1 grants every access
+/// to 1000..1010.
 const SEGMENTS: [(&str, &str); 17] = [
     ("Write", "c140 00000001 0000000000001000 01020304"),
     ("Write, goes on", "8140 00000001 0000000000001000 01020304"),
@@ -70,8 +70,8 @@ const SEGMENTS: [(&str, &str); 17] = [
     ),
 ];
 
-/// One row per segment, one column per situation in the order of [`situations`]; a fault is
-/// layer, type and code.
+/// Each row is a segment, each column a situation in the order of [`situations`]; a fault is layer,
+/// type and code.
 const OUTCOMES: &str = "\
 Write | written | written | written | written | written | written | dropped
 Write, goes on | placed | placed | placed | placed | placed | placed | dropped
@@ -92,9 +92,9 @@ Atomic Request | executed | executed | executed | executed | executed | executed
 Atomic Response | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | answered | dropped
 ";
 
-/// A responder before its first FPDU; the same in peer-to-peer mode with a Send as first FPDU; in
-/// the middle of a Send; without a receive; an initiator that reads 8 bytes to 1000; one that waits
-/// for an atomic; a stream that has ended.
+/// The situations: a responder before its first FPDU; such a responder in peer-to-peer mode with a
+/// Send as first FPDU; in the middle of a Send; without a receive; an initiator that reads 8 bytes
+/// to 1000; one that waits for an atomic; a stream that has ended.
 fn situations() -> [Engine; 7] {
     let engine = |role, rtr, receives| {
         let mut engine = Engine::new(Config {
@@ -136,8 +136,8 @@ fn situations() -> [Engine; 7] {
     ]
 }
 
-/// What becomes of a segment, in a word: whether it is looked at before its payload has come, or
-/// not.
+/// The result of a segment, in a word. `early`: the segment is foreseen before its payload is
+/// received.
 fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
     let Engine {
         conn,
@@ -184,8 +184,8 @@ fn every_kind_of_segment_in_every_situation() {
     }
 }
 
-/// A segment that is not the first of its stream is foreseen where it is one of the consumer's
-/// payload and would be taken; nothing changes that could be seen, however often it is asked.
+/// A segment that is not the first of its stream is foreseen if it has consumer's payload and would
+/// be accepted. Repeated calls change no visible state.
 #[test]
 fn payload_is_foreseen_where_it_would_be_taken() {
     let mut foreseen = Vec::new();
@@ -193,7 +193,7 @@ fn payload_is_foreseen_where_it_would_be_taken() {
         let engines = situations();
         let mut places = Vec::new();
         for (index, mut engine) in engines.into_iter().enumerate() {
-            // Something has been received before, but in the situations that it would change.
+            // An FPDU was received before, except in the situations that this would change.
             let is_ready = matches!(index, 0 | 3..=5);
             if is_ready {
                 let write = hex("c140 00000001 0000000000001000 00");

@@ -1,4 +1,4 @@
-//! What a connection does for a peer that is siw, beside the same for any other.
+//! The behaviour of a connection toward a peer that is siw, compared with any other peer.
 
 use super::{
     engine::{Engine, Pair, config},
@@ -17,8 +17,8 @@ fn pair(peer: Peer) -> Pair {
     pair
 }
 
-/// What the initiator completes of a read, an empty read and a Send, and how many Read Requests the
-/// responder gets.
+/// Returns the completions of the initiator for a read, an empty read and a Send, and the number of
+/// Read Requests that the responder gets.
 fn around_an_empty_read(peer: Peer) -> (Vec<u64>, usize) {
     let mut pair = pair(peer);
     pair.responder.post_receive(1, 16);
@@ -61,7 +61,7 @@ fn an_empty_read_waits_for_the_reads_before_it() {
     assert_eq!(engine.conn.poll_completion(), None);
 }
 
-/// How a Send with Invalidate of STag 0 ends.
+/// Returns the result of a Send with Invalidate of STag 0.
 fn invalidate_of_nothing(peer: Peer) -> (bool, StreamState) {
     let mut engine = Engine::new(Config {
         peer,

@@ -350,7 +350,7 @@ const RFC7306: &[Row] = &[
     ),
 ];
 
-/// STag 1 may do everything in 1000..1010, 2 belongs to another stream, 3 permits nothing.
+/// STag 1 grants every access to 1000..1010, 2 belongs to another stream, 3 grants nothing.
 fn responder() -> Engine {
     let mut engine = Engine::new(config(Role::Responder));
     for stag in 1..=3 {
@@ -389,7 +389,7 @@ fn every_fault_has_its_code() {
     }
 }
 
-/// The first fault ends the stream: later segments mean nothing, one Terminate goes out.
+/// The first fault ends the stream: later segments are ignored, and one Terminate is sent.
 fn assert_ends_once(engine: &mut Engine, name: &str) {
     assert_eq!(engine.conn.state(), StreamState::TerminateOwed, "{name}");
     let deliveries = engine.deliveries.len();
@@ -450,7 +450,7 @@ fn reads_beyond_ird_are_refused_at_the_next_power_of_two() {
 
 #[test]
 fn read_responses_must_continue_the_oldest_read_exactly() {
-    // The sink is STag 1 from 1000, 8 bytes; 4 of them have arrived.
+    // The sink is STag 1 from 1000, 8 bytes; 4 of them were received.
     let rows: [(&str, &str, (u8, u8, u8)); 8] = [
         (
             "wrong STag",
@@ -686,14 +686,15 @@ fn ambiguous_terminates_are_read_by_what_went_before() {
     let mut worked = Engine::new(config(Role::Initiator));
     worked.post_send(1, Vec::new());
     worked.transmit_all();
-    // siw as initiator turns a Reply down, before its first FPDU; later only the RFC means 02 06.
+    // As initiator siw refuses a Reply before its first FPDU; later 02 06 has the meaning of the
+    // RFC only.
     assert_eq!(
         judge(fresh(), "02060000"),
         Some(Mpa(MpaError::InsufficientIrd))
     );
     let unexpected = Some(Operation(RemoteOperation::UnexpectedOpcode));
     assert_eq!(judge(opened(), "02060000"), unexpected);
-    // The RFC turns a Reply down with 20 06; siw rejects an opcode of ours with the same bytes.
+    // The RFC refuses a Reply with 20 06; siw rejects an opcode of ours with the same bytes.
     assert_eq!(
         judge(fresh(), "20060000"),
         Some(Mpa(MpaError::InsufficientIrd))

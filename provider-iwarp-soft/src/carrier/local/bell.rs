@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 
 use crate::engine::io::{self, Received, Sent};
 
-/// Receives of one [`drain`]: a peer that rings all the time does not occupy this thread.
+/// The most receives of one [`drain`], so that a peer that rings all the time does not occupy this
+/// thread.
 const RECEIVES_MAX: usize = 4;
 
 /// The result of [`drain`].
@@ -22,9 +23,10 @@ pub(crate) enum Drained {
     Gone,
 }
 
-/// Wakes the peer. False: the peer is gone.
+/// Wakes the peer. Returns false if the peer is gone.
 ///
-/// A connection that is full of bytes needs no more: the peer has doorbells that it did not drain.
+/// A connection that is full of bytes needs no further byte: the peer has doorbells that it did not
+/// drain.
 pub(crate) fn ring(conn: impl AsFd) -> bool {
     match io::send(conn.as_fd(), &[1]) {
         Sent::Bytes(_) | Sent::WouldBlock => true,
@@ -32,8 +34,8 @@ pub(crate) fn ring(conn: impl AsFd) -> bool {
     }
 }
 
-/// Receives all that the peer has rung, so that the descriptor is not readable any more.
-/// Descriptors that a peer sends along are closed by the kernel.
+/// Receives all pending doorbells of the peer, so that the descriptor is not readable any more. The
+/// kernel closes descriptors that a peer sends along.
 pub(crate) fn drain(conn: impl AsFd) -> Drained {
     let mut bytes = [0; 256];
     let mut drained = Drained::Quiet;
@@ -46,7 +48,7 @@ pub(crate) fn drain(conn: impl AsFd) -> Drained {
                 }
             }
             Received::WouldBlock => break,
-            // What was rung before counts first; the next call finds the end again.
+            // Doorbells before the end are reported first; the next call finds the end again.
             Received::Eof | Received::Failed(_) if drained == Drained::Rung => break,
             Received::Eof | Received::Failed(_) => return Drained::Gone,
         }

@@ -5,13 +5,13 @@
 //! | | sender | receiver |
 //! |---|---|---|
 //! | system calls | none; one if the receiver sleeps | none |
-//! | copies | 1, into the ring | 1, to its place |
+//! | copies | 1, into the ring | 1, to its target |
 //! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
 //! | allocations | none | none |
 //!
-//! A payload above [`INLINE_MAX`] is not copied by the sender where the receiver can read the
-//! sender's memory: one `process_vm_readv` of the receiver copies it to its place, and the sender
-//! only looks for the receiver's answer.
+//! A payload above [`INLINE_MAX`] is not copied by the sender if the receiver can read the sender's
+//! memory. One `process_vm_readv` of the receiver copies it to its target, and the sender only
+//! checks for the receiver's answer.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,12 +38,13 @@ use super::watch::Watch;
 
 /// Payloads up to this long are copied through the ring.
 pub(crate) const INLINE_MAX: usize = 8 * 1024;
-/// The longest payload of a segment that is read by reference: one hold of the memory table.
+/// The longest payload of a segment that is read by reference: the amount for which the memory
+/// table is held at once.
 const REFERENCE_MAX: usize = 1024 * 1024;
-/// The longest payload of a segment where the receiver cannot read the sender's memory: long enough
+/// The longest payload of a segment if the receiver cannot read the sender's memory: long enough
 /// for copies at full speed, and short enough for both sides to copy at the same time.
 const THROUGH_RING_MAX: usize = 16 * 1024;
-/// Records and bytes that one drive takes before it lets the consumer look.
+/// Records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;
 /// Bytes at the end of a placement that appear after all others ([`Bytes::write`]).
@@ -56,10 +57,10 @@ struct Unfinished {
     ends: Finish,
 }
 
-/// What happens when a segment and all before it are with the peer.
+/// The action when the peer has a segment and all segments before it.
 #[derive(Debug, Clone, Copy)]
 enum Finish {
-    /// Nothing.
+    /// No action.
     Silent,
     /// A work request of the protocol is sent.
     Work { token: u64 },
@@ -74,28 +75,28 @@ pub(crate) struct LocalCarrier {
     consumer: Consumer,
     /// The connection of the two processes: bells in both directions.
     conn: Arc<UnixConn>,
-    /// Reads the memory of the peer, where that is allowed.
+    /// Reads the memory of the peer, if that is permitted.
     puller: Option<Puller>,
-    /// Lives as long as the peer may read it.
+    /// Kept for as long as the peer may read it.
     _witness: Witness,
     loans: Arc<Loans>,
     watch: Arc<Watch>,
-    /// A segment that the ring had no room for.
+    /// A segment for which the ring had no room.
     stashed: Option<TransmitFpdu>,
-    /// Segments from the oldest reference on that the peer has not pulled.
+    /// The segments from the oldest reference on that the peer has not pulled.
     unfinished: VecDeque<Unfinished>,
     finished: Vec<Report>,
     distance: Distance,
     /// Threads poll the connection, so that the peer need not ring.
     is_polled: bool,
-    /// A message was received and nothing was sent since: the peer awaits what is sent next.
+    /// A message was received and nothing was sent since: the peer waits for the next message.
     is_answering: bool,
-    /// A message was sent and nothing was received since: what is received next is probably its
-    /// answer, and alone.
+    /// A message was sent and nothing was received since: the next message is probably its answer,
+    /// and the only one.
     awaits_answer: bool,
-    /// How long a segment's payload may be.
+    /// The longest payload of a segment.
     payload_max: usize,
-    /// What travelled through the ring, and what by reference.
+    /// The payload bytes through the ring, and by reference.
     ring: Way,
     reference: Way,
 }
@@ -158,7 +159,8 @@ impl SecondCarrier for LocalCarrier {
         self.conn.as_fd()
     }
 
-    /// The longest segment to transmit. Called when the peer has said whether it pulls.
+    /// Returns the longest segment to transmit. Called when the peer has announced whether it
+    /// pulls.
     fn segment_max(&mut self) -> usize {
         self.payload_max = if self.producer.consumer_can_pull() {
             REFERENCE_MAX
@@ -220,7 +222,7 @@ impl LocalCarrier {
         }
     }
 
-    /// Writes one segment. `false`: the ring has no room.
+    /// Writes one segment. Returns `false` if the ring has no room.
     fn push(
         &mut self,
         segment: &TransmitFpdu,
@@ -281,13 +283,13 @@ impl LocalCarrier {
         Ok(Some(position))
     }
 
-    /// Takes account of a segment that is in the ring.
+    /// Records a segment that was written to the ring.
     fn note(&mut self, reference: Option<Position>, ends: Finish) {
         self.distance.sent += 1;
         self.unfinished.push_back(Unfinished { reference, ends });
     }
 
-    /// Finishes what is with the peer, oldest first.
+    /// Finishes the segments that the peer has, oldest first.
     fn finish(&mut self, proto: &mut Connection) -> Result<(), TxFault> {
         while let Some(oldest) = self.unfinished.front() {
             if let Some(position) = oldest.reference {
@@ -341,7 +343,7 @@ impl LocalCarrier {
         Ok(Some(len))
     }
 
-    /// Reads the payload of the record at the front from the peer's memory into its place.
+    /// Reads the payload of the record at the front from the peer's memory into its target.
     fn pull<'m>(
         &mut self,
         target: &Target<Bytes<'m>>,
@@ -349,7 +351,7 @@ impl LocalCarrier {
         sinks: &mut Sinks<'m>,
     ) -> Result<(), RxEnd> {
         let Some(puller) = &self.puller else {
-            // The peer was told that its memory cannot be read.
+            // This side has announced to the peer that it cannot read the peer's memory.
             return Err(RxEnd::Broken);
         };
         let mut places: Vec<pull::Target> = Vec::with_capacity(4);
@@ -371,10 +373,11 @@ impl LocalCarrier {
             });
         }
         if !self.consumer.begin_pull().map_err(corrupt_rx)? {
-            // The memory is no longer registered: the peer's own error ends the connection.
+            // The peer has revoked the reference, because its memory is no longer registered. That
+            // error of the peer ends the connection.
             return Err(RxEnd::Broken);
         }
-        // SAFETY: places that the memory table has checked and keeps, and eight bytes of this
+        // SAFETY: targets that the memory table has checked and keeps, and eight bytes of this
         // frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
         if !self.consumer.end_pull(pulled.is_ok()) {
@@ -385,14 +388,14 @@ impl LocalCarrier {
             return Err(RxEnd::Fault(sinks.proto.fail_local()));
         }
         if let Some(place) = late {
-            // SAFETY: the last bytes of the place that the memory table has checked and keeps.
+            // SAFETY: the last bytes of the target that the memory table has checked and keeps.
             unsafe { crate::memory::write_late(place, &tail) };
         }
         Ok(())
     }
 }
 
-/// Why a segment cannot be written.
+/// The reason why a segment cannot be written.
 #[derive(Debug)]
 enum PushFault {
     Protection(ProtectionFault),
@@ -408,10 +411,10 @@ impl Carrier for LocalCarrier {
 
     fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report) {
         let (header, len) = (segment.segment_header(), segment.payload_len());
-        // There is room, which the caller has asked for.
+        // The caller has checked the room.
         let pushed = self.producer.push(header, len, |to| copy(payload, to));
         debug_assert!(pushed.is_ok(), "{pushed:?}");
-        // The peer awaits it. Locks that the caller gives back now need not come first.
+        // The peer waits for the segment, so it is published before the caller releases its locks.
         if self.is_answering {
             self.producer.publish();
         }
@@ -467,7 +470,7 @@ impl Carrier for LocalCarrier {
         let mut sinks = reception.open(&memory);
         let (mut records, mut bytes) = (0, 0);
         let mut result = Ok(true);
-        // A look at the word behind an answer is a cache miss, and finds nothing.
+        // The check of the word behind an answer would be a cache miss, and would find nothing.
         let is_answer = std::mem::take(&mut self.awaits_answer);
         let most = if is_answer { 1 } else { DRIVE_RECORDS };
         while records < most && bytes < DRIVE_BYTES {
@@ -536,7 +539,7 @@ impl Drop for LocalCarrier {
 fn copy(pieces: &[Bytes<'_>], mut to: *mut u8) {
     for bytes in pieces {
         // SAFETY: `to` has room for the pieces, whose lengths add up to the length of the payload
-        // (Producer::push), and shared memory is no registered memory.
+        // (Producer::push), and shared memory is never registered memory.
         unsafe { bytes.read_to(to) };
         to = to.wrapping_add(bytes.len());
     }
@@ -549,7 +552,7 @@ fn finish_of(segment: &TransmitFpdu) -> Finish {
     }
 }
 
-/// The registrations that a payload is in.
+/// The registrations that contain a payload.
 fn stags_of(
     payload: TransmitPayload,
     memory: &MemoryAccess<'_>,
@@ -566,7 +569,7 @@ fn stags_of(
     }
 }
 
-/// A reference that was not pulled ends the connection.
+/// Returns the fault for a reference that was not pulled, which ends the connection.
 fn fault_of(ends: Finish, outcome: Outcome, proto: &mut Connection) -> TxFault {
     tracing::warn!(?outcome, "the peer did not read a payload");
     match ends {

@@ -1,9 +1,9 @@
 //! References to registered memory that the peer may still read.
 //!
-//! A long payload is not copied by its sender: the ring carries its address, and the peer reads it
-//! by `process_vm_readv`. So deregistration has to take such references back before it returns
-//! (RFC 5042 section 6.3.3): a reference that the peer has not begun to read is revoked, and one
-//! that is being read is waited for.
+//! The sender of a long payload does not copy it: the ring carries the payload's address, and the
+//! peer reads it by `process_vm_readv`. So deregistration must end such references before it
+//! returns (RFC 5042 section 6.3.3): it revokes a reference that the peer has not begun to read,
+//! and waits for one that is being read.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ use super::record::Position;
 use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
 
-/// How long a peer may take to read what it has begun to read: a process that is stopped in that
-/// moment may read memory that is no longer registered, and its connection ends instead of
-/// delivering what it has read ([`Revoker::abandon`]).
+/// The time that a peer has to finish a read. A process that is stopped during the read may read
+/// memory that is no longer registered; its connection then ends instead of delivering the bytes
+/// ([`Revoker::abandon`]).
 const PULL_PATIENCE: Duration = Duration::from_secs(1);
-/// The pause between two looks at a reference that is being read.
+/// The pause between two checks of a reference that is being read.
 const PULL_PAUSE: Duration = Duration::from_micros(20);
 
-/// One reference.
+/// A reference to registered memory.
 #[derive(Debug)]
 struct Loan {
     position: Position,
-    /// The registrations that its memory belongs to.
+    /// The registrations that contain its memory.
     stags: Vec<Stag>,
 }
 
@@ -57,16 +57,16 @@ impl Loans {
         self.lock().push(Loan { position, stags });
     }
 
-    /// The peer is done with a reference.
+    /// The peer has finished with a reference.
     pub(super) fn remove(&self, position: Position) {
         self.lock().retain(|loan| loan.position != position);
     }
 
-    /// Takes back all references that `is_meant` names, and returns when the peer reads none of
-    /// them any more.
+    /// Revokes all references that `is_meant` selects, and returns when the peer reads none of them
+    /// any more.
     fn take_back(&self, open: &[Loan], is_meant: impl Fn(&Loan) -> bool) {
         let meant = || open.iter().filter(|loan| is_meant(loan));
-        // Whatever is being read: the peer begins with none of the others.
+        // The references that are being read. The peer cannot start to read the others.
         let being_read: Vec<Position> = meant()
             .map(|loan| loan.position)
             .filter(|position| self.revoker.revoke(*position) == Revoked::Pulling)
@@ -87,7 +87,7 @@ impl Loans {
         }
     }
 
-    /// Takes back everything: the connection is over.
+    /// Revokes all references, because the connection is over.
     pub(super) fn take_back_all(&self) {
         let mut open = self.lock();
         self.take_back(&open, |_| true);

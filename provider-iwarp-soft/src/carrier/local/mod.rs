@@ -5,9 +5,9 @@
 //! | [`segment`] | the memory that the two processes share |
 //! | [`record`] | the layout of one record of a ring |
 //! | [`ring`] | the producer and the consumer of a ring of records |
-//! | [`watch`] | a look at a ring by threads that do not hold the connection |
+//! | [`watch`] | a check of a ring by threads that do not hold the connection |
 //! | [`bell`] | the doorbell for a process that sleeps |
-//! | [`rendezvous`] | the place where the two processes meet and agree |
+//! | [`rendezvous`] | the place where the two processes connect and agree |
 //! | [`pull`] | reading the memory of the peer's process |
 //! | [`loans`] | references to registered memory that the peer may still read |
 //! | [`link`] | the carrier of one connection |
@@ -15,7 +15,7 @@
 //! # Trust
 //!
 //! The peer can write any byte of the shared memory at any time. So this process reads each word of
-//! it once, checks the copy, and uses nothing but the copy. A word that no correct peer writes is
+//! it once, checks the copy, and uses only the copy. A word that no correct peer writes is
 //! [`record::Corrupt`], which ends this connection and nothing else.
 
 pub(crate) mod bell;
@@ -31,7 +31,8 @@ pub(crate) mod watch;
 /// The version of the layout of shared memory.
 pub(crate) const VERSION: u32 = 1;
 
-// Declared here and not by their subjects, which the fuzz bodies take without tests.
+// Declared here and not by the tested modules, because the fuzz targets include those without
+// tests.
 #[cfg(test)]
 #[path = "ring/tests.rs"]
 mod ring_tests;

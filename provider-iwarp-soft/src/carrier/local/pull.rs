@@ -1,9 +1,9 @@
 //! Reading the memory of the peer's process (`process_vm_readv(2)`).
 //!
-//! Whether the kernel allows it depends on users, capabilities, Yama, PID namespaces and seccomp,
-//! and cannot be computed. So a probe reads a word of the peer's process, and what the peer says of
-//! it must be true ([`Witness`]). Each later pull reads the word again in the same call, because
-//! the number of a process that died may belong to another one.
+//! The kernel's permission depends on users, capabilities, Yama, PID namespaces and seccomp, and
+//! cannot be computed. So a probe reads a word of the peer's process, and the value that the peer
+//! announced must be there ([`Witness`]). Each later pull reads the word again in the same call,
+//! because the number of a process that died may belong to another one.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,27 +16,27 @@ use super::record::{PIECES_MAX, Piece};
 use super::rendezvous::Credentials;
 use super::ring::KnownWord;
 
-/// Local pieces of one call; more pieces take more calls.
+/// The most local pieces of one call; further pieces take further calls.
 const LOCAL_MAX: usize = 64;
 /// Bytes of the known word.
 const WORD_LEN: usize = size_of::<u64>();
 
-/// A random word in the memory of this process, by which the peer of one connection recognises the
-/// process when it reads its memory.
+/// A random word in the memory of this process. The peer of one connection reads it to verify that
+/// it reads the right process.
 #[derive(Debug)]
 pub(crate) struct Witness(Box<AtomicU64>);
 
 impl Witness {
     pub(crate) fn new() -> io::Result<Self> {
         let mut value = [0; WORD_LEN];
-        // Requests of up to 256 bytes are filled whole (getrandom(2)).
+        // Requests of up to 256 bytes are filled completely (getrandom(2)).
         getrandom(&mut value, GetRandomFlags::empty())?;
-        // 0 says that there is no word.
+        // 0 means that there is no word.
         let value = u64::from_ne_bytes(value).max(1);
         Ok(Self(Box::new(AtomicU64::new(value))))
     }
 
-    /// The address and the value, for the peer. Both are true as long as `self` lives.
+    /// The address and the value, for the peer. Both are valid as long as `self` lives.
     pub(crate) fn known_word(&self) -> KnownWord {
         KnownWord {
             addr: self.0.as_ptr().expose_provenance() as u64,
@@ -48,13 +48,13 @@ impl Witness {
 /// The reason why the memory of a peer cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhyNotPull {
-    /// The peer does not name a word.
+    /// The peer has announced no word.
     NotOffered,
     /// The peer belongs to another user.
     OtherUser,
     /// The peer has no process number here.
     OtherNamespace,
-    /// The word is not what the peer says: the number belongs to another process.
+    /// The word differs from the peer's announcement: the number belongs to another process.
     OtherProcess,
     /// The kernel refuses.
     Refused(Errno),
@@ -75,7 +75,7 @@ pub(crate) struct Target {
 }
 
 impl Puller {
-    /// Reads the known word of the peer, by which all is decided.
+    /// Reads the known word of the peer, which decides whether the memory can be read.
     pub(crate) fn probe(peer: Credentials, known: KnownWord) -> Result<Self, WhyNotPull> {
         if known.value == 0 {
             return Err(WhyNotPull::NotOffered);
@@ -90,7 +90,7 @@ impl Puller {
             pid: peer.pid,
             known,
         };
-        // SAFETY: no target, nothing to write.
+        // SAFETY: there is no target, so nothing is written.
         match unsafe { puller.read(&mut Cursor::new(&[]), &mut Cursor::new(&[])) } {
             Ok(_) => Ok(puller),
             Err(Errno::FAULT | Errno::STALE) => Err(WhyNotPull::OtherProcess),
@@ -106,7 +106,7 @@ impl Puller {
     ///
     /// # Safety
     ///
-    /// The targets may be written: they belong to the caller, who has no reference into them.
+    /// The targets may be written: they belong to the caller, who holds no reference into them.
     pub(crate) unsafe fn pull(&self, remote: &[Piece], local: &[Target]) -> io::Result<()> {
         let total: u64 = remote.iter().map(|piece| u64::from(piece.len)).sum();
         let room = local
@@ -119,7 +119,7 @@ impl Puller {
         let mut to = Cursor::new(local);
         let mut left = total;
         while left > 0 {
-            // SAFETY: the targets are the caller's to give.
+            // SAFETY: the caller guarantees that the targets may be written.
             match unsafe { self.read(&mut from, &mut to) } {
                 Ok(0) => return Err(Errno::FAULT.into()),
                 // The kernel never reads more than it was asked for.
@@ -130,7 +130,8 @@ impl Puller {
         Ok(())
     }
 
-    /// Reads once, as far as the kernel gets, and moves both cursors. Returns the number of bytes.
+    /// Reads once, as many bytes as the kernel returns, and moves both cursors. Returns the number
+    /// of bytes.
     ///
     /// # Safety
     ///
@@ -148,8 +149,8 @@ impl Puller {
         let remote_count = 1 + from.fill(&mut remote[1..]);
         let local_count = 1 + to.fill(&mut local[1..]);
         // SAFETY: both arrays have as many initialised entries. The first local one is the word of
-        // this frame, the others are the caller's to give; remote ones are checked by the kernel.
-        // The wrapper of libc does nothing but the system call.
+        // this frame; the caller guarantees that the others may be written; the kernel checks the
+        // remote ones. The wrapper of libc does nothing but the system call.
         let result = unsafe {
             libc::process_vm_readv(
                 self.pid,
@@ -207,10 +208,10 @@ impl Range for Target {
     }
 }
 
-/// A place in a list of ranges.
+/// A position in a list of ranges.
 struct Cursor<'a, T> {
     rest: &'a [T],
-    /// Bytes of the first range that are done.
+    /// The number of bytes of the first range that are done.
     done: usize,
 }
 
@@ -219,12 +220,12 @@ impl<'a, T: Range> Cursor<'a, T> {
         Self { rest, done: 0 }
     }
 
-    /// Writes what is left, as far as there is room, and returns the number of entries.
+    /// Writes the remaining ranges, as far as there is room, and returns the number of entries.
     fn fill(&self, entries: &mut [MaybeUninit<libc::iovec>]) -> usize {
         let mut done = self.done;
         let mut count = 0;
         for (range, entry) in self.rest.iter().zip(entries) {
-            // The addresses of a peer may be anything; the kernel refuses those that wrap.
+            // A peer may announce any address; the kernel refuses ranges that wrap.
             entry.write(iovec(range.addr().wrapping_add(done), range.len() - done));
             done = 0;
             count += 1;

@@ -1,9 +1,9 @@
-//! The place where two processes of one host meet.
+//! The place where two processes of one host connect.
 //!
 //! Each adapter listens at an `AF_UNIX` address with 128 random bits in its name. A peer that has
-//! been told the name over the TCP connection and can connect to it is on this host. Abstract
+//! received the name over the TCP connection and can connect to it is on this host. Abstract
 //! addresses belong to a network namespace; processes of several namespaces meet in a directory
-//! that all of them have.
+//! that is visible to all of them.
 //!
 //! ```text
 //!   the connecting process                     the listening process
@@ -32,7 +32,7 @@ pub(crate) use hello::{receive_answer, send_answer, send_hello};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// What all names begin with.
+/// The common prefix of all names.
 const PREFIX: &str = "dat-rs-";
 
 /// The random part of the name of a rendezvous.
@@ -41,13 +41,13 @@ pub(crate) type Name = [u8; 16];
 /// The reason why a name cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhyNot {
-    /// Nobody listens at the name on this host, in this namespace, in this directory.
+    /// No process listens at the name on this host, in this namespace, in this directory.
     NotHere,
     /// Too many connections wait to be accepted. A later attempt may succeed.
     Busy,
-    /// The rights of this process do not suffice.
+    /// This process lacks the permission.
     Denied,
-    /// The kernel has failed otherwise.
+    /// Another error of the kernel.
     Failed(Errno),
 }
 
@@ -98,15 +98,15 @@ impl Rendezvous {
         Ok(Self::new(listener, name, None))
     }
 
-    /// Listens at a file in a directory, for peers that have this directory. Files in there that
-    /// nobody listens at any more are removed.
+    /// Listens at a file in a directory, for peers that see this directory. Removes files in there
+    /// whose listener is gone.
     pub(crate) fn open_in(dir: &Path) -> io::Result<Self> {
         directory::sweep(dir);
         let name = random_name()?;
         let path = directory::path(dir, &name);
         let listener = socket()?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
-        // From here on the file is removed by `Drop`, also when the next step fails.
+        // From here on `Drop` removes the file, also if the next step fails.
         let rendezvous = Self::new(listener, name, Some(path.clone()));
         directory::open_to_all(&path);
         rustix::net::listen(&rendezvous.listener, BACKLOG)?;
@@ -121,7 +121,7 @@ impl Rendezvous {
         }
     }
 
-    /// The name for [`dial`] or [`dial_in`].
+    /// Returns the name for [`dial`] or [`dial_in`].
     pub(crate) fn name(&self) -> Name {
         self.name
     }
@@ -131,7 +131,7 @@ impl Rendezvous {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.listener, flags) {
             Ok(fd) => Ok(Some(UnixConn::new(host::descriptors::out_of_the_way(fd)))),
-            // Level-triggered readiness brings the caller here again.
+            // Level-triggered readiness makes the caller try again.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -147,7 +147,7 @@ impl AsFd for Rendezvous {
 impl Drop for Rendezvous {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // A file that is gone already is no loss.
+            // A failure means that the file is gone already, which is harmless.
             let _ = rustix::fs::unlink(path);
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn dial_in(dir: &Path, name: &Name) -> Result<UnixConn, WhyNot> {
     connect(&SocketAddrUnix::new(directory::path(dir, name))?)
 }
 
-/// Connects, which an `AF_UNIX` socket does at once or not at all.
+/// Connects. An `AF_UNIX` socket connects at once or not at all.
 fn connect(address: &SocketAddrUnix) -> Result<UnixConn, WhyNot> {
     let socket = socket()?;
     rustix::net::connect(&socket, address)?;
@@ -178,7 +178,7 @@ fn socket() -> Result<OwnedFd, Errno> {
 
 fn random_name() -> Result<Name, Errno> {
     let mut name = Name::default();
-    // Requests of up to 256 bytes are filled whole (getrandom(2)).
+    // Requests of up to 256 bytes are filled completely (getrandom(2)).
     getrandom(&mut name, GetRandomFlags::empty())?;
     Ok(name)
 }
@@ -203,7 +203,7 @@ pub(crate) struct Credentials {
 
 /// Returns the identity of the process that has connected, or that has called `listen`.
 pub(crate) fn peer_credentials(conn: impl AsFd) -> io::Result<Credentials> {
-    // Not by rustix, whose type has no room for process number 0.
+    // rustix is not used here, because its type cannot hold process number 0.
     let mut found = libc::ucred {
         pid: 0,
         uid: 0,

@@ -12,14 +12,15 @@
 //!
 //! # Cache lines
 //!
-//! The time of a small message is that of its lines between two caches, one after the other:
+//! The latency of a small message is the time to move its lines between two caches, one after the
+//! other:
 //!
 //! * The producer writes the line that the consumer polls last and at once, in
 //!   [`Producer::publish`], so that it moves once. With the header written earlier, and a locked
 //!   instruction in between, a Send of 64 bytes took 0.56 us instead of 0.47.
-//! * The consumer does not look for a record behind an answer: its word was written by the producer
-//!   just now, so a look is a move. That took 0.05 us.
-//! * The consumer asks for the second line while it polls the first.
+//! * The consumer does not check for a record behind an answer: the producer has just written the
+//!   word there, so a check would move the line. That took 0.05 us.
+//! * The consumer prefetches the second line while it polls the first.
 //! * A producer whose record is awaited may push its second line ([`Producer::expedite`]).
 //!
 //! # Sleeping
@@ -28,15 +29,15 @@
 //! The other side makes work, executes a full fence, and checks the flag. One of the two always
 //! sees the other (Dekker), so no wake-up is lost.
 //!
-//! | Who sleeps | Flag | Set by | Checked by |
+//! | Sleeping side | Flag | Set by | Checked by |
 //! |---|---|---|---|
 //! | the consumer, until a record is published | `ASLEEP` | [`Consumer::announce_sleep`] | [`Producer::must_ring`] |
 //! | the producer, until records are released or pulled | `WAITING` | [`Producer::announce_wait`] | [`Consumer::must_notify`] |
 //!
 //! # Mapping
 //!
-//! Each process has its own [`Half`](super::segment::Half) of the segment. What the data area holds
-//! before its first use is 0, which is an empty ring.
+//! Each process has its own [`Half`](super::segment::Half) of the segment. The data area is 0
+//! before its first use, which is an empty ring.
 
 #[path = "ring/consumer.rs"]
 mod consumer;
@@ -50,23 +51,23 @@ pub(crate) use consumer::Consumer;
 pub(crate) use producer::Finished;
 pub(crate) use producer::{Outcome, Producer, Refused, Revoked, Revoker};
 
-/// Offsets of control words. Each is written by one side, and no two are in one pair of lines,
-/// which some processors move together.
+/// Offsets of control words. Each word is written by one side. No two words are in one pair of
+/// lines, because some processors move such a pair together.
 mod control {
-    /// How far the consumer has released records.
+    /// The position up to which the consumer has released records.
     pub(super) const RELEASED: usize = 0;
     /// Not 0 while the consumer sleeps.
     pub(super) const ASLEEP: usize = 128;
     /// Not 0 while the producer waits.
     pub(super) const WAITING: usize = 256;
-    /// The producer's known word: its address, and what it is.
+    /// The producer's known word: its address and its value.
     pub(super) const KNOWN_ADDR: usize = 384;
     pub(super) const KNOWN_VALUE: usize = 392;
     /// Not 0 if the consumer reads references.
     pub(super) const CAN_PULL: usize = 512;
 }
 
-/// A word of a process, by which another process recognises it when it reads its memory.
+/// A word of a process, by which another process that reads its memory recognises it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownWord {
     pub(crate) addr: u64,

@@ -24,8 +24,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Bytes of a data area by default: three of the longest segments (64 KiB) are in it at once, and
-/// both areas fit the level-2 cache.
+/// The default length of a data area in bytes. It holds three of the longest segments (64 KiB) at
+/// once, and both areas fit the level-2 cache.
 pub(crate) const RING_LEN: usize = 256 * 1024;
 /// The shortest and the longest data area.
 pub(crate) const RING_LEN_MIN: usize = 4096;
@@ -35,22 +35,23 @@ pub(crate) const RING_LEN_MAX: usize = 16 * 1024 * 1024;
 pub(crate) const LINE: usize = 64;
 /// The unit in which memory is returned to the kernel.
 const PAGE: usize = 4096;
-/// Bytes that a side uses before it returns memory to the kernel: an idle connection keeps little
-/// more than that for each direction, and one that sleeps behind every message seldom pays for it.
+/// The number of bytes that a side uses before it returns memory to the kernel. An idle connection
+/// keeps little more than that for each direction, and a connection that sleeps after every message
+/// seldom pays for the return.
 pub(crate) const GIVE_BACK_AFTER: u64 = 4 * PAGE as u64;
 /// Bytes of a control page.
 const CONTROL_LEN: usize = 4096;
-/// Where the data areas begin.
+/// The offset of the data areas.
 const DATA_AT: usize = 2 * CONTROL_LEN;
 
-/// What the peer must have given up: the right to change the size, and the right to unseal.
+/// The rights that the peer must have given up: to change the size, and to unseal.
 pub(super) const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 /// The type of the file system that memfds of ordinary pages are on (`statfs(2)`, TMPFS_MAGIC).
 const TMPFS: i128 = 0x0102_1994;
 
-/// The way that data goes.
+/// The direction of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the process that created the segment.
@@ -68,8 +69,8 @@ pub(crate) struct SharedSegment {
     ring_len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is accessed as memory that another process
-// changes at any time, for which threads are no different.
+// SAFETY: only this value owns the mapping. The memory is accessed as memory that another process
+// changes at any time, so concurrent threads are no different.
 unsafe impl Send for SharedSegment {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for SharedSegment {}
@@ -99,7 +100,7 @@ impl SharedSegment {
         if !seals.contains(SEALS) || !is_tmpfs {
             return Err(Errno::PERM.into());
         }
-        // The size is sealed, so this answer stays true.
+        // The size is sealed, so it cannot change after this check.
         if u64::try_from(rustix::fs::fstat(&fd)?.st_size) != Ok(len as u64) {
             return Err(Errno::INVAL.into());
         }
@@ -113,7 +114,7 @@ impl SharedSegment {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)
         }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        // From here on the mapping is removed by `Drop`, also when the next step fails.
+        // From here on `Drop` removes the mapping, also if the next step fails.
         let segment = Self { base, ring_len };
         // SAFETY: the range is the mapping that was just made; only forks are affected.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
@@ -140,8 +141,8 @@ impl SharedSegment {
 impl Drop for SharedSegment {
     fn drop(&mut self) {
         let len = DATA_AT + 2 * self.ring_len;
-        // SAFETY: the mapping of `map`, whole. Each `Half` keeps the segment alive, so nobody has a
-        // pointer into it any more. A failure would leave the mapping, which is harmless.
+        // SAFETY: the complete mapping of `map`. Each `Half` keeps the segment alive, so no pointer
+        // into it exists any more. A failure would only keep the mapping, which is harmless.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), len) };
     }
 }
@@ -172,8 +173,8 @@ impl Half {
     #[inline]
     pub(crate) fn control_word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at < CONTROL_LEN);
-        // SAFETY: mapped as long as `self` lives, and aligned (assertion, pages). What this process
-        // does with control words, it does with atomics.
+        // SAFETY: mapped as long as `self` lives, and aligned (assertion, pages). This process
+        // accesses control words with atomics only.
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(at).cast()) }
     }
 
@@ -202,11 +203,11 @@ impl Half {
         unsafe { self.data.as_ptr().add(at) }
     }
 
-    /// Returns the whole pages between two positions of the sequence of all bytes to the kernel.
+    /// Returns the complete pages between two positions of the sequence of all bytes to the kernel.
     /// Their bytes are zero afterwards, and the next use of a page allocates it again.
     ///
     /// A side calls this for bytes that only it may use: the producer for free room, the consumer
-    /// for records that it has taken and not released. A word that is polled is never among them.
+    /// for records that it has taken and not released. They never include a word that is polled.
     pub(crate) fn give_back_pages(&self, from: u64, to: u64) {
         let from = from.next_multiple_of(PAGE as u64);
         let len = (to - to % PAGE as u64).saturating_sub(from) as usize;
@@ -215,16 +216,16 @@ impl Half {
         for (at, len) in [(at, first), (0, len - first)] {
             if len > 0 && len <= self.data_len {
                 let start = self.bytes(at, len).cast();
-                // SAFETY: the range is in the data area of a mapping that `self` keeps. What the
-                // bytes are is up to the peer at any time, so zero bytes are as good as others.
-                // Where it fails, as with larger pages, the memory stays in use.
+                // SAFETY: the range is in the data area of a mapping that `self` keeps. The peer
+                // may change these bytes at any time, so zero bytes are as good as others. If the
+                // call fails, as with larger pages, the memory stays in use.
                 let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxRemove) };
             }
         }
     }
 }
 
-/// Bytes of a segment; `None` for a length that a data area cannot have.
+/// The length of a segment in bytes; `None` for a length that a data area cannot have.
 pub(super) fn total_len(ring_len: usize) -> Option<usize> {
     let valid = ring_len.is_power_of_two() && (RING_LEN_MIN..=RING_LEN_MAX).contains(&ring_len);
     valid.then(|| DATA_AT + 2 * ring_len)
@@ -237,7 +238,8 @@ fn may_have_files_of(len: u64) -> bool {
     limit.current.is_none_or(|limit| len <= limit)
 }
 
-/// A memfd whose file cannot be executed, which some hosts insist on and old kernels do not know.
+/// Creates a memfd whose file cannot be executed. Some hosts require that, and old kernels do not
+/// support it.
 fn memfd() -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create("dat-rs-ring", flags | MemfdFlags::NOEXEC_SEAL) {

@@ -1,8 +1,8 @@
-//! A look at a ring by threads that do not hold the connection.
+//! A check of a ring by threads that do not hold the connection.
 //!
 //! A polling thread drives each polled connection in every call, and most calls find nothing. To
-//! find that out it need not lock the connection: the holder leaves behind where the next record
-//! will be, and whether there is anything else to do.
+//! find that out it need not lock the connection: the holder stores the offset of the next record,
+//! and whether there is any other work.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,11 +13,11 @@ use crate::progress::conn_socket::MayHaveWork;
 /// The connection has work that the ring does not show.
 const BUSY: usize = usize::MAX;
 
-/// Whether one connection may have work.
+/// Shows whether a connection may have work.
 #[derive(Debug)]
 pub(crate) struct Watch {
     half: Half,
-    /// Where the next record begins, or [`BUSY`].
+    /// The offset of the next record, or [`BUSY`].
     next: AtomicUsize,
 }
 
@@ -29,23 +29,23 @@ impl Watch {
         }
     }
 
-    /// The holder of the connection is done with it: `next` is where the next record begins;
-    /// `None`: there is other work to come back to.
+    /// The holder of the connection has finished for now. `next` is the offset of the next record;
+    /// `None`: there is other work to do.
     pub(super) fn set(&self, next: Option<usize>) {
         self.next.store(next.unwrap_or(BUSY), Ordering::Relaxed);
     }
 }
 
 impl MayHaveWork for Watch {
-    /// A thread that sees an old position finds what is at that place now, and drives for nothing
-    /// or waits for its next look: whoever has taken records says so before it lets the connection
-    /// go.
+    /// A thread that reads an old offset checks the bytes that are there now, and either drives for
+    /// nothing or waits for its next check. Every holder that has taken records stores the new
+    /// offset before it releases the connection.
     fn may_have_work(&self) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         if next != BUSY && self.half.word(next).load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // The payload of a short message is in the line behind the first one.
+        // The payload of a short message is in the second line of the record.
         if next != BUSY {
             line::prefetch(self.half.bytes((next + LINE) & (self.half.len() - 1), LINE));
         }

@@ -18,7 +18,7 @@ const WITHOUT_DELAYS: Delays = Delays {
     has_late_bells: false,
 };
 
-/// Lets a new connection move to a pipe.
+/// Makes a new connection move to a pipe.
 fn over_pipe(client: &Side<'_>, delays: Delays) -> [Arc<Lane>; 2] {
     match &*client.qp.qp.lock_link() {
         Link::Up(conn) => lay((conn.local, conn.remote), delays),
@@ -88,7 +88,7 @@ fn both_ends_may_end_at_every_step_of_the_move() {
     with_all_delays(moved::both_ends_may_end_at_every_step_of_the_move);
 }
 
-/// A pipe that carries nothing would pass the tests above.
+/// Without this test, a pipe that carries nothing would pass the tests above.
 #[test]
 fn all_payload_of_a_connection_that_has_moved_goes_through_the_pipe() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
@@ -115,8 +115,8 @@ fn all_payload_of_a_connection_that_has_moved_goes_through_the_pipe() {
     }
 }
 
-/// Sends messages of `len` bytes into a pipe that ends after `count` bytes. What was sent whole is
-/// received, and what else was posted is flushed.
+/// Sends messages of `len` bytes into a pipe that ends after `count` bytes. Messages that were sent
+/// completely are received, and all other posted work is flushed.
 fn send_until_it_ends(len: usize, count: u64, ended: Ended, is_short: bool) {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
@@ -161,7 +161,7 @@ fn send_until_it_ends(len: usize, count: u64, ended: Ended, is_short: bool) {
         _ => Event::Broken,
     };
     assert_eq!(server.event(), expected, "{name}");
-    // The writer finds the end of the pipe, or first that the reader has disconnected.
+    // The writer finds the end of the pipe, or is first notified that the reader has disconnected.
     let event = client.event();
     assert!(
         event == Event::Broken || event == expected,
@@ -194,7 +194,7 @@ fn an_error_behind_the_last_byte_breaks_the_connection() {
     }
 }
 
-/// The target's program never calls, so that its engine sleeps between two writes.
+/// The target's program makes no calls, so that its engine sleeps between two writes.
 #[test]
 fn doorbells_that_come_late_wake_an_engine_that_sleeps() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));

@@ -65,7 +65,8 @@ impl Fence {
         }
     }
 
-    /// A range that ends so many bytes behind the first page.
+    /// A range that begins and ends this number of bytes before and behind the end of the first
+    /// page.
     fn across(&self, before: usize, behind: usize) -> Target {
         Target {
             ptr: self.0.wrapping_add(PAGE - before),
@@ -125,7 +126,7 @@ fn lengths_that_differ_are_refused() {
         ptr: std::ptr::null_mut(),
         len: usize::MAX,
     };
-    // SAFETY: refused before anything is written.
+    // SAFETY: the call is refused before anything is written.
     let result = unsafe { puller.pull(&[piece(&source)], &[far, far]) };
     assert_eq!(errno(result), Some(libc::EINVAL));
     let many = [piece(&source); PIECES_MAX + 1];
@@ -152,7 +153,7 @@ fn memory_that_is_not_there_fails_on_either_side() {
         let (result, _) = pull(&puller, pieces, &[before.len() + 200]);
         assert_eq!(errno(result), Some(libc::EFAULT));
     }
-    // SAFETY: the target is memory of this test, where nothing else is.
+    // SAFETY: the target is memory of this test, which holds nothing else.
     let result = unsafe { puller.pull(&[piece(&source)], &[range]) };
     assert_eq!(errno(result), Some(libc::EFAULT));
     for addr in [0, u64::MAX, u64::MAX - 10, 1 << 63] {
@@ -178,7 +179,7 @@ fn only_the_right_process_is_believed() {
         let peer = Credentials { pid, ..this() };
         assert_eq!(probe(peer, known), WhyNotPull::OtherNamespace);
     }
-    // The highest number that a process can have is below this.
+    // The highest process number is below this.
     let pid = libc::pid_t::MAX;
     let peer = Credentials { pid, ..this() };
     assert_eq!(probe(peer, known), WhyNotPull::Refused(Errno::SRCH));
@@ -194,7 +195,8 @@ fn a_process_that_is_another_one_by_now_is_noticed() {
     assert_eq!(errno(result), Some(libc::ESTALE));
 }
 
-/// A parent may read its child under Yama too; where the kernel forbids even that, this is counted.
+/// A parent may read its child under Yama too. If the kernel forbids even that, the test counts as
+/// not run.
 #[test]
 fn another_process_is_read_where_the_kernel_allows_it() {
     let witness = Witness::new().unwrap();
@@ -208,7 +210,7 @@ fn another_process_is_read_where_the_kernel_allows_it() {
     // SAFETY: the child calls the kernel only, until it is killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // In the memory of the child alone.
+        // This changes the memory of the child only.
         witness.0.store(known.value, Ordering::Relaxed);
         source.fill(9);
         // SAFETY: one byte of this frame, then numbers.
@@ -228,7 +230,7 @@ fn another_process_is_read_where_the_kernel_allows_it() {
         libc::waitpid(child, std::ptr::null_mut(), 0);
     }
     match pulled {
-        // Past the capture of the test harness, so that it is counted.
+        // Written past the capture of the test harness, so that it is counted.
         Err(WhyNotPull::Refused(errno)) => writeln!(
             std::io::stderr(),
             "\nNOT RUN: reading another process: {errno}"

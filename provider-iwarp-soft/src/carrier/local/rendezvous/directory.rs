@@ -1,4 +1,4 @@
-//! Sockets in a directory that several network namespaces have.
+//! Sockets in a directory that is visible in several network namespaces.
 
 use std::fs::{self, DirEntry};
 use std::os::fd::AsRawFd;
@@ -10,8 +10,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::{Name, PREFIX, WhyNot, dial_in, file_name};
 
-/// Age from which a socket that nobody listens at counts as left behind. A younger one may be of a
-/// process that is just going to listen.
+/// The age from which a socket without a listener counts as left behind. A younger one may belong
+/// to a process that is about to listen.
 const STALE_AGE: Duration = Duration::from_secs(60);
 /// Entries of the directory that one sweep examines.
 const ENTRIES_MAX: usize = 4096;
@@ -21,11 +21,11 @@ pub(super) fn path(dir: &Path, name: &Name) -> PathBuf {
     dir.join(file_name(name))
 }
 
-/// Lets processes of all users connect; the token of a connection decides who may stay. Without
-/// success only processes of this user and of root can connect.
+/// Lets processes of all users connect; the token of a connection decides which of them is
+/// accepted. If this fails, only processes of this user and of root can connect.
 ///
-/// The file is changed through a descriptor, because somebody may have put a symbolic link in its
-/// place.
+/// The file is changed through a descriptor, because another user may have put a symbolic link in
+/// its place.
 pub(super) fn open_to_all(path: &Path) {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
@@ -41,8 +41,8 @@ pub(super) fn open_to_all(path: &Path) {
     }
 }
 
-/// Removes the sockets of processes that died without removing them. What cannot be examined or
-/// removed stays.
+/// Removes the sockets of processes that died without removing them. Files that cannot be examined
+/// or removed stay.
 pub(super) fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else {
         return;
@@ -58,7 +58,7 @@ pub(super) fn sweep(dir: &Path) {
 }
 
 fn is_old_socket(entry: &DirEntry) -> bool {
-    // Of the entry itself, not of what a symbolic link leads to.
+    // Of the entry itself, not of the target of a symbolic link.
     let Ok(metadata) = entry.metadata() else {
         return false;
     };
@@ -68,7 +68,7 @@ fn is_old_socket(entry: &DirEntry) -> bool {
     metadata.file_type().is_socket() && now.saturating_sub(modified) > STALE_AGE.as_secs()
 }
 
-/// The name that a file has; `None` for files of others.
+/// The name that a file has; `None` for other files.
 fn parse(file: &str) -> Option<Name> {
     let digits = file.strip_prefix(PREFIX)?;
     let name = u128::from_str_radix(digits, 16).ok()?.to_be_bytes();

@@ -1,11 +1,11 @@
-//! The two messages of a meeting.
+//! The two messages of a rendezvous.
 //!
 //! ```text
 //! Hello     "dat-ring" (8) | version (4) | ring_len (4) | token (8)     little-endian
 //! Answer    reason (1); 0 is yes
 //! ```
 //!
-//! A hello comes with one descriptor (SCM_RIGHTS), that of the shared memory.
+//! A hello carries one descriptor (SCM_RIGHTS), that of the shared memory.
 
 use std::io;
 use std::io::{IoSlice, IoSliceMut};
@@ -23,8 +23,8 @@ use crate::engine::io::{Received, Sent};
 const MAGIC: [u8; 8] = *b"dat-ring";
 /// Bytes of a hello.
 const HELLO_LEN: usize = 24;
-/// Descriptors that a receive has room for: one more than is accepted, so that a second one is
-/// seen.
+/// The number of descriptors for which a receive has room: one more than is accepted, so that a
+/// second one is detected.
 const DESCRIPTORS_MAX: usize = 2;
 
 /// The first message of the connecting process.
@@ -34,7 +34,7 @@ pub(crate) struct Hello {
     pub(crate) version: u32,
     /// Bytes of each data area of the shared memory.
     pub(crate) ring_len: u32,
-    /// The secret by which the listening process recognises the connection that is meant.
+    /// The secret that identifies the connection to the listening process.
     pub(crate) token: u64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Refusal {
     Memory,
     /// Memory or descriptors are short.
     Resources,
-    /// A reason that this version does not know.
+    /// A reason that this version does not define.
     Other(u8),
 }
 
@@ -132,7 +132,7 @@ pub(crate) enum ReceivedHello {
     /// More bytes must be received.
     Incomplete,
     Complete(Hello, OwnedFd),
-    /// The peer has sent something else, or is gone.
+    /// The peer has sent other data, or is gone.
     Bad,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct HelloReceiver {
 }
 
 impl HelloReceiver {
-    /// Receives once, and nothing that is behind the hello.
+    /// Receives once, and takes no bytes behind the hello.
     pub(crate) fn receive(&mut self, conn: impl AsFd) -> ReceivedHello {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -158,7 +158,7 @@ impl HelloReceiver {
             Err(_) => return ReceivedHello::Bad,
         };
         let is_sound = self.take_descriptors(&mut control);
-        // Descriptors that found no room were closed by the kernel.
+        // The kernel has closed the descriptors for which there was no room.
         let is_cut = message.flags.contains(ReturnFlags::CTRUNC);
         if message.bytes == 0 || !is_sound || is_cut {
             return ReceivedHello::Bad;
@@ -173,7 +173,7 @@ impl HelloReceiver {
         }
     }
 
-    /// Keeps the first descriptor and closes all others. False if there were others.
+    /// Keeps the first descriptor and closes all others. Returns false if there were others.
     fn take_descriptors(&mut self, control: &mut RecvAncillaryBuffer<'_>) -> bool {
         let mut is_sound = true;
         for message in control.drain() {
@@ -190,13 +190,14 @@ impl HelloReceiver {
     }
 }
 
-/// Sends the answer to a hello. False: the peer is gone.
+/// Sends the answer to a hello. Returns false if the peer is gone.
 pub(crate) fn send_answer(conn: impl AsFd, answer: Answer) -> bool {
     let sent = crate::engine::io::send(conn.as_fd(), &[answer.emit()]);
     matches!(sent, Sent::Bytes(1))
 }
 
-/// Receives the answer to a hello, and nothing that is behind it. `Ok(None)`: there is none yet.
+/// Receives the answer to a hello, and takes no bytes behind it. `Ok(None)`: there is no answer
+/// yet.
 pub(crate) fn receive_answer(conn: impl AsFd) -> io::Result<Option<Answer>> {
     let mut byte = [0];
     match crate::engine::io::receive(conn.as_fd(), &mut byte) {

@@ -18,7 +18,7 @@ impl Scratch {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// A socket that nobody listens at and that is so many seconds old.
+    /// A socket without a listener that is this number of seconds old.
     fn stale(&self, name: &str, age: i64) -> PathBuf {
         let path = self.0.join(name);
         let socket = socket().unwrap();

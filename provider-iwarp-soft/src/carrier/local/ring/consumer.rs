@@ -15,21 +15,21 @@ use super::{KnownWord, control, line};
 #[derive(Debug)]
 pub(crate) struct Consumer {
     half: Half,
-    /// Where the next record begins.
+    /// The position of the next record.
     position: u64,
-    /// How far the producer has been told that records are released.
+    /// The position up to which the producer was notified that records are released.
     released: u64,
     /// The copy of the record at `position`, and its length.
     current: Option<(Record, usize)>,
     /// The pieces of the current record, if it is a reference.
     pieces: [Piece; PIECES_MAX],
     piece_count: usize,
-    /// True if the producer may wait for something that was done since it was last notified.
+    /// True if the producer may wait for a release or a pull since it was last notified.
     has_news: bool,
 }
 
 impl Consumer {
-    /// The consumer of a ring that nobody has used yet.
+    /// Creates the consumer of a ring that is not in use yet.
     pub(crate) fn new(half: Half) -> Self {
         Self {
             half,
@@ -66,36 +66,37 @@ impl Consumer {
         let current = match word.kind {
             Kind::Inline => self.copy_inline(word)?,
             Kind::Reference => self.copy_reference(word)?,
-            // One skip ends at the front of the data area, where there is nothing to skip.
+            // A skip ends at the front of the data area, where there is nothing to skip.
             Kind::Skip => return Err(Corrupt::SkipLen(word.len)),
         };
         self.current = Some(current);
         Ok(Some(current.0))
     }
 
-    /// The pieces of the record that [`peek`](Self::peek) has returned, if it is a reference.
+    /// Returns the pieces of the record that [`peek`](Self::peek) has returned, if it is a
+    /// reference.
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.pieces[..self.piece_count]
     }
 
-    /// Where the next record begins, in the data area.
+    /// The offset of the next record in the data area.
     pub(crate) fn next_offset(&self) -> usize {
         self.offset()
     }
 
-    /// A handle that checks for a record without the consumer.
+    /// Returns a handle that checks for a record without the consumer.
     pub(crate) fn half(&self) -> &Half {
         &self.half
     }
 
-    /// True if [`peek`](Self::peek) would find something.
+    /// Returns true if [`peek`](Self::peek) would return a record.
     #[inline]
     pub(crate) fn has_record(&self) -> bool {
         self.current.is_some() || self.load_word() != 0
     }
 
-    /// Begins to pull the payload of the current record. False: the producer has revoked it, and
-    /// its memory must not be read.
+    /// Begins to pull the payload of the current record. Returns false if the producer has revoked
+    /// it, so that its memory must not be read.
     pub(crate) fn begin_pull(&mut self) -> Result<bool, Corrupt> {
         let exchanged = self.state().compare_exchange(
             State::Offered as u32,
@@ -111,8 +112,8 @@ impl Consumer {
         }
     }
 
-    /// Ends the pull that [`begin_pull`](Self::begin_pull) has begun. False: the producer has taken
-    /// the reference back meanwhile, and what was read counts for nothing.
+    /// Ends the pull that [`begin_pull`](Self::begin_pull) has begun. Returns false if the producer
+    /// has revoked the reference meanwhile, so that the bytes must not be used.
     pub(crate) fn end_pull(&mut self, done: bool) -> bool {
         let state = if done { State::Done } else { State::Failed };
         let ended = self.state().compare_exchange(
@@ -125,8 +126,8 @@ impl Consumer {
         ended.is_ok()
     }
 
-    /// Takes the record that [`peek`](Self::peek) has returned. Its room is released at once if the
-    /// record was a reference, and together with that of others otherwise.
+    /// Takes the record that [`peek`](Self::peek) has returned. If it was a reference, its room is
+    /// released at once; otherwise it is released together with the room of other records.
     #[inline]
     pub(crate) fn advance(&mut self) {
         let Some((record, len)) = self.current.take() else {
@@ -151,22 +152,23 @@ impl Consumer {
         }
     }
 
-    /// True if the producer waits for what was released or pulled and must be woken, once for each
-    /// wait. Called after a batch of records.
+    /// Returns true if the producer waits for a release or a pull and must be woken, once for each
+    /// wait. Must be called after a batch of records.
     #[inline]
     pub(crate) fn must_notify(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
             && super::producer::take_flag(&self.half, control::WAITING)
     }
 
-    /// Announces that this side will sleep until a record is published. True: there is one, so it
-    /// must not sleep yet. A record that was returned and not taken does not count.
+    /// Announces that this side will sleep until a record is published. Returns true if there is
+    /// one, so that this side must not sleep yet. A record that was returned and not taken does not
+    /// count.
     ///
-    /// All room is released, so that the producer can return the memory of an idle ring;
-    /// [`must_notify`](Self::must_notify) is to be asked afterwards.
+    /// All room is released, so that the producer can return the memory of an idle ring.
+    /// [`must_notify`](Self::must_notify) must be called afterwards.
     pub(crate) fn announce_sleep(&mut self) -> bool {
         if self.position - self.released >= GIVE_BACK_AFTER {
-            // The producer may sleep already, so nobody else would do it.
+            // The producer may sleep already, so it would not return the memory.
             self.half.give_back_pages(self.released, self.position);
         }
         self.release();
@@ -187,13 +189,14 @@ impl Consumer {
         flag.store(0, Ordering::Relaxed);
     }
 
-    /// Tells the producer whether this side reads references.
+    /// Announces to the producer whether this side reads references.
     pub(crate) fn set_can_pull(&mut self, can_pull: bool) {
         let word = self.half.control_word(control::CAN_PULL);
         word.store(can_pull.into(), Ordering::Release);
     }
 
-    /// The word by which the process of the producer can be recognised. It is a claim of the peer.
+    /// The word by which the process of the producer can be recognised. The peer may have written
+    /// any value.
     pub(crate) fn known_word(&self) -> KnownWord {
         let load = |at| self.half.control_word(at).load(Ordering::Acquire);
         KnownWord {
@@ -212,22 +215,22 @@ impl Consumer {
         self.half.word(self.offset()).load(Ordering::Acquire)
     }
 
-    /// Asks for the line behind the word that is polled. A record of two lines is often written to
-    /// its second line first, so that one arrives while the first is still awaited.
+    /// Prefetches the line behind the word that is polled. The second line of a record of two lines
+    /// is often written first, so it arrives while the first is still awaited.
     #[inline]
     fn prefetch_second_line(&self) {
         let second = (self.offset() + LINE) & (self.half.len() - 1);
         line::prefetch(self.half.bytes(second, LINE));
     }
 
-    /// Bytes that a record at this position can have.
+    /// The greatest length of a record at this position, in bytes.
     #[inline]
     fn len_max(&self) -> usize {
         let to_end = self.half.len() - self.offset();
         to_end.min(record::record_max(self.half.len()))
     }
 
-    /// Goes on at the front of the data area.
+    /// Continues at the front of the data area.
     #[cold]
     fn skip(&mut self, word: Word) -> Result<(), Corrupt> {
         let at = self.offset();

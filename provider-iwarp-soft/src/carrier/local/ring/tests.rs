@@ -13,7 +13,7 @@ mod references;
 #[path = "tests/threads.rs"]
 mod threads;
 
-/// The same ring, through the mappings of its two processes.
+/// A ring, through the mappings of its two processes.
 fn halves(ring_len: usize) -> (Half, Half) {
     let (created, fd) = SharedSegment::create(ring_len).unwrap();
     let adopted = SharedSegment::adopt(fd, ring_len).unwrap();
@@ -28,7 +28,7 @@ fn ring(ring_len: usize) -> (Producer, Consumer) {
 
 #[test]
 fn the_first_line_of_a_record_is_written_when_it_is_published() {
-    // Short payloads are in the first line, others behind it; a skip is in front of some records.
+    // Short payloads are in the first line, others behind it; some records have a skip in front.
     for (header_len, payload_len) in [(18, 0), (18, 24), (18, 32), (18, 64), (14, 8), (72, 0)] {
         let (mut producer, mut consumer) = ring(RING_LEN_MIN);
         for round in 0..RING_LEN_MIN / LINE {
@@ -36,7 +36,7 @@ fn the_first_line_of_a_record_is_written_when_it_is_published() {
             let bytes = vec![round as u8 ^ 0x55; payload_len];
             let at = consumer.next_offset();
             let line = consumer.half().bytes(at, LINE);
-            // SAFETY: a line of the data area, which nobody writes now.
+            // SAFETY: a line of the data area, which no thread writes now.
             let look = || unsafe { std::slice::from_raw_parts(line, LINE).to_vec() };
             let before = look();
             push(&mut producer, &header, &bytes).unwrap();
@@ -66,7 +66,7 @@ impl Numbers {
         (0..len).map(|_| self.below(256) as u8).collect()
     }
 
-    /// A header and a payload; short ones and the longest ones are as likely as others.
+    /// Makes a header and a payload; short ones and the longest ones are as likely as others.
     fn message(&mut self, payload_max: usize) -> (Vec<u8>, Vec<u8>) {
         let header_len = [0, 14, 18, 72, self.below(73)][self.below(5)];
         let len = [0, 64, payload_max, self.below(200), self.below(payload_max)][self.below(5)];
@@ -76,7 +76,7 @@ impl Numbers {
 
 fn push(producer: &mut Producer, header: &[u8], payload: &[u8]) -> Result<Position, Refused> {
     producer.push(header, payload.len(), |target| {
-        // SAFETY: the ring gives room for that many bytes, none of which is Rust's.
+        // SAFETY: the ring gives room for that many bytes, none of which is Rust's memory.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len()) };
     })
 }
@@ -85,13 +85,13 @@ fn push(producer: &mut Producer, header: &[u8], payload: &[u8]) -> Result<Positi
 fn payload(record: &Record) -> Vec<u8> {
     let mut bytes = vec![0; record.payload_len()];
     if let Body::Inline { ptr, len } = record.body {
-        // SAFETY: the ring says that `len` bytes are there, and the vector is as long.
+        // SAFETY: the ring guarantees `len` bytes, and the vector is as long.
         unsafe { std::ptr::copy_nonoverlapping(ptr, bytes.as_mut_ptr(), len) };
     }
     bytes
 }
 
-/// Takes the next record, which is inline.
+/// Takes the next record, which must be inline.
 fn take(consumer: &mut Consumer) -> Option<(Vec<u8>, Vec<u8>)> {
     let record = consumer.peek().unwrap()?;
     let message = (record.header().to_vec(), payload(&record));
@@ -261,8 +261,8 @@ fn each_side_is_woken_once_for_each_sleep() {
     );
 }
 
-/// A look at the index for another reason, as giving memory back is one, is not the look of the
-/// record that was refused.
+/// A load of the index for another reason, such as the return of memory, does not count as the
+/// check for the record that was refused.
 #[test]
 fn a_release_behind_a_refused_record_is_not_slept_through() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN);

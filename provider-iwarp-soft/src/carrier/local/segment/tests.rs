@@ -79,7 +79,7 @@ fn descriptors_that_could_raise_a_signal_are_refused() {
         let fd = memfd_with(MemfdFlags::empty(), SEALS - missing);
         assert_eq!(refusal(fd, RING_LEN_MIN), Some(libc::EPERM), "{missing:?}");
     }
-    // A mapping that can be written is not to be had of this one.
+    // This memfd cannot be mapped writable.
     let sealed = memfd_with(MemfdFlags::empty(), SEALS | SealFlags::WRITE);
     assert!(SharedSegment::adopt(sealed, RING_LEN_MIN).is_err());
     let file = File::open("/dev/null").unwrap();
@@ -93,7 +93,7 @@ fn huge_pages_are_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match rustix::fs::memfd_create("test", flags) {
         Ok(fd) => fd,
-        // Past the capture of the test harness, so that it is counted.
+        // Written past the capture of the test harness, so that it is counted.
         Err(errno) => {
             let line = format!("\nNOT RUN: a memfd of huge pages: {errno}\n");
             std::io::stderr().write_all(line.as_bytes()).unwrap();

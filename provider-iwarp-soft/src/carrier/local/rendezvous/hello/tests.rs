@@ -14,7 +14,7 @@ const HELLO: Hello = Hello {
 
 const GOLDEN: &[u8; HELLO_LEN] = b"dat-ring\x01\0\0\0\0\0\x04\0\xEF\xCD\xAB\x89\x67\x45\x23\x01";
 
-/// Descriptors of this process that are files of this kind.
+/// The number of descriptors of this process for this file.
 fn descriptors_of(file: &str) -> usize {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
@@ -50,7 +50,7 @@ fn a_hello_brings_its_descriptor() {
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     let device = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_rdev;
     assert_eq!(device(fd.as_fd()), device(file.as_fd()));
-    // What is behind the hello is still there.
+    // The bytes behind the hello are still unread.
     let mut byte = [0];
     assert_eq!(
         crate::engine::io::receive(ours.as_fd(), &mut byte),
@@ -65,7 +65,7 @@ fn a_hello_has_this_layout_in_any_pieces() {
     for cut in 1..HELLO_LEN {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut receiver = HelloReceiver::default();
-        // The descriptor may come with either piece.
+        // The descriptor may be sent with either piece.
         let with: [&[BorrowedFd<'_>]; 2] = [&[file.as_fd()], &[]];
         send(&theirs, &GOLDEN[..cut], with[cut % 2]);
         assert!(matches!(receiver.receive(&ours), ReceivedHello::Incomplete));

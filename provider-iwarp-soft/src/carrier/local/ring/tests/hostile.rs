@@ -1,4 +1,4 @@
-//! A peer that writes anything anywhere.
+//! A peer that writes any value at any address.
 
 use super::*;
 
@@ -19,7 +19,7 @@ const VALUES: [u64; 12] = [
     0x0000_0021_0000_0006,
 ];
 
-/// What is still sound.
+/// The ends that have not found a fault yet.
 struct Ends {
     half: Half,
     producer: Option<Producer>,
@@ -43,7 +43,7 @@ impl Ends {
         }
     }
 
-    /// One step of each end. An end that finds a fault is over.
+    /// Makes one step of each end. An end that finds a fault is removed.
     fn step(&mut self, step: usize) {
         if let Some(producer) = &mut self.producer
             && produce(producer, step).is_err()
@@ -94,7 +94,7 @@ fn consume(consumer: &mut Consumer, step: usize) -> Result<(), Corrupt> {
         assert!(record.header().len() <= 72);
         match record.body {
             Body::None => {}
-            // Reading them all fails under a sanitizer, or at the end of the mapping.
+            // Reading all of them fails under a sanitizer, or at the end of the mapping.
             Body::Inline { .. } => drop(payload(&record)),
             Body::Reference { total } => {
                 let lens = consumer.pieces().iter().map(|piece| u64::from(piece.len));
@@ -111,7 +111,7 @@ fn consume(consumer: &mut Consumer, step: usize) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// Changes one word after one step and goes on.
+/// Changes one word after one step and continues.
 fn survive(shift: usize, after: usize, mutate: impl FnOnce(&Half)) {
     let mut ends = Ends::new(shift);
     for step in 0..=after {
@@ -140,7 +140,7 @@ fn any_control_word_may_have_any_value() {
 fn any_word_of_a_record_may_have_any_value() {
     for shift in [0, 60] {
         for after in 0..6 {
-            // Forty lines from where the first record begins: all that the script uses.
+            // Forty lines from the first record on: all that the script uses.
             let first = shift * LINE;
             for at in (first..first + 40 * LINE).step_by(8) {
                 for value in VALUES {

@@ -13,7 +13,7 @@ const PIECES: [Piece; 2] = [
     },
 ];
 
-/// A ring with one reference in this state, which is not necessarily one.
+/// A ring with one reference in this state, which may be an invalid state.
 fn with_state(state: u32) -> (Producer, Consumer, Position) {
     let (half, theirs) = halves(RING_LEN_MIN);
     let (mut producer, mut consumer) = (Producer::new(half.clone()), Consumer::new(theirs));

@@ -1,4 +1,4 @@
-//! Both ends at once, each on its own thread.
+//! Both ends at the same time, each on its own thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Condvar, Mutex};
@@ -33,7 +33,7 @@ impl Bell {
     }
 }
 
-/// Runs both ends; one that fails ends the test, because the other one then waits in vain.
+/// Runs both ends. An end that fails ends the test, because the other end would wait in vain.
 fn run(produce: impl FnOnce() + Send, consume: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         scope.spawn(produce);
@@ -47,7 +47,7 @@ fn pause(deadline: Instant) {
     std::thread::yield_now();
 }
 
-/// Two threads that begin each step at the same time, so that stores and loads of the two race.
+/// Two threads that begin each step at the same time, so that their stores and loads race.
 #[derive(Default)]
 struct Steps {
     arrived: [AtomicU32; 2],
@@ -113,8 +113,8 @@ fn notify(consumer: &mut Consumer, bells: &[Bell; 2]) {
     }
 }
 
-/// Both ends sleep whenever they may, so almost each of these records is a race of a sleep and a
-/// publication, and each fourth one of a wait and a release.
+/// Both ends sleep whenever they may, so almost each of these records is a race between a sleep and
+/// a publication, and each fourth one between a wait and a release.
 #[test]
 fn no_wake_up_is_lost() {
     const ROUNDS: u32 = 200_000;
@@ -226,8 +226,8 @@ fn a_revocation_and_a_pull_exclude_each_other() {
     assert_eq!(pulled_here, pulled_there);
 }
 
-/// Without the fence of either side, both miss the other one in some of these rounds: each store
-/// is still on its way when the other side loads.
+/// Without the fence of either side, both miss each other in some of these rounds: each store is
+/// still in flight when the other side loads.
 #[test]
 fn a_sleep_and_a_publication_at_once_see_each_other() {
     const ROUNDS: u32 = 50_000;
