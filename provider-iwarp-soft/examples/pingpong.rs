@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p provider-iwarp-soft --example pingpong`. Rounds alternate with raw TCP
 //! of the same shape. A shared machine only ever makes a round slower, so the fastest tenth of many
-//! short rounds is what is compared.
+//! short rounds is compared.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use provider_iwarp_soft::{SoftCq, SoftMr, SoftPd, SoftQp, SoftRequest, SoftRnic}
 
 const ROUNDS: usize = 60;
 const LEN_MAX: usize = 1 << 20;
-/// Nothing holds a sender back but the receives of its peer, so a stream's are all posted before.
+/// The peer's receives are the only limit for a sender, so those of a stream are all posted before.
 const RECEIVES: u32 = 8192;
 
 #[derive(Default)]
@@ -183,7 +183,7 @@ fn connect(line: &str) -> Result<(End, End), RnicError> {
     Ok((a, b))
 }
 
-/// Half a round trip in nanoseconds.
+/// Half a round trip, in nanoseconds.
 fn rnic_latency(a: &End, b: &End, len: usize, count: usize) -> f64 {
     std::thread::scope(|scope| {
         b.recv(LEN_MAX);
@@ -229,7 +229,7 @@ fn tcp_latency(one: &TcpStream, other: &TcpStream, len: usize, count: usize) -> 
     })
 }
 
-/// Nanoseconds a message, with `depth` of them outstanding.
+/// Nanoseconds per message, with `depth` of them outstanding.
 fn rnic_stream(a: &End, b: &End, what: What, len: usize, depth: usize, count: usize) -> f64 {
     let target = RemoteRange {
         addr: b.addr,
@@ -414,7 +414,7 @@ fn streams(a: &End, b: &End, one: &TcpStream, other: &TcpStream) {
 }
 
 /// CPU time of one message there and back, or of `depth` messages one way, with one thread at both
-/// ends: what the code costs, whoever else uses the machine.
+/// ends: the cost of the code, independent of other load.
 fn rnic_cpu(a: &End, b: &End, len: usize, depth: usize, count: usize) -> f64 {
     let start = cpu_time();
     for _ in 0..count {
@@ -499,7 +499,7 @@ fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) {
 fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
-    // On a machine with one CPU the thread stays where it is.
+    // If the machine has one CPU, the thread stays on it.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 

@@ -1,4 +1,4 @@
-//! The suite that every RNIC has to pass, over the loopback device.
+//! The suite that every RNIC must pass, over the loopback device.
 
 use provider_iwarp_soft::SoftRnic;
 

@@ -29,8 +29,8 @@ const SIZES: [usize; 16] = [
 ];
 const ROOM: usize = 16 << 20;
 
-/// The next completions of both sides, driven at the same time: a message larger than the socket's
-/// buffers needs both.
+/// Waits for the next completions of both sides, and drives both at the same time: a message larger
+/// than the socket's buffers needs both.
 fn both(client: &Side<'_>, server: &Side<'_>) -> (Completion, Completion) {
     std::thread::scope(|scope| {
         let sent = scope.spawn(|| client.sent());
@@ -76,8 +76,8 @@ fn sends_arrive_without_crc_and_in_frames_of_one_segment() {
     send_every_size("lo 0 fpdu_max=1442");
 }
 
-/// OFA's dtest does this: both ends write into the buffers that they write from. Which bytes arrive
-/// is the consumers' affair; the connection is not harmed by it.
+/// OFA's dtest does this: both ends write into the buffers that they write from. The consumers are
+/// responsible for the bytes that arrive; the connection must not end.
 #[test]
 fn memory_that_changes_while_it_is_sent_does_not_end_the_connection() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
@@ -264,7 +264,7 @@ fn both_directions_carry_bulk_at_the_same_time() {
     one.send(0, &[]);
     other.received();
     one.sent();
-    // Receives must be there before the peer sends, so each side posts before the other starts.
+    // Receives must be posted before the peer sends, so each side posts before the other starts.
     let ready = std::sync::Barrier::new(2);
     let ready = &ready;
     std::thread::scope(|scope| {
@@ -351,7 +351,7 @@ fn a_fenced_write_waits_for_the_read_before_it() {
         assert_eq!(client.sent().wr_id, 1);
         assert_eq!(client.sent().wr_id, 2);
         assert!(local.copy(0, 1 << 20) == patterned(round, 1 << 20));
-        // The Write is there once a Read behind it is answered.
+        // The Write is complete once a Read behind it is answered.
         client.post(3, SendOp::Read(remote.remote(0, 1)), &[local.sge(0, 1)]);
         assert_eq!(client.sent().status, WcStatus::Success);
         assert!(remote.copy(0, 1 << 20) == patterned(round, 1 << 20));
@@ -515,7 +515,7 @@ fn a_bind_completes_after_what_was_posted_before_it() {
     for round in 0..20 {
         server.recv(1, &[]);
         server.recv(2, &[]);
-        // A consumer that looks is one whose second request is held back for a moment.
+        // A consumer that polls has its second request held back for a moment.
         assert!(client.resting(&client.send_cq).is_empty());
         client.send(1, &[]);
         client.send(2, &[]);
@@ -570,7 +570,7 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
             assert_eq!(done.qp, server.qp_token());
         }
     }
-    // Nothing is left: the next message ends its own connection only.
+    // No receive is left: the next message ends its own connection only.
     clients[1].send(2, &[]);
     assert_eq!(servers[1].event(), Event::Broken);
     assert!(!b.recorder.has_connection_news(servers[0].token));

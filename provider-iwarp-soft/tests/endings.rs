@@ -1,4 +1,4 @@
-//! How connections end, and what becomes of posted work.
+//! The ends of connections, and the completion of posted work.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +22,7 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
     for id in 0..10 {
         server.recv(id, &[remote.sge(0, 100_000)]);
     }
-    // The first needs an answer, so nothing behind it can complete before the disconnect.
+    // The first request needs an answer, so nothing behind it can complete before the disconnect.
     client.post(
         100,
         SendOp::Read(remote.remote(0, 4 << 20)),
@@ -147,7 +147,7 @@ fn a_graceful_disconnect_finishes_posted_requests_first() {
 fn a_graceful_disconnect_does_not_wait_for_ever_for_a_read_that_nobody_answers() {
     let node = Node::new("lo 0 close_timeout_ms=20");
     let client = node.side(10);
-    // The peer is there and reads nothing, answers nothing, ends nothing.
+    // The peer is alive and does not read, answer or close.
     let (_raw, _) = raw_peer(&client, &node);
     let memory = node.memory(100);
     let read = SendOp::Read(RemoteRange {
@@ -171,7 +171,7 @@ fn a_graceful_disconnect_waits_for_a_peer_that_goes_on() {
     let memory = node.memory(16 << 20);
     client.send(1, &[memory.sge(0, 16 << 20)]);
     node.rnic.disconnect(&client.qp, false);
-    // Whatever the patience: the bytes leave for as long as the peer takes them.
+    // Regardless of the timeout, bytes are sent for as long as the peer receives them.
     let mut stream = Vec::new();
     raw.read_to_end(&mut stream).unwrap();
     assert!(stream.len() > 16 << 20, "{} bytes", stream.len());
@@ -417,7 +417,7 @@ fn what_came_before_a_reset_is_received_even_if_a_send_meets_the_reset_first() {
         let memory = a.memory(100);
         client.recv(1, &[memory.sge(0, 100)]);
         std::io::Write::write_all(&mut raw, &hex(HELLO)).unwrap();
-        // What we sent first is unread, so the close is a reset.
+        // Our first message is unread, so the close is a reset.
         drop(raw);
         client.send(2, &[memory.sge(0, 100)]);
         assert_eq!(client.event(), Event::Broken);
@@ -464,7 +464,7 @@ fn small_requests_that_the_socket_has_not_taken_are_flushed_in_order() {
     const LEN: usize = 4096;
     let node = Node::new("lo 0");
     let client = node.side(10);
-    // The peer reads nothing: the socket fills, then the staging buffer, then the queues.
+    // The peer does not read: the socket fills, then the staging buffer, then the queues.
     let (_peer, _) = raw_peer(&client, &node);
     let memory = node.memory(LEN);
     let mut ended = Vec::new();

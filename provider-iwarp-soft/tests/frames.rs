@@ -100,7 +100,7 @@ fn frames_byte_by_byte_and_many_in_one_segment_mean_the_same() {
 
 #[test]
 fn first_frames_of_peer_to_peer_establish_and_are_not_surfaced() {
-    // A with C and D; A with D only, which asks for a Read.
+    // A with C and D; A with D only, which requests a Read.
     let cases = [
         ("50020004 8004c004", RTR_WRITE, ""),
         ("50020004 80044004", RTR_READ, RTR_READ_ANSWER),
@@ -151,14 +151,14 @@ fn our_request_and_first_frames_are_what_hardware_accepts() {
     );
 }
 
-/// What a responder answers to a bad frame, until it closes.
+/// Returns the answer of a responder to a bad frame, until it closes.
 fn answer_to(frame: &[u8]) -> Vec<u8> {
     let b = Node::new("lo 0");
     let memory = b.memory(100);
     let (server, mut raw, _) = accepted(&b, REQUEST_REV1, &memory);
     assert!(matches!(server.event(), Event::Established { .. }));
     raw.write_all(frame).unwrap();
-    // What comes behind the fault is read and dropped, so that the answer arrives.
+    // Bytes behind the fault are read and discarded, so that the answer arrives.
     raw.write_all(&hex(HELLO)).unwrap();
     let mut answer = Vec::new();
     raw.read_to_end(&mut answer).unwrap();
@@ -214,7 +214,7 @@ fn more_reads_than_announced_end_the_connection() {
             (ird as u16).to_be_bytes(),
             "what we announce"
         );
-        // All in one piece, so that none is answered before the last is there.
+        // All in one piece, so that none is answered before the last is received.
         let reads: Vec<u8> = (1..=held + 1)
             .flat_map(|msn: u32| {
                 let mut segment = hex("4141 00000000 00000001");
@@ -265,7 +265,7 @@ fn arbitrary_bytes_end_the_connection_and_nothing_else() {
                 seed ^= seed << 13;
                 seed ^= seed >> 7;
                 seed ^= seed << 17;
-                // Lengths that fit, headers that nearly do: the rest is chance.
+                // Valid lengths, and headers that are nearly valid; the rest is random.
                 match at {
                     0 => 0,
                     1 => 14 + (seed % 120) as u8,
@@ -383,8 +383,8 @@ fn a_terminate_message_is_charged_to_a_read_only_if_it_can_be_about_one() {
 #[test]
 fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
     use WcStatus::{Flushed, RemoteAccess};
-    // The MSN that is quoted of three Reads, the second in two parts, and who is charged. 0 and 9
-    // are of none of them, so it is the oldest that was to be answered next.
+    // The MSN that is quoted of three Reads, the second in two parts, and the request that fails. 0
+    // and 9 belong to none of them, so the oldest unanswered request fails.
     let rows = [
         (1, [RemoteAccess, Flushed, Flushed]),
         (2, [Flushed, RemoteAccess, Flushed]),
@@ -398,7 +398,7 @@ fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
         let client = a.side(10);
         let memory = a.memory(8192);
         let (mut raw, _) = raw_peer(&client, &a);
-        // Not across a page, which would make two Reads of one.
+        // The read does not cross a page, which would split it into two Reads.
         let page = memory.addr().next_multiple_of(4096) - memory.addr();
         let read = SendOp::Read(memory.remote(page as usize, 20));
         let sinks = [memory.sge(0, 10), memory.sge(20, 10)];
@@ -417,10 +417,10 @@ fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
     }
 }
 
-/// A time in which what is on its way arrives.
+/// A time in which bytes in flight arrive.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// Makes `raw` a peer that was heard: it gets no first frame any more.
+/// Makes `raw` a peer that has sent something: the first frame is not repeated for it any more.
 fn say_hello(raw: &mut TcpStream, client: &Side<'_>, memory: &Memory) {
     client.recv(0, &[memory.sge(0, 100)]);
     raw.write_all(&hex(HELLO)).unwrap();
@@ -496,7 +496,7 @@ fn a_bind_of_a_freed_window_fails_whoever_has_its_place_now() {
     let (_heir_raw, _) = raw_peer(&heir_side, &a);
     say_hello(&mut raw, &client, &memory);
     let bind = |wr_id, fence| bind_to(&memory, wr_id, fence);
-    // Places of the table come again when many of them are free, the longest free first.
+    // Slots of the table are reused when many of them are free, the longest free first.
     let create = || a.rnic.create_mw(&a.pd).unwrap();
     let windows: Vec<SoftMw> = (0..100).map(|_| create()).collect();
     client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);

@@ -1,5 +1,5 @@
-//! Connections that come, move to shared memory and go leave nothing behind. A test binary of its
-//! own: descriptors, mappings and threads of the process are counted.
+//! Connections that are made, move to shared memory and end leave nothing behind. A separate test
+//! binary, because descriptors, mappings and threads of the process are counted.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,12 +13,12 @@ use support::moved::is_moved;
 use support::*;
 
 const CYCLES: u64 = 10_000;
-/// Cycles before the first count: allocators and tables have their size then.
+/// Cycles before the first count, after which allocators and tables have their final size.
 const WARM_CYCLES: u64 = 300;
-/// Mappings that may be left: the C library's allocator takes one now and then. One mapping a cycle
-/// would be a thousand times as many.
+/// Mappings that may be left: the C library's allocator makes one now and then. One mapping per
+/// cycle would be a thousand times as many.
 const MAPPINGS_LEFT: usize = 8;
-/// Messages on their way at once: enough for the offer of shared memory.
+/// Messages in flight at once: enough for the offer of shared memory.
 const MESSAGES: u64 = 20;
 const THREADS: u64 = 4;
 
@@ -39,7 +39,7 @@ impl Census {
         }
     }
 
-    /// Waits until the connections that have ended are closed, whose last steps the engine takes.
+    /// Waits until the engine has closed the connections that have ended.
     fn settled() -> Self {
         let mut last = Self::take();
         wait_until("descriptors come and go", || {
@@ -50,7 +50,7 @@ impl Census {
     }
 }
 
-/// One connection from its beginning to its end, with a move in between.
+/// Makes a connection, moves it, and ends it.
 fn cycle(a: &Node, b: &Node, (port, listener): (u16, u64), number: u64) {
     let (client, server) = (a.side(10 * number + 100), b.side(10 * number + 105));
     for _ in 0..MESSAGES {
@@ -115,7 +115,7 @@ fn connections_that_move_and_end_leave_nothing_behind() {
             || after.threads > before.threads
             || after.mappings > before.mappings + MAPPINGS_LEFT
     };
-    // A thread that was joined is counted until the kernel has taken it apart.
+    // A thread that was joined is counted until the kernel has removed it.
     let deadline = Instant::now() + DEADLINE;
     let mut after = Census::settled();
     while is_left(&after) && Instant::now() < deadline {

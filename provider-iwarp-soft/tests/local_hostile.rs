@@ -1,7 +1,7 @@
-//! A peer that owns half of the shared memory and lies about every word of it. After each attack
-//! the connection has ended as the specification says, or continues as if nothing had been;
-//! another connection of the same adapter has worked all the time; no mapping and no descriptor is
-//! left.
+//! A peer that owns half of the shared memory and may write any value to each word of it. After
+//! each attack the connection has ended as the specification says, or continues as if nothing had
+//! happened. Another connection of the same adapter works all the time. No mapping and no
+//! descriptor is left.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -30,7 +30,7 @@ fn store(moved: &Moved, value: u64) {
     moved.ring();
 }
 
-/// Words that no correct producer writes, by what is wrong with them.
+/// Words that no correct producer writes, by their fault.
 fn bad_words() -> Vec<Attack<'static>> {
     let mut attacks: Vec<Attack<'static>> = Vec::new();
     let mut add = |name, make: fn(u64) -> u64| {
@@ -161,8 +161,8 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
                     .store(published, Ordering::Release);
                 moved.ring();
             };
-            // The victim sleeps until the doorbell and finds the record as it is in the end; a
-            // victim that polls may find it before, which is a message like others.
+            // The victim sleeps until the doorbell and finds the final state of the record. A
+            // victim that polls may find it earlier, as a message like others.
             let victim = ground.victim();
             let mut moved = Moved::new(&victim, |_| ());
             attack(&mut moved);
@@ -481,7 +481,7 @@ fn a_full_ring_is_received_while_a_timer_runs() {
         for round in 0..3500 {
             victim.recv(round, &[]);
         }
-        // Never answered: a graceful disconnect waits for it, with a timer.
+        // This read is never answered: a graceful disconnect waits for it, with a timer.
         let from = RemoteRange {
             addr: 0,
             len: 64,
@@ -520,7 +520,7 @@ fn a_peer_that_dies_while_it_reads_memory_is_not_waited_for() {
             });
             victim.send(1, &[memory.sge(0, 1 << 20)]);
             moved.shared.await_word(Half::Adopter, 0);
-            // It reads now, and never ends.
+            // The state says that the peer reads now, and it never ends.
             let state = moved.shared.ring_word(Half::Adopter, 8);
             state.fetch_add(1, Ordering::Relaxed);
             drop(moved);
@@ -557,7 +557,7 @@ fn a_reader_that_never_ends_keeps_no_other_memory() {
             moved.shared.await_word(Half::Adopter, at);
             moved.shared.ring_word(Half::Adopter, at + 8)
         };
-        // The second one is being read, and stays so. One piece, one line.
+        // The second reference is being read, and stays so. One piece, one line.
         state(64).fetch_add(1, Ordering::Relaxed);
         drop(memory);
         for at in [0, 64, 128] {

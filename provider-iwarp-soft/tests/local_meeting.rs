@@ -1,6 +1,6 @@
-//! A peer that lies on the way to shared memory: offers, hellos, descriptors, moves. The connection
-//! stays on TCP, or ends as the specification says; another connection of the same adapter has
-//! worked all the time; no mapping and no descriptor is left.
+//! A peer that violates the protocol on the way to shared memory: offers, hellos, descriptors,
+//! moves. The connection stays on TCP, or ends as the specification says. Another connection of the
+//! same adapter works all the time. No mapping and no descriptor is left.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,7 +18,7 @@ use support::scripted::{
 };
 use support::*;
 
-/// A stream whose connection is not to move, whatever the attack.
+/// Attacks a connection that must not move, whatever the attack.
 fn attack_hello(ground: &Ground<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
     let victim = ground.victim();
     let mut peer = Scripted::initiator(&victim);

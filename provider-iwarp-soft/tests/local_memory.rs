@@ -156,8 +156,8 @@ fn resident_kib(pid: u32) -> [usize; 2] {
     })
 }
 
-/// Allows the process, and those that it starts, as many descriptors as the system lets it have.
-/// Returns false, and says that the test is not run, if these are too few.
+/// Raises the descriptor limit of the process, and of those that it starts, as far as the system
+/// permits. Returns false, and reports that the test is not run, if these are too few.
 fn allow_descriptors() -> bool {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.maximum;
@@ -166,7 +166,7 @@ fn allow_descriptors() -> bool {
     if !is_enough {
         let why = "descriptors are too few (ulimit -Hn)";
         let text = format!("\nNOT RUN: a thousand idle connections: {why}\n");
-        // Past the capture of the test harness, so that it is counted.
+        // Written past the capture of the test harness, so that it is counted.
         std::io::stderr().write_all(text.as_bytes()).unwrap();
     }
     is_enough
@@ -186,7 +186,7 @@ fn word_behind(says: &mut impl BufRead, prefix: &str) -> String {
     loop {
         let mut line = String::new();
         assert_ne!(says.read_line(&mut line).unwrap(), 0, "no {prefix}");
-        // The harness writes the name of the test in front of the first line.
+        // The test harness writes the name of the test before the first line.
         if let Some((_, word)) = line.split_once(prefix) {
             return word.trim().to_owned();
         }

@@ -80,7 +80,7 @@ impl Other {
         loop {
             let mut line = String::new();
             assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "no {prefix}");
-            // The harness writes the name of the test in front of the first line.
+            // The test harness writes the name of the test before the first line.
             if let Some((_, word)) = line.split_once(prefix) {
                 return word.trim().to_owned();
             }

@@ -1,5 +1,5 @@
-//! The order of operations across the move to shared memory, what endpoints share while they move,
-//! and that nothing is read or written after deregistration.
+//! The order of operations across the move to shared memory, the resources that endpoints share
+//! while they move, and that nothing is read or written after deregistration.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -82,7 +82,7 @@ fn what_a_sender_deregisters_is_not_read_any_more() {
     }
 }
 
-/// One connection of a queue pair to another of the same adapter, and their shared queue.
+/// A shared receive queue for the queue pairs of an adapter.
 fn srq(node: &Node) -> SoftSrq {
     node.rnic
         .create_srq(&node.pd, 4096, 1, SrqToken(5))

@@ -147,7 +147,7 @@ impl<'n> Other<'n> {
         self.exchange(memory, 20);
     }
 
-    /// Takes what is left after the end: everything that was posted has completed once.
+    /// Takes the remaining completions after the end: each posted request has completed once.
     fn reap(&mut self) {
         for slot in 0..self.expected.len() {
             assert_eq!(self.client.received().wr_id, slot as u64);
@@ -170,20 +170,20 @@ fn word_behind(says: &mut impl BufRead, prefix: &str) -> String {
     loop {
         let mut line = String::new();
         assert_ne!(says.read_line(&mut line).unwrap(), 0, "no {prefix}");
-        // The harness writes the name of the test in front of the first line.
+        // The test harness writes the name of the test before the first line.
         if let Some((_, word)) = line.split_once(prefix) {
             return word.trim().to_owned();
         }
     }
 }
 
-/// Nothing is left of connections that have ended.
+/// Checks that nothing is left of connections that have ended.
 fn check(before: usize) {
     wait_until("mappings are left", || mappings() == 0);
     wait_until("descriptors are left", || descriptors() <= before);
 }
 
-/// Descriptors of an adapter whose engine and meeting place are open.
+/// Returns the number of descriptors of an adapter whose engine and rendezvous are open.
 fn warm_up(node: &Node) -> usize {
     let memory = node.memory(8);
     let mut other = Other::start(node, 1);
@@ -209,7 +209,7 @@ fn a_peer_that_is_killed_at_any_step_of_the_move_is_reported() {
     let memory = node.memory(8);
     for count in (0..36).step_by(3) {
         let mut other = Other::start(&node, 100 + 10 * count);
-        // All are on their way when the peer dies.
+        // All messages are in flight when the peer dies.
         other.exchange(&memory, 8);
         for _ in 0..count {
             other.post(&memory, 0, 0);
@@ -265,7 +265,7 @@ fn a_stopped_peer_holds_up_its_own_connection_only() {
             );
         }
         running.exchange(&memory, 100);
-        // Registered memory that the stopped process was told of can be given up at once.
+        // Registered memory whose address the stopped process has can be deregistered at once.
         let other = node.memory(LONG);
         drop(other);
         stopped.signal(Signal::CONT);
@@ -293,7 +293,7 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
         if is_abrupt {
             node.rnic.disconnect(&other.client.qp, true);
         } else {
-            // What was not read by then fails, and the connection with it.
+            // Reads that were not finished by then fail, and the connection with them.
             drop(memory);
             other.signal(Signal::CONT);
         }
@@ -332,7 +332,7 @@ fn a_fork_in_the_middle_takes_nothing_with_it() {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "{round}: the child has a mapping of a ring");
     }
-    // A child that lives on keeps no connection alive.
+    // A child that continues to run keeps no connection alive.
     // SAFETY: the child calls the kernel only, until it is killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -355,7 +355,8 @@ fn a_fork_in_the_middle_takes_nothing_with_it() {
     check(before);
 }
 
-/// Returns true if this process has a ring mapped. Without allocation: a child of a fork asks.
+/// Returns true if this process has a ring mapped. Does not allocate, because a child of a fork
+/// calls it.
 fn has_ring() -> bool {
     let Ok(maps) = rustix::fs::open(
         c"/proc/self/maps",

@@ -15,16 +15,16 @@ use support::*;
 
 const LEN: usize = 64;
 
-/// What the victim has, as the attacker knows it.
+/// The memory of the victim, as far as the attacker can know it.
 struct Target {
     /// In the middle of the allocation: LEN bytes with all rights.
     open: (u32, u64),
     readable: (u32, u64),
     writable: (u32, u64),
-    /// A region that is registered no more.
+    /// A region that was deregistered.
     gone: (u32, u64),
     other_domain: (u32, u64),
-    /// A window that only another queue pair's peer may use.
+    /// A window for the peer of another queue pair only.
     other_stream: (u32, u64),
 }
 
@@ -211,7 +211,7 @@ fn attack_over_tcp(
     (victim.event(), code_of(&peer.read_segment()))
 }
 
-/// Runs one attack, and returns how the connection ended.
+/// Runs one attack, and returns the end of the connection.
 fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
     let victim = ground.victim();
     let node = victim.node;
@@ -252,7 +252,7 @@ fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
         signalled: false,
         fence: false,
     };
-    // The window is that of the healthy connection.
+    // The window belongs to the healthy connection.
     let healthy = ground.healthy_server();
     let other_stream = node.rnic.bind_mw(&healthy.qp, &window, &bind).unwrap();
     let target = Target {

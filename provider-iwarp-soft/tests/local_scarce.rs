@@ -1,5 +1,5 @@
-//! Descriptors, memory and limits that do not suffice for shared memory: the connection stays on
-//! TCP and works. A test binary of its own: limits are the process's.
+//! Too few descriptors, too little memory and too low limits for shared memory: the connection
+//! stays on TCP and works. A separate test binary, because limits belong to the process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -38,7 +38,7 @@ fn exchange(client: &Side<'_>, server: &Side<'_>, count: usize) {
 }
 
 /// Connects two adapters and exchanges messages under a limit. `warm`: another connection of the
-/// two has moved before.
+/// two adapters has moved before.
 fn stays_on_tcp(name: &str, warm: bool, limit: Limit, to: impl FnOnce() -> u64) {
     let _alone = alone();
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
@@ -100,7 +100,7 @@ fn a_peer_that_connects_while_there_is_no_descriptor_keeps_nobody_busy() {
     });
     assert!(busy < took / 3, "{busy} of {took} us");
     works(&mut peer, &victim, "no descriptor");
-    // There are descriptors again.
+    // Descriptors are available again.
     let mut unix = UnixStream::from(unix);
     unix.set_read_timeout(Some(DEADLINE)).unwrap();
     send_with(&unix, &hello(token, RING_LEN), &[shared.fd.as_fd()]);

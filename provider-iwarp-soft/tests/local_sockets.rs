@@ -16,11 +16,11 @@ use support::*;
 
 const MESSAGES: usize = 300;
 const LEN: usize = 60_000;
-/// Messages of one direction that are on their way at once.
+/// Messages of one direction that are in flight at once.
 const AHEAD: usize = 8;
 const LENGTHS: [usize; 5] = [0, 64, 5000, 20_000, LEN];
 
-/// A stream over which both ends have said something.
+/// A stream over which both ends have sent data.
 fn streams(address: &str) -> (TcpStream, TcpStream) {
     let address = format!("{address}:0").to_socket_addrs().unwrap().next();
     let listener = TcpListener::bind(address.unwrap()).unwrap();
@@ -94,7 +94,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Posts as many messages as may be on their way.
+    /// Posts as many messages as may be in flight.
     fn post(&mut self) {
         while self.posted < MESSAGES && self.posted < self.done + AHEAD {
             let number = self.posted;

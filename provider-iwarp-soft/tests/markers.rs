@@ -1,5 +1,5 @@
-//! MPA markers (RFC 5044 section 4.3) against a peer of plain TCP that puts them in and takes them
-//! out byte by byte, from nothing but the text of the RFC.
+//! MPA markers (RFC 5044 section 4.3) against a peer of plain TCP that inserts and removes them
+//! byte by byte, written from the text of the RFC only.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -58,7 +58,8 @@ impl Writer {
         self.position += 4;
     }
 
-    /// A marker tells how far back the length field of its FPDU is; 0 right before it.
+    /// Appends a marker, which holds the distance back to the length field of its FPDU; 0 right
+    /// before it.
     fn marker_if_due(&mut self, start: &mut Option<usize>) {
         if self.marked && self.position.is_multiple_of(INTERVAL) {
             let back = start.map_or(0, |start| self.position - start) as u32;
@@ -81,7 +82,7 @@ impl Writer {
     }
 }
 
-/// Reads such a stream.
+/// Reads a stream that [`Writer`] could have written.
 struct Reader {
     stream: BufReader<TcpStream>,
     marked: bool,
@@ -102,7 +103,7 @@ impl Reader {
         }
     }
 
-    /// The next FPDU's DDP segment. Checks its markers and its CRC.
+    /// Returns the next FPDU's DDP segment. Checks its markers and its CRC.
     fn fpdu(&mut self) -> Vec<u8> {
         let mut covered = Vec::new();
         let mut start = None;
@@ -148,7 +149,7 @@ fn length_of(bytes: &[u8]) -> usize {
 
 /// A node, its accepted side, and the raw initiator with the Reply's flags.
 ///
-/// The initiator's wishes are flags of its Request: 0x80 markers, 0x40 CRC.
+/// The flags of the Request express the initiator's wishes: 0x80 markers, 0x40 CRC.
 fn accepted<'n>(
     node: &'n Node,
     wishes: u8,
@@ -193,7 +194,7 @@ fn frames_of_group_m_are_ours_to_the_byte() {
     assert_eq!(m3[620..], hex("54555657 29576b55"));
 }
 
-/// Lengths that let FPDUs begin, end and be cut at every distance from a marker that there is.
+/// Lengths that make FPDUs begin, end and be cut at every possible distance from a marker.
 fn lengths() -> impl Iterator<Item = usize> {
     (0..200).map(|i| (i * 37) % 1100)
 }

@@ -1,4 +1,4 @@
-//! News of different connections are told in the order in which their peers caused them.
+//! Events of different connections are delivered in the order in which their peers caused them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ use support::*;
 
 const LISTENER: u64 = 7;
 const BLOCKER: u64 = 8;
-/// Revision 2, peer-to-peer: a zero-length Write establishes it.
+/// Revision 2, peer-to-peer: a zero-length Write establishes the connection.
 const REQUEST_REV2: &str = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
 const RTR_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
 
@@ -29,7 +29,7 @@ fn accept_all(node: &Node, sides: &[Side<'_>], request: &str) -> Vec<TcpStream> 
         requests.push(node.recorder.request(LISTENER).0);
         streams.push(raw);
     }
-    // From here on nothing is done by the engine until the caller lets it.
+    // From here on the engine does nothing until the caller lets it continue.
     node.recorder.hold_requests_of(BLOCKER);
     let (blocker, port) = node.rnic.listen(&address, ListenToken(BLOCKER)).unwrap();
     let mut raw = raw_client(port);
@@ -92,7 +92,7 @@ fn a_connection_that_stays_silent_holds_no_ending_up() {
     assert!(matches!(sides[2].event(), Event::Established { .. }));
 }
 
-/// A test that fails lets the other threads go.
+/// Releases the other threads, also if the test fails.
 struct Release<'n>(&'n Node);
 
 impl Drop for Release<'_> {
@@ -101,8 +101,9 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Two connections: the second is established, which a consumer's thread has read and is telling;
-/// then the peer establishes and ends the first. `then` runs when the engine has seen that.
+/// Two connections. The second is established: a consumer's thread has read its first frame and is
+/// delivering the event. Then the peer establishes and ends the first. `then` runs when the engine
+/// has read that.
 fn while_a_beginning_is_being_told(then: impl FnOnce(&Node, &[Side<'_>])) {
     let node = Node::new("lo 0");
     let sides: Vec<_> = (1..=2).map(|n| node.side(100 * n)).collect();
@@ -177,8 +178,8 @@ fn receive_before_established(side: &Side<'_>, left: u32) {
     assert!(!side.node.recorder.has_connection_news(side.token));
 }
 
-/// The upcalls of `side` come in this order: `Established`, the nudge of its receive queue, which
-/// holds a completion by then.
+/// Expects the upcalls of `side` in this order: `Established`, then the nudge of its receive queue,
+/// which holds a completion by then.
 fn expect_established_then_received(side: &Side<'_>) {
     let recorder = &side.node.recorder;
     let next = || recorder.expect("upcall", |_| true, |news| news);
@@ -257,7 +258,7 @@ fn a_connection_that_ends_while_it_is_told_completes_its_work_in_between() {
         raw.write_all(&[hex(first), hex(HELLO)].concat()).unwrap();
         raw.shutdown(Shutdown::Write).unwrap();
         receive_before_established(&server, 0);
-        // A receive that is posted now is flushed at once, and has its place behind the others.
+        // A receive that is posted now is flushed at once, and completes behind the others.
         server.recv(3, &[]);
         assert_eq!(server.resting(&server.recv_cq).len(), 0);
         node.recorder.release_established();

@@ -1,5 +1,5 @@
-//! Long frames without CRC, whose payload goes straight to its place, against a peer of plain TCP
-//! that cuts them wherever it likes.
+//! Long frames without CRC, whose payload is received straight to its target, against a peer of
+//! plain TCP that cuts them at any position.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,9 +18,9 @@ use support::*;
 const REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
 /// Reply without CRC and peer-to-peer mode.
 const REPLY_PLAIN: &str = "4d504120 49442052 65702046 72616d65 10020004 00040004";
-/// Bytes of a payload that is long, and no multiple of four.
+/// The length of a long payload, which is not a multiple of four.
 const LONG: usize = 50_003;
-/// What follows the payload of an untagged segment of that length: pad and CRC field.
+/// The length of pad and CRC field behind the payload of an untagged segment of that length.
 const TRAILER: usize = 1 + 4;
 /// Bytes between the pieces of scattered memory.
 const PITCH: usize = 16_384;
@@ -64,7 +64,7 @@ fn write_frame(to: RemoteRange, payload: &[u8]) -> Vec<u8> {
     frame(&header, payload)
 }
 
-/// The front of a frame, which the receiver takes before the rest comes.
+/// Writes the front of a frame, and the rest after the receiver has taken the front.
 fn write_in_two(server: &Side<'_>, raw: &mut TcpStream, frame: &[u8]) {
     let (front, back) = frame.split_at(HEADER + 7);
     raw.write_all(front).unwrap();
@@ -72,7 +72,7 @@ fn write_in_two(server: &Side<'_>, raw: &mut TcpStream, frame: &[u8]) {
     raw.write_all(back).unwrap();
 }
 
-/// Drives the connection for a while, in which nothing completes.
+/// Drives the connection for a while, during which nothing completes.
 fn rest(server: &Side<'_>) {
     for _ in 0..20 {
         server.node.rnic.drive();
@@ -190,7 +190,7 @@ fn writes_go_where_they_say_and_nowhere_else() {
     assert_eq!(memory.copy(100 + LONG, 100), [0; 100]);
 }
 
-/// The Terminate message that the peer gets, its header and the three bytes that say why.
+/// Reads the Terminate message that the peer gets. Returns its layer, type and code.
 fn terminate(raw: &mut TcpStream) -> [u8; 3] {
     let frame = read_exact(raw, 2 + 18 + 4);
     assert_eq!(frame[2..4], [0x41, 0x47], "{frame:02x?}");
@@ -282,10 +282,10 @@ fn a_peer_that_goes_in_the_middle_of_a_payload_leaves_a_broken_connection() {
     assert!(matches!(server.event(), Event::Broken));
 }
 
-/// Registered memory of its own mapping.
+/// Registered memory with a mapping of its own.
 fn mapped(node: &Node) -> (SoftMr, Sge) {
     let len = LONG.next_multiple_of(4_096);
-    // SAFETY: a new mapping, of which nobody else knows.
+    // SAFETY: a new mapping, to which no other pointer exists.
     let start = unsafe {
         mmap_anonymous(
             std::ptr::null_mut(),
@@ -310,11 +310,11 @@ fn mapped(node: &Node) -> (SoftMr, Sge) {
     (mr, sge)
 }
 
-/// What the consumer does to a mapping: not unmapped, because the range would be anybody's next
-/// mapping, and written to.
+/// Protects a mapping, as a consumer might. It is not unmapped, because the next mapping of any
+/// thread could get the range and be written to.
 fn protect(of: &Sge) {
     let start = std::ptr::with_exposed_provenance_mut(of.addr as usize);
-    // SAFETY: a whole mapping of this test, which nothing of it uses any more.
+    // SAFETY: a complete mapping of this test, which the test does not use any more.
     unsafe { mprotect(start, of.len as usize, MprotectFlags::empty()) }.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! What is told when there is no memory. A test binary of its own: the limit is the process's.
+//! Errors for a lack of memory. A separate test binary, because the limit belongs to the process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,7 +8,7 @@ use access_layer::rnic::*;
 use rustix::process::{Rlimit, getrlimit, setrlimit};
 use support::*;
 
-/// No mapping is made any more while `work` runs.
+/// Prevents new mappings while `work` runs.
 fn without_new_memory<T>(work: impl FnOnce() -> T) -> T {
     let resource = rustix::process::Resource::As;
     let before = getrlimit(resource);
@@ -26,7 +26,7 @@ fn without_new_memory<T>(work: impl FnOnce() -> T) -> T {
 fn a_queue_that_cannot_grow_lacks_memory_and_its_depth_is_not_to_blame() {
     let node = Node::new("lo 0");
     let depth = node.rnic.attr().cqe_max;
-    // More than the C library has mapped for a thread without having used it, which is 64 MiB.
+    // More than the 64 MiB that the C library has mapped for a thread without using them.
     let cqs: Vec<_> = (0..100)
         .map(|token| node.rnic.create_cq(16, CqToken(token)).unwrap())
         .collect();

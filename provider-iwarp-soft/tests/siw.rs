@@ -1,4 +1,4 @@
-//! What Linux siw needs of us, byte by byte, against a peer of plain TCP in its place.
+//! The rules for Linux siw, byte by byte, against a peer of plain TCP in its place.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 use access_layer::rnic::*;
 use support::*;
 
-/// C1: what siw asks with.
+/// C1: the Request of siw.
 const SIW_REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
-/// What siw answers a Request with CRC, peer-to-peer mode and 16 reads either way.
+/// The Reply of siw to a Request with CRC, peer-to-peer mode and 16 reads either way.
 const SIW_REPLY: &str = "4d504120 49442052 65702046 72616d65 50020004 80108004";
 /// A zero-length Write, as first FPDU and later, with CRC.
 const EMPTY_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
 
-/// A consumer that connects to a socket of ours, and what it has sent: its Request.
+/// Starts a consumer that connects to a socket of ours. Returns the bytes that it has sent: its
+/// Request.
 fn connecting<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, Vec<u8>) {
     let client = node.side(10);
     let port = listener.local_addr().unwrap().port();
@@ -32,7 +33,7 @@ fn connecting<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStrea
     (client, raw, request)
 }
 
-/// The same, connected as to siw; its first FPDU has come.
+/// Connects a consumer as to siw; its first FPDU was received.
 fn connected<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream) {
     let (client, mut raw, _) = connecting(node, listener);
     raw.write_all(&hex(SIW_REPLY)).unwrap();
@@ -45,7 +46,7 @@ fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
-/// Whether the other side takes bytes of `raw` without resetting it.
+/// True if the other side receives bytes of `raw` without resetting it.
 fn is_not_reset(raw: &mut TcpStream) -> bool {
     let mut scrap = [0; 64];
     for _ in 0..5 {
@@ -101,7 +102,7 @@ fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_rese
     let a = Node::new("lo 0");
     let listener = listener();
     let (client, mut raw, _) = connecting(&a, &listener);
-    // 252 bytes of a consumer of siw: the length wraps, the bytes come.
+    // 252 bytes of a consumer of siw: the length wraps, the bytes are sent.
     let mut reply = hex("4d504120 49442052 65702046 72616d65 50020000 80108004");
     reply.extend([0; 252]);
     raw.write_all(&reply).unwrap();
@@ -129,7 +130,7 @@ fn the_first_frame_is_repeated_while_the_peer_is_silent() {
     drop(client);
 }
 
-/// siw that offers to hear an empty Read alone, and misses it.
+/// A siw that offers an empty Read as its only kind, and misses it.
 #[test]
 fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
     let a = Node::new("lo 0 peer_to_peer=read");
@@ -197,7 +198,7 @@ fn small_reads_are_cut_at_the_pages_of_their_source() {
 
 #[test]
 fn a_request_says_what_the_settings_say() {
-    // Flags and revision, and the enhanced words where there are any.
+    // Flags and revision, and the enhanced words if there are any.
     let rows: [(&str, &[u8]); 6] = [
         ("lo 0", &[0x50, 2, 0, 4, 0x80, 16, 0xc0, 16]),
         ("lo 0 crc=off", &[0x10, 2, 0, 4, 0x80, 16, 0xc0, 16]),

@@ -1,4 +1,4 @@
-//! Consumers' sockets: conversions, and giving back (DAT 2.0 iWARP extensions 3.1).
+//! Consumers' sockets: conversions, and their return (DAT 2.0 iWARP extensions 3.1).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -93,7 +93,7 @@ fn both_sides_of_a_used_stream_become_a_connection() {
         (client.event(), server.event()),
         (Event::Disconnected, Event::Disconnected)
     );
-    // The sockets belong to nobody any more: their consumers' numbers are closed as well.
+    // The sockets belong to the connections for good: their consumers' numbers are closed as well.
     drop((client, server));
     let deadline = std::time::Instant::now() + DEADLINE;
     // SAFETY: fcntl with F_GETFD only asks whether a number is open.
@@ -368,7 +368,7 @@ fn the_number_is_closed_when_the_end_has_been_told() {
     let client = a.side(10);
     let (one, mut other) = pair();
     let number = one.into_raw_fd();
-    // Another test may open something there at once.
+    // Another test may open a descriptor with this number at once.
     let meaning = || std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
     let lent = meaning();
     a.rnic
@@ -420,7 +420,8 @@ fn sockets_that_cannot_be_used_are_never_taken() {
     assert_eq!(again, Err(SocketFault::QpNotIdle));
 }
 
-/// Nothing takes this socket, under this number or another one, and nothing is sent over it.
+/// Checks that no call takes this socket, under this number or another one, and that nothing is
+/// sent over it.
 fn expect_in_use(node: &Node, socket: std::os::fd::RawFd) {
     let idle = node.side(900);
     // SAFETY: a number; the duplicate is closed below.
@@ -433,7 +434,7 @@ fn expect_in_use(node: &Node, socket: std::os::fd::RawFd) {
         let armed = node.rnic.arm_socket(number, b"bytes", ListenToken(9));
         assert_eq!(armed.unwrap_err(), SocketFault::InUse);
     }
-    // SAFETY: our own duplicate, which nobody took.
+    // SAFETY: our own duplicate, which no call took.
     unsafe { libc::close(second) };
 }
 
@@ -504,7 +505,7 @@ fn a_socket_that_carries_a_connection_is_not_taken_again() {
     assert_eq!(server.received().status, WcStatus::Success);
 }
 
-/// Fills the buffers of a stream whose peer reads nothing, but for a few bytes.
+/// More bytes than the buffers of a stream hold whose peer reads nothing but a few bytes.
 const MUCH: usize = 16 << 20;
 
 #[test]
@@ -512,7 +513,7 @@ fn a_final_message_that_the_peer_does_not_take_is_a_failure_and_gives_the_socket
     let node = Node::new("lo 0 mpa_timeout_ms=200");
     for request in ["", REQUEST_REV1] {
         let (mut one, other) = pair();
-        // A request that came too early, and the end of the peer's side, change nothing.
+        // An early Request, and the end of the peer's side, change nothing.
         one.write_all(&hex(request)).unwrap();
         if !request.is_empty() {
             one.shutdown(Shutdown::Write).unwrap();
@@ -521,7 +522,7 @@ fn a_final_message_that_the_peer_does_not_take_is_a_failure_and_gives_the_socket
             .rnic
             .arm_socket(other.as_raw_fd(), &vec![7; MUCH], ListenToken(5));
         assert_eq!(armed.unwrap_err(), SocketFault::FinalMessage);
-        // The socket is the consumer's: what was in it, and what was sent, is a stream.
+        // The socket belongs to the consumer: the early bytes and the final message are one stream.
         let mut early = vec![0; hex(request).len()];
         (&other).read_exact(&mut early).unwrap();
         assert_eq!(early, hex(request));

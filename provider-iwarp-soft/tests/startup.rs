@@ -1,4 +1,4 @@
-//! Making connections, and all the ways in which that fails.
+//! Making connections, and every failure of it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -60,7 +60,7 @@ fn private_data_of_every_length_arrives_and_longer_is_refused() {
         .listen(&ListenAddress { port: 0 }, ListenToken(7))
         .unwrap();
     for len in [0, 1, 251, 252, 256, 508] {
-        // Own tokens: the sides of the last round may still have endings to tell.
+        // Separate tokens, because the sides of the last round may still deliver disconnects.
         let (client, server) = (
             a.side(1000 + len as u64 * 10),
             b.side(1000 + len as u64 * 10),
@@ -161,7 +161,7 @@ fn a_port_without_a_listener_refuses_after_the_retries() {
 fn a_network_without_a_route_is_unreachable() {
     let a = Node::new("lo 0");
     let client = a.side(10);
-    // Reserved for ever (RFC 1112 section 4): no machine has a route to it.
+    // An address that is reserved for ever (RFC 1112 section 4): no machine has a route to it.
     let remote = "240.0.0.1:9".parse().unwrap();
     let params = ConnectParams {
         remote,
@@ -183,9 +183,10 @@ fn a_network_without_a_route_is_unreachable() {
 fn an_ipv6_peer_without_a_source_address_is_unreachable_and_no_port_is_missing() {
     let a = Node::new("lo 0");
     let client = a.side(10);
-    // The engine's thread begins with the first connection, in the network of who makes it.
+    // The engine's thread starts with the first connection, in the network namespace of the calling
+    // thread.
     let in_an_empty_network = || {
-        // SAFETY: the thread leaves its network, and shares its descriptors as before.
+        // SAFETY: the thread leaves its network namespace, and shares its descriptors as before.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.ok()?;
         let params = ConnectParams {
             remote: "[::1]:9".parse().unwrap(),
@@ -196,7 +197,7 @@ fn an_ipv6_peer_without_a_source_address_is_unreachable_and_no_port_is_missing()
     };
     let connect = std::thread::scope(|scope| scope.spawn(in_an_empty_network).join().unwrap());
     match connect {
-        // Past the capture of the test harness, so that it is counted.
+        // Written past the capture of the test harness, so that it is counted.
         None => std::io::stderr()
             .write_all(b"\nNOT RUN: a peer without source: network namespaces are not permitted\n")
             .unwrap(),
@@ -222,7 +223,7 @@ fn a_silent_peer_times_out() {
     a.rnic.connect(&client.qp, &params).unwrap();
     assert_eq!(client.event(), Event::TimedOut);
     assert!(start.elapsed() >= timeout);
-    // Its socket is gone.
+    // The socket of the attempt is closed.
     let (mut raw, _) = listener.accept().unwrap();
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
     raw.read_to_end(&mut Vec::new()).unwrap();
@@ -321,7 +322,7 @@ fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
             let (mut raw, _) = listener.accept().unwrap();
             raw.set_read_timeout(Some(DEADLINE)).unwrap();
             read_startup(&mut raw);
-            // What nobody reads any more must not turn the close into a reset.
+            // Bytes that no thread reads any more must not turn the close into a reset.
             let words = &words[2..];
             let key = "4d504120 49442052 65702046 72616d65";
             raw.write_all(&hex(&format!("{key} {flags}{words} {hello}")))
@@ -450,7 +451,7 @@ fn inbound_garbage_and_silence_cost_nothing() {
     for (stream, bytes) in streams.iter_mut().zip(garbage) {
         stream.write_all(bytes).unwrap();
     }
-    // A part of a request, then silence.
+    // A part of a Request, and no further bytes.
     streams[4].write_all(b"MPA ID Req").unwrap();
     for mut stream in streams {
         // Closed by the other side, with or without a reset.
@@ -470,8 +471,8 @@ fn inbound_garbage_and_silence_cost_nothing() {
     assert!(matches!(client.event(), Event::Established { .. }));
 }
 
-/// All connect before the first asks, as the endpoints of one program do that connects them in a
-/// row.
+/// All peers connect before the first sends its Request, as the endpoints of one program do that
+/// connects them in a row.
 #[test]
 fn more_peers_at_once_than_half_open_places_are_all_heard() {
     const COUNT: usize = 40;

@@ -9,7 +9,7 @@ use access_layer::rnic::{Rnic, WcStatus};
 use super::scripted::Scripted;
 use super::{DEADLINE, Event, Node, Side, connect};
 
-/// The adapter that is attacked, and a connection that nobody attacks.
+/// The adapter that is attacked, and a connection that is not attacked.
 pub struct Ground<'n> {
     server: Side<'n>,
     healthy: (Side<'n>, Side<'n>),
@@ -47,7 +47,7 @@ impl<'n> Ground<'n> {
     pub fn new(node: &'n Node, other: &'n Node) -> Self {
         let healthy = (other.side(10), node.side(20));
         connect(&healthy.0, &healthy.1);
-        // What is opened once for an adapter is open before descriptors are counted.
+        // Descriptors that an adapter opens once are open before descriptors are counted.
         let server = node.side(30);
         let mut first = Scripted::initiator(&server);
         first.provoke_offer(&server);
@@ -80,13 +80,13 @@ impl<'n> Ground<'n> {
         &self.healthy.1
     }
 
-    /// A queue pair that is to be attacked.
+    /// Creates a queue pair for an attack.
     pub fn victim(&self) -> Side<'n> {
         self.node()
             .side(self.tokens.fetch_add(10, Ordering::Relaxed))
     }
 
-    /// The connection that nobody attacks works.
+    /// Checks that the connection that is not attacked works.
     pub fn exchange(&self, count: usize) {
         let (client, server) = &self.healthy;
         for _ in 0..count {
@@ -97,7 +97,7 @@ impl<'n> Ground<'n> {
         }
     }
 
-    /// Nothing is left of an attack.
+    /// Checks that nothing is left of an attack.
     pub fn check(&self, name: &str) {
         self.exchange(3);
         wait_until(&format!("{name}: descriptors are left"), || {
@@ -115,7 +115,7 @@ pub fn on_ground(attacks: impl FnOnce(&Ground<'_>)) {
     attacks(&Ground::new(&node, &other));
 }
 
-/// Messages still go through.
+/// Checks that messages are still delivered.
 pub fn works(peer: &mut Scripted, victim: &Side<'_>, name: &str) {
     for _ in 0..3 {
         victim.recv(9, &[]);

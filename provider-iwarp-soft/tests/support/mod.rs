@@ -1,4 +1,4 @@
-//! Two RNICs on the loopback device, driven through the trait, with an upcall that records.
+//! Two RNICs on the loopback device, called through the trait, with an upcall that records.
 
 #![allow(
     dead_code,
@@ -55,7 +55,7 @@ pub enum Event {
     Broken,
 }
 
-/// An upcall, as it came.
+/// An upcall, as it was made.
 #[derive(Debug)]
 pub enum News {
     CqReady(u64),
@@ -74,7 +74,7 @@ pub enum News {
     Async(AsyncEvent),
 }
 
-/// Records upcalls; nudges wake the wakers that asked for them.
+/// Records upcalls; nudges wake the wakers that were registered for them.
 #[derive(Default)]
 pub struct Recorder {
     news: Mutex<VecDeque<News>>,
@@ -84,7 +84,7 @@ pub struct Recorder {
     gates_changed: Condvar,
 }
 
-/// Upcalls that keep the thread that makes them.
+/// Upcalls that block the thread that makes them.
 #[derive(Default)]
 struct Gates {
     requests_of: Option<u64>,
@@ -103,7 +103,7 @@ impl Recorder {
         self.changed.notify_all();
     }
 
-    /// Takes the first news that `wanted` accepts, waiting for it.
+    /// Waits for the first event that `wanted` accepts, and takes it.
     pub fn expect<T>(
         &self,
         what: &str,
@@ -122,7 +122,7 @@ impl Recorder {
         }
     }
 
-    /// Takes the first news, if there is any.
+    /// Takes the first event, if there is any.
     pub fn try_next(&self) -> Option<News> {
         self.news.lock().unwrap().pop_front()
     }
@@ -153,29 +153,30 @@ impl Recorder {
         )
     }
 
-    /// From now on whoever tells a request of this listener stays in the upcall.
+    /// From now on a thread that delivers a request of this listener stays in the upcall.
     pub fn hold_requests_of(&self, listener: u64) {
         self.gates.lock().unwrap().requests_of = Some(listener);
     }
 
-    /// Lets it go on.
+    /// Lets that thread continue.
     pub fn release_requests(&self) {
         self.gates.lock().unwrap().requests_of = None;
         self.gates_changed.notify_all();
     }
 
-    /// From now on whoever tells `Established` of this queue pair stays before it.
+    /// From now on a thread that delivers `Established` of this queue pair blocks before it.
     pub fn hold_established_of(&self, qp: u64) {
         self.gates.lock().unwrap().established_of = Some(qp);
     }
 
-    /// Lets it tell.
+    /// Lets that thread deliver the event.
     pub fn release_established(&self) {
         self.gates.lock().unwrap().established_of = None;
         self.gates_changed.notify_all();
     }
 
-    /// From now on whoever has told `Disconnected` of this queue pair stays in the upcall.
+    /// From now on a thread that has delivered `Disconnected` of this queue pair stays in the
+    /// upcall.
     pub fn hold_disconnected_of(&self, qp: u64) {
         self.gates.lock().unwrap().disconnected_of = Some(qp);
     }
@@ -185,7 +186,7 @@ impl Recorder {
         self.gates_changed.notify_all();
     }
 
-    /// Returns when somebody stays before an `Established`.
+    /// Returns when a thread blocks before an `Established`.
     pub fn wait_until_held(&self) {
         let gates = self.gates.lock().unwrap();
         let wait = self
@@ -236,7 +237,7 @@ impl Recorder {
         );
     }
 
-    /// Whether any news of this queue pair is waiting.
+    /// True if an event of this queue pair is waiting.
     pub fn has_connection_news(&self, qp: u64) -> bool {
         let news = self.news.lock().unwrap();
         news.iter()
@@ -352,7 +353,7 @@ impl Node {
         self.new_side(token, &attr, None)
     }
 
-    /// One that takes its receives from `srq`.
+    /// A queue pair that takes its receives from `srq`.
     pub fn side_with_srq(&self, token: u64, srq: &SoftSrq) -> Side<'_> {
         self.new_side(token, &QP_ATTR, Some(srq))
     }
@@ -516,7 +517,7 @@ pub fn patterned(seed: usize, len: usize) -> Vec<u8> {
     (seed..seed + len).map(pattern).collect()
 }
 
-/// One queue pair with its queues.
+/// A queue pair with its queues.
 pub struct Side<'n> {
     pub qp: SoftQp,
     pub send_cq: SoftCq,
@@ -575,12 +576,12 @@ impl Side<'_> {
         self.node.recorder.connection(self.token)
     }
 
-    /// The next completion of requests, polled for.
+    /// Polls for the next completion of requests.
     pub fn sent(&self) -> Completion {
         self.next(&self.send_cq)
     }
 
-    /// The next completion of receives, polled for.
+    /// Polls for the next completion of receives.
     pub fn received(&self) -> Completion {
         self.next(&self.recv_cq)
     }
@@ -597,7 +598,7 @@ impl Side<'_> {
         }
     }
 
-    /// What is in a queue now, without driving.
+    /// The completions that are in a queue now, without driving.
     pub fn resting(&self, cq: &SoftCq) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 64];
         let mut all = Vec::new();
@@ -611,7 +612,7 @@ impl Side<'_> {
     }
 }
 
-/// Connects two sides, both of which have told `Established` afterwards.
+/// Connects two sides. Both have delivered `Established` on return.
 pub fn connect(client: &Side<'_>, server: &Side<'_>) {
     let listener_token = 1_000_000 + server.token;
     let (listener, port) = server
@@ -650,7 +651,7 @@ pub fn connect(client: &Side<'_>, server: &Side<'_>) {
 }
 
 impl Recorder {
-    /// Puts an event back that a helper has taken.
+    /// Returns an event to the recorder that a helper has taken.
     pub fn expect_again(&self, event: Event, qp: u64) {
         self.push(News::Connection { qp, event });
     }
@@ -673,7 +674,7 @@ pub fn read_exact(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Reads a whole start-up frame.
+/// Reads a complete start-up frame.
 pub fn read_startup(stream: &mut std::net::TcpStream) -> Vec<u8> {
     let mut frame = read_exact(stream, 20);
     let len = usize::from(u16::from_be_bytes([frame[18], frame[19]]));
@@ -696,7 +697,7 @@ pub fn raw_peer(client: &Side<'_>, node: &Node) -> (std::net::TcpStream, Vec<u8>
     (raw, request)
 }
 
-/// A peer of plain TCP that `server` has accepted, and the Reply that it got.
+/// Connects a peer of plain TCP, which `server` accepts. Returns the peer's stream and the Reply.
 pub fn accept_on(server: &Side<'_>, request: &[u8]) -> (std::net::TcpStream, Vec<u8>) {
     let node = server.node;
     let (_listener, port) = node
@@ -720,7 +721,7 @@ pub fn raw_client(port: u16) -> std::net::TcpStream {
     raw
 }
 
-/// Bit by bit, so that it shares nothing with what it checks.
+/// Computes the CRC bit by bit, so that it shares no code with the tested implementation.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {

@@ -12,7 +12,7 @@ use super::*;
 /// Prepares a new connection for its move.
 pub type Over<'a> = &'a dyn Fn(&Side<'_>, &Side<'_>);
 
-/// Leaves the choice to the provider, which is the local carrier.
+/// Uses the provider's default, which is the local carrier.
 pub fn local(_: &Side<'_>, _: &Side<'_>) {}
 
 const SEND: SendOp = SendOp::Send {
@@ -313,11 +313,11 @@ pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
                 });
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 drop(theirs);
-                // Whatever is written from now on is seen.
+                // Any byte that is written from now on is detected.
                 bytes.fill(7);
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 assert!(bytes.copy(0, len) == patterned(7, len), "{len} {is_write}");
-                // On a busy machine the thread may have posted nothing up to here.
+                // On a busy machine the thread may have posted nothing so far.
                 wait_until("the connection outlives the registration", || {
                     a.recorder.has_connection_news(10)
                 });

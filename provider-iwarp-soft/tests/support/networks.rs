@@ -1,4 +1,4 @@
-//! Networks of a test's own: the calling thread's, and a second one at the end of a cable.
+//! Network namespaces of a test: the calling thread's, and a second one at the end of a cable.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,21 +19,21 @@ pub const FAR_V4: &str = "192.0.2.2";
 /// The second network, which lives as long as this value.
 pub struct FarNetwork(File);
 
-/// Leaves the network of the process for a new one. Returns false, and says that the test is not
-/// run, where that is not permitted.
+/// Moves the thread from the network of the process to a new one. Returns false, and reports that
+/// the test is not run, if that is not permitted.
 fn leave(what: &str) -> bool {
-    // SAFETY: the thread leaves its network, and shares its descriptors as before.
+    // SAFETY: the thread leaves its network namespace, and shares its descriptors as before.
     let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
     if left.is_err() {
         let why = format!("\nNOT RUN: {what}: network namespaces are not permitted\n");
-        // Past the capture of the test harness, so that it is counted.
+        // Written past the capture of the test harness, so that it is counted.
         std::io::stderr().write_all(why.as_bytes()).unwrap();
     }
     left.is_ok()
 }
 
-/// Moves the calling thread into a network of its own and lays a cable to a second one. `None`
-/// where that is not permitted.
+/// Moves the calling thread into a network of its own and connects it to a second one by a cable.
+/// Returns `None` if that is not permitted.
 pub fn lay_cable(what: &str) -> Option<FarNetwork> {
     if !leave(what) {
         return None;
@@ -76,7 +76,7 @@ fn ip(args: &str, network: Option<&FarNetwork>) {
 }
 
 impl FarNetwork {
-    /// Lets a program run in the second network.
+    /// Makes a command run its program in the second network.
     pub fn starts(&self, command: &mut Command) {
         let network = self.0.try_clone().unwrap();
         let enter = move || {

@@ -1,8 +1,8 @@
-//! A peer that is a script: it makes the agreement on carriers over plain TCP, and then does with
-//! the shared memory whatever a test wants.
+//! A scripted peer: it makes the agreement on carriers over plain TCP, and then does whatever a
+//! test wants with the shared memory.
 //!
-//! The frames and the layout of the memory are written down here once more, so that the script
-//! shares no code with what it attacks.
+//! The frames and the layout of the memory are defined here a second time, so that the script
+//! shares no code with the implementation that it attacks.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -61,7 +61,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Connects to `server`, which has accepted and is established afterwards.
+    /// Connects to `server`, which accepts and is established on return.
     pub fn initiator(server: &Side<'_>) -> Self {
         let (tcp, _reply) = accept_on(server, &hex(REQUEST_READ));
         let mut peer = Self::new(tcp);
@@ -81,7 +81,7 @@ impl Scripted {
         peer
     }
 
-    /// Lets `client` connect, which is established afterwards.
+    /// Lets `client` connect, which is established on return.
     pub fn responder(client: &Side<'_>) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -120,7 +120,7 @@ impl Scripted {
         let mut fpdu = (segment.len() as u16).to_be_bytes().to_vec();
         fpdu.extend(segment);
         fpdu.resize(fpdu.len().next_multiple_of(4), 0);
-        // RFC 5044 section 4.1 says which byte is first.
+        // RFC 5044 section 4.1 defines the byte order.
         let crc = crc32c(&fpdu).to_le_bytes();
         fpdu.extend(crc);
         self.tcp.write_all(&fpdu)
@@ -140,7 +140,7 @@ impl Scripted {
         self.sends + 1
     }
 
-    /// The header of the next Send, which the caller transmits by whichever carrier.
+    /// Makes the header of the next Send, which the caller transmits by either carrier.
     pub fn send_header(&mut self) -> Vec<u8> {
         self.sends += 1;
         let parts: [&[u8]; 4] = [
@@ -206,7 +206,7 @@ fn address(name: &[u8; 16]) -> SocketAddr {
     SocketAddr::from_abstract_name(name).unwrap()
 }
 
-/// The address of a name for a socket that exists.
+/// The socket address of a name.
 pub fn unix_address(name: &[u8; 16]) -> rustix::net::SocketAddrUnix {
     let name = format!("dat-rs-{:032x}", u128::from_be_bytes(*name));
     rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
@@ -219,12 +219,12 @@ pub fn dial(name: &[u8; 16]) -> UnixStream {
     unix
 }
 
-/// Listens at a name of the script's.
+/// Listens at a name of the script.
 pub fn listen(name: &[u8; 16]) -> UnixListener {
     UnixListener::bind_addr(&address(name)).unwrap()
 }
 
-/// A hello of the version that is known.
+/// A hello of the current version.
 pub fn hello(token: u64, ring_len: usize) -> Vec<u8> {
     let parts: [&[u8]; 4] = [
         b"dat-ring",
@@ -261,8 +261,8 @@ pub enum Half {
     Adopter,
 }
 
-/// Shared memory, made or received by the script. The mapping is never removed by it: the tests
-/// count the mappings of the other side by its name.
+/// Shared memory, created or received by the script. The script never removes the mapping: the
+/// tests count the mappings of the other side by its name.
 #[derive(Debug)]
 pub struct Shared {
     pub fd: OwnedFd,
@@ -271,12 +271,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes memory as the specification wants it.
+    /// Creates memory as the specification requires it.
     pub fn new() -> Self {
         Self::with(RING_LEN, SEALED)
     }
 
-    /// Makes memory of this length with these seals.
+    /// Creates memory of this length with these seals.
     pub fn with(ring_len: usize, seals: SealFlags) -> Self {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create("script", flags).unwrap();
@@ -335,11 +335,11 @@ impl Shared {
     pub fn write(&self, half: Half, position: u64, bytes: &[u8]) {
         let at = position as usize & (self.ring_len - 1);
         let target = self.at(self.data(half) + at, bytes.len());
-        // SAFETY: as many bytes of the mapping, which is no memory of Rust's.
+        // SAFETY: as many bytes of the mapping, which is not Rust's memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
-    /// Writes an inline record as the specification says, and returns where the next one begins.
+    /// Writes an inline record as the specification says, and returns the position of the next one.
     pub fn push(&self, half: Half, position: u64, header: &[u8], payload: &[u8]) -> u64 {
         let payload_at = payload_at(header.len(), payload.len());
         let len = (payload_at + payload.len()).next_multiple_of(64) as u64;
@@ -353,7 +353,7 @@ impl Shared {
         position + len
     }
 
-    /// Writes a reference to pieces of memory, and returns where the next record begins.
+    /// Writes a reference to pieces of memory, and returns the position of the next record.
     pub fn push_reference(
         &self,
         half: Half,
@@ -427,7 +427,7 @@ pub struct Moved {
     pub peer: Scripted,
     pub unix: UnixStream,
     pub shared: Shared,
-    /// Where the script's next record begins.
+    /// The position of the script's next record.
     pub tail: u64,
 }
 
