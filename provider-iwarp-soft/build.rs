@@ -1,4 +1,4 @@
-//! Gives the shared library the name by which `dat.conf` and the loader know it.
+//! Gives the shared library the name that `dat.conf` and the loader use.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -4,26 +4,26 @@
 //! device as in `fe80::1%eth0`. The second word is the port number of the
 //! other providers' lines; it has no meaning here and may be left out.
 //!
-//! | Key | Value | What |
+//! | Key | Value | Meaning |
 //! |---|---|---|
-//! | `crc` | `on`, `off` | whether we ask for CRC32C |
+//! | `crc` | `on`, `off` | request CRC32C |
 //! | `private_data` | 0 to 508 | the longest private data, in bytes |
 //! | `cc` | a name | TCP congestion control of our sockets |
 //! | `fpdu_max` | 128 to 64768 | the longest ULPDU, in bytes |
 //! | `long_fpdus` | `on`, `off` | FPDUs longer than a segment between our own ends |
-//! | `markers` | `on`, `off` | whether we ask for markers in what we receive |
-//! | `mpa_revision` | 1, 2 | the revision of MPA in which we ask |
-//! | `peer_to_peer` | `on`, `off`, `read` | whether we ask to send the first frame of a connection |
-//! | `peer` | `any`, `siw` | whether peers of another make are Linux siw |
-//! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
-//! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
+//! | `markers` | `on`, `off` | request markers in the stream that we receive |
+//! | `mpa_revision` | 1, 2 | the revision of MPA in our Requests |
+//! | `peer_to_peer` | `on`, `off`, `read` | request to send the first frame of a connection |
+//! | `peer` | `any`, `siw` | the peers that run another implementation: any, or Linux siw |
+//! | `connect_retry_ms` | 0 to 3600000 | the time for which a refused connect is retried |
+//! | `mpa_timeout_ms` | 0 to 3600000 | the time in which an MPA Request must be complete |
 //! | `half_open_max` | 1 to 65536 | connections of a service that have not sent their Request |
-//! | `half_open_ms` | 0 to 3600000 | how long such a one is left in peace for another |
-//! | `close_timeout_ms` | 0 to 3600000 | how long a graceful disconnect waits without progress |
-//! | `sockets` | `own`, `any` | whether consumers' sockets of other local addresses are taken too |
-//! | `local` | `on`, `off` | whether connections to peers of this host leave TCP for shared memory |
-//! | `local_dir` | a path | where peers in other network namespaces of this host are met |
-//! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
+//! | `half_open_ms` | 0 to 3600000 | the time before such a connection may be closed in favour of another |
+//! | `close_timeout_ms` | 0 to 3600000 | the time that a graceful disconnect waits without progress |
+//! | `sockets` | `own`, `any` | accept consumers' sockets of this adapter's address, or of any local address |
+//! | `local` | `on`, `off` | move connections to peers of this host from TCP to shared memory |
+//! | `local_dir` | a path | the directory for the rendezvous with other network namespaces of this host |
+//! | `peer_timeout_s` | 0 to 32767 | the time that a peer may be silent; 0: TCP's own timeouts |
 //!
 //! `docs/man/dat.conf.5` describes the keys to users; the suite `documents` compares.
 //!
@@ -83,9 +83,10 @@ pub(crate) struct Config {
     pub(crate) crc: bool,
     /// Largest private data of a consumer, in bytes.
     pub(crate) private_data_max: u32,
-    /// TCP congestion control of our own sockets; `None` leaves the system's choice.
+    /// The TCP congestion control of our own sockets; `None`: the system's default.
     pub(crate) congestion: Option<String>,
-    /// Largest ULPDU we send, however large the segments are; `None` leaves it to the connection.
+    /// The largest ULPDU that we send, whatever the size of segments; `None`: the connection's
+    /// default.
     ulpdu_max: Option<usize>,
     /// True if FPDUs toward peers of this provider are up to that length, and not only as long as a
     /// segment. If false, every peer is treated as a peer that runs another implementation: for

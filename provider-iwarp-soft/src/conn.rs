@@ -57,7 +57,7 @@ pub(crate) enum End {
     Broken,
     /// TCP has aborted the connection: no answer was received in time.
     Unanswered,
-    /// One side violated the protocol. A Terminate message is sent if it still may be.
+    /// A side violated the protocol. A Terminate message is sent if it still may be.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
     Terminated(Option<iwarp_proto::PeerTerminate>),
@@ -88,7 +88,7 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) socket: Arc<ConnSocket>,
-    /// The connection's entry in the lists of the threads that make progress.
+    /// The place of the connection among the threads that make progress.
     pub(crate) place: Place,
     /// Posted requests are held back so that later ones are sent with them.
     pub(crate) is_held: bool,
@@ -101,10 +101,10 @@ pub(crate) struct Conn {
     /// The set has an event of the socket.
     is_socket_ready: bool,
     pub(crate) outstanding: Outstanding,
-    /// A bind that waits for reads in `outstanding`, and what was posted behind it.
+    /// A bind that waits for reads in `outstanding`, and the requests that were posted behind it.
     pub(crate) fenced: VecDeque<SendSlot>,
     pub(crate) closing: Closing,
-    /// True after `Established` was delivered.
+    /// True once `Established` is queued.
     pub(crate) told: bool,
     pub(crate) role: Role,
     pub(crate) local: SocketAddr,

@@ -77,7 +77,7 @@ struct Queue<T> {
     slots: VecDeque<T>,
 }
 
-/// What happens to a post depends on this mode of its queue.
+/// The mode of a queue, which decides what happens to a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// Never connected, or connecting.

@@ -88,7 +88,7 @@ fn bad_references() -> Vec<Attack<'static>> {
     attacks
 }
 
-/// Attacks a victim to which `before` messages went through the ring.
+/// Attacks a victim after it has received `before` messages through the ring.
 fn attack_moved(ground: &Ground<'_>, before: u64, (name, attack): &Attack<'_>) {
     let name = format!("{name} after {before}");
     let victim = ground.victim();

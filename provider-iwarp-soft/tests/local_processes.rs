@@ -320,7 +320,7 @@ fn a_fork_in_the_middle_takes_nothing_with_it() {
         for _ in 0..10 {
             other.post(&memory, LONG, 0);
         }
-        // SAFETY: the child reads a file into memory of its stack and leaves.
+        // SAFETY: the child reads a file into memory of its stack and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: it does not return.

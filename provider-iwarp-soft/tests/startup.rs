@@ -300,7 +300,7 @@ fn replies_in_pieces_and_with_frames_behind_them_are_understood() {
 
 #[test]
 fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
-    // RFC 6581: no kind of first FPDU that we know (Send only), more reads than we hold.
+    // RFC 6581: no kind of first FPDU that we support (Send only), more reads than we hold.
     let rows = [
         ("50020004 c0040004", "20070000"),
         ("50020004 8004804d", "20060000"),

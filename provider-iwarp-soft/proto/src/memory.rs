@@ -36,7 +36,7 @@ pub enum ProtectionFault {
     /// Tagged offset plus length exceeds 2^64.
     #[error("the tagged offset wraps")]
     Wrap,
-    /// Part of the range lies outside the registered range.
+    /// A part of the range is outside the registered range.
     #[error("the range is outside the registration")]
     Bounds,
 }

@@ -4,16 +4,16 @@
 //! kernel. Each defect is one rule here, so that no other code depends on it. The behaviour was
 //! measured against Linux 6.1 and is unchanged in the sources of 7.2.
 //!
-//! | Rule | What siw does without it | Holds for |
+//! | Rule | Behaviour of siw without it | Applies to |
 //! |---|---|---|
 //! | [`Peer::reply_pd_length_max`] | a Reply with a PD_Length above 256 makes its kernel follow a null pointer | siw |
-//! | [`Peer::request_pd_length_max`] | it resets the connection when a Request's exceeds 256 | siw |
+//! | [`Peer::request_pd_length_max`] | it resets the connection if a Request's PD_Length exceeds 256 | siw |
 //! | [`Peer::may_be_asked_for_rtr`] | a reset between its Reply and our first FPDU is a BUG in its kernel's connection manager | siw |
 //! | [`Peer::answers_empty_reads`] | an empty Read behind other work is answered with the bytes of that work | siw |
 //! | [`Peer::names_what_it_invalidates`] | its library puts 0 into Sends with Invalidate | siw |
-//! | [`small_read_cut`] | up to 32 bytes that cross a page come corrupted in a Read Response | everybody |
-//! | [`repeats_first_frame`] | it misses a first frame that comes while it still prepares for it; then nothing happens until the next, and a close is a BUG in its connection manager | all but our own |
-//! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop what arrived just before | all but our own |
+//! | [`small_read_cut`] | up to 32 bytes that cross a page are corrupted in a Read Response | every peer |
+//! | [`repeats_first_frame`] | it misses a first frame that arrives while it still prepares for it; then nothing happens until the next frame, and a close is a BUG in its connection manager | all but our own implementation |
+//! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop the data that arrived just before | all but our own implementation |
 //!
 //! In addition, three things are done for every peer, elsewhere, because they are right anyway: an
 //! enhanced Reply always holds its four bytes of IRD and ORD, no FPDU follows a Reply before the
@@ -134,7 +134,7 @@ pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
 
 /// True if an initiator that receives nothing sends an empty Write behind its first FPDU. Until
 /// then it does not close either. An empty Write has no effect at its receiver (RFC 5041 section
-/// 5.2). A peer that was sent an empty Read answers, so the rule is not needed there.
+/// 5.2). A peer that has received an empty Read shows that by its answer.
 #[must_use]
 pub const fn repeats_first_frame(role: Role, rtr: Option<RtrKind>) -> bool {
     matches!(role, Role::Initiator) && !matches!(rtr, Some(RtrKind::Send))

@@ -137,7 +137,7 @@ pub enum MpaError {
     /// RFC 6581: our IRD cannot serve the peer's ORD.
     #[error("insufficient IRD resources")]
     InsufficientIrd = 6,
-    /// RFC 6581: the reply leaves no ready-to-receive message that we could send.
+    /// RFC 6581: the Reply contains no ready-to-receive message that we could send.
     #[error("no matching RTR option")]
     NoMatchingRtr = 7,
 }

@@ -33,8 +33,8 @@ impl SoftArmed {
     /// 2.0 iWARP extensions 3.1.1.2).
     ///
     /// # Errors
-    /// [`SocketFault::FinalMessage`] when the message was not sent whole over a connected socket.
-    /// The socket goes back to its consumer, and a part of the message may be in the stream.
+    /// [`SocketFault::FinalMessage`] if the complete message was not sent over a connected socket.
+    /// The socket is returned to its consumer, and a part of the message may be in the stream.
     pub(crate) fn arm(
         shared: &Arc<Shared>,
         number: RawFd,

@@ -138,7 +138,7 @@ fn flags(interest: Interest) -> EventFlags {
     wanted | EventFlags::ONESHOT
 }
 
-/// `epoll_pwait2`, which libraries leave out because older kernels lack it.
+/// `epoll_pwait2`, which libraries do not offer because older kernels lack it.
 fn wait_precisely(
     epoll: BorrowedFd<'_>,
     ready: &mut Ready,

@@ -6,13 +6,13 @@
 //! | Call | What it does |
 //! |---|---|
 //! | [`Progress::descriptor`] | returns the descriptor to sleep on: the set of armed connections |
-//! | [`Progress::arm`] | prepares a sleep; answers "look again" where there is work already |
+//! | [`Progress::arm`] | prepares a sleep; returns `LookAgain` if there is work already |
 //! | [`Progress::drive`] | makes progress on every connection that may have work, without blocking |
 //!
 //! | File | What |
 //! |---|---|
 //! | [`attendance`] | which threads serve the adapter at the moment |
-//! | [`place`] | whether one connection is armed, polled or closed |
+//! | [`place`] | the state of one connection: armed, polled or closed |
 //! | [`conn_set`] | the set of armed connections |
 //! | [`conn_socket`] | a connection's descriptors, and the calls of the threads to its queue pair |
 //! | [`event_order`] | the event of a connection is delivered before the disconnects that happened after it |
@@ -385,7 +385,7 @@ struct Served {
     ready: usize,
     /// Connections that another thread holds.
     busy: usize,
-    /// One of the connections can be polled without a system call.
+    /// At least one of the connections can be polled without a system call.
     has_moved: bool,
 }
 

@@ -288,7 +288,7 @@ impl Qp {
                 }
                 None => None,
             };
-            // A step may set the timer to "now", so it comes last.
+            // A step may set the timer to "now", so the step is last.
             let stepped = match (conn.place, &conn.moving, due) {
                 (Place::Unwatched, ..) => Err(End::Fault(conn.proto.fail_local())),
                 (.., Some(due)) => self.on_due(conn, due, &mut effects),

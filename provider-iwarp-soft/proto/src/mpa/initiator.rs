@@ -101,7 +101,7 @@ pub enum Refusal {
         /// The peer wants markers in what we send.
         markers: bool,
     },
-    /// No kind of first FPDU is left that both sides know. Send the Terminate message for
+    /// No kind of first FPDU remains that both sides support. Send the Terminate message for
     /// [`crate::MpaError::NoMatchingRtr`], with CRC and markers as given, then close.
     #[error("no RTR message in common")]
     NoMatchingRtr {

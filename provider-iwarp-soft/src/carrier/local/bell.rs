@@ -1,6 +1,6 @@
 //! The doorbell of a connection: bytes on the `AF_UNIX` stream connection of its two processes.
 //!
-//! One connection carries the doorbells of both directions and of both purposes (a record was
+//! A single connection carries the doorbells of both directions and of both purposes (a record was
 //! published, records were released), because a side that is woken checks everything. The
 //! connection also shows the death of the peer.
 

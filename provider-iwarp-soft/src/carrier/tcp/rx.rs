@@ -1,6 +1,6 @@
 //! The receiving side of a connection: receives bytes from the socket and places their payload.
 //!
-//! # How bytes arrive
+//! # How bytes are received
 //!
 //! One `recv` of up to 128 KiB into a staging buffer takes the bytes that TCP has. Then each frame
 //! is handled: length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target.

@@ -69,7 +69,7 @@ const FLOW_GAP: Duration = Duration::from_micros(50);
 const FULL_PAUSE_SPINS: u32 = 60;
 const FULL_PAUSE_DOUBLINGS: u32 = 3;
 
-/// The socket, and the memory that payloads come from, for one pass.
+/// The socket, and the memory that holds the payloads, for one pass.
 pub(super) struct Sources<'a> {
     pub(super) fd: BorrowedFd<'a>,
     pub(super) memory: &'a MemoryAccess<'a>,
@@ -97,7 +97,7 @@ impl<'a> Sources<'a> {
 enum Filled {
     /// Nothing is left to frame.
     All,
-    /// One send's worth of bytes is framed.
+    /// The bytes of one send are framed.
     Enough,
 }
 
@@ -202,7 +202,7 @@ impl Tx {
         self.pieces.len() == 1 && matches!(self.pieces.front(), Some(Piece::Staged { .. }))
     }
 
-    /// Sends the framed bytes if all of them are staged and nothing else is to be sent.
+    /// Sends the framed bytes, where all of them are staged and nothing else is to be sent.
     pub(super) fn flush(
         &mut self,
         proto: &mut Connection,
