@@ -104,7 +104,7 @@ pub(crate) struct Conn {
     /// A bind that waits for reads in `outstanding`, and the requests that were posted behind it.
     pub(crate) fenced: VecDeque<SendSlot>,
     pub(crate) closing: Closing,
-    /// True once `Established` is queued.
+    /// True once `Established` is queued, or must not be delivered any more.
     pub(crate) told: bool,
     pub(crate) role: Role,
     pub(crate) local: SocketAddr,

@@ -351,7 +351,7 @@ fn a_fenced_write_waits_for_the_read_before_it() {
         assert_eq!(client.sent().wr_id, 1);
         assert_eq!(client.sent().wr_id, 2);
         assert!(local.copy(0, 1 << 20) == patterned(round, 1 << 20));
-        // The Write is complete once a Read behind it is answered.
+        // The Write is placed once a Read behind it is answered.
         client.post(3, SendOp::Read(remote.remote(0, 1)), &[local.sge(0, 1)]);
         assert_eq!(client.sent().status, WcStatus::Success);
         assert!(remote.copy(0, 1 << 20) == patterned(round, 1 << 20));

@@ -33,8 +33,8 @@ pub enum Inbound<P> {
         /// The value of the memory before the operation.
         original: u64,
     },
-    /// The first FPDU of a peer-to-peer set-up (RFC 6581 section 9). The connection is established;
-    /// the consumer receives nothing else. A zero-length read requires an answer, so call
+    /// The first FPDU of a peer-to-peer set-up (RFC 6581 section 9). It establishes the connection,
+    /// and carries no message for the consumer. A zero-length read requires an answer, so call
     /// [`crate::Connection::poll_transmit`].
     ReadyToReceive,
     /// A message about the carrier of the connection, from a peer that runs this implementation.

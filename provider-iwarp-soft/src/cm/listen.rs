@@ -231,8 +231,8 @@ impl Inbound {
         Ok(inbound)
     }
 
-    /// Delivers data that the peer has sent meanwhile, because the final streaming message has been
-    /// sent.
+    /// The final streaming message has been sent, so data that the peer has sent meanwhile is
+    /// checked from now on.
     pub(super) fn release(&self) {
         self.lock().is_held = false;
         // The engine's one-shot readiness may have been used up.

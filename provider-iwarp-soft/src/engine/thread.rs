@@ -19,9 +19,9 @@ const LAST_MOMENT: Duration = Duration::from_millis(250);
 
 /// Starts the thread, which receives none of the consumer's signals.
 ///
-/// Returns when the thread runs. The C library allocates the thread's thread-local data by then,
-/// and ends the process if there is no memory for it. A consumer that runs out of memory after this
-/// call must not suffer that.
+/// Returns when the thread runs. By then the C library has allocated the thread's thread-local
+/// data. It ends the process if there is no memory for it, which must not happen to a consumer that
+/// runs out of memory after this call.
 pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
     let runs = Arc::new(Barrier::new(2));
     let told = Arc::clone(&runs);

@@ -29,8 +29,8 @@ impl<'a> Bytes<'a> {
 
     /// # Safety
     ///
-    /// `len` bytes from `start` stay mapped, with the access that was checked, while the table of
-    /// the lifetime is open.
+    /// `len` bytes from `start` stay mapped, with the access that was checked, for the lifetime of
+    /// the result, during which the table is open.
     pub(super) unsafe fn new(start: *mut u8, len: usize) -> Self {
         Self {
             start,

@@ -224,7 +224,7 @@ impl ConnSocket {
         self.watch.get().is_none_or(|watch| watch.may_have_work())
     }
 
-    /// Returns true if the peer has sent something, and memory shows it.
+    /// Returns true if shared memory shows that the peer has sent something.
     pub(super) fn has_record(&self) -> bool {
         self.watch.get().is_some_and(|watch| watch.has_record())
     }

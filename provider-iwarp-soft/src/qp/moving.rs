@@ -253,8 +253,8 @@ fn ask(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witn
     Ok((segment, witness))
 }
 
-/// Returns true if this host has the address, by binding a socket to it. The address keeps its
-/// scope, because the kernel refuses to bind a link-local address without one.
+/// Returns true if this host has the address. The check binds a socket to the address, which keeps
+/// its scope, because the kernel refuses to bind a link-local address without one.
 fn is_local(mut address: SocketAddr) -> bool {
     address.set_port(0);
     address.ip().is_loopback() || UdpSocket::bind(address).is_ok()

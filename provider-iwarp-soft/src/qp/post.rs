@@ -55,7 +55,7 @@ impl Qp {
         }
     }
 
-    /// Posts an entry for the thread that holds the connection.
+    /// Posts an entry. The caller holds the connection.
     fn post_holding(
         &self,
         mut link: MutexGuard<'_, Link>,
@@ -99,7 +99,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Makes the peer of an armed connection ring when it makes room for this side.
+    /// Makes the peer of an armed connection ring when it has made room or has pulled a reference,
+    /// if this side waits for that.
     fn rest(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
         if conn.place.is_armed() && conn.waits_for_peer() && conn.arm_local()? {
             self.step(conn, true, effects)?;
@@ -213,7 +214,8 @@ impl Qp {
         if conn.place.is_armed() && progress.can_adopt() {
             conn.start_polling();
         }
-        // A polling engine may serve consumers that never poll to send the held requests.
+        // The engine alone may poll a connection. Its consumer might then never poll to send the
+        // held requests.
         conn.place.is_polled() && progress.is_polled()
     }
 

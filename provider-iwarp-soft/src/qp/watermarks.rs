@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// No mark: no queue pair holds this number.
+/// No mark: a number of receives that no queue pair reaches.
 const NONE: u32 = u32::MAX;
 
 /// The two high watermarks of a queue pair.

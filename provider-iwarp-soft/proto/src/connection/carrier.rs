@@ -140,9 +140,8 @@ impl Carriers {
 }
 
 impl Connection {
-    /// Returns true if each end has received proof that the other understands carrier messages
-    /// ([`super::OwnOffer`]). Before that, a carrier message is a protocol error, as RFC 5040
-    /// demands of an unassigned opcode.
+    /// Returns true if both ends have agreed on carrier messages ([`super::OwnOffer`]). Before
+    /// that, a carrier message is a protocol error, as RFC 5040 demands of an unassigned opcode.
     #[must_use]
     pub const fn speaks_carriers(&self) -> bool {
         self.agreement.has_carriers()

@@ -64,7 +64,7 @@ impl Message {
     }
 }
 
-/// The payload of an untagged segment: its bytes, or `None` if only its length is known.
+/// The payload of an untagged segment: its bytes, or no bytes if only its length is known.
 #[derive(Clone, Copy, Debug)]
 struct Payload<'a> {
     bytes: &'a [u8],

@@ -224,7 +224,7 @@ impl Initiator {
             }
             negotiated.ird = peer.ord;
         }
-        // Flag A that we did not ask for has no meaning. A Reply without flag A leaves peer-to-peer
+        // Flag A that we did not ask for has no meaning. A Reply without flag A ends peer-to-peer
         // mode, and the consumer sends first as in revision 1.
         if let (Some(offered), Some(left)) = (self.config.peer_to_peer, peer.peer_to_peer) {
             let common = offered.intersection(left);

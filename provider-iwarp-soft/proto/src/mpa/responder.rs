@@ -42,7 +42,8 @@ impl Default for ResponderConfig {
     }
 }
 
-/// The answering side. It keeps no state of a connection; every call gets the Request again.
+/// The answering side. It keeps no state of a connection: every Reply is made from the Request that
+/// the caller passes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Responder {
     config: ResponderConfig,
@@ -63,7 +64,7 @@ pub struct RequestInfo {
     pub peer: Peer,
 }
 
-/// The wishes of the responder's consumer.
+/// The parameters that the consumer of the responder chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcceptParams {
     /// The number of the initiator's reads and atomics that we hold. Peers round up to powers of

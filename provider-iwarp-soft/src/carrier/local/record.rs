@@ -41,7 +41,7 @@ pub(crate) struct Position(pub(crate) u64);
 pub(crate) enum Corrupt {
     /// The kind of a record is unknown.
     Kind(u8),
-    /// A record belongs to a position other than its own.
+    /// The tag of a record is that of another position.
     Tag { found: u16, expected: u16 },
     /// A header is longer than any header.
     HeaderLen(u8),

@@ -24,7 +24,7 @@ fn send_wr(wr_id: u64) -> SendWr<'static> {
     }
 }
 
-/// The completions of a queue after a while, without driving.
+/// The completions that a queue gets within a time limit, without driving.
 fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut all = Vec::new();
