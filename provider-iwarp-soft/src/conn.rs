@@ -463,8 +463,8 @@ impl Conn {
         }
     }
 
-    /// From now on every poll drives the connection, if it is armed and consumers poll. Returns
-    /// true if this call started that.
+    /// Starts polling: from now on every poll drives the connection, if it is armed and consumers
+    /// poll. Returns true if this call started that.
     pub(crate) fn start_polling(&mut self) -> bool {
         let in_set = self.proto.has_rx_moved();
         if !self.socket.start_polling(&mut self.place, in_set) {

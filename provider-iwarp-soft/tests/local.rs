@@ -7,7 +7,7 @@ mod support;
 use access_layer::rnic::*;
 use support::*;
 
-/// Held by each test: the mappings of the process are counted.
+/// Takes a lock that each test holds, because the mappings of the process are counted.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE

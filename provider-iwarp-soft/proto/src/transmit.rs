@@ -126,7 +126,7 @@ impl TransmitFpdu {
         fpdu::pad(self.ulpdu_len())
     }
 
-    /// All bytes of the FPDU, with CRC and without markers.
+    /// The length of the FPDU in bytes, with CRC and without markers.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         fpdu::total_len(self.ulpdu_len())

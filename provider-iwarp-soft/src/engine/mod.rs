@@ -65,7 +65,8 @@ impl Key {
     }
 }
 
-/// Something that the engine serves. Called from the engine's thread, with no lock held.
+/// An object that the engine serves. Its methods are called on the engine's thread, with no lock
+/// held.
 pub(crate) trait Source: Send + Sync {
     /// The socket of `key` is ready; its one-shot interest is used up.
     fn on_ready(self: Arc<Self>, key: Key, readable: bool, writable: bool);

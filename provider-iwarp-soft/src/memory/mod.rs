@@ -18,7 +18,7 @@
 //!
 //! # Lock
 //!
-//! One readers-writer lock per RNIC. A drive of a connection takes the read side once for
+//! An RNIC has one readers-writer lock. A drive of a connection takes the read side once for
 //! everything that one receive returned, and once more around a receive into registered memory. The
 //! lock is held over non-blocking system calls only.
 

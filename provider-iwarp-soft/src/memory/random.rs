@@ -62,7 +62,7 @@ impl RandomStags {
 }
 
 impl std::fmt::Debug for RandomStags {
-    /// Without the words: a log must not contain the STags of later registrations.
+    /// Omits the words, because a log must not contain the STags of later registrations.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("RandomStags")
     }

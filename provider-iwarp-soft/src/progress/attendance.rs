@@ -1,4 +1,4 @@
-//! Which threads serve the connections of an adapter.
+//! Selects the threads that serve the connections of an adapter.
 //!
 //! ```text
 //!        many polls without a sleep              a consumer sleeps

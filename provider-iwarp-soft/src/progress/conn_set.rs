@@ -20,7 +20,7 @@ const EVENTS_MAX: usize = 64;
 /// The descriptor of a connection that has an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// Not known, or none.
+    /// The descriptor is not known, or there is none.
     None,
     /// The TCP socket.
     Socket,

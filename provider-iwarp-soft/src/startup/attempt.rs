@@ -58,7 +58,7 @@ pub(crate) struct ConnectAttempt {
 
 #[derive(Debug)]
 enum Phase {
-    /// Between two attempts.
+    /// The pause between two attempts.
     Backoff,
     /// TCP is connecting.
     TcpConnecting(Socket),

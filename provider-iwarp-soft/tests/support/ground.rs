@@ -17,7 +17,7 @@ pub struct Ground<'n> {
     pub descriptors: usize,
 }
 
-/// Held by each test: mappings and descriptors of the process are counted.
+/// Takes a lock that each test holds, because mappings and descriptors of the process are counted.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE

@@ -153,7 +153,7 @@ impl Recorder {
         )
     }
 
-    /// From now on a thread that delivers a request of this listener stays in the upcall.
+    /// Makes a thread that delivers a request of this listener block in the upcall from now on.
     pub fn hold_requests_of(&self, listener: u64) {
         self.gates.lock().unwrap().requests_of = Some(listener);
     }
@@ -164,7 +164,8 @@ impl Recorder {
         self.gates_changed.notify_all();
     }
 
-    /// From now on a thread that delivers `Established` of this queue pair blocks before it.
+    /// Makes a thread that delivers `Established` of this queue pair block before the upcall from
+    /// now on.
     pub fn hold_established_of(&self, qp: u64) {
         self.gates.lock().unwrap().established_of = Some(qp);
     }
@@ -175,8 +176,8 @@ impl Recorder {
         self.gates_changed.notify_all();
     }
 
-    /// From now on a thread that has delivered `Disconnected` of this queue pair stays in the
-    /// upcall.
+    /// Makes a thread that has delivered `Disconnected` of this queue pair block in the upcall from
+    /// now on.
     pub fn hold_disconnected_of(&self, qp: u64) {
         self.gates.lock().unwrap().disconnected_of = Some(qp);
     }

@@ -1,4 +1,4 @@
-//! From segments to placements: every check of DDP and RDMAP, before any byte is placed.
+//! Makes placements from segments: every check of DDP and RDMAP, before any byte is placed.
 //!
 //! The order of checks: length, DDP version, RDMAP version, opcode (assigned, and legal in this
 //! header and queue), then queue, MSN, MO and buffer, or STag, stream, right, wrap and bounds.

@@ -51,8 +51,8 @@ use crate::work::{Outstanding, Report};
 use super::crc::crc32c;
 use super::marked::{self, MarkedTx};
 
-/// Without CRC, payloads up to this long are copied next to their frame; above, a piece of a vector
-/// costs less than the copy.
+/// The longest payload that is copied next to its frame if CRC is off. For a longer payload, a
+/// piece of a vector costs less than the copy.
 const STAGED_MAX: usize = 16 * 1024;
 /// Pad and CRC.
 const TRAILER_MAX: usize = 7;
