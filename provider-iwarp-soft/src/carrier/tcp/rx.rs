@@ -2,18 +2,18 @@
 //!
 //! # How bytes are received
 //!
-//! One `recv` of up to 128 KiB into a staging buffer takes the bytes that TCP has. Then each frame
-//! is handled: length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target.
-//! A connection keeps the buffer while it holds a partial frame, and while a consumer drives it,
-//! which the engine detects.
+//! A `recv` of up to 128 KiB into a staging buffer takes the bytes that TCP has. Then each frame is
+//! handled: length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. A
+//! connection keeps the buffer while it holds a partial frame, and while a consumer drives it. The
+//! engine returns it when the consumer has stopped.
 //!
 //! If CRC was negotiated away, the payload of a long frame is not copied ([`placing`]).
 //!
 //! # Cost of one 64-byte Send
 //!
-//! One system call, one CRC, one copy, no allocation. A `recv` that filled less than the buffer has
-//! emptied the socket and is not repeated. Right behind a payload that was placed without a copy,
-//! one more call.
+//! The cost is one system call, one CRC, one copy, and no allocation. A `recv` that filled less
+//! than the buffer has emptied the socket and is not repeated. Right behind a payload that was
+//! placed without a copy, the cost is one call more.
 
 mod placing;
 

@@ -9,16 +9,16 @@
 //! buffers that they write from), and a CRC over bytes other than those sent would end the
 //! connection at the peer.
 //!
-//! Where CRC was negotiated away, payloads above 16 KiB are not copied: `sendmsg` sends them from
-//! the consumer's memory. The pad and CRC field of one FPDU and the header of the next are adjacent
-//! in the staging buffer and form one piece of the vector.
+//! If CRC was negotiated away, payloads above 16 KiB are not copied: `sendmsg` sends them from the
+//! consumer's memory. The pad and CRC field of one FPDU and the header of the next are adjacent in
+//! the staging buffer and form one piece of the vector.
 //!
 //! A burst begins with two sends of 32 KiB, so that the peer copies out while this side copies in.
 //! It grows to sends of 1 MiB, or of 256 KiB (the length of the staging buffer) where every payload
 //! is staged. A burst that follows another at once continues with the size at which that one ended,
-//! because the peer still has bytes to copy. (Two sends pay where TCP takes longer over a lone 64
-//! KiB message than two calls cost, and lose where it does not; `dat-bench --cases
-//! send-ping:65536:1` shows which.)
+//! because the peer still has bytes to copy. (Two sends pay where TCP takes longer over a lone
+//! 64 KiB message than two calls cost, and lose where it does not;
+//! `dat-bench --cases send-ping:65536:1` shows which.)
 //!
 //! A Send or Write that fits one FPDU and overtakes nothing is framed when it is posted
 //! ([`Tx::frame_at_once`]), whether it is sent at once or held back for more. The sender then keeps
@@ -26,8 +26,8 @@
 //!
 //! # Cost of one 64-byte Send on an idle connection
 //!
-//! One system call, one copy of the payload, one CRC, no allocation, no lock beyond the
-//! connection's.
+//! The cost is one system call, one copy of the payload, one CRC, no allocation, and no lock beyond
+//! the connection's.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
