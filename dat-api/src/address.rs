@@ -1,25 +1,26 @@
-//! Socket addresses that DAT hands out, and durations as DAT timeouts.
+//! Conversion of socket addresses from DAT, and of durations to DAT timeouts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use dat_abi::{DAT_TIMEOUT_INFINITE, DatIaAddressPtr, DatTimeout, read_socket_addr};
 
-/// Reads an address that a library handed out; `None` for null and for unknown families.
+/// Reads an address that a library returned; `None` for null and for unknown families.
 ///
 /// # Safety
 ///
-/// `address` is null or points at a `sockaddr` that is as long as its family says and is not
+/// `address` is null or points at a `sockaddr` that is as long as its family requires and is not
 /// written during the call.
 pub(crate) unsafe fn read_address(address: DatIaAddressPtr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_socket_addr(address) }.ok()
 }
 
-/// A DAT timeout: microseconds rounded up, `None` for ever; a finite time never becomes "for ever".
+/// Converts a timeout: microseconds rounded up, `None` for no limit. A finite time is never
+/// converted to "no limit".
 pub(crate) fn timeout_us(timeout: Option<Duration>) -> DatTimeout {
     match timeout {
         None => DAT_TIMEOUT_INFINITE,

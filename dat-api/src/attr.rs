@@ -13,11 +13,11 @@ use crate::error::owned_text;
 pub struct NamedAttr {
     /// Name.
     pub name: String,
-    /// Value as text; empty where the name alone says it.
+    /// Value as text; empty for an attribute that has a name only.
     pub value: String,
 }
 
-/// Which family of extensions an interface adapter has.
+/// Family of extensions of an interface adapter (`DAT_EXTENSION`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
     /// None.
@@ -26,7 +26,7 @@ pub enum Extension {
     Ib,
     /// iWARP Socket Service Points.
     Iw,
-    /// A number this crate does not know.
+    /// A number that this crate does not define.
     Other(u32),
 }
 
@@ -36,63 +36,63 @@ pub enum Extension {
 pub struct IaAttr {
     /// Name of the adapter.
     pub adapter_name: String,
-    /// Its maker.
+    /// Name of the vendor.
     pub vendor_name: String,
     /// Hardware version, major and minor.
     pub hardware_version: (u32, u32),
     /// Firmware version, major and minor.
     pub firmware_version: (u32, u32),
-    /// Its network address.
+    /// Network address of the adapter.
     pub address: Option<SocketAddr>,
-    /// Endpoints at most.
+    /// Maximum number of endpoints.
     pub max_eps: i32,
-    /// Work requests of one kind on an endpoint at most.
+    /// Maximum number of outstanding work requests of one kind per endpoint.
     pub max_dto_per_ep: i32,
-    /// RDMA Reads served at once by one endpoint at most.
+    /// Maximum number of RDMA Reads that one endpoint serves concurrently.
     pub max_rdma_read_per_ep_in: i32,
-    /// RDMA Reads under way from one endpoint at most.
+    /// Maximum number of RDMA Reads that one endpoint can have outstanding.
     pub max_rdma_read_per_ep_out: i32,
-    /// Event dispatchers at most.
+    /// Maximum number of event dispatchers.
     pub max_evds: i32,
-    /// Longest event queue.
+    /// Maximum length of an event queue.
     pub max_evd_qlen: i32,
-    /// Local segments of a Send or Receive at most.
+    /// Maximum number of local segments of a Send or Receive.
     pub max_iov_segments_per_dto: i32,
-    /// Local memory regions at most.
+    /// Maximum number of local memory regions.
     pub max_lmrs: i32,
-    /// Largest local memory region.
+    /// Maximum size of a local memory region, in bytes.
     pub max_lmr_block_size: u32,
     /// Highest address that can be registered.
     pub max_lmr_virtual_address: u64,
-    /// Protection zones at most.
+    /// Maximum number of protection zones.
     pub max_pzs: i32,
-    /// Longest message of a Send.
+    /// Maximum length of a Send, in bytes.
     pub max_message_size: u32,
-    /// Longest RDMA Read or Write.
+    /// Maximum length of an RDMA Read or Write, in bytes.
     pub max_rdma_size: u32,
-    /// Memory windows at most.
+    /// Maximum number of memory windows.
     pub max_rmrs: i32,
     /// Highest remote address.
     pub max_rmr_target_address: u64,
-    /// Shared receive queues at most.
+    /// Maximum number of shared receive queues.
     pub max_srqs: i32,
-    /// Endpoints on one shared receive queue at most.
+    /// Maximum number of endpoints on one shared receive queue.
     pub max_ep_per_srq: i32,
-    /// Receives on one shared receive queue at most.
+    /// Maximum number of receives on one shared receive queue.
     pub max_recv_per_srq: i32,
-    /// Local segments of an RDMA Read at most.
+    /// Maximum number of local segments of an RDMA Read.
     pub max_iov_segments_per_rdma_read: i32,
-    /// Local segments of an RDMA Write at most.
+    /// Maximum number of local segments of an RDMA Write.
     pub max_iov_segments_per_rdma_write: i32,
-    /// RDMA Reads served at once by the whole adapter at most.
+    /// Maximum number of RDMA Reads that the adapter serves concurrently.
     pub max_rdma_read_in: i32,
-    /// RDMA Reads under way from the whole adapter at most.
+    /// Maximum number of RDMA Reads that the adapter can have outstanding.
     pub max_rdma_read_out: i32,
-    /// Whether the inbound RDMA Read depth of an endpoint is guaranteed.
+    /// True if every endpoint gets the inbound RDMA Read depth `max_rdma_read_per_ep_in`.
     pub max_rdma_read_per_ep_in_guaranteed: bool,
-    /// Whether the outbound RDMA Read depth of an endpoint is guaranteed.
+    /// True if every endpoint gets the outbound RDMA Read depth `max_rdma_read_per_ep_out`.
     pub max_rdma_read_per_ep_out_guaranteed: bool,
-    /// Whether zero-based addressing works.
+    /// True if zero-based addressing is supported.
     pub zb_supported: bool,
     /// Family of extensions.
     pub extension: Extension,
@@ -100,7 +100,7 @@ pub struct IaAttr {
     pub extension_version: i32,
     /// Attributes of the transport.
     pub transport: Vec<NamedAttr>,
-    /// Attributes of the maker.
+    /// Attributes of the vendor's choice.
     pub vendor: Vec<NamedAttr>,
 }
 
@@ -110,60 +110,62 @@ pub struct IaAttr {
 pub struct ProviderAttr {
     /// Name of the provider.
     pub name: String,
-    /// Its version, major and minor.
+    /// Version of the provider, major and minor.
     pub version: (u32, u32),
-    /// The DAT version it implements, major and minor.
+    /// Version of DAT that the provider implements, major and minor.
     pub dapl_version: (u32, u32),
     /// Bits of the memory types that can be registered.
     pub lmr_mem_types_supported: u32,
-    /// Who owns a list of segments after a post returned (`DAT_IOV_OWNERSHIP`).
+    /// Owner of a segment list after a post has returned (`DAT_IOV_OWNERSHIP`).
     pub iov_ownership_on_return: u32,
-    /// Bits of the qualities of service.
+    /// Bits of the supported qualities of service.
     pub qos_supported: u32,
-    /// Bits of the completion flags.
+    /// Bits of the supported completion flags.
     pub completion_flags_supported: u32,
-    /// Whether it declares itself thread safe. Compatible providers say no whatever they do.
+    /// True if the provider declares itself thread safe. Compatible providers declare false even if
+    /// they are.
     pub is_thread_safe: bool,
-    /// Private data of a connection request in bytes at most.
+    /// Maximum length of the private data of a connection request, in bytes.
     pub max_private_data_size: i32,
-    /// Whether multipath connections work.
+    /// True if multipath connections are supported.
     pub supports_multipath: bool,
-    /// When the provider creates endpoints for a service point (`DAT_EP_CREATOR_FOR_PSP`).
+    /// Policy by which the provider creates endpoints for a service point
+    /// (`DAT_EP_CREATOR_FOR_PSP`).
     pub ep_creator: u32,
-    /// Whether protection zones can be shared (`DAT_PZ_SUPPORT`).
+    /// Support for sharing protection zones (`DAT_PZ_SUPPORT`).
     pub pz_support: u32,
-    /// Buffer alignment in bytes that suits it best.
+    /// Buffer alignment, in bytes, that gives the best performance.
     pub optimal_buffer_alignment: u32,
-    /// Which event streams one dispatcher can merge: software, connection request, DTO, connection,
-    /// bind, asynchronous.
+    /// The event streams that one dispatcher can merge. Rows and columns are in the order software,
+    /// connection request, DTO, connection, bind, asynchronous.
     pub evd_stream_merging_supported: [[bool; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT],
-    /// Whether there are shared receive queues.
+    /// True if shared receive queues are supported.
     pub srq_supported: bool,
-    /// Watermarks of shared receive queues that work.
+    /// Supported watermarks of shared receive queues.
     pub srq_watermarks_supported: i32,
-    /// Whether a shared receive queue and its endpoints may have different protection zones.
+    /// True if a shared receive queue and its endpoints may have different protection zones.
     pub srq_ep_pz_difference_supported: bool,
-    /// What a query of a shared receive queue tells.
+    /// The counts that a query of a shared receive queue can return.
     pub srq_info_supported: i32,
-    /// What a query of the receive side of an endpoint tells.
+    /// The counts that a query of the receive side of an endpoint can return.
     pub ep_recv_info_supported: i32,
-    /// Whether memory must be synchronised explicitly.
+    /// True if the consumer must synchronise memory explicitly.
     pub lmr_sync_req: bool,
-    /// Whether posting never blocks.
+    /// True if posting never blocks.
     pub dto_async_return_guaranteed: bool,
-    /// Whether the sink of an RDMA Read needs the right of remote write.
+    /// True if the sink of an RDMA Read needs the privilege of remote write.
     pub rdma_write_for_rdma_read_req: bool,
-    /// Whether the sink of an RDMA Read is exposed to the peer.
+    /// True if the sink of an RDMA Read is exposed to the peer.
     pub rdma_read_lmr_rmr_context_exposure: bool,
     /// Scope of memory windows (`DAT_RMR_SCOPE`).
     pub rmr_scope_supported: u32,
-    /// Whether calls may be made from signal handlers.
+    /// True if calls may be made from signal handlers.
     pub is_signal_safe: bool,
-    /// Whether the high-availability calls work.
+    /// True if the high-availability calls are supported.
     pub ha_supported: bool,
-    /// Load balancing it can do.
+    /// Supported policy of load balancing (`DAT_HA_LB`).
     pub ha_loadbalancing: u32,
-    /// Attributes of its own, extensions included.
+    /// Attributes of the provider's choice, extensions included.
     pub specific: Vec<NamedAttr>,
 }
 
@@ -172,7 +174,8 @@ impl IaAttr {
     ///
     /// `raw` was filled by `dat_ia_query` and its IA is open, so its pointers are null or valid.
     pub(crate) unsafe fn from_raw(raw: &DatIaAttr) -> Self {
-        // SAFETY: the caller vouches for the address and the two lists of `raw`.
+        // SAFETY: the caller guarantees that the address and the two lists of `raw` are null or
+        // valid.
         let (address, transport, vendor) = unsafe {
             (
                 read_address(raw.ia_address_ptr),
@@ -225,7 +228,7 @@ impl ProviderAttr {
     ///
     /// `raw` was filled by `dat_ia_query` and its IA is open, so its pointers are null or valid.
     pub(crate) unsafe fn from_raw(raw: &DatProviderAttr) -> Self {
-        // SAFETY: the caller vouches for the list of `raw`.
+        // SAFETY: the caller guarantees that the list of `raw` is null or valid.
         let specific =
             unsafe { read_named(raw.provider_specific_attr, raw.num_provider_specific_attr) };
         Self {
@@ -262,7 +265,7 @@ impl ProviderAttr {
         }
     }
 
-    /// The value of one of its own named attributes.
+    /// Returns the value of the provider-specific attribute `name`.
     #[must_use]
     pub fn specific(&self, name: &str) -> Option<&str> {
         self.specific
@@ -271,8 +274,8 @@ impl ProviderAttr {
             .map(|attr| attr.value.as_str())
     }
 
-    /// Whether Socket Service Points work: the named attribute that says so is present
-    /// (DAT 2.0 iWARP extensions 3).
+    /// Returns true if Socket Service Points are supported, which the provider shows by a named
+    /// attribute (DAT 2.0 iWARP extensions 3).
     #[must_use]
     pub fn has_socket_service_points(&self) -> bool {
         DAT_IW_ATTR_SSP
@@ -292,7 +295,7 @@ impl Extension {
     }
 }
 
-/// The text of a fixed name field, up to its NUL or its end.
+/// Returns the text of a fixed name field, up to its NUL or its end.
 pub(crate) fn text_of(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field
         .iter()
@@ -312,10 +315,10 @@ unsafe fn read_named(list: *const DatNamedAttr, count: DatCount) -> Vec<NamedAtt
     }
     (0..count)
         .map(|index| {
-            // SAFETY: `index` is below the length that the caller vouches for.
+            // SAFETY: `index` is below `count`, and the caller guarantees that the list is so long.
             let raw = unsafe { list.add(index).read() };
             NamedAttr {
-                // SAFETY: the caller vouches for both strings.
+                // SAFETY: the caller guarantees that both strings are null or terminated.
                 name: unsafe { owned_text(raw.name) }.unwrap_or_default(),
                 // SAFETY: as above.
                 value: unsafe { owned_text(raw.value) }.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Consumer notification objects: one place to wait for many dispatchers (DAT 2.0 section 6.3.3).
+//! Consumer notification objects: one object to wait for many dispatchers (DAT 2.0 section 6.3.3).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,7 +13,8 @@ use crate::handle::{EvdId, Handle};
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
 
-/// A consumer notification object. Clones share it; the last one, dispatchers included, frees it.
+/// A consumer notification object. Clones share it, and its dispatchers hold clones; dropping the
+/// last one frees the object.
 #[derive(Clone)]
 pub struct Cno {
     inner: Arc<CnoInner>,
@@ -26,29 +27,29 @@ struct CnoInner {
 }
 
 impl Cno {
-    /// Creates one to wait on.
+    /// Creates an object on which a thread can wait.
     pub fn create(ia: &Ia) -> Result<Self> {
-        // SAFETY: an agent without function is never called.
+        // SAFETY: an agent without a function is never called.
         unsafe { Self::create_with_agent(ia, DatOsWaitProxyAgent::zeroed()) }
     }
 
-    /// Creates one whose agent the provider calls, once for each time it is set, when a dispatcher
-    /// triggers.
+    /// Creates an object with an agent. The provider calls the agent when a dispatcher triggers,
+    /// once each time the agent is set.
     ///
     /// # Safety
     ///
     /// The agent's function may be called with its data from any thread until the object has been
-    /// freed and a call under way has returned. It must not unwind.
+    /// freed and a call in progress has returned. The function must not unwind.
     pub unsafe fn create_with_agent(ia: &Ia, agent: DatOsWaitProxyAgent) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
-        // SAFETY: the IA is open, the out-pointer writable; the caller vouches for the agent.
+        // SAFETY: the IA is open and the out-pointer writable; the caller guarantees the agent.
         let code = unsafe { (ia.library().dat_cno_create)(ia.as_raw(), agent, &mut handle) };
         check("dat_cno_create", code)?;
         Ok(Self::new(ia, handle, None))
     }
 
-    /// Creates one with a descriptor that becomes readable when a dispatcher triggers, for use in a
-    /// poll set.
+    /// Creates an object with a descriptor that becomes readable when a dispatcher triggers, for
+    /// use in a poll set.
     ///
     /// # Errors
     /// [`Error::Missing`] with OFA's registry library, which does not export this call.
@@ -61,8 +62,9 @@ impl Cno {
         let (mut handle, mut fd) = (DAT_HANDLE_NULL, -1);
         // SAFETY: the IA is open and both out-pointers are writable.
         check(CALL, unsafe { create(ia.as_raw(), &mut fd, &mut handle) })?;
-        // The provider closes its descriptor when the object is freed; a duplicate has no such tie.
-        // SAFETY: duplicating a descriptor touches no memory.
+        // The provider closes its descriptor when the object is freed; a duplicate is independent
+        // of that.
+        // SAFETY: duplicating a descriptor accesses no memory.
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
         let fault = SocketError::last();
         // SAFETY: `copy` is a new descriptor that nothing else owns.
@@ -85,8 +87,9 @@ impl Cno {
         }
     }
 
-    /// Waits until a dispatcher triggers and says which, or `None` when `timeout` has passed first
-    /// (`None`: wait for ever). Then take its events until there are none left.
+    /// Waits until a dispatcher triggers and returns its identity, or `None` when `timeout` expired
+    /// first (`None`: no limit). The caller then takes the dispatcher's events until there are none
+    /// left.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<EvdId>> {
         let mut evd = DAT_HANDLE_NULL;
         // SAFETY: the handle is live and the out-pointer writable.
@@ -105,16 +108,16 @@ impl Cno {
     }
 
     /// Announces that the calling thread is about to sleep in `poll` or a similar call. Fills `fds`
-    /// with the descriptors that the thread has to poll beside its own, and returns how many
-    /// entries it has filled; 0 when a dispatcher has triggered already, so that the thread must
-    /// not sleep. Until [`Cno::end_sleep`] the provider relies on this thread to wake and drive the
-    /// connections behind these descriptors.
+    /// with the descriptors that the thread must poll in addition to its own, and returns the
+    /// number of filled entries. Returns 0 when a dispatcher has triggered already, so that the
+    /// thread must not sleep. Until [`Cno::end_sleep`] the provider relies on this thread to wake
+    /// up and make progress on the connections behind these descriptors.
     ///
     /// This is an operation of dat-rs and not of DAT 2.0 ([`DAT_RS_CNO_BEGIN_SLEEP_OP`]).
     ///
     /// # Errors
-    /// `DAT_NOT_IMPLEMENTED` where the provider does not have the operation, `DAT_INVALID_STATE`
-    /// where another thread waits or sleeps on the CNO, `DAT_INSUFFICIENT_RESOURCES` where `fds` is
+    /// `DAT_NOT_IMPLEMENTED` when the provider does not have the operation, `DAT_INVALID_STATE`
+    /// when another thread waits or sleeps on the CNO, `DAT_INSUFFICIENT_RESOURCES` when `fds` is
     /// too short.
     pub fn begin_sleep(&self, fds: &mut [libc::pollfd]) -> Result<usize> {
         let room = u32::try_from(fds.len()).unwrap_or(u32::MAX);
@@ -134,11 +137,12 @@ impl Cno {
         Ok(count as usize)
     }
 
-    /// Ends what [`Cno::begin_sleep`] began: drives the connections, so that events which have come
-    /// about meanwhile have triggered when it returns. Without a sleep it does nothing.
+    /// Ends the sleep of [`Cno::begin_sleep`]. The call makes progress on the connections, so that
+    /// events that occurred meanwhile have triggered when it returns. Without a sleep it does
+    /// nothing.
     ///
     /// # Errors
-    /// `DAT_NOT_IMPLEMENTED` where the provider does not have the operation.
+    /// `DAT_NOT_IMPLEMENTED` when the provider does not have the operation.
     pub fn end_sleep(&self) -> Result<()> {
         // SAFETY: the handle is live, and the operation has no arguments.
         let code = unsafe {
@@ -147,8 +151,8 @@ impl Cno {
         Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
-    /// Takes one trigger without waiting: the dispatcher that triggered, or `None` when none has.
-    /// When the last trigger has been taken, the descriptor is not readable any more.
+    /// Takes one trigger without waiting: returns the dispatcher that triggered, or `None` when
+    /// none has. When the last trigger has been taken, the descriptor is no longer readable.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {
         const CALL: &str = "dat_cno_trigger";
         let Some(trigger) = self.inner.ia.library().dat_cno_trigger else {
@@ -180,7 +184,7 @@ impl Cno {
 
 impl Drop for CnoInner {
     fn drop(&mut self) {
-        // SAFETY: dispatchers that refer to it hold it, so none is left.
+        // SAFETY: dispatchers that use the object hold a clone, so none of them exists any more.
         let code = unsafe { (self.ia.library().dat_cno_free)(self.handle.0) };
         keep_for_ever(check("dat_cno_free", code), &self.ia);
     }

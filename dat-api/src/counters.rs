@@ -7,8 +7,8 @@ use dat_abi::*;
 use crate::error::{Result, check};
 use crate::ia::Ia;
 
-/// All counters from number `first` on of an object that belongs to `ia`; `all` is the number after
-/// the last, which stands for them all.
+/// Returns the counters from number `first` on of an object that belongs to `ia`. `all` is the
+/// number after the last counter, which requests all of them.
 pub(crate) fn query(
     ia: &Ia,
     handle: DatHandle,
@@ -18,7 +18,7 @@ pub(crate) fn query(
 ) -> Result<Vec<u64>> {
     let mut values = vec![0_u64; (all - first) as usize];
     // SAFETY: the handle is live and the variadic arguments are those of the operation: int, a
-    // place for as many values as the number says, int.
+    // pointer to space for the requested number of values, int.
     let code = unsafe {
         (ia.library().dat_extension_op)(
             handle,

@@ -15,9 +15,9 @@ use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 use crate::socket::LentSocket;
 
-/// A peer's request for a connection. It is answered once; dropping it unanswered rejects it.
+/// A peer's request for a connection. It can be answered once; dropping it unanswered rejects it.
 pub struct Cr {
-    /// Null when it has been answered.
+    /// Null after the request has been answered.
     handle: Handle,
     ia: Ia,
     sp: SpId,
@@ -25,21 +25,22 @@ pub struct Cr {
     truncated: bool,
     remote: Option<SocketAddr>,
     private_data: Vec<u8>,
-    /// The endpoint its service point reserved.
+    /// The endpoint that the service point reserved.
     ep: Option<Ep>,
-    /// The same while the request lies in its dispatcher, which the endpoint may hold.
+    /// The reserved endpoint while the request is queued in its dispatcher. The reference is weak,
+    /// because the endpoint may hold the dispatcher.
     ep_aside: Weak<EpInner>,
-    /// The consumer's socket it came over.
+    /// The consumer's socket over which the request was received.
     socket: Option<LentSocket>,
 }
 
-/// A request that could not be answered, and why. It may be answered in another way.
+/// A request that could not be answered, and the error. The request may be answered in another way.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct AnswerError {
     /// The request.
     pub request: Box<Cr>,
-    /// Why.
+    /// The reason.
     #[source]
     pub error: Error,
 }
@@ -59,7 +60,7 @@ impl Cr {
         let code =
             unsafe { (ia.library().dat_cr_query)(raw.cr_handle, DAT_CR_FIELD_ALL, &mut param) };
         if let Err(error) = check("dat_cr_query", code) {
-            // The request can be answered without knowing who asks.
+            // The request can be answered without the address of the requester.
             tracing::warn!(%error, "a connection request does not tell its origin");
             param = DatCrParam::zeroed();
         }
@@ -87,14 +88,15 @@ impl Cr {
         }
     }
 
-    /// It is put back into its dispatcher and must not keep the endpoint alive from there.
+    /// Called when the request is put back into its dispatcher, where it must not keep the endpoint
+    /// alive.
     pub(crate) fn on_put_aside(&mut self) {
         if let Some(ep) = self.ep.take() {
             self.ep_aside = Arc::downgrade(&ep.inner);
         }
     }
 
-    /// It has been taken out again.
+    /// Called when the request has been taken out of its dispatcher again.
     pub(crate) fn on_taken_up(&mut self) {
         if self.ep.is_none() {
             self.ep = Ep::named(&self.ep_aside);
@@ -102,12 +104,12 @@ impl Cr {
     }
 
     /// Accepts on the endpoint that the service point reserved, or else on `ep`, which must be
-    /// unconnected. Returns the endpoint; its connection dispatcher tells the outcome.
+    /// unconnected. Returns the endpoint; the outcome is an event on its connection dispatcher.
     ///
     /// # Errors
-    /// The request comes back and may be answered in another way: without any endpoint, with more
-    /// private data than [`ProviderAttr::max_private_data_size`](crate::ProviderAttr), or with an
-    /// endpoint that is not unconnected (`DAT_INVALID_STATE`).
+    /// The error contains the request, which may be answered in another way. Errors: no endpoint at
+    /// all, more private data than [`ProviderAttr::max_private_data_size`](crate::ProviderAttr), or
+    /// an endpoint that is not unconnected (`DAT_INVALID_STATE`).
     pub fn accept(mut self, ep: Option<&Ep>, private_data: &[u8]) -> Result<Ep, AnswerError> {
         let Some(target) = self.ep.clone().or_else(|| ep.cloned()) else {
             let error = Error::Unrepresentable {
@@ -118,14 +120,15 @@ impl Cr {
                 error,
             });
         };
-        // A request that reserved its endpoint is accepted without naming it (DAT 2.0 section 6.5).
+        // A request with a reserved endpoint is accepted without naming the endpoint (DAT 2.0
+        // section 6.5).
         let named = if self.ep.is_some() {
             DAT_HANDLE_NULL
         } else {
             target.as_raw()
         };
-        // The outcome may be read in another thread before this call returns: the socket goes
-        // first.
+        // Another thread may read the outcome before this call returns, so the socket is handed
+        // over first.
         target.inner.on_attempt(self.socket.take());
         match self.answer(private_data, |library, handle, len, data| {
             // SAFETY: request and endpoint are live, and `data` is readable for `len` bytes.
@@ -144,12 +147,13 @@ impl Cr {
         }
     }
 
-    /// Hands the request to the service `conn_qual` of the same adapter, where it arrives as a new
-    /// one.
+    /// Hands the request to the service `conn_qual` of the same adapter, which receives it as a new
+    /// request.
     ///
     /// # Errors
-    /// The request comes back: when it came over a consumer's socket, and with
-    /// `DAT_INVALID_PARAMETER` when this process has no public service point for `conn_qual`.
+    /// The error contains the request. The call fails for a request that was received over a
+    /// consumer's socket, and with `DAT_INVALID_PARAMETER` when this process has no public service
+    /// point for `conn_qual`.
     pub fn handoff(mut self, conn_qual: u64) -> Result<(), AnswerError> {
         let result = if self.socket.is_some() {
             Err(Error::Unrepresentable {
@@ -172,7 +176,7 @@ impl Cr {
         }
     }
 
-    /// Declines. If the request came over a consumer's socket, the socket comes back.
+    /// Rejects the request. If it was received over a consumer's socket, returns the socket.
     pub fn reject(mut self, private_data: &[u8]) -> Result<Option<OwnedFd>, AnswerError> {
         match self.reject_once(private_data) {
             Ok(()) => Ok(self.socket.take().map(LentSocket::give_back)),
@@ -208,37 +212,37 @@ impl Cr {
         Ok(())
     }
 
-    /// What the peer gave to its connect.
+    /// Private data that the peer passed to its connect.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Whether the private data was cut to what this provider takes.
+    /// True if the private data was truncated to the length that this provider supports.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 
-    /// The peer's address, where the provider tells.
+    /// The peer's address, if the provider reports it.
     #[must_use]
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
 
-    /// The connection qualifier it came to; for a socket service point the local port.
+    /// The connection qualifier of the request; for a socket service point the local port.
     #[must_use]
     pub fn conn_qual(&self) -> u64 {
         self.conn_qual
     }
 
-    /// The service point it came to.
+    /// The service point that received the request.
     #[must_use]
     pub fn service_point(&self) -> SpId {
         self.sp
     }
 
-    /// The endpoint that the service point reserved for it.
+    /// The endpoint that the service point reserved for the request.
     #[must_use]
     pub fn reserved_ep(&self) -> Option<&Ep> {
         self.ep.as_ref()
@@ -249,7 +253,8 @@ impl Drop for Cr {
     fn drop(&mut self) {
         if self.handle != Handle::NULL {
             match self.reject_once(&[]) {
-                // The socket is ours again and nobody asked for it: it is closed.
+                // The socket belongs to this program again, and the program did not ask for it, so
+                // it is closed.
                 Ok(()) => drop(self.socket.take().map(LentSocket::give_back)),
                 Err(error) => {
                     tracing::warn!(%error, "a dropped connection request was not rejected")

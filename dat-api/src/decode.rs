@@ -1,4 +1,4 @@
-//! From `DAT_EVENT` to [`Event`]: the one place where the union of an event is read.
+//! Translation of `DAT_EVENT` to [`Event`]: the one place where the union of an event is read.
 
 use std::sync::Weak;
 
@@ -15,26 +15,28 @@ use crate::rmr::RmrInner;
 use crate::socket::LentSocket;
 use crate::sp::{RspInner, SspInner};
 
-/// What a dispatcher knows about a handle that its events may carry.
+/// Entry of a dispatcher's table of the handles that its events may carry.
 pub(crate) enum Route {
-    /// An endpoint whose connection events come here.
+    /// An endpoint whose connection events are delivered here.
     Ep(Weak<EpInner>),
-    /// A reserved service point whose request comes here.
+    /// A reserved service point whose request is delivered here.
     Rsp(Weak<RspInner>),
-    /// A socket service point whose request comes here.
+    /// A socket service point whose request is delivered here.
     Ssp(Weak<SspInner>),
-    /// A window whose binds complete here.
+    /// A window whose bind completions are delivered here.
     Rmr(Weak<RmrInner>),
-    /// A service point that was freed after its request was queued: what the request needs.
+    /// Objects for the queued request of a service point that was freed before the request was
+    /// read.
     Orphan {
-        /// The socket that it came over, which belongs to the request.
+        /// The socket over which the request was received, which belongs to the request.
         socket: Option<LentSocket>,
-        /// The endpoint it is for. Named, not held: the endpoint may hold this dispatcher.
+        /// The endpoint of the request. The reference is weak, because the endpoint may hold this
+        /// dispatcher.
         ep: Weak<EpInner>,
     },
 }
 
-/// Translates an event and tells the objects concerned.
+/// Translates an event and notifies the objects concerned.
 ///
 /// # Safety
 ///
@@ -43,7 +45,8 @@ pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
     let number = raw.event_number;
     let data = &raw.event_data;
     if number == DAT_DTO_COMPLETION_EVENT {
-        // SAFETY: the number says which member of the union the provider filled; so below.
+        // SAFETY: the event number selects the member of the union that the provider filled; so
+        // below.
         return Event::Dto(DtoCompletion::from_raw(unsafe {
             &data.dto_completion_event_data
         }));
@@ -115,7 +118,7 @@ unsafe fn decode_connection(
     raw: &DatConnectionEventData,
 ) -> Event {
     let ep = EpId::of(raw.ep_handle);
-    // SAFETY: the caller vouches for the private data.
+    // SAFETY: the caller guarantees that the private data is null or readable for its size.
     let private_data = unsafe { copy_private_data(raw.private_data, raw.private_data_size) };
     let route = match evd.routes().get(&raw.ep_handle.addr()) {
         Some(Route::Ep(weak)) => weak.upgrade(),
@@ -136,7 +139,7 @@ unsafe fn decode_connection(
 /// `raw` was filled by the provider and its request has not been wrapped before.
 unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
     let key = raw.sp_handle.as_handle().addr();
-    // A socket service point makes one request: its route ends with it.
+    // A socket service point delivers one request, so its route is removed with the request.
     let (rsp, ssp, orphan) = {
         let mut routes = evd.routes();
         match routes.get(&key) {
@@ -152,7 +155,8 @@ unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
         (.., Some(Route::Orphan { socket, ep })) => (Ep::named(&ep), socket),
         _ => (None, None),
     };
-    // SAFETY: the request is live and this wraps it for the first time, as the caller promises.
+    // SAFETY: the request is live, and the caller guarantees that it is wrapped here for the first
+    // time.
     unsafe { Cr::arrived(evd.ia().clone(), raw, ep, socket) }
 }
 
@@ -174,7 +178,7 @@ fn decode_socket_down(evd: &Evd, raw: &DatCrArrivalEventData) -> Event {
 pub(crate) unsafe fn copy_private_data(data: DatPvoid, size: DatCount) -> Vec<u8> {
     match usize::try_from(size) {
         Ok(size) if size > 0 && !data.is_null() => {
-            // SAFETY: the caller vouches for the bytes; they are only read, and copied at once.
+            // SAFETY: the caller guarantees the bytes; they are only read, and copied at once.
             unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec()
         }
         _ => Vec::new(),

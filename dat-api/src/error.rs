@@ -1,5 +1,4 @@
-//! Failures: `DAT_RETURN` as an error with names and advice, and the mistakes this crate catches
-//! itself.
+//! Errors: `DAT_RETURN` with names and advice, and the errors that this crate detects itself.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -9,10 +8,10 @@ use dat_abi::*;
 
 use crate::library::{Library, LoadError};
 
-/// What the calls of this crate return.
+/// Result of the calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed.
+/// Reasons for which a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,38 +27,38 @@ pub enum Error {
         /// The C name of the call.
         call: &'static str,
     },
-    /// An offset and length do not lie within a memory region.
+    /// An offset and length are not within a memory region.
     #[error("bytes {offset}..{offset}+{len} do not lie in a region of {region_len} bytes")]
     OutOfBounds {
         /// First byte, counted from the start of the region.
         offset: usize,
-        /// Bytes.
+        /// Length in bytes.
         len: usize,
-        /// Bytes of the region.
+        /// Length of the region in bytes.
         region_len: usize,
     },
     /// A length, count or name that the C interface cannot express.
     #[error("{what} is too large or malformed for DAT")]
     Unrepresentable {
-        /// What was too large.
+        /// Name of the value.
         what: &'static str,
     },
     /// Memory for a region could not be allocated.
     #[error("cannot allocate {len} bytes for a memory region")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Number of bytes that was requested.
         len: usize,
     },
-    /// A wait that needs an outcome ended without one.
+    /// A wait for an outcome timed out.
     #[error("nothing happened within the time given; is the peer alive?")]
     TimedOut,
-    /// The operating system refused something about a socket.
+    /// The operating system returned an error for a socket.
     #[error("socket: {0}")]
     Socket(#[from] SocketError),
 }
 
 impl Error {
-    /// Type of the `DAT_RETURN` behind this error, if a DAT call failed.
+    /// Type of the `DAT_RETURN` of this error, if a DAT call failed.
     #[must_use]
     pub fn return_type(&self) -> Option<DatReturnType> {
         match self {
@@ -68,14 +67,14 @@ impl Error {
         }
     }
 
-    /// Whether the call failed with this type, with or without the class bit.
+    /// Returns true if the call failed with this type, with or without the class bit.
     #[must_use]
     pub fn is(&self, ty: DatReturnType) -> bool {
         self.return_type() == Some(ty)
     }
 
-    /// Whether the library or the provider cannot do what was asked, as opposed to having failed at
-    /// it.
+    /// Returns true if the library or the provider does not support the request, as opposed to an
+    /// operation that failed.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Missing { .. })
@@ -107,12 +106,12 @@ impl fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// A `DAT_RETURN` that is not success, and the call it came from.
+/// A `DAT_RETURN` that is not success, and the call that returned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallError {
     /// The C name of the call.
     pub call: &'static str,
-    /// What it returned.
+    /// The code that the call returned.
     pub code: DatReturn,
 }
 
@@ -140,7 +139,7 @@ impl CallError {
         )
     }
 
-    /// What to do about it, where the code alone tells.
+    /// Advice for the user, where the code alone is sufficient to give one.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         advice(self.call, self.code)
@@ -164,7 +163,7 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// Turns what a call returned into a `Result`.
+/// Converts the code that a call returned into a `Result`.
 pub(crate) fn check(call: &'static str, code: DatReturn) -> Result<(), CallError> {
     if code.is_success() {
         Ok(())
@@ -180,7 +179,7 @@ fn name_or(known: Option<&CStr>, ask: impl FnOnce() -> Option<String>, value: u3
         .unwrap_or_else(|| format!("{value:#x}"))
 }
 
-/// Asks the library for the texts of a code that this crate does not know (extensions).
+/// Asks the library for the texts of a code that this crate does not define (extensions).
 fn strerror(code: DatReturn) -> (Option<String>, Option<String>) {
     let Ok(library) = Library::get() else {
         return (None, None);
@@ -190,7 +189,7 @@ fn strerror(code: DatReturn) -> (Option<String>, Option<String>) {
     if !unsafe { (library.dat_strerror)(code, &mut major, &mut minor) }.is_success() {
         return (None, None);
     }
-    // SAFETY: on success they are null or point at constant strings of the library.
+    // SAFETY: on success both pointers are null or point at constant strings of the library.
     (unsafe { owned_text(major) }, unsafe { owned_text(minor) })
 }
 
@@ -203,7 +202,7 @@ pub(crate) unsafe fn owned_text(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: not null, and terminated by the caller's promise.
+    // SAFETY: the pointer is not null, and the caller guarantees that the string is terminated.
     let text = unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned();

@@ -19,7 +19,7 @@ use crate::ia::Ia;
 use crate::leak::keep_for_ever;
 use crate::lock::lock;
 
-/// Which streams of events a dispatcher takes (`DAT_EVD_FLAGS`).
+/// The streams of events that a dispatcher accepts (`DAT_EVD_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvdFlags(DatEvdFlags);
 
@@ -50,8 +50,8 @@ impl std::ops::BitOr for EvdFlags {
     }
 }
 
-/// An event dispatcher. Clones share it; the last one, endpoints and service points included, frees
-/// it.
+/// An event dispatcher. Clones share it. Endpoints and service points hold clones too. Dropping the
+/// last one frees the dispatcher.
 #[derive(Clone)]
 pub struct Evd {
     pub(crate) inner: Arc<EvdInner>,
@@ -60,14 +60,15 @@ pub struct Evd {
 pub(crate) struct EvdInner {
     handle: Handle,
     ia: Ia,
-    /// The dispatcher that came with the IA goes with it.
+    /// False for the dispatcher that the IA created, which is freed together with the IA.
     owned: bool,
     cno: Mutex<Option<Cno>>,
-    /// Objects whose events need more than their number: endpoints and service points, by handle.
+    /// Objects whose events cannot be translated by number alone: endpoints and service points, by
+    /// handle.
     routes: Mutex<HashMap<usize, Route>>,
-    /// Events that a wait for a particular one has passed by, oldest first.
+    /// Events that were skipped by a wait for a particular event, oldest first.
     aside: Mutex<VecDeque<Event>>,
-    /// How many events `aside` holds, so that the usual case costs one load.
+    /// Number of events in `aside`, so that the usual case costs one load.
     aside_len: AtomicUsize,
 }
 
@@ -82,7 +83,7 @@ impl Evd {
         Self::create_inner(ia, min_qlen, flags, None)
     }
 
-    /// Creates a dispatcher that triggers `cno` when an event arrives.
+    /// Creates a dispatcher that triggers `cno` when an event is delivered.
     pub fn create_with_cno(ia: &Ia, min_qlen: u32, flags: EvdFlags, cno: &Cno) -> Result<Self> {
         Self::create_inner(ia, min_qlen, flags, Some(cno.clone()))
     }
@@ -102,7 +103,7 @@ impl Evd {
         Ok(Self::new(ia.clone(), Handle(handle), true, cno))
     }
 
-    /// A dispatcher that belongs to the IA and is not freed on its own.
+    /// Wraps a dispatcher that belongs to the IA and is not freed separately.
     pub(crate) fn borrowed(ia: Ia, handle: Handle) -> Self {
         Self::new(ia, handle, false, None)
     }
@@ -121,10 +122,10 @@ impl Evd {
         }
     }
 
-    /// Takes the oldest event without blocking; `None` when there is none.
+    /// Takes the oldest event without blocking; `None` when the queue is empty.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` while another thread waits on the dispatcher, and for ever after an
+    /// `DAT_INVALID_STATE` while another thread waits on the dispatcher, and permanently after an
     /// overflow.
     pub fn dequeue(&self) -> Result<Option<Event>> {
         match self.take_aside(|_| true) {
@@ -133,11 +134,11 @@ impl Evd {
         }
     }
 
-    /// Takes the oldest event, waiting for it no longer than `timeout` (`None`: for ever). `None`
-    /// when the time has passed.
+    /// Takes the oldest event, and waits for it up to `timeout` (`None`: no limit). Returns `None`
+    /// when the timeout expired.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` when another thread waits already, after an overflow, and when the
+    /// `DAT_INVALID_STATE` when another thread already waits, after an overflow, and when the
     /// dispatcher is not waitable ([`Evd::set_waitable`]). `DAT_INTERRUPTED_CALL` when a signal
     /// handler has run in the thread meanwhile; call again.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
@@ -147,9 +148,9 @@ impl Evd {
         }
     }
 
-    /// Waits until `threshold` events are there and takes the oldest; says how many are left.
-    /// `None` when `timeout` has passed first, and then nothing is taken. An event that a wait for
-    /// a particular one passed by comes at once.
+    /// Waits until `threshold` events are queued and takes the oldest; returns it with the number
+    /// of remaining events. Returns `None` and takes nothing when `timeout` expired first. An event
+    /// that was skipped by a wait for a particular event is returned at once.
     pub fn wait_many(
         &self,
         threshold: u32,
@@ -165,8 +166,8 @@ impl Evd {
         self.wait_raw(threshold, timeout)
     }
 
-    /// Waits for the completion of the work that was posted to `ep` with `cookie`. Other events
-    /// stay for later calls, in order. Fails with [`Error::TimedOut`] when the time has passed.
+    /// Waits for the completion of the work that was posted to `ep` with `cookie`. Other events are
+    /// kept for later calls, in order. Fails with [`Error::TimedOut`] when the timeout expired.
     pub fn wait_completion(
         &self,
         ep: EpId,
@@ -183,7 +184,7 @@ impl Evd {
         }
     }
 
-    /// Waits for the first event that `wanted` accepts and puts the others aside, in order.
+    /// Waits for the first event that `wanted` accepts and keeps the others in `aside`, in order.
     pub(crate) fn wait_matching(
         &self,
         timeout: Option<Duration>,
@@ -271,8 +272,8 @@ impl Evd {
         event
     }
 
-    /// Takes the request of service point `sp` that nobody has read, and rejects it. `false` when
-    /// there is none. Other events stay, in order.
+    /// Takes the unread request of service point `sp`, and rejects it. Returns `false` when there
+    /// is no such request. Other events are kept, in order.
     pub(crate) fn reject_unread(&self, sp: SpId) -> Result<bool> {
         let wanted = |event: &Event| match event {
             Event::ConnectionRequest(request) => request.service_point() == sp,
@@ -295,8 +296,8 @@ impl Evd {
     /// Posts a software event with a number of the caller's choice.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` without [`EvdFlags::SOFTWARE`], `DAT_QUEUE_FULL` when there is no
-    /// room.
+    /// `DAT_INVALID_PARAMETER` without [`EvdFlags::SOFTWARE`], `DAT_QUEUE_FULL` when the queue is
+    /// full.
     pub fn post_software(&self, number: usize) -> Result<()> {
         let mut raw = DatEvent::zeroed();
         raw.event_number = DAT_SOFTWARE_EVENT;
@@ -304,13 +305,13 @@ impl Evd {
         raw.event_data.software_event_data = DatSoftwareEventData {
             pointer: std::ptr::without_provenance_mut(number),
         };
-        // SAFETY: the handle is live and `raw` readable; the pointer in it is carried and never
-        // followed.
+        // SAFETY: the handle is live and `raw` readable; the pointer in it is a number that is
+        // never dereferenced.
         let code = unsafe { (self.inner.ia.library().dat_evd_post_se)(self.as_raw(), &raw) };
         Ok(check("dat_evd_post_se", code)?)
     }
 
-    /// Changes the room for events.
+    /// Changes the length of the queue.
     pub fn resize(&self, min_qlen: u32) -> Result<()> {
         let min_qlen = DatCount::try_from(min_qlen).map_err(|_| Error::Unrepresentable {
             what: "an event queue length",
@@ -320,19 +321,19 @@ impl Evd {
         Ok(check("dat_evd_resize", code)?)
     }
 
-    /// Attaches it to another notification object, or to none.
+    /// Attaches the dispatcher to another notification object, or to none.
     pub fn set_cno(&self, cno: Option<&Cno>) -> Result<()> {
         let mut current = lock(&self.inner.cno);
         let handle = cno.map_or(DAT_HANDLE_NULL, Cno::as_raw);
-        // SAFETY: the handle is live and the CNO live or null; it is held below as long as it is in
-        // use.
+        // SAFETY: the handle is live and the CNO live or null; `current` keeps it alive while it is
+        // in use.
         let code = unsafe { (self.inner.ia.library().dat_evd_modify_cno)(self.as_raw(), handle) };
         check("dat_evd_modify_cno", code)?;
         *current = cno.cloned();
         Ok(())
     }
 
-    /// Room for events, as the provider made it.
+    /// Returns the length of the queue, as the provider granted it.
     pub fn qlen(&self) -> Result<u32> {
         let mut param = DatEvdParam::zeroed();
         // SAFETY: the handle is live and the out-pointer writable.
@@ -343,8 +344,8 @@ impl Evd {
         Ok(u32::try_from(param.evd_qlen).unwrap_or(0))
     }
 
-    /// Whether events trigger the notification object; those that are there when it is allowed
-    /// again do at once.
+    /// Enables or disables the trigger of the notification object. If events are queued when the
+    /// trigger is enabled again, they trigger at once.
     pub fn set_enabled(&self, enabled: bool) -> Result<()> {
         let library = self.inner.ia.library();
         let (call, change) = if enabled {
@@ -356,13 +357,14 @@ impl Evd {
         Ok(check(call, unsafe { change(self.as_raw()) })?)
     }
 
-    /// What has happened to it, by the numbers `DCNT_EVD_*`; `reset` begins again at 0.
+    /// Returns the counters of the dispatcher, indexed by `DCNT_EVD_*`; `reset` sets them to 0.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
         let ia = &self.inner.ia;
         counters::query(ia, self.as_raw(), 0, DCNT_EVD_ALL_COUNTERS, reset)
     }
 
-    /// Makes waiting fail until it is allowed again; a waiter returns with `DAT_INVALID_STATE`.
+    /// Enables or disables waiting. While it is disabled, a wait fails with `DAT_INVALID_STATE`,
+    /// also one that is in progress.
     pub fn set_waitable(&self, waitable: bool) -> Result<()> {
         let library = self.inner.ia.library();
         // SAFETY: the handle is live.
@@ -386,7 +388,7 @@ impl Evd {
         EvdId::of(self.as_raw())
     }
 
-    /// The interface adapter it belongs to.
+    /// The interface adapter of the dispatcher.
     #[must_use]
     pub fn ia(&self) -> &Ia {
         &self.inner.ia
@@ -395,8 +397,8 @@ impl Evd {
     /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
     /// lives.
     ///
-    /// An event that is taken through the raw table is not seen by this crate: take connection
-    /// events and connection requests only by the methods here.
+    /// This crate does not see an event that is taken through the raw table. So take connection
+    /// events and connection requests only by the methods of this type.
     #[must_use]
     pub fn as_raw(&self) -> DatEvdHandle {
         self.inner.handle.0
@@ -414,13 +416,15 @@ impl Drop for EvdInner {
         }
         let cno = self.cno.get_mut().unwrap_or_else(PoisonError::into_inner);
         if cno.is_some() {
-            // A dispatcher is not freed while somebody waits on its notification object. What is
-            // wrong with it the freeing will say.
+            // The provider does not free a dispatcher while a thread waits on its notification
+            // object, so the two are separated first. An error of this call is ignored, because the
+            // call that frees the dispatcher then reports one.
             // SAFETY: the handle is live; null is no object.
             let _ =
                 unsafe { (self.ia.library().dat_evd_modify_cno)(self.handle.0, DAT_HANDLE_NULL) };
         }
-        // SAFETY: endpoints and service points that refer to it hold it, so none is left.
+        // SAFETY: endpoints and service points that use the dispatcher hold a clone, so none of
+        // them exists any more.
         let code = unsafe { (self.ia.library().dat_evd_free)(self.handle.0) };
         let freed = check("dat_evd_free", code);
         if freed.is_err() {

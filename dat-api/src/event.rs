@@ -7,104 +7,104 @@ use dat_abi::*;
 use crate::cr::Cr;
 use crate::handle::{EpId, ObjectId, RmrId, SpId};
 
-/// Something that happened.
+/// An event that was read from a dispatcher.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A Send, Receive, RDMA Read or RDMA Write has ended.
+    /// A Send, Receive, RDMA Read or RDMA Write has completed.
     Dto(DtoCompletion),
-    /// A bind of a memory window has ended.
+    /// A bind of a memory window has completed.
     Bind(BindCompletion),
-    /// A peer asks for a connection. Dropping the request unanswered rejects it.
+    /// A peer requests a connection. Dropping the request unanswered rejects it.
     ConnectionRequest(Cr),
-    /// News of a connection.
+    /// The state of a connection has changed.
     Connection(ConnectionEvent),
-    /// The socket of a Socket Service Point is not connected any more, or what came over it was no
-    /// request for RDMA (DAT 2.0 iWARP extensions 3.1.1). [`Ssp::free`](crate::Ssp::free) gives it
-    /// back.
+    /// The socket of a Socket Service Point is no longer connected, or the bytes received over it
+    /// were not a request for RDMA (DAT 2.0 iWARP extensions 3.1.1).
+    /// [`Ssp::free`](crate::Ssp::free) returns the socket.
     SocketDown(SpId),
-    /// An error or a warning that belongs to no posted work.
+    /// An error or a warning that is not related to posted work.
     Async(AsyncError),
     /// A number posted with [`Evd::post_software`](crate::Evd::post_software).
     Software(usize),
-    /// An event of an extension, or one this crate does not know.
+    /// An event of an extension, or one that this crate does not define.
     Other {
-        /// Its number.
+        /// The event number.
         number: u32,
-        /// Its extension data.
+        /// The extension data.
         data: [u64; 8],
     },
 }
 
-/// The end of a data transfer.
+/// The completion of a data transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DtoCompletion {
-    /// The endpoint it was posted to.
+    /// The endpoint to which the transfer was posted.
     pub ep: EpId,
-    /// The cookie it was posted with.
+    /// The cookie of the post.
     pub cookie: u64,
-    /// How it ended.
+    /// The completion status.
     pub status: DtoStatus,
     /// Bytes transferred; meaningful on success.
     pub transferred: u32,
-    /// What it was, where the provider says; OFA's do not.
+    /// The kind of transfer, where the provider reports it; OFA's providers do not.
     pub operation: DatDtos,
-    /// Immediate data of the peer's RDMA Write or Send, in the completion of the receive that it
-    /// took (IB extension).
+    /// Immediate data of the peer's RDMA Write or Send, in the completion of the receive that the
+    /// data consumed (IB extension).
     pub immediate: Option<u32>,
     /// The RMR context of the memory window that the peer's Send with Invalidate invalidated.
     pub invalidated: Option<u32>,
 }
 
-/// The end of a bind.
+/// The completion of a bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindCompletion {
     /// The window.
     pub rmr: RmrId,
-    /// The cookie it was posted with.
+    /// The cookie of the post.
     pub cookie: u64,
-    /// How it ended.
+    /// The completion status.
     pub status: DtoStatus,
 }
 
-/// News of a connection.
+/// A change of the state of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionEvent {
     /// The endpoint.
     pub ep: EpId,
-    /// What happened.
+    /// The kind of change.
     pub kind: ConnectionKind,
-    /// What the peer gave to its accept or reject.
+    /// Private data that the peer passed to its accept or reject.
     pub private_data: Vec<u8>,
 }
 
-/// What happened to a connection.
+/// Kinds of connection events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionKind {
-    /// Both sides may send.
+    /// The connection is established: both sides may send.
     Established,
-    /// The peer's program declined.
+    /// The peer's program rejected the request.
     PeerRejected,
-    /// Nobody listens there, or what answered does not speak RDMA.
+    /// No program listens at the address, or the peer does not use RDMA.
     NonPeerRejected,
-    /// The peer went away before an accepted connection was usable.
+    /// The peer ended an accepted connection before it was usable.
     AcceptCompletionError,
-    /// It ended in good order.
+    /// The connection was closed in order.
     Disconnected,
-    /// It broke.
+    /// The connection failed.
     Broken,
-    /// The time given to the attempt passed.
+    /// The timeout of the attempt expired.
     TimedOut,
     /// No route, or no answer from the network.
     Unreachable,
 }
 
-/// An asynchronous event: an error or a warning that belongs to no posted work.
+/// An asynchronous event: an error or a warning that is not related to posted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncError {
-    /// What it was.
+    /// The kind of error.
     pub kind: AsyncKind,
-    /// Which object it concerns.
+    /// The object that is concerned.
     pub object: ObjectId,
     /// The reason, whose meaning depends on the object.
     pub reason: u32,
@@ -118,51 +118,51 @@ pub enum AsyncKind {
     /// The adapter is gone or unusable.
     IaCatastrophic,
     /// An endpoint failed, or the shared receive queue that is the object
-    /// (`DAT_SRQ_TRANSFER_TO_ERROR`). For such a queue and its endpoints the reason tells other
-    /// things apart: `DAT_SRQ_LOW_WATERMARK_EVENT`, `DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT`, or
+    /// (`DAT_SRQ_TRANSFER_TO_ERROR`). For such a queue and its endpoints the reason distinguishes
+    /// other events: `DAT_SRQ_LOW_WATERMARK_EVENT`, `DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT`, or
     /// `DAT_EP_TRANSFER_TO_ERROR` when a disconnected endpoint has completed its last receive.
     EpBroken,
-    /// The provider gave up waiting for something.
+    /// A timeout of the provider expired.
     TimedOut,
     /// A fault inside the provider.
     ProviderInternal,
 }
 
-/// How work ended (`DAT_DTO_COMPLETION_STATUS`).
+/// Completion status of posted work (`DAT_DTO_COMPLETION_STATUS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DtoStatus {
-    /// Well.
+    /// The work was done.
     Success,
     /// Not done, because the connection ended or earlier work failed.
     Flushed,
     /// The local memory was too short.
     LocalLength,
-    /// The endpoint could not do it.
+    /// The local endpoint failed.
     LocalEp,
     /// The local memory does not allow it.
     LocalProtection,
-    /// The peer answered something unexpected.
+    /// The peer's answer was not expected.
     BadResponse,
     /// The peer's memory does not allow it.
     RemoteAccess,
-    /// The peer could not do it.
+    /// The peer could not complete the work.
     RemoteResponder,
     /// The connection failed.
     Transport,
     /// The peer had posted no receive.
     ReceiverNotReady,
-    /// A message arrived in part.
+    /// Only a part of a message was received.
     PartialPacket,
     /// A bind failed.
     BindFailed,
     /// Memory management failed.
     LocalMemory,
-    /// A number this crate does not know.
+    /// A number that this crate does not define.
     Other(u32),
 }
 
 impl DtoStatus {
-    /// Whether the work was done.
+    /// Returns true if the work was done.
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Success
@@ -267,7 +267,7 @@ impl DtoCompletion {
         }
     }
 
-    /// The same of an event of the IB extension.
+    /// Converts a completion event of the IB extension.
     pub(crate) fn from_extension(raw: &DatDtoCompletionEventData, data: &[u64; 8]) -> Self {
         // The words are type and status, then the immediate data.
         let [kind, immediate] = [data[0], data[1]].map(|word| word as u32);

@@ -6,9 +6,9 @@ use dat_abi::{DAT_HANDLE_NULL, DatHandle};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) DatHandle);
 
-// SAFETY: a DAT handle is an opaque name. Registry and provider look it up or follow it themselves
-// and serialise their own state, as DAT consumers with several threads require of every provider in
-// use; this crate never dereferences one.
+// SAFETY: a DAT handle is an opaque name. Registry and provider look it up or dereference it
+// themselves and serialise access to their own state, because consumers with several threads
+// require that of every provider in use; this crate never dereferences one.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -22,12 +22,13 @@ impl Handle {
     }
 }
 
-/// Declares an identity: comparable, printable, good for nothing else.
+/// Declares an identity, which can be compared and printed, but not used as a handle.
 macro_rules! identity {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
         ///
-        /// It stays comparable after the object has gone, but a later object may get the same one.
+        /// An identity can be compared after the object was freed, but a later object may get an
+        /// equal one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(usize);
 
@@ -40,28 +41,28 @@ macro_rules! identity {
 }
 
 identity! {
-    /// Which endpoint an event speaks of; compare with [`Ep::id`](crate::Ep::id).
+    /// The endpoint that an event concerns; compare with [`Ep::id`](crate::Ep::id).
     EpId
 }
 identity! {
-    /// Which event dispatcher; compare with [`Evd::id`](crate::Evd::id).
+    /// The event dispatcher; compare with [`Evd::id`](crate::Evd::id).
     EvdId
 }
 identity! {
-    /// Which service point a connection request came to; compare with `id` of `Psp`, `Rsp` or
+    /// The service point that received a connection request; compare with `id` of `Psp`, `Rsp` or
     /// `Ssp`.
     SpId
 }
 identity! {
-    /// Which memory window was bound; compare with [`Rmr::id`](crate::Rmr::id).
+    /// The memory window that was bound; compare with [`Rmr::id`](crate::Rmr::id).
     RmrId
 }
 identity! {
-    /// Which shared receive queue; compare with [`Srq::id`](crate::Srq::id).
+    /// The shared receive queue; compare with [`Srq::id`](crate::Srq::id).
     SrqId
 }
 identity! {
-    /// Which object, of whatever kind, an asynchronous error speaks of.
+    /// The object, of any kind, that an asynchronous error concerns.
     ObjectId
 }
 

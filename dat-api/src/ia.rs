@@ -14,13 +14,13 @@ use crate::evd::Evd;
 use crate::handle::Handle;
 use crate::library::Library;
 
-/// Length of the asynchronous event queue that [`Ia::open`] asks for.
+/// Length of the asynchronous event queue that [`Ia::open`] requests.
 const ASYNC_QLEN: DatCount = 64;
 
 /// An open interface adapter: the root of every other object.
 ///
-/// Clones share one opening. It is closed when the last clone and the last object created on it are
-/// gone.
+/// Clones share one opening. The adapter is closed when the last clone and the last object created
+/// on it are dropped.
 #[derive(Clone)]
 pub struct Ia {
     pub(crate) inner: Arc<IaInner>,
@@ -39,7 +39,7 @@ impl Ia {
     /// # Errors
     /// [`Error::Library`] when no registry library can be loaded, `DAT_PROVIDER_NOT_FOUND` when no
     /// entry has this name or its provider cannot be loaded, `DAT_INVALID_PARAMETER` when the
-    /// provider has no such device or does not understand the `ia_params` of the entry.
+    /// provider has no such device or cannot parse the `ia_params` of the entry.
     pub fn open(name: &str) -> Result<Self> {
         let library = Library::get()?;
         let c_name = CString::new(name).map_err(|_| Error::Unrepresentable {
@@ -47,7 +47,7 @@ impl Ia {
         })?;
         let (mut async_evd, mut handle) = (DAT_HANDLE_NULL, DAT_HANDLE_NULL);
         // SAFETY: the name is terminated, both out-pointers are writable, and a null asynchronous
-        // EVD asks for one to be created.
+        // EVD makes the provider create one.
         let code = unsafe {
             (library.dat_ia_openv)(
                 c_name.as_ptr().cast_mut(),
@@ -71,16 +71,17 @@ impl Ia {
         })
     }
 
-    /// The name it was opened under.
+    /// The name under which the adapter was opened.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Its attributes.
+    /// Returns the attributes of the adapter.
     pub fn attr(&self) -> Result<IaAttr> {
         let mut raw = DatIaAttr::zeroed();
-        // SAFETY: the handle is live and `raw` writable; null is allowed for what is not asked for.
+        // SAFETY: the handle is live and `raw` writable; null is allowed for results that are not
+        // requested.
         let code = unsafe {
             (self.library().dat_ia_query)(
                 self.as_raw(),
@@ -96,7 +97,7 @@ impl Ia {
         Ok(unsafe { IaAttr::from_raw(&raw) })
     }
 
-    /// The attributes of its provider.
+    /// Returns the attributes of the adapter's provider.
     pub fn provider_attr(&self) -> Result<ProviderAttr> {
         let mut raw = DatProviderAttr::zeroed();
         // SAFETY: as in `attr`.
@@ -115,21 +116,21 @@ impl Ia {
         Ok(unsafe { ProviderAttr::from_raw(&raw) })
     }
 
-    /// What has happened to it, by the numbers `DCNT_IA_*`; `reset` begins again at 0. Providers
-    /// that count nothing say so by an error for which
+    /// Returns the counters of the adapter, indexed by `DCNT_IA_*`; `reset` sets them to 0.
+    /// Providers without counters return an error for which
     /// [`is_unsupported`](crate::Error::is_unsupported) is true.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
         counters::query(self, self.as_raw(), 0, DCNT_IA_ALL_COUNTERS, reset)
     }
 
-    /// How the payload of all its connections travelled, as [`Ep::traffic`](crate::Ep::traffic)
-    /// has it.
+    /// Returns the counters of the payload of all connections by transport, in the form of
+    /// [`Ep::traffic`](crate::Ep::traffic).
     pub fn traffic(&self, reset: bool) -> Result<Vec<u64>> {
         let (first, all) = (DCNT_RS_TCP_SENT, DCNT_RS_ALL_COUNTERS);
         counters::query(self, self.as_raw(), first, all, reset)
     }
 
-    /// The dispatcher of asynchronous errors that came with the opening.
+    /// The dispatcher of asynchronous errors, which was created when the adapter was opened.
     #[must_use]
     pub fn async_evd(&self) -> Evd {
         Evd::borrowed(self.clone(), self.inner.async_evd)
@@ -148,8 +149,9 @@ impl Ia {
 
 impl Drop for IaInner {
     fn drop(&mut self) {
-        // SAFETY: every object created on this IA holds it, so none is left; the handle is used for
-        // the last time. Abrupt, because nothing is left that could finish gracefully.
+        // SAFETY: every object created on this IA holds it, so none exists any more; the handle is
+        // used for the last time. The close is abrupt, because no work is left that could finish
+        // gracefully.
         let code = unsafe { (self.library.dat_ia_close)(self.handle.0, DAT_CLOSE_ABRUPT_FLAG) };
         if let Err(error) = check("dat_ia_close", code) {
             tracing::debug!(ia = %self.name, %error, "closing an interface adapter");

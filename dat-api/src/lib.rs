@@ -2,12 +2,12 @@
 //!
 //! # A TCP connection becomes an RDMA connection
 //!
-//! Two programs talk over an ordinary TCP connection, agree to use RDMA, and convert that very
-//! connection. The socket moves into the library; if no RDMA connection comes about, it moves back
-//! and the programs go on in streaming mode.
+//! Two programs communicate over an ordinary TCP connection, agree to use RDMA, and convert that
+//! connection. The socket moves into the library. If no RDMA connection is established, the socket
+//! moves back and the programs continue in streaming mode.
 //!
-//! The passive side gives its last words in streaming mode to a *socket service point*, which sends
-//! them when it is ready for the peer's request:
+//! The passive side passes its last message in streaming mode to a *socket service point*, which
+//! sends it when the service point is ready for the peer's request:
 //!
 //! ```no_run
 //! use dat_api::{Ep, EpEvds, Evd, EvdFlags, Ia, Pz, Ssp};
@@ -31,7 +31,7 @@
 //! }
 //! ```
 //!
-//! The active side reads those words and connects the endpoint over the socket:
+//! The active side reads that message and connects the endpoint over the socket:
 //!
 //! ```no_run
 //! use dat_api::{ConnectError, Ep};
@@ -53,19 +53,19 @@
 //! }
 //! ```
 //!
-//! `examples/convert.rs` is the whole conversion; one program takes either side.
+//! `examples/convert.rs` is the complete conversion; one program can be either side.
 //!
 //! # Examples
 //!
 //! | File in `examples` | Shows |
 //! |---|---|
-//! | `convert.rs` | a TCP connection that becomes an RDMA connection, or stays what it was |
-//! | `tutorial.rs` | the same in a few lines; `docs/tutorial.md` explains it |
+//! | `convert.rs` | a TCP connection that becomes an RDMA connection, or stays a TCP connection |
+//! | `tutorial.rs` | such a conversion in a few lines; `docs/tutorial.md` explains it |
 //! | `send_recv.rs` | ping-pong by Send and Receive |
-//! | `rdma.rs` | RDMA Write and Read in the memory of a peer that does nothing |
+//! | `rdma.rs` | RDMA Write and Read in the memory of a peer whose program does nothing |
 //! | `srq_server.rs` | clients that share one queue of receives, refilled at its low watermark |
 //! | `cno_poll.rs` | a poll loop in which RDMA is one descriptor among others |
-//! | `atomics.rs` | fetch and add, and writes that tell the peer's program of themselves |
+//! | `atomics.rs` | fetch and add, and writes that notify the peer's program |
 //!
 //! All but `convert.rs` have both ends in one program. After `cargo xtask stage`:
 //!
@@ -74,56 +74,58 @@
 //! cargo run -p dat-api --example rdma
 //! ```
 //!
-//! Without `DAT_LIBRARY` the dynamic loader must find `libdat2.so.2`, by `LD_LIBRARY_PATH` or where
-//! it is installed; without `DAT_OVERRIDE` an `/etc/dat.conf` must list the adapter, or be absent.
+//! Without `DAT_LIBRARY` the dynamic loader must find `libdat2.so.2`, by `LD_LIBRARY_PATH` or in
+//! its installation directory. Without `DAT_OVERRIDE` an `/etc/dat.conf` must list the adapter, or
+//! there must be no such file.
 //!
 //! # Objects
 //!
 //! | Type | DAT object |
 //! |---|---|
 //! | [`Ia`] | interface adapter: the root of all others |
-//! | [`Pz`] | protection zone: which memory an endpoint may touch |
-//! | [`Evd`], [`Cno`] | event dispatcher; one place to wait for many of them |
+//! | [`Pz`] | protection zone: the memory that an endpoint may access |
+//! | [`Evd`], [`Cno`] | event dispatcher; one object to wait for many of them |
 //! | [`Ep`] | endpoint: one end of a connection |
-//! | [`Region`], [`Lmr`] | registered memory, the crate's own or somebody else's |
+//! | [`Region`], [`Lmr`] | registered memory, owned by the crate or by the program |
 //! | [`Rmr`] | memory window |
 //! | [`Psp`], [`Csp`] | service points for many peers, by qualifier and by address |
 //! | [`Rsp`], [`Ssp`] | service points for one endpoint, by qualifier and over a socket |
 //! | [`Cr`] | connection request |
 //! | [`Srq`] | shared receive queue |
-//! | [`Event`] | what a dispatcher tells |
+//! | [`Event`] | the events of a dispatcher |
 //!
-//! Every object is a handle that can be cloned where sharing makes sense, and holds the objects it
-//! was made from. Dropping the last handle frees the DAT object, children before parents, whatever
-//! the order in which the program drops them.
+//! Every object is a handle, which can be cloned where sharing makes sense, and holds the objects
+//! from which it was created. Dropping the last handle frees the DAT object. Children are freed
+//! before parents, in whatever order the program drops them.
 //!
 //! # Errors
 //!
 //! A failed DAT call is an [`Error::Call`]: the name of the C call and the `DAT_RETURN`, whose type
 //! [`Error::is`] compares. `docs/calls` in the repository lists the codes that each call of DAT 2.0
-//! returns, and when. What this crate finds itself has variants of its own, such as
+//! returns, and when. Errors that this crate detects itself have variants of their own, such as
 //! [`Error::OutOfBounds`].
 //!
-//! A post that succeeds has only been queued. How the work ended is in its completion
-//! ([`DtoStatus`]), and how a connection ended is in its event ([`ConnectionKind`]).
+//! A post that succeeds has only been queued. The completion contains the status of the work
+//! ([`DtoStatus`]), and the connection event contains the reason why a connection ended
+//! ([`ConnectionKind`]).
 //!
 //! # What is safe and why
 //!
 //! * Memory that a peer may write is never borrowed. A [`Region`] owns it and copies in and out
 //!   atomically. Work keeps its regions alive: an endpoint holds each region that was posted to it.
-//! * Memory of the program's own can be registered with [`Lmr::register`], which is `unsafe` and
-//!   says what the program promises.
-//! * A socket given to [`Ssp`] or [`Ep::connect_socket`] is in one place at any time and comes back
-//!   as an `OwnedFd` exactly when the provider has let go of it.
-//! * The registry library and the providers it loads are trusted, as any C library in the process
-//!   is.
+//! * The program's own memory can be registered with [`Lmr::register`], which is `unsafe` and
+//!   documents what the program must guarantee.
+//! * A socket given to [`Ssp`] or [`Ep::connect_socket`] has one owner at any time. It is returned
+//!   as an `OwnedFd` exactly when the provider has released it.
+//! * The registry library and the providers that it loads are trusted, as any C library in the
+//!   process is.
 //!
-//! # The library behind it
+//! # The registry library
 //!
 //! The crate loads `libdat2.so.2` when it is first used, or the file that the environment variable
-//! `DAT_LIBRARY` names. Any implementation will do; OFA's has no socket service points, and says so
-//! by an error for which [`Error::is_unsupported`] is true. [`Library`] is the table of its
-//! functions, for programs that want the C interface itself; [`abi`] has its types.
+//! `DAT_LIBRARY` names. Any implementation can be used. OFA's implementation has no socket service
+//! points and returns an error for which [`Error::is_unsupported`] is true. [`Library`] is the
+//! table of its functions, for programs that use the C interface directly; [`abi`] has its types.
 
 mod address;
 mod attr;

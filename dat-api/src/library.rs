@@ -1,8 +1,8 @@
 //! The registry library, opened when it is first needed, and the typed table of its functions.
 //!
-//! Nothing is loaded before the first call that needs it, so a program that links this crate and
-//! never uses DAT pays nothing. The library stays loaded for the rest of the process: objects,
-//! events and engine threads of providers may refer to it.
+//! The library is loaded by the first call that needs it, so a program that links this crate and
+//! never uses DAT has no cost. The library stays loaded for the rest of the process, because
+//! objects, events and engine threads of providers may refer to it.
 
 use std::ffi::{OsStr, OsString, c_char, c_int};
 use std::fmt;
@@ -17,7 +17,7 @@ pub const LIBRARY_ENV: &str = "DAT_LIBRARY";
 /// The name under which every implementation of DAT 2.0 installs its registry library.
 pub const LIBRARY_NAME: &str = "libdat2.so.2";
 
-/// Why the registry library could not be used.
+/// Reasons for which the registry library cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LoadError {
     /// The dynamic loader refused the library.
@@ -27,9 +27,9 @@ pub enum LoadError {
         path.to_string_lossy()
     )]
     Open {
-        /// What was asked for.
+        /// The path or name to be loaded.
         path: OsString,
-        /// What the loader said.
+        /// The loader's error message.
         reason: String,
     },
     /// A function of DAT 2.0 is missing from the library.
@@ -39,9 +39,9 @@ pub enum LoadError {
         path.to_string_lossy()
     )]
     Symbol {
-        /// What was loaded.
+        /// The path or name that was loaded.
         path: OsString,
-        /// What it lacks.
+        /// The missing symbol.
         symbol: &'static str,
     },
 }
@@ -65,8 +65,8 @@ pub type DatRegistryListProvidersFunc = unsafe extern "C" fn(
 ) -> DatReturn;
 
 /// Calls the macro `$then` with every function of a registry library and its type: first those that
-/// each library has, then those that OFA's lacks. For tables of functions that are linked rather
-/// than loaded; the types are those of this crate and of [`abi`](crate::abi).
+/// each library has, then those that OFA's library lacks. It is meant for tables of functions that
+/// are linked rather than loaded. The types are those of this crate and of [`abi`](crate::abi).
 #[macro_export]
 macro_rules! for_each_function {
     ($then:ident) => {
@@ -168,9 +168,9 @@ macro_rules! table {
     ) => {
         /// The functions of a loaded registry library, ready to be called.
         ///
-        /// Calling one is calling C: the caller keeps the rules of DAT 2.0 about handles, buffers
-        /// and out-pointers. The other modules of this crate do that; a program that counts
-        /// nanoseconds may use this table itself.
+        /// A call of such a function is a call of C: the caller must follow the rules of DAT 2.0
+        /// about handles, buffers and out-pointers. The other modules of this crate do that. A
+        /// program for which nanoseconds matter may use this table itself.
         pub struct Library {
             path: OsString,
             $(#[doc = concat!("`", stringify!($name), "`.")] pub $name: $ty,)+
@@ -184,7 +184,8 @@ macro_rules! table {
                 Ok(Self {
                     path: path.to_owned(),
                     // SAFETY: the symbol is the C function of this name, whose signature DAT 2.0
-                    // fixes and dat-abi repeats; the library is never unloaded (`load` leaks it).
+                    // defines and dat-abi declares; the library is never unloaded (`load` leaks
+                    // it).
                     $($name: *unsafe { dl.get::<$ty>(concat!(stringify!($name), "\0").as_bytes()) }
                         .map_err(|_| LoadError::Symbol {
                             path: path.to_owned(),
@@ -202,16 +203,16 @@ macro_rules! table {
 
 for_each_function!(table);
 
-/// What [`Library::prefer`] was given.
+/// The path given to [`Library::prefer`].
 static PREFERRED: OnceLock<OsString> = OnceLock::new();
 
 impl Library {
-    /// The registry library of this process; opens it on the first call.
+    /// Returns the registry library of this process; opens it on the first call.
     ///
-    /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else the one that
-    /// [`Library::prefer`] was given, else [`LIBRARY_NAME`] where the dynamic
-    /// loader finds it. A program with raised privileges does not listen to the variable. The
-    /// outcome of the first call stands for the life of the process.
+    /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else the path given
+    /// to [`Library::prefer`], else [`LIBRARY_NAME`] where the dynamic loader finds it. A program
+    /// with raised privileges ignores the variable. The result of the first call is kept for the
+    /// life of the process.
     pub fn get() -> Result<&'static Self, LoadError> {
         static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
         LIBRARY
@@ -220,10 +221,11 @@ impl Library {
             .map_err(Clone::clone)
     }
 
-    /// Names the file to load where [`LIBRARY_ENV`] names none, for a library that was installed
-    /// beside it. It counts before the first [`Library::get`], once.
+    /// Sets the file to load if [`LIBRARY_ENV`] names none, for a library that was installed next
+    /// to the program. Only the first call has an effect, and only before the first
+    /// [`Library::get`].
     pub fn prefer(path: impl Into<OsString>) {
-        // A second name is too late: the first may have been loaded.
+        // A second path is ignored, because the first may have been loaded already.
         let _ = PREFERRED.set(path.into());
     }
 
@@ -239,12 +241,12 @@ impl Library {
             .filter(|path| !path.is_empty())
             .or_else(|| PREFERRED.get().cloned())
             .unwrap_or_else(|| LIBRARY_NAME.into());
-        // RTLD_GLOBAL, because providers of other makers look up the registry's functions in the
+        // RTLD_GLOBAL, because providers of other vendors look up the registry's functions in the
         // global scope instead of naming the library as a dependency.
         const FLAGS: c_int = RTLD_NOW | RTLD_GLOBAL;
-        // SAFETY: loading runs the library's constructors. The name is the well-known one, or that
-        // of a file installed beside us, or chosen by whoever controls the environment of a
-        // process without raised privileges, who could preload code as well.
+        // SAFETY: loading runs the library's constructors. The name is one of three: the well-known
+        // name, a file installed next to the program, or the name chosen by whoever controls the
+        // environment of a process without raised privileges, who could preload code as well.
         let dl = unsafe { Dl::open(Some(&path), FLAGS) }.map_err(|error| LoadError::Open {
             path: path.clone(),
             reason: describe(&error),
@@ -265,7 +267,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// The loader's own words; `libloading` keeps them as the source of its error.
+/// Returns the loader's error message; `libloading` keeps it as the source of its error.
 fn describe(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),

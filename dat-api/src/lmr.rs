@@ -1,6 +1,6 @@
 //! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.9).
 //!
-//! For memory that belongs to the crate, which is the safe way, see [`Region`].
+//! For memory that the crate owns, which is the safe way, see [`Region`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,12 +13,12 @@ use crate::handle::Handle;
 use crate::pz::Pz;
 use crate::region::Region;
 
-/// What may be done with a memory region (`DAT_MEM_PRIV_FLAGS`).
+/// Allowed accesses to a memory region (`DAT_MEM_PRIV_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Privileges(DatMemPrivFlags);
 
 impl Privileges {
-    /// Nothing; a source of Sends still works.
+    /// No access; a source of Sends still works.
     pub const NONE: Self = Self(DAT_MEM_PRIV_NONE_FLAG);
     /// Source of Sends and RDMA Writes.
     pub const LOCAL_READ: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG);
@@ -28,10 +28,10 @@ impl Privileges {
     pub const REMOTE_READ: Self = Self(DAT_MEM_PRIV_REMOTE_READ_FLAG);
     /// The peer may write it.
     pub const REMOTE_WRITE: Self = Self(DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
-    /// The peer may use atomics on it, which takes [`LOCAL_WRITE`](Self::LOCAL_WRITE) as well (IB
-    /// extension).
+    /// The peer may use atomics on it, which requires [`LOCAL_WRITE`](Self::LOCAL_WRITE) as well
+    /// (IB extension).
     pub const REMOTE_ATOMIC: Self = Self(DAT_IB_MEM_PRIV_REMOTE_ATOMIC);
-    /// Both local rights.
+    /// Both local privileges.
     pub const LOCAL: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
     /// All but atomics.
     pub const ALL: Self = Self(DAT_MEM_PRIV_ALL_FLAG);
@@ -51,24 +51,25 @@ impl std::ops::BitOr for Privileges {
     }
 }
 
-/// Memory of the peer that it lets us read or write: address, length and key (`DAT_RMR_TRIPLET`).
+/// Memory that the peer allows this program to read or write: address, length and key
+/// (`DAT_RMR_TRIPLET`).
 ///
-/// It travels between programs in [`to_bytes`](Self::to_bytes) form.
+/// Programs exchange it in [`to_bytes`](Self::to_bytes) form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// First byte in the peer's address space (or offset, for zero-based regions).
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// The peer's `DAT_RMR_CONTEXT`.
     pub context: u32,
 }
 
 impl RemoteRegion {
-    /// Bytes of the encoded form.
+    /// Length of the encoded form in bytes.
     pub const ENCODED_LEN: usize = 16;
 
-    /// Address, length, key, each big-endian.
+    /// Encodes address, length and key, each big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::ENCODED_LEN] {
         let mut bytes = [0; Self::ENCODED_LEN];
@@ -78,8 +79,8 @@ impl RemoteRegion {
         bytes
     }
 
-    /// Inverse of [`to_bytes`](Self::to_bytes). Any content is a valid description; whether the
-    /// peer grants it is found out by using it.
+    /// Inverse of [`to_bytes`](Self::to_bytes). Any content is a valid description. Only an access
+    /// shows whether the peer allows it.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::ENCODED_LEN]) -> Self {
         let [
@@ -107,10 +108,10 @@ impl RemoteRegion {
         }
     }
 
-    /// A part of it.
+    /// Returns a part of the region.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] when it is no part of it.
+    /// [`Error::OutOfBounds`] when the range is not within the region.
     pub fn slice(self, offset: u32, len: u32) -> Result<Self> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(Self {
@@ -126,7 +127,7 @@ impl RemoteRegion {
         }
     }
 
-    /// The C form, for posts through [`Library`](crate::Library).
+    /// Returns the C form, for posts through [`Library`](crate::Library).
     #[must_use]
     pub fn to_raw(self) -> DatRmrTriplet {
         DatRmrTriplet {
@@ -137,11 +138,12 @@ impl RemoteRegion {
     }
 }
 
-/// A piece of registered local memory, as the posts take it.
+/// A part of registered local memory, in the form that the posts take.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
     pub(crate) triplet: DatLmrTriplet,
-    /// The region to keep alive while the work is outstanding; `None` for foreign memory.
+    /// The region to keep alive while the work is outstanding; `None` for memory that the crate
+    /// does not own.
     pub(crate) region: Option<&'a Region>,
     borrow: PhantomData<&'a Lmr>,
 }
@@ -155,26 +157,26 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// The C form, for posts through [`Library`](crate::Library), which keep nothing alive.
+    /// Returns the C form, for posts through [`Library`](crate::Library), which keep nothing alive.
     #[must_use]
     pub fn to_raw(self) -> DatLmrTriplet {
         self.triplet
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.triplet.segment_length
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A registration of memory that somebody else owns. Dropping it deregisters.
+/// A registration of memory that the crate does not own. Dropping it deregisters the memory.
 pub struct Lmr {
     handle: Handle,
     pz: Pz,
@@ -190,12 +192,15 @@ impl Lmr {
     /// # Safety
     ///
     /// Until the result has been dropped:
-    /// - the memory stays mapped, readable, and writable where `privileges` let anyone write;
-    /// - while work that reads it is outstanding, or the peer may read it, nobody writes it, and
-    ///   while work that writes it is outstanding, or the peer may write it, nobody reads or writes
-    ///   it, except through volatile or atomic accesses and with the consequences of a race. In
-    ///   particular no Rust reference to it is live meanwhile, except shared ones to memory that is
-    ///   only read.
+    /// - the memory stays mapped, readable, and writable where `privileges` allow a write;
+    /// - while work that reads the memory is outstanding, or the peer may read it, nobody writes
+    ///   it;
+    /// - while work that writes the memory is outstanding, or the peer may write it, nobody reads
+    ///   or writes it.
+    ///
+    /// Volatile or atomic accesses are exempt from the last two rules, with the consequences of a
+    /// race. In particular no Rust reference to the memory is live meanwhile, except shared ones to
+    /// memory that is only read.
     ///
     /// When the drop returns, the provider has stopped accessing the memory, also for work that was
     /// outstanding (`dat_lmr_free`).
@@ -209,7 +214,7 @@ impl Lmr {
         let mut handle = DAT_HANDLE_NULL;
         let (mut lmr_context, mut rmr_context) = (0, 0);
         let (mut registered_len, mut registered_addr) = (0, 0);
-        // SAFETY: IA and PZ are live, the out-pointers writable, and the caller vouches for the
+        // SAFETY: IA and PZ are live, the out-pointers writable, and the caller guarantees the
         // memory.
         let code = unsafe {
             (library.dat_lmr_create)(
@@ -240,15 +245,16 @@ impl Lmr {
         })
     }
 
-    /// A piece of the memory, for posts.
+    /// Returns a part of the memory, for posts.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] outside the memory, [`Error::Unrepresentable`] from 4 GiB on.
+    /// [`Error::OutOfBounds`] outside the memory, [`Error::Unrepresentable`] for 4 GiB or more.
     pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
         Ok(Segment::new(self.triplet(offset, len)?, None))
     }
 
-    /// The whole memory as the peer may name it. Longer regions are cut at 4 GiB less one byte.
+    /// Returns the description of the memory that the peer needs for RDMA operations. A longer
+    /// region is truncated to 4 GiB less one byte.
     #[must_use]
     pub fn remote(&self) -> RemoteRegion {
         RemoteRegion {
@@ -258,19 +264,19 @@ impl Lmr {
         }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if the length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The protection zone it belongs to.
+    /// The protection zone of the registration.
     #[must_use]
     pub fn pz(&self) -> &Pz {
         &self.pz
@@ -282,9 +288,9 @@ impl Lmr {
         self.handle.0
     }
 
-    /// Deregisters and tells whether the provider agreed. When it did not, for instance because a
-    /// window is still bound to the memory, the registration stays and is given back with the
-    /// reason.
+    /// Deregisters the memory and returns the provider's answer. If the provider refused, for
+    /// instance because a window is still bound to the memory, the registration remains, and the
+    /// error contains it with the reason.
     pub fn free(mut self) -> Result<(), (Self, Error)> {
         match self.free_once() {
             Ok(()) => Ok(()),
@@ -335,7 +341,7 @@ impl fmt::Debug for Lmr {
     }
 }
 
-/// Whether `len` bytes from `offset` lie within `region_len`.
+/// Checks that `len` bytes from `offset` are within `region_len`.
 pub(crate) fn check_range(offset: usize, len: usize, region_len: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= region_len => Ok(()),

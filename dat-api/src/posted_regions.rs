@@ -1,4 +1,4 @@
-//! Keeping posted memory alive for as long as a provider may work on it.
+//! Keeps posted memory alive while a provider may access it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::lmr::Segment;
 use crate::region::Region;
 
-/// Holds every region that was ever posted to one endpoint or shared receive queue, until that is
+/// Holds every region that was posted to one endpoint or shared receive queue, until that object is
 /// freed.
 ///
-/// Each holder has a number of its own that is never reused. A region remembers the last holder
-/// that took it, so posting the same region again costs one relaxed load.
+/// Each holder has its own number, which is never reused. A region stores the number of the last
+/// holder that took it, so posting the same region again costs one relaxed load.
 pub(crate) struct PostedRegions {
     number: u64,
     regions: Mutex<HashMap<usize, Region>>,
@@ -27,7 +27,7 @@ impl PostedRegions {
         }
     }
 
-    /// Holds the regions of `segments`; to be called before they are posted.
+    /// Holds the regions of `segments`; must be called before they are posted.
     #[inline]
     pub(crate) fn keep(&self, segments: &[Segment<'_>]) {
         for region in segments.iter().filter_map(|segment| segment.region) {
@@ -45,7 +45,7 @@ impl PostedRegions {
         region.inner.kept_by.store(self.number, Ordering::Relaxed);
     }
 
-    /// Takes the regions out without releasing them, for an owner that could not be freed.
+    /// Leaks the regions, for an owner that could not be freed.
     pub(crate) fn leak(&self) {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(std::mem::take(&mut *regions));

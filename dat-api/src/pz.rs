@@ -1,4 +1,4 @@
-//! Protection zones: which memory an endpoint may touch (DAT 2.0 section 6.8).
+//! Protection zones: the memory that an endpoint may access (DAT 2.0 section 6.8).
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
 
-/// A protection zone. Clones share it; the last one frees it.
+/// A protection zone. Clones share it; dropping the last one frees it.
 #[derive(Clone)]
 pub struct Pz {
     pub(crate) inner: Arc<PzInner>,
@@ -37,7 +37,7 @@ impl Pz {
         })
     }
 
-    /// The interface adapter it belongs to.
+    /// The interface adapter of the zone.
     #[must_use]
     pub fn ia(&self) -> &Ia {
         &self.inner.ia
@@ -53,7 +53,8 @@ impl Pz {
 
 impl Drop for PzInner {
     fn drop(&mut self) {
-        // SAFETY: regions, windows and endpoints of this zone hold it, so none is left.
+        // SAFETY: regions, windows and endpoints of this zone hold it, so none of them exists any
+        // more.
         let code = unsafe { (self.ia.library().dat_pz_free)(self.handle.0) };
         keep_for_ever(check("dat_pz_free", code), &self.ia);
     }

@@ -4,9 +4,10 @@
 //! borrowed: they are copied in and out with relaxed atomic accesses. A copy that races with a
 //! writer sees old or new bytes in any mixture, and nothing worse.
 //!
-//! The compiler moves atomics one word at a time, slower than `memcpy`. So all but the end
-//! of a copy is a loop in assembly where there is one: to the compiler that is a block it knows
-//! nothing of, to the processor it is what relaxed accesses are, plain loads and stores.
+//! The compiler moves atomics one word at a time, slower than `memcpy`. So all but the end of a
+//! copy is a loop in assembly on the architectures that have one. The compiler treats the assembly
+//! as opaque. The processor executes plain loads and stores, which is how it implements relaxed
+//! accesses.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -23,9 +24,9 @@ const ALIGN: usize = 4096;
 
 /// Registered memory: a buffer and its registration. Clones share it.
 ///
-/// It is deregistered and released when the last clone is gone. Each endpoint and shared receive
-/// queue to which it was posted keeps a clone as long as it lives, and so does a window as long as
-/// it may be bound to the region: create a region once and use it often.
+/// The memory is deregistered and released when the last clone is dropped. Each endpoint and shared
+/// receive queue to which the region was posted keeps a clone for its whole life. A window keeps
+/// one while it may be bound to the region. So create a region once and use it often.
 #[derive(Clone)]
 pub struct Region {
     pub(crate) inner: Arc<RegionInner>,
@@ -34,8 +35,8 @@ pub struct Region {
 pub(crate) struct RegionInner {
     lmr: Lmr,
     buffer: Buffer,
-    /// Which holder (`posted_regions::PostedRegions`) holds this region for certain; spares the
-    /// posts a look-up.
+    /// The holder (`posted_regions::PostedRegions`) that certainly holds this region. A post to
+    /// that holder needs no look-up.
     pub(crate) kept_by: AtomicU64,
 }
 
@@ -43,9 +44,9 @@ impl Region {
     /// Allocates and registers `len` zero bytes, aligned to a page.
     ///
     /// # Errors
-    /// [`Error::Unrepresentable`] for no bytes, [`Error::OutOfMemory`], and what the provider says
-    /// of the registration, such as `DAT_INVALID_PARAMETER` for a remote write without local write,
-    /// or `DAT_INSUFFICIENT_RESOURCES` when a device cannot pin so much (`RLIMIT_MEMLOCK`).
+    /// [`Error::Unrepresentable`] for a length of zero, [`Error::OutOfMemory`], and the errors of
+    /// the registration, such as `DAT_INVALID_PARAMETER` for a remote write without local write, or
+    /// `DAT_INSUFFICIENT_RESOURCES` when a device cannot pin so much (`RLIMIT_MEMLOCK`).
     pub fn create(pz: &Pz, len: usize, privileges: Privileges) -> Result<Self> {
         let buffer = Buffer::new(len)?;
         // SAFETY: the buffer is mapped, readable and writable until it is dropped, which happens
@@ -68,7 +69,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Whether both are one region.
+    /// Returns true if both are clones of one region.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -76,7 +77,7 @@ impl Region {
     /// Copies `bytes` into the region at `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], also of all accessors below, outside the region.
+    /// [`Error::OutOfBounds`] outside the region; the accessors below return it too.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         check_range(offset, bytes.len(), self.len())?;
         self.inner.buffer.copy_in(offset, bytes);
@@ -90,7 +91,7 @@ impl Region {
         Ok(())
     }
 
-    /// A copy of `len` bytes at `offset`.
+    /// Returns a copy of `len` bytes at `offset`.
     pub fn to_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
         check_range(offset, len, self.len())?;
         let mut bytes = vec![0; len];
@@ -98,14 +99,15 @@ impl Region {
         Ok(bytes)
     }
 
-    /// One byte, for a loop that waits for the peer to write it. Everything written before it, at
-    /// lower addresses or by earlier RDMA Writes, is visible when it is.
+    /// Loads one byte, for a loop that waits for the peer to write it. When the new value is
+    /// visible, everything written before it, at lower addresses or by earlier RDMA Writes, is
+    /// visible too.
     pub fn load(&self, offset: usize) -> Result<u8> {
         check_range(offset, 1, self.len())?;
         Ok(self.inner.buffer.byte(offset).load(Ordering::Acquire))
     }
 
-    /// Sets one byte.
+    /// Stores one byte.
     pub fn store(&self, offset: usize, byte: u8) -> Result<()> {
         check_range(offset, 1, self.len())?;
         self.inner
@@ -115,10 +117,10 @@ impl Region {
         Ok(())
     }
 
-    /// A piece of it, for posts.
+    /// Returns a part of the region, for posts.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] outside the region, [`Error::Unrepresentable`] from 4 GiB on.
+    /// [`Error::OutOfBounds`] outside the region, [`Error::Unrepresentable`] for 4 GiB or more.
     pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
         Ok(Segment::new(
             self.inner.lmr.triplet(offset, len)?,
@@ -126,31 +128,32 @@ impl Region {
         ))
     }
 
-    /// The whole region as the peer may name it.
+    /// Returns the description of the whole region that the peer needs for RDMA operations.
     #[must_use]
     pub fn remote(&self) -> RemoteRegion {
         self.inner.lmr.remote()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.lmr.len()
     }
 
-    /// Whether it has no bytes; a region always has some.
+    /// Returns true if the length is zero, which no region has.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The registration.
+    /// The registration of the memory.
     #[must_use]
     pub fn lmr(&self) -> &Lmr {
         &self.inner.lmr
     }
 
-    /// The first byte, for raw accesses of the caller's own responsibility.
+    /// Returns the address of the first byte, for raw accesses, for which the caller is
+    /// responsible.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.inner.buffer.ptr.as_ptr()
@@ -160,7 +163,7 @@ impl Region {
 impl Drop for RegionInner {
     fn drop(&mut self) {
         if let Err(error) = self.lmr.free_once() {
-            // The provider may still touch the memory: it must not be released.
+            // The provider may still access the memory, so the memory must not be released.
             tracing::error!(%error, "a memory region could not be deregistered; it is leaked");
             self.buffer.leak();
         }
@@ -205,19 +208,19 @@ impl Buffer {
         })
     }
 
-    /// Gives up ownership: the memory stays allocated for ever.
+    /// Releases ownership: the memory stays allocated for the life of the process.
     fn leak(&mut self) {
         self.layout = None;
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
         debug_assert!(offset < self.len, "callers check the range");
-        // SAFETY: the byte lies in the buffer (callers check), which lives as long as `self`, and
+        // SAFETY: the byte is within the buffer (callers check), which lives as long as `self`, and
         // all accesses of this process's Rust code to it are atomic.
         unsafe { AtomicU8::from_ptr(self.ptr.as_ptr().add(offset)) }
     }
 
-    /// The eight bytes at `offset`, which is a multiple of eight.
+    /// Returns the eight bytes at `offset`, which must be a multiple of eight.
     fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(
             offset.is_multiple_of(8) && offset + 8 <= self.len,
@@ -227,25 +230,25 @@ impl Buffer {
         unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add(offset).cast()) }
     }
 
-    /// `bytes` fit in at `offset`.
+    /// Copies `bytes` to `offset`, where the caller has checked that they fit.
     fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let moved = moved_in_blocks(bytes.len());
         if moved > 0 {
             debug_assert!(offset + moved <= self.len, "callers check the range");
-            // SAFETY: the target lies in the buffer (callers check), which lives as long as `self`
-            // and is no slice of anybody's, so the two do not overlap; see the head of the file for
-            // why a writer may race.
+            // SAFETY: the target is within the buffer (callers check), which lives as long as
+            // `self`. No Rust slice covers the buffer, so source and target do not overlap. The
+            // module's documentation explains why a concurrent writer is allowed.
             unsafe { move_blocks(bytes.as_ptr(), self.ptr.as_ptr().add(offset), moved) };
         }
         self.copy_words_in(offset + moved, &bytes[moved..]);
     }
 
-    /// As many bytes as `bytes` has are there at `offset`.
+    /// Fills `bytes` from `offset`, where the caller has checked that there are so many.
     fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let moved = moved_in_blocks(bytes.len());
         if moved > 0 {
             debug_assert!(offset + moved <= self.len, "callers check the range");
-            // SAFETY: as for `copy_in`, the other way round.
+            // SAFETY: as for `copy_in`, with source and target exchanged.
             unsafe { move_blocks(self.ptr.as_ptr().add(offset), bytes.as_mut_ptr(), moved) };
         }
         self.copy_words_out(offset + moved, &mut bytes[moved..]);
@@ -289,12 +292,12 @@ impl Buffer {
     }
 }
 
-/// What the loop in assembly moves at a time.
+/// Number of bytes that one turn of the assembly loop moves.
 const BLOCK: usize = 64;
 
-/// How many of so many bytes that loop moves.
+/// Returns the part of `len` bytes that the assembly loop moves.
 const fn moved_in_blocks(len: usize) -> usize {
-    // The interpreter of unsafe code knows no assembly.
+    // Miri cannot execute assembly.
     if cfg!(all(target_arch = "x86_64", not(miri))) {
         len - len % BLOCK
     } else {
@@ -302,7 +305,7 @@ const fn moved_in_blocks(len: usize) -> usize {
     }
 }
 
-/// Copies bytes without telling the compiler which.
+/// Copies bytes in a way that is opaque to the compiler.
 ///
 /// # Safety
 ///
@@ -310,8 +313,9 @@ const fn moved_in_blocks(len: usize) -> usize {
 /// from `to` can be written, and they do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller answers for both ranges; each turn moves one block and the last one leaves
-    // nothing. The instructions need no alignment and are in every processor of the architecture.
+    // SAFETY: the caller guarantees both ranges. Each turn moves one block, and the last turn ends
+    // exactly at the end of the ranges. The instructions need no alignment and exist in every
+    // processor of the architecture.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -339,15 +343,15 @@ unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// There is none: `moved_in_blocks` says so.
+/// Never called on this architecture: `moved_in_blocks` returns zero.
 ///
 /// # Safety
 ///
-/// It is not called.
+/// None.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn move_blocks(_from: *const u8, _to: *mut u8, _len: usize) {}
 
-/// Bytes before the first aligned word.
+/// Returns the number of bytes before the first aligned word.
 fn head_len(offset: usize, len: usize) -> usize {
     (offset.next_multiple_of(8) - offset).min(len)
 }
@@ -355,7 +359,8 @@ fn head_len(offset: usize, len: usize) -> usize {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(layout) = self.layout {
-            // SAFETY: the memory came from `alloc_zeroed` with this layout and is released once.
+            // SAFETY: the memory was allocated by `alloc_zeroed` with this layout and is released
+            // once.
             unsafe { dealloc(self.ptr.as_ptr(), layout) }
         }
     }

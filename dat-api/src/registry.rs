@@ -1,4 +1,4 @@
-//! What the registry knows: the interface adapters that `dat.conf` lists.
+//! The interface adapters of the registry, which `dat.conf` lists.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -11,16 +11,16 @@ use crate::attr::text_of;
 use crate::error::{Error, Result, check};
 use crate::library::{Library, LoadError};
 
-/// One registered interface adapter (`DAT_PROVIDER_INFO`).
+/// A registered interface adapter (`DAT_PROVIDER_INFO`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderInfo {
     /// The name for [`Ia::open`](crate::Ia::open).
     pub ia_name: String,
-    /// Major version of the DAT interface it offers.
+    /// Major version of the DAT interface that the adapter offers.
     pub version_major: u32,
-    /// Minor version of the DAT interface it offers.
+    /// Minor version of the DAT interface that the adapter offers.
     pub version_minor: u32,
-    /// Whether it is registered as thread safe.
+    /// True if the adapter is registered as thread safe.
     pub is_thread_safe: bool,
 }
 
@@ -31,7 +31,7 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
     loop {
         let mut entries = vec![DatProviderInfo::zeroed(); room];
         let base = entries.as_mut_ptr();
-        // SAFETY: `i` is below the length of `entries`, so the address stays within it.
+        // SAFETY: `i` is below the length of `entries`, so the address is within it.
         let mut slots: Vec<_> = (0..room).map(|i| unsafe { base.add(i) }).collect();
         let mut returned: DatCount = 0;
         // SAFETY: `slots` holds `room` pointers to distinct writable entries, and `returned` is
@@ -45,7 +45,8 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
         };
         check("dat_registry_list_providers", code)?;
         let returned = usize::try_from(returned).unwrap_or(0).min(room);
-        // A full array may mean that more were registered meanwhile: ask again with more room.
+        // If the array is full, more adapters may have been registered meanwhile: try again with a
+        // longer one.
         if returned < room || room >= available(library) {
             return Ok(entries[..returned]
                 .iter()
@@ -56,14 +57,14 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
     }
 }
 
-/// Makes an interface adapter known to this process that `dat.conf` does not list: loads the
-/// provider `library` and has it register itself as `ia_name`, with the instance data `params`.
-/// Whether it did is found out by opening the adapter.
+/// Registers an interface adapter in this process that `dat.conf` does not list. Loads the provider
+/// `library` and lets it register itself as `ia_name`, with the instance data `params`. The call
+/// does not report whether the provider registered the adapter; opening the adapter shows it.
 ///
 /// # Errors
-/// When there is no registry library, or `library` is no provider.
+/// An error when there is no registry library, or when `library` is not a provider.
 pub fn register_provider(library: &Path, ia_name: &str, params: &str) -> Result<()> {
-    // It registers itself with whichever registry library is in the global scope.
+    // The provider registers itself with the registry library that is in the global scope.
     Library::get()?;
     let malformed = Error::Unrepresentable {
         what: "the name of an interface adapter or its parameters",
@@ -83,20 +84,21 @@ pub fn register_provider(library: &Path, ia_name: &str, params: &str) -> Result<
         reason: error.to_string(),
     };
     // SAFETY: loading runs the library's constructors; the caller names a provider, which is as
-    // trusted as one that dat.conf names.
+    // trusted as a provider that dat.conf names.
     let provider = unsafe { Dl::open(Some(library), RTLD_NOW) }.map_err(refused)?;
     // SAFETY: the symbol of this name has this type in every provider.
     let init =
         unsafe { provider.get::<DatProviderInitFunc>(DAT_PROVIDER_INIT_NAME.to_bytes_with_nul()) };
     let init = *init.map_err(refused)?;
-    // It stays loaded: the registry has its functions from now on.
+    // The provider stays loaded: from now on the registry holds pointers to its functions.
     std::mem::forget(provider);
     // SAFETY: both arguments are valid for the call.
     unsafe { init(&raw const info, params.as_ptr()) };
     Ok(())
 }
 
-/// How many are registered. With `max` 0 the call reports the number and, by design, a failure.
+/// Returns the number of registered adapters. With `max` 0 the call reports the number and, by
+/// design, returns a failure.
 fn available(library: &Library) -> usize {
     let mut returned: DatCount = 0;
     // SAFETY: with `max` 0 no entry is written; `returned` is writable.

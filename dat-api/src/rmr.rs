@@ -18,7 +18,7 @@ use crate::lmr::{Privileges, RemoteRegion};
 use crate::pz::Pz;
 use crate::region::Region;
 
-/// A memory window. Clones share it; the last one unbinds and frees it.
+/// A memory window. Clones share it; dropping the last one unbinds and frees it.
 #[derive(Clone)]
 pub struct Rmr {
     inner: Arc<RmrInner>,
@@ -33,12 +33,12 @@ pub(crate) struct RmrInner {
 #[derive(Default)]
 struct Bound {
     bindings: Bindings,
-    /// Where the ends of binds are told, each once.
+    /// The dispatchers that deliver the completions of binds, each once.
     evds: Vec<Weak<EvdInner>>,
 }
 
 impl Rmr {
-    /// Creates an unbound window, for the peers of every endpoint of the zone.
+    /// Creates an unbound window for the peers of all endpoints of the zone.
     pub fn create(pz: &Pz) -> Result<Self> {
         Self::create_with(pz, "dat_rmr_create", pz.ia().library().dat_rmr_create)
     }
@@ -64,8 +64,9 @@ impl Rmr {
         })
     }
 
-    /// Binds the window to a part of `region` through `ep`, with the bind's completion on the
-    /// endpoint's request dispatcher. What is returned is valid for the peer when it has completed.
+    /// Binds the window to a part of `region` through `ep`; the bind's completion is delivered on
+    /// the endpoint's request dispatcher. The peer can use the returned description when the bind
+    /// has completed.
     pub fn bind(
         &self,
         ep: &Ep,
@@ -84,7 +85,7 @@ impl Rmr {
         })
     }
 
-    /// Takes the window away from the peer, effective when it has completed.
+    /// Unbinds the window. The peer loses access when the unbind has completed.
     pub fn unbind(&self, ep: &Ep, cookie: u64) -> Result<()> {
         let nothing = DatLmrTriplet::zeroed();
         self.post_bind(ep, None, &nothing, Privileges::NONE, cookie)
@@ -100,7 +101,8 @@ impl Rmr {
         cookie: u64,
     ) -> Result<DatRmrContext> {
         let lmr = region.map_or(DAT_HANDLE_NULL, |region| region.lmr().as_raw());
-        // Held over the call: another thread may read the event before it returns.
+        // The lock is held during the call, because another thread may read the event before the
+        // call returns.
         let mut bound = self.inner.bound();
         self.inner.expect_events(&mut bound, ep.request_evd());
         bound.bindings.on_post(&ep.inner, region.cloned());
@@ -142,12 +144,12 @@ impl Rmr {
 }
 
 impl RmrInner {
-    /// The end of a bind has been read.
+    /// Called when the completion of a bind has been read.
     pub(crate) fn on_completion(&self, success: bool) {
         self.bound().bindings.on_completion(success);
     }
 
-    /// Has `evd` tell [`on_completion`](Self::on_completion).
+    /// Makes `evd` call [`on_completion`](Self::on_completion).
     fn expect_events(self: &Arc<Self>, bound: &mut Bound, evd: &Evd) {
         bound.evds.retain(|known| known.strong_count() > 0);
         let inner = Arc::downgrade(&evd.inner);
@@ -171,8 +173,7 @@ impl Drop for RmrInner {
         for inner in bound.evds.iter().filter_map(Weak::upgrade) {
             Evd { inner }.routes().remove(&key);
         }
-        // SAFETY: the handle is live and used for the last time; a bound window is unbound by the
-        // call.
+        // SAFETY: the handle is live and used for the last time; the call unbinds a bound window.
         let code = unsafe { (self.pz.ia().library().dat_rmr_free)(self.handle.0) };
         let freed = check("dat_rmr_free", code);
         if freed.is_err() {

@@ -1,39 +1,40 @@
-//! Whose socket is it? A consumer's stream socket on its way into RDMA and back.
+//! Ownership of a consumer's stream socket that is converted to RDMA.
 //!
-//! A provider takes a socket by its number and duplicates it. While it has it, the number stays
-//! open and must not be used. If no connection comes about, the number is the consumer's again,
-//! untouched. If one does, the provider closes the number when that connection ends. So the number
-//! has exactly one of three owners, which [`SocketOwnership`] names; what leaves this crate is an
-//! [`OwnedFd`] or nothing.
+//! A provider takes a socket by its descriptor number and duplicates it. While the provider has it,
+//! the number stays open and must not be used. If no connection is established, the number belongs
+//! to the consumer again, and the socket is unchanged. If a connection is established, the provider
+//! closes the number when that connection ends. So the number has exactly one of three owners,
+//! which [`SocketOwnership`] names. This crate returns either an [`OwnedFd`] or nothing.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::error::SocketError;
 
-/// A socket number that is lent to a provider. Dropping it does nothing: the number stays open.
+/// The descriptor number of a socket that the provider has taken. Dropping it does nothing: the
+/// number stays open.
 #[derive(Debug)]
 pub(crate) struct LentSocket {
     number: RawFd,
     inode: u64,
 }
 
-/// Where a lent socket is.
+/// The owner of a socket that was passed to the provider.
 #[derive(Debug, Default)]
 pub(crate) enum SocketOwnership {
-    /// There is none, or it has been handed out again.
+    /// There is no socket, or it has been returned to the consumer.
     #[default]
     None,
-    /// The provider has it and no connection has been established yet.
+    /// The provider has the socket and no connection has been established yet.
     Lent(LentSocket),
-    /// A connection has been established over it: the provider closes it.
+    /// A connection has been established over the socket: the provider closes it.
     TakenOver,
-    /// It came back.
+    /// The provider has returned the socket.
     Returned(OwnedFd),
 }
 
 impl LentSocket {
-    /// Takes a socket out of Rust's ownership; gives it back when it cannot be identified.
+    /// Takes a socket out of Rust's ownership; returns it when it cannot be identified.
     pub(crate) fn lend(socket: OwnedFd) -> Result<Self, (OwnedFd, SocketError)> {
         match inode_of(socket.as_raw_fd()) {
             Some(inode) => Ok(Self {
@@ -48,31 +49,32 @@ impl LentSocket {
         self.number
     }
 
-    /// The number again as an owned descriptor, when the provider has let go of it without a
+    /// Returns the number as an owned descriptor, after the provider has released it without a
     /// connection.
     pub(crate) fn give_back(self) -> OwnedFd {
-        // SAFETY: the number came from an OwnedFd that was dissolved by `lend`, a provider that has
-        // let go of a socket without a connection leaves the number open, and `self` is consumed.
+        // SAFETY: the number was released from an OwnedFd by `lend`; a provider that releases a
+        // socket without a connection leaves the number open; and `self` is consumed.
         unsafe { OwnedFd::from_raw_fd(self.number) }
     }
 
-    /// Ends the loan when it is not known whether a connection came about before the endpoint was
-    /// freed: the descriptor comes back only if the number still is the socket that was lent.
+    /// Returns the descriptor if the number still refers to the socket that was passed. Used when
+    /// it is unknown whether a connection was established before the endpoint was freed.
     pub(crate) fn settle(self) -> Option<OwnedFd> {
         (inode_of(self.number) == Some(self.inode)).then(|| self.give_back())
     }
 }
 
 impl SocketOwnership {
-    /// A connection was established over the socket.
+    /// Called when a connection was established over the socket.
     pub(crate) fn on_established(&mut self) {
         if matches!(self, Self::Lent(_)) {
             *self = Self::TakenOver;
         }
     }
 
-    /// The attempt failed, or ended before a connection was established. One that is given up may
-    /// have been established in that moment, unheard; then the provider closes the number, or has.
+    /// Called when the attempt failed, or ended before a connection was established. If the attempt
+    /// was aborted, a connection may have been established at the same moment without its event
+    /// being read. Then the provider closes the number, or has closed it.
     pub(crate) fn on_not_established(&mut self) {
         if let Some(lent) = self.take_lent() {
             *self = match lent.settle() {
@@ -82,7 +84,7 @@ impl SocketOwnership {
         }
     }
 
-    /// The socket, if the provider has it; the caller moves it elsewhere.
+    /// Takes the socket, if the provider has it; the caller stores it elsewhere.
     pub(crate) fn take_lent(&mut self) -> Option<LentSocket> {
         match std::mem::take(self) {
             Self::Lent(lent) => Some(lent),
@@ -93,7 +95,7 @@ impl SocketOwnership {
         }
     }
 
-    /// The socket, if it came back; once.
+    /// Takes the socket, if the provider has returned it; once.
     pub(crate) fn take_returned(&mut self) -> Option<OwnedFd> {
         match std::mem::take(self) {
             Self::Returned(socket) => Some(socket),
@@ -105,10 +107,11 @@ impl SocketOwnership {
     }
 }
 
-/// The inode behind a descriptor; sockets have inodes of their own that are not soon reused.
+/// Returns the inode behind a descriptor. Each socket has its own inode number, which is not reused
+/// soon.
 fn inode_of(number: RawFd) -> Option<u64> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the out-pointer is writable; a bad descriptor is answered with an error.
+    // SAFETY: the out-pointer is writable; for a bad descriptor the call returns an error.
     if unsafe { libc::fstat(number, stat.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -151,7 +154,7 @@ mod tests {
         ownership.on_not_established();
         assert!(matches!(ownership, SocketOwnership::TakenOver));
         assert!(ownership.take_returned().is_none());
-        // SAFETY: stands for the provider, which closes the number of a spent socket.
+        // SAFETY: acts as the provider, which closes the number of a socket that it has used.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 
@@ -160,9 +163,9 @@ mod tests {
         let (socket, _peer) = lent();
         let (other, _other_peer) = UnixStream::pair().unwrap();
         let number = socket.number();
-        // Stands for a connection that was established in the moment in which it was given up, and
-        // has ended, and for a thread that opened something else there. SAFETY: the number is open
-        // and only `socket` refers to it.
+        // Simulates a connection that was established and ended while the attempt was aborted, and
+        // a thread that opened another file under the number. SAFETY: the number is open and only
+        // `socket` refers to it.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), number) } >= 0);
         let mut ownership = SocketOwnership::Lent(socket);
         ownership.on_not_established();
@@ -180,8 +183,8 @@ mod tests {
 
         let (socket, _peer) = lent();
         let (other, _other_peer) = UnixStream::pair().unwrap();
-        // Stands for a provider that closed the number and a thread that opened something else
-        // there. SAFETY: the number is open and only `socket` refers to it.
+        // Simulates a provider that closed the number and a thread that opened another file under
+        // it. SAFETY: the number is open and only `socket` refers to it.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), socket.number()) } >= 0);
         let number = socket.number();
         assert!(socket.settle().is_none());

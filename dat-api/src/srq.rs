@@ -14,25 +14,25 @@ use crate::lmr::Segment;
 use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
 
-/// A queue of receives that several endpoints share. Clones share it; the last one, endpoints
-/// included, frees it. Not every provider has them.
+/// A queue of receives that several endpoints share. Clones share it, and its endpoints hold
+/// clones; dropping the last one frees the queue. Not every provider supports these queues.
 #[derive(Clone)]
 pub struct Srq {
     inner: Arc<SrqInner>,
 }
 
-/// What `dat_srq_query` tells.
+/// Result of `dat_srq_query`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqInfo {
-    /// Receives that it takes.
+    /// Maximum number of receives.
     pub max_recv_dtos: u32,
     /// The low watermark that was set last ([`Srq::set_low_watermark`]).
     pub low_watermark: u32,
-    /// Receives that no message has taken, where the provider counts them.
+    /// Number of receives that no message has consumed, where the provider counts them.
     pub available: Option<u32>,
-    /// Receives that messages have taken and that have not completed, where the provider counts
-    /// them.
+    /// Number of receives that messages have consumed and that have not completed, where the
+    /// provider counts them.
     pub outstanding: Option<u32>,
 }
 
@@ -67,12 +67,12 @@ impl Srq {
         })
     }
 
-    /// Posts memory for one message to whichever endpoint gets it.
+    /// Posts memory for one message to any of the endpoints.
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
         self.inner.posted_regions.keep(segments);
         let code = with_iov(segments, |count, iov| {
-            // SAFETY: the handle is live, the list readable; its memory is kept by this queue or
-            // covered by the contract of `Lmr::register`.
+            // SAFETY: the handle is live and the list readable; this queue keeps its memory alive,
+            // or the contract of `Lmr::register` covers it.
             unsafe {
                 let post = self.inner.pz.ia().library().dat_srq_post_recv;
                 post(self.as_raw(), count, iov, DatContext::from_u64(cookie))
@@ -81,7 +81,7 @@ impl Srq {
         Ok(check("dat_srq_post_recv", code)?)
     }
 
-    /// Changes how many receives it takes; those in it stay.
+    /// Changes the maximum number of receives; receives in the queue are kept.
     pub fn resize(&self, max_recv_dtos: u32) -> Result<()> {
         let max_recv_dtos = count(max_recv_dtos)?;
         // SAFETY: the handle is live.
@@ -89,9 +89,10 @@ impl Srq {
         Ok(check("dat_srq_resize", code)?)
     }
 
-    /// Asks for one asynchronous event when fewer receives than this are left; 0 withdraws it. The
-    /// event is [`AsyncKind::EpBroken`](crate::AsyncKind::EpBroken) with this queue as its object
-    /// and `DAT_SRQ_LOW_WATERMARK_EVENT` as its reason; after it the mark has to be set again.
+    /// Requests one asynchronous event for when fewer receives than this remain; 0 cancels the
+    /// request. The event is [`AsyncKind::EpBroken`](crate::AsyncKind::EpBroken) with this queue as
+    /// its object and `DAT_SRQ_LOW_WATERMARK_EVENT` as its reason. After the event the mark must be
+    /// set again.
     pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
         let low_watermark = count(low_watermark)?;
         // SAFETY: the handle is live.
@@ -99,14 +100,14 @@ impl Srq {
         Ok(check("dat_srq_set_lw", code)?)
     }
 
-    /// Its depth, low watermark and counts (`dat_srq_query`).
+    /// Returns the depth, the low watermark and the counts (`dat_srq_query`).
     pub fn query(&self) -> Result<SrqInfo> {
         let mut param = DatSrqParam::zeroed();
         // SAFETY: the handle is live and the out-pointer writable.
         let code =
             unsafe { (self.library().dat_srq_query)(self.as_raw(), DAT_SRQ_FIELD_ALL, &mut param) };
         check("dat_srq_query", code)?;
-        // A number that nobody knows is negative.
+        // A number that the provider does not count is negative.
         let known = |value: DatCount| u32::try_from(value).ok();
         Ok(SrqInfo {
             max_recv_dtos: known(param.max_recv_dtos).unwrap_or(0),
@@ -141,7 +142,7 @@ fn count(value: u32) -> Result<DatCount> {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        // SAFETY: endpoints that use it hold it, so none is left.
+        // SAFETY: endpoints that use the queue hold a clone, so none of them exists any more.
         let code = unsafe { (self.pz.ia().library().dat_srq_free)(self.handle.0) };
         let freed = check("dat_srq_free", code);
         if freed.is_err() {

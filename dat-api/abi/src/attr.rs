@@ -22,67 +22,67 @@ pub struct DatNamedAttr {
 pub struct DatIaAttr {
     /// Name of the adapter.
     pub adapter_name: DatName,
-    /// Name of its maker.
+    /// Name of the vendor.
     pub vendor_name: DatName,
-    /// Hardware version.
+    /// Hardware version, major.
     pub hardware_version_major: DatUint32,
-    /// Hardware version.
+    /// Hardware version, minor.
     pub hardware_version_minor: DatUint32,
-    /// Firmware version.
+    /// Firmware version, major.
     pub firmware_version_major: DatUint32,
-    /// Firmware version.
+    /// Firmware version, minor.
     pub firmware_version_minor: DatUint32,
     /// Address of the adapter; consumers expect `AF_INET`.
     pub ia_address_ptr: DatIaAddressPtr,
-    /// Endpoints.
+    /// Maximum number of endpoints.
     pub max_eps: DatCount,
-    /// Posted operations on one endpoint.
+    /// Maximum number of posted operations on one endpoint.
     pub max_dto_per_ep: DatCount,
-    /// Incoming RDMA reads at once on one endpoint.
+    /// Maximum number of concurrent incoming RDMA reads on one endpoint.
     pub max_rdma_read_per_ep_in: DatCount,
-    /// Outgoing RDMA reads at once on one endpoint.
+    /// Maximum number of concurrent outgoing RDMA reads on one endpoint.
     pub max_rdma_read_per_ep_out: DatCount,
-    /// Event dispatchers.
+    /// Maximum number of event dispatchers.
     pub max_evds: DatCount,
-    /// Events in one dispatcher.
+    /// Maximum number of events in one dispatcher.
     pub max_evd_qlen: DatCount,
-    /// Segments of one operation.
+    /// Maximum number of segments of one operation.
     pub max_iov_segments_per_dto: DatCount,
-    /// Local memory regions.
+    /// Maximum number of local memory regions.
     pub max_lmrs: DatCount,
-    /// Bytes in one local memory region.
+    /// Maximum size of one local memory region, in bytes.
     pub max_lmr_block_size: DatSegLength,
     /// Highest address that can be registered.
     pub max_lmr_virtual_address: DatVaddr,
-    /// Protection zones.
+    /// Maximum number of protection zones.
     pub max_pzs: DatCount,
-    /// Bytes in one message.
+    /// Maximum length of one message, in bytes.
     pub max_message_size: DatSegLength,
-    /// Bytes in one RDMA operation.
+    /// Maximum length of one RDMA operation, in bytes.
     pub max_rdma_size: DatSegLength,
-    /// Remote memory regions.
+    /// Maximum number of remote memory regions.
     pub max_rmrs: DatCount,
     /// Highest address that can be a remote target.
     pub max_rmr_target_address: DatVaddr,
-    /// Shared receive queues.
+    /// Maximum number of shared receive queues.
     pub max_srqs: DatCount,
-    /// Endpoints on one shared receive queue.
+    /// Maximum number of endpoints on one shared receive queue.
     pub max_ep_per_srq: DatCount,
-    /// Receives posted on one shared receive queue.
+    /// Maximum number of receives posted on one shared receive queue.
     pub max_recv_per_srq: DatCount,
-    /// Segments of one RDMA read.
+    /// Maximum number of segments of one RDMA read.
     pub max_iov_segments_per_rdma_read: DatCount,
-    /// Segments of one RDMA write.
+    /// Maximum number of segments of one RDMA write.
     pub max_iov_segments_per_rdma_write: DatCount,
-    /// Incoming RDMA reads at once on the adapter.
+    /// Maximum number of concurrent incoming RDMA reads on the adapter.
     pub max_rdma_read_in: DatCount,
-    /// Outgoing RDMA reads at once on the adapter.
+    /// Maximum number of concurrent outgoing RDMA reads on the adapter.
     pub max_rdma_read_out: DatCount,
-    /// Whether every endpoint gets `max_rdma_read_per_ep_in`.
+    /// True if every endpoint gets `max_rdma_read_per_ep_in`.
     pub max_rdma_read_per_ep_in_guaranteed: DatBoolean,
-    /// Whether every endpoint gets `max_rdma_read_per_ep_out`.
+    /// True if every endpoint gets `max_rdma_read_per_ep_out`.
     pub max_rdma_read_per_ep_out_guaranteed: DatBoolean,
-    /// Whether zero-based addressing is supported.
+    /// True if zero-based addressing is supported.
     pub zb_supported: DatBoolean,
     /// Family of extensions.
     pub extension_supported: DatExtension,
@@ -94,7 +94,7 @@ pub struct DatIaAttr {
     pub transport_attr: *mut DatNamedAttr,
     /// Entries in `vendor_attr`.
     pub num_vendor_attr: DatCount,
-    /// Attributes of the maker's choice.
+    /// Attributes of the vendor's choice.
     pub vendor_attr: *mut DatNamedAttr,
 }
 
@@ -108,61 +108,62 @@ pub const DAT_EVD_STREAM_COUNT: usize = 6;
 pub struct DatProviderAttr {
     /// Name of the provider.
     pub provider_name: DatName,
-    /// Version of the provider.
+    /// Version of the provider, major.
     pub provider_version_major: DatUint32,
-    /// Version of the provider.
+    /// Version of the provider, minor.
     pub provider_version_minor: DatUint32,
-    /// Version of the interface: 2. A registry looks the provider up again by it.
+    /// Version of the interface: 2. A registry uses this value as a key to find the provider again.
     pub dapl_version_major: DatUint32,
     /// Version of the interface: 0.
     pub dapl_version_minor: DatUint32,
     /// Memory types, OR-ed.
     pub lmr_mem_types_supported: DatMemType,
-    /// Whose segment lists are after posting.
+    /// Owner of the segment lists after posting.
     pub iov_ownership_on_return: DatIovOwnership,
     /// Qualities of service, OR-ed.
     pub dat_qos_supported: DatQos,
     /// Completion flags, OR-ed.
     pub completion_flags_supported: DatCompletionFlags,
-    /// Whether calls on one object may overlap. A registry looks the provider up again by it.
+    /// True if calls on one object may overlap. A registry uses this value as a key to find the
+    /// provider again.
     pub is_thread_safe: DatBoolean,
-    /// Private data in bytes.
+    /// Maximum length of private data, in bytes.
     pub max_private_data_size: DatCount,
-    /// Whether connections can use several paths.
+    /// True if connections can use several paths.
     pub supports_multipath: DatBoolean,
-    /// Whether the provider makes endpoints for connection requests.
+    /// Policy by which the provider creates endpoints for connection requests.
     pub ep_creator: DatEpCreatorForPsp,
-    /// How protection zones are shared.
+    /// Support for sharing protection zones.
     pub pz_support: DatPzSupport,
     /// Best buffer alignment in bytes.
     pub optimal_buffer_alignment: DatUint32,
-    /// Which event streams may share an EVD; order: software, CR, DTO, connection, bind, async.
+    /// Event streams that may share an EVD; order: software, CR, DTO, connection, bind, async.
     pub evd_stream_merging_supported: [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT],
-    /// Whether there are shared receive queues.
+    /// True if shared receive queues are supported.
     pub srq_supported: DatBoolean,
-    /// Watermarks of shared receive queues.
+    /// Supported watermarks of shared receive queues.
     pub srq_watermarks_supported: DatCount,
-    /// Whether endpoints may have another protection zone than their shared receive queue.
+    /// True if endpoints may have a different protection zone from their shared receive queue.
     pub srq_ep_pz_difference_supported: DatBoolean,
-    /// Which counts `dat_srq_query` knows.
+    /// Counts that `dat_srq_query` can return.
     pub srq_info_supported: DatCount,
-    /// Which counts `dat_ep_recv_query` knows.
+    /// Counts that `dat_ep_recv_query` can return.
     pub ep_recv_info_supported: DatCount,
-    /// Whether `dat_lmr_sync_rdma_*` are needed.
+    /// True if `dat_lmr_sync_rdma_*` are needed.
     pub lmr_sync_req: DatBoolean,
-    /// Whether a failed post is always reported by its completion.
+    /// True if a failed post is always reported by its completion.
     pub dto_async_return_guaranteed: DatBoolean,
-    /// Whether the target of an RDMA read needs write privileges.
+    /// True if the target of an RDMA read needs write privileges.
     pub rdma_write_for_rdma_read_req: DatBoolean,
-    /// Whether RDMA reads expose the local context to the peer.
+    /// True if RDMA reads expose the local context to the peer.
     pub rdma_read_lmr_rmr_context_exposure: DatBoolean,
     /// Scopes of RMR contexts.
     pub rmr_scope_supported: DatRmrScope,
-    /// Whether calls are safe in signal handlers.
+    /// True if calls are safe in signal handlers.
     pub is_signal_safe: DatBoolean,
-    /// Whether related providers can stand in for each other.
+    /// True if related providers can replace each other.
     pub ha_supported: DatBoolean,
-    /// How related providers share load.
+    /// Policy by which related providers share load.
     pub ha_loadbalancing: DatHaLb,
     /// Entries in `provider_specific_attr`.
     pub num_provider_specific_attr: DatCount,
@@ -170,15 +171,15 @@ pub struct DatProviderAttr {
     pub provider_specific_attr: *mut DatNamedAttr,
 }
 
-/// `DAT_EP_ATTR`. Zero in a limit means "no wish".
+/// `DAT_EP_ATTR`. Zero in a limit means that the consumer has no requirement.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatEpAttr {
     /// Service type.
     pub service_type: DatServiceType,
-    /// Bytes in one message.
+    /// Maximum length of one message, in bytes.
     pub max_message_size: DatSegLength,
-    /// Bytes in one RDMA operation.
+    /// Maximum length of one RDMA operation, in bytes.
     pub max_rdma_size: DatSegLength,
     /// Quality of service.
     pub qos: DatQos,
@@ -186,23 +187,23 @@ pub struct DatEpAttr {
     pub recv_completion_flags: DatCompletionFlags,
     /// Completion flags allowed for requests.
     pub request_completion_flags: DatCompletionFlags,
-    /// Receives posted at once.
+    /// Maximum number of receives posted at once.
     pub max_recv_dtos: DatCount,
-    /// Requests posted at once.
+    /// Maximum number of requests posted at once.
     pub max_request_dtos: DatCount,
-    /// Segments of a receive.
+    /// Maximum number of segments of a receive.
     pub max_recv_iov: DatCount,
-    /// Segments of a request.
+    /// Maximum number of segments of a request.
     pub max_request_iov: DatCount,
-    /// Incoming RDMA reads at once.
+    /// Maximum number of concurrent incoming RDMA reads.
     pub max_rdma_read_in: DatCount,
-    /// Outgoing RDMA reads at once.
+    /// Maximum number of concurrent outgoing RDMA reads.
     pub max_rdma_read_out: DatCount,
-    /// Receives taken from the SRQ after which an asynchronous event comes.
+    /// Number of receives taken from the SRQ above which an asynchronous event is delivered.
     pub srq_soft_hw: DatCount,
-    /// Segments of an RDMA read.
+    /// Maximum number of segments of an RDMA read.
     pub max_rdma_read_iov: DatCount,
-    /// Segments of an RDMA write.
+    /// Maximum number of segments of an RDMA write.
     pub max_rdma_write_iov: DatCount,
     /// Entries in `ep_transport_specific`.
     pub ep_transport_specific_count: DatCount,
@@ -218,11 +219,11 @@ pub struct DatEpAttr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatSrqAttr {
-    /// Receives posted at once.
+    /// Maximum number of receives posted at once.
     pub max_recv_dtos: DatCount,
-    /// Segments of a receive.
+    /// Maximum number of segments of a receive.
     pub max_recv_iov: DatCount,
-    /// Receives below which an asynchronous event comes.
+    /// Number of posted receives below which an asynchronous event is delivered.
     pub low_watermark: DatCount,
 }
 

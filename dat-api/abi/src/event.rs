@@ -11,29 +11,29 @@ constants! { DatEventNumber:
     DAT_DTO_COMPLETION_EVENT = 0x0_0001,
     /// A bind is done; see `rmr_completion_event_data`.
     DAT_RMR_BIND_COMPLETION_EVENT = 0x0_1001,
-    /// Somebody wants to connect; see `cr_arrival_event_data`.
+    /// A peer requests a connection; see `cr_arrival_event_data`.
     DAT_CONNECTION_REQUEST_EVENT = 0x0_2001,
-    /// The connection stands; this and the following seven: see `connect_event_data`.
+    /// The connection is established; for this and the following seven see `connect_event_data`.
     DAT_CONNECTION_EVENT_ESTABLISHED = 0x0_4001,
-    /// The peer's consumer said no.
+    /// The peer's consumer rejected the request.
     DAT_CONNECTION_EVENT_PEER_REJECTED = 0x0_4002,
-    /// Nobody asked the peer's consumer: no listener, backlog, protocol mismatch.
+    /// The request did not reach the peer's consumer: no listener, full backlog, protocol mismatch.
     DAT_CONNECTION_EVENT_NON_PEER_REJECTED = 0x0_4003,
-    /// An accepted connection did not come about.
+    /// An accepted connection could not be established.
     DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR = 0x0_4004,
     /// The connection was closed by either side.
     DAT_CONNECTION_EVENT_DISCONNECTED = 0x0_4005,
     /// The connection failed.
     DAT_CONNECTION_EVENT_BROKEN = 0x0_4006,
-    /// The time for connecting ran out.
+    /// The timeout of the attempt expired.
     DAT_CONNECTION_EVENT_TIMED_OUT = 0x0_4007,
-    /// There is no way to the peer.
+    /// No route to the peer.
     DAT_CONNECTION_EVENT_UNREACHABLE = 0x0_4008,
-    /// An EVD lost events; this and the following four: see `asynch_error_event_data`.
+    /// An EVD lost events; for this and the following four see `asynch_error_event_data`.
     DAT_ASYNC_ERROR_EVD_OVERFLOW = 0x0_8001,
     /// The IA is unusable.
     DAT_ASYNC_ERROR_IA_CATASTROPHIC = 0x0_8002,
-    /// An EP is broken, or has left its shared receive queue.
+    /// An EP is broken, or was removed from its shared receive queue.
     DAT_ASYNC_ERROR_EP_BROKEN = 0x0_8003,
     /// A timeout inside the provider.
     DAT_ASYNC_ERROR_TIMED_OUT = 0x0_8004,
@@ -73,37 +73,37 @@ constants! { DatDtos:
     DAT_DTO_LMR_FMR = 6,
     /// Local invalidation.
     DAT_DTO_LMR_INVALIDATE = 7,
-    /// First number left to extensions.
+    /// First number reserved for extensions.
     DAT_DTO_EXTENSION_BASE = 8,
 }
 
 /// `DAT_DTO_COMPLETION_STATUS`.
 pub type DatDtoCompletionStatus = u32;
-/// `DAT_RMR_BIND_COMPLETION_STATUS`: the same numbers.
+/// `DAT_RMR_BIND_COMPLETION_STATUS`, which uses the numbers of [`DatDtoCompletionStatus`].
 pub type DatRmrBindCompletionStatus = DatDtoCompletionStatus;
 
 constants! { DatDtoCompletionStatus:
-    /// Done.
+    /// The operation was done.
     DAT_DTO_SUCCESS = 0,
-    /// Not done because the connection ended first.
+    /// Not done, because the connection ended first.
     DAT_DTO_ERR_FLUSHED = 1,
     /// The message does not fit the local buffer.
     DAT_DTO_ERR_LOCAL_LENGTH = 2,
     /// The local endpoint failed.
     DAT_DTO_ERR_LOCAL_EP = 3,
-    /// The local memory may not be used so.
+    /// The local memory does not allow this access.
     DAT_DTO_ERR_LOCAL_PROTECTION = 4,
-    /// The peer's answer makes no sense.
+    /// The peer's answer is invalid.
     DAT_DTO_ERR_BAD_RESPONSE = 5,
-    /// The remote memory may not be used so.
+    /// The remote memory does not allow this access.
     DAT_DTO_ERR_REMOTE_ACCESS = 6,
-    /// The peer could not do it.
+    /// The peer could not complete the operation.
     DAT_DTO_ERR_REMOTE_RESPONDER = 7,
     /// The transport failed.
     DAT_DTO_ERR_TRANSPORT = 8,
     /// The peer had no receive posted.
     DAT_DTO_ERR_RECEIVER_NOT_READY = 9,
-    /// Part of a message arrived.
+    /// Only a part of a message was received.
     DAT_DTO_ERR_PARTIAL_PACKET = 10,
     /// The bind failed.
     DAT_RMR_OPERATION_FAILED = 11,
@@ -159,11 +159,11 @@ pub struct DatDtoCompletionEventData {
     pub ep_handle: DatEpHandle,
     /// Cookie given when posting.
     pub user_cookie: DatDtoCookie,
-    /// How it ended.
+    /// Completion status.
     pub status: DatDtoCompletionStatus,
     /// Bytes moved; spelt as in the C header.
     pub transfered_length: DatSegLength,
-    /// Which operation.
+    /// Kind of operation.
     pub operation: DatDtos,
     /// Window invalidated by the peer, for [`DAT_DTO_RECEIVE_WITH_INVALIDATE`].
     pub rmr_context: DatRmrContext,
@@ -177,7 +177,7 @@ pub struct DatRmrBindCompletionEventData {
     pub rmr_handle: DatRmrHandle,
     /// Cookie given when binding.
     pub user_cookie: DatRmrCookie,
-    /// How it ended.
+    /// Completion status.
     pub status: DatRmrBindCompletionStatus,
 }
 
@@ -200,10 +200,10 @@ impl DatSpHandle {
         Self { psp_handle: handle }
     }
 
-    /// The handle, whatever member it was written through.
+    /// Returns the handle. All members of the union are the same pointer type.
     #[must_use]
     pub fn as_handle(self) -> DatHandle {
-        // SAFETY: all members are the same pointer type in the same place.
+        // SAFETY: all members are the same pointer type at the same offset.
         unsafe { self.psp_handle }
     }
 }
@@ -218,15 +218,15 @@ impl fmt::Debug for DatSpHandle {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatCrArrivalEventData {
-    /// The service point the request came in at.
+    /// Service point that received the request.
     pub sp_handle: DatSpHandle,
-    /// Local address it came in at.
+    /// Local address that received the request.
     pub local_ia_address_ptr: DatIaAddressPtr,
     /// Service asked for: the value given when the service point was created.
     pub conn_qual: DatConnQual,
     /// The request, to be accepted or rejected.
     pub cr_handle: DatCrHandle,
-    /// Whether private data was cut off.
+    /// True if private data was truncated.
     pub truncate_flag: DatBoolean,
 }
 
@@ -238,7 +238,7 @@ pub struct DatConnectionEventData {
     pub ep_handle: DatEpHandle,
     /// Length of the private data in bytes.
     pub private_data_size: DatCount,
-    /// What the peer's consumer said; owned by the provider.
+    /// Private data of the peer's consumer; owned by the provider.
     pub private_data: DatPvoid,
 }
 
@@ -246,9 +246,9 @@ pub struct DatConnectionEventData {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatAsynchErrorEventData {
-    /// The object in trouble.
+    /// The object that is concerned.
     pub dat_handle: DatHandle,
-    /// What happened; the kind of object says how to read it.
+    /// Reason; its meaning depends on the kind of object.
     pub reason: DatAsyncErrorReason,
 }
 
@@ -256,11 +256,11 @@ pub struct DatAsynchErrorEventData {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatSoftwareEventData {
-    /// The consumer's word.
+    /// Value that the consumer passed.
     pub pointer: DatPvoid,
 }
 
-/// `DAT_EVENT_DATA`; the event number says which member is meant.
+/// `DAT_EVENT_DATA`; the event number selects the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DatEventData {
@@ -280,7 +280,7 @@ pub union DatEventData {
 
 impl fmt::Debug for DatEventData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Which member is initialised is known only together with the event number.
+        // The event number, which is not part of the union, selects the initialised member.
         f.write_str("DatEventData(..)")
     }
 }
@@ -289,13 +289,13 @@ impl fmt::Debug for DatEventData {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatEvent {
-    /// What happened.
+    /// Kind of event.
     pub event_number: DatEventNumber,
-    /// Where it was delivered.
+    /// EVD that delivered the event.
     pub evd_handle: DatEvdHandle,
-    /// The details.
+    /// Data of the event.
     pub event_data: DatEventData,
-    /// Details of extension events.
+    /// Data of extension events.
     pub event_extension_data: [DatUint64; 8],
 }
 

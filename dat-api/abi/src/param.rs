@@ -7,19 +7,19 @@ use core::fmt;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatEvdParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
-    /// Events the queue holds, at least what was asked for.
+    /// Number of events that the queue holds; at least the number that was asked for.
     pub evd_qlen: DatCount,
     /// State bits.
     pub evd_state: DatEvdState,
-    /// CNO it triggers, or null.
+    /// CNO that the EVD triggers, or null.
     pub cno_handle: DatCnoHandle,
-    /// Streams it takes.
+    /// Event streams that the EVD accepts.
     pub evd_flags: DatEvdFlags,
 }
 
-/// The union inside [`DatCnoParam`]; the proxy type says which member is meant.
+/// The union inside [`DatCnoParam`]; the proxy type selects the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DatCnoProxy {
@@ -41,11 +41,11 @@ impl fmt::Debug for DatCnoProxy {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatCnoParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
-    /// How it tells the outside world.
+    /// Kind of proxy that the CNO notifies.
     pub proxy_type: DatProxyType,
-    /// Whom it tells.
+    /// Proxy that the CNO notifies.
     pub proxy: DatCnoProxy,
 }
 
@@ -53,7 +53,7 @@ pub struct DatCnoParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatLmrParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
     /// Kind of memory.
     pub mem_type: DatMemType,
@@ -65,7 +65,7 @@ pub struct DatLmrParam {
     pub pz_handle: DatPzHandle,
     /// Privileges.
     pub mem_priv: DatMemPrivFlags,
-    /// How addresses count.
+    /// Address type: virtual or zero-based.
     pub va_type: DatVaType,
     /// Local key.
     pub lmr_context: DatLmrContext,
@@ -81,19 +81,19 @@ pub struct DatLmrParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatRmrParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
     /// Protection zone.
     pub pz_handle: DatPzHandle,
-    /// The memory it is bound to.
+    /// The memory to which the window is bound.
     pub lmr_triplet: DatLmrTriplet,
     /// Privileges.
     pub mem_priv: DatMemPrivFlags,
     /// Remote key.
     pub rmr_context: DatRmrContext,
-    /// Who may use the key.
+    /// Scope in which the key may be used.
     pub rmr_scope: DatRmrScope,
-    /// How addresses count.
+    /// Address type: virtual or zero-based.
     pub va_type: DatVaType,
 }
 
@@ -101,21 +101,21 @@ pub struct DatRmrParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatSrqParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
     /// State.
     pub srq_state: DatSrqState,
     /// Protection zone.
     pub pz_handle: DatPzHandle,
-    /// Receives it can hold.
+    /// Number of receives that the queue can hold.
     pub max_recv_dtos: DatCount,
     /// Segments per receive.
     pub max_recv_iov: DatCount,
-    /// Receives below which an asynchronous event comes.
+    /// Number of posted receives below which an asynchronous event is delivered.
     pub low_watermark: DatCount,
-    /// Receives posted, or [`DAT_VALUE_UNKNOWN`].
+    /// Number of receives posted, or [`DAT_VALUE_UNKNOWN`].
     pub available_dto_count: DatCount,
-    /// Receives taken by endpoints and not completed, or [`DAT_VALUE_UNKNOWN`].
+    /// Number of receives taken by endpoints and not completed, or [`DAT_VALUE_UNKNOWN`].
     pub outstanding_dto_count: DatCount,
 }
 
@@ -123,7 +123,7 @@ pub struct DatSrqParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatPzParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
 }
 
@@ -131,13 +131,13 @@ pub struct DatPzParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatPspParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
-    /// Service it listens on.
+    /// Connection qualifier on which the service point listens.
     pub conn_qual: DatConnQual,
-    /// Where connection requests go.
+    /// EVD that receives the connection requests.
     pub evd_handle: DatEvdHandle,
-    /// Who supplies endpoints.
+    /// Side that supplies the endpoints: consumer or provider.
     pub psp_flags: DatPspFlags,
 }
 
@@ -145,13 +145,13 @@ pub struct DatPspParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatRspParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
-    /// Service it listens on.
+    /// Connection qualifier on which the service point listens.
     pub conn_qual: DatConnQual,
-    /// Where the connection request goes.
+    /// EVD that receives the connection request.
     pub evd_handle: DatEvdHandle,
-    /// The endpoint reserved for it.
+    /// The endpoint reserved for the connection.
     pub ep_handle: DatEpHandle,
 }
 
@@ -159,13 +159,13 @@ pub struct DatRspParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatCspParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
     /// Communicator.
     pub comm: *mut DatComm,
-    /// Address it listens on.
+    /// Address on which the service point listens.
     pub address_ptr: DatIaAddressPtr,
-    /// Where connection requests go.
+    /// EVD that receives the connection requests.
     pub evd_handle: DatEvdHandle,
 }
 
@@ -173,15 +173,16 @@ pub struct DatCspParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatCrParam {
-    /// Who wants to connect.
+    /// Address of the requester.
     pub remote_ia_address_ptr: DatIaAddressPtr,
     /// The requester's port.
     pub remote_port_qual: DatPortQual,
     /// Length of the private data in bytes.
     pub private_data_size: DatCount,
-    /// What the requester says; writable, owned by the provider until accept or reject returns.
+    /// Private data of the requester; writable, owned by the provider until accept or reject
+    /// returns.
     pub private_data: DatPvoid,
-    /// Endpoint that belongs to the request already, or null.
+    /// Endpoint that is already reserved for the request, or null.
     pub local_ep_handle: DatEpHandle,
 }
 
@@ -189,7 +190,7 @@ pub struct DatCrParam {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatEpParam {
-    /// Owner.
+    /// IA that owns the object.
     pub ia_handle: DatIaHandle,
     /// State.
     pub ep_state: DatEpState,
@@ -205,11 +206,11 @@ pub struct DatEpParam {
     pub remote_port_qual: DatPortQual,
     /// Protection zone.
     pub pz_handle: DatPzHandle,
-    /// Where receive completions go.
+    /// EVD of receive completions.
     pub recv_evd_handle: DatEvdHandle,
-    /// Where request completions go.
+    /// EVD of request completions.
     pub request_evd_handle: DatEvdHandle,
-    /// Where connection events go.
+    /// EVD of connection events.
     pub connect_evd_handle: DatEvdHandle,
     /// Shared receive queue, or null.
     pub srq_handle: DatSrqHandle,

@@ -1,38 +1,39 @@
-//! What an endpoint can do and how it is.
+//! Attributes, status and state of an endpoint.
 
 use std::net::SocketAddr;
 
 use dat_abi::*;
 
 /// Limits of an endpoint (`DAT_EP_ATTR`). The default suits a small request-and-answer program; a
-/// larger one sets what it needs.
+/// larger program sets the limits that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpAttr {
-    /// Longest Send in bytes; 0 leaves it to the provider.
+    /// Maximum length of a Send in bytes; 0 selects the provider's value.
     pub max_message_size: u32,
-    /// Longest RDMA Read or Write in bytes; 0 leaves it to the provider.
+    /// Maximum length of an RDMA Read or Write in bytes; 0 selects the provider's value.
     pub max_rdma_size: u32,
-    /// Receives outstanding at most.
+    /// Maximum number of outstanding Receives.
     pub max_recv_dtos: i32,
-    /// Sends, RDMA Reads, RDMA Writes and binds outstanding at most.
+    /// Maximum number of outstanding Sends, RDMA Reads, RDMA Writes and binds.
     pub max_request_dtos: i32,
-    /// Segments of a Receive at most.
+    /// Maximum number of segments of a Receive.
     pub max_recv_iov: i32,
-    /// Segments of a Send at most.
+    /// Maximum number of segments of a Send.
     pub max_request_iov: i32,
-    /// RDMA Reads of the peer served at once.
+    /// Maximum number of the peer's RDMA Reads that are served at once.
     pub max_rdma_read_in: i32,
-    /// RDMA Reads of ours under way at once.
+    /// Maximum number of own RDMA Reads that are outstanding at once.
     pub max_rdma_read_out: i32,
-    /// Segments of an RDMA Read at most.
+    /// Maximum number of segments of an RDMA Read.
     pub max_rdma_read_iov: i32,
-    /// Segments of an RDMA Write at most.
+    /// Maximum number of segments of an RDMA Write.
     pub max_rdma_write_iov: i32,
-    /// How receives may complete (`DAT_COMPLETION_FLAGS`).
+    /// Completion flags allowed for receives (`DAT_COMPLETION_FLAGS`).
     pub recv_completion_flags: u32,
-    /// How requests may complete (`DAT_COMPLETION_FLAGS`).
+    /// Completion flags allowed for requests (`DAT_COMPLETION_FLAGS`).
     pub request_completion_flags: u32,
-    /// Receives of a shared queue that it may hold before an asynchronous event tells; 0 for none.
+    /// Number of receives of a shared queue that the endpoint may hold before an asynchronous event
+    /// is delivered; 0 for no mark.
     pub srq_soft_watermark: i32,
 }
 
@@ -57,7 +58,7 @@ impl Default for EpAttr {
 }
 
 impl EpAttr {
-    /// The members of `DAT_EP_ATTR` that this has.
+    /// The members of `DAT_EP_ATTR` that [`EpAttr`] contains.
     pub(crate) const MASK: DatEpParamMask = DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE
         | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE
         | DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS
@@ -111,33 +112,33 @@ impl EpAttr {
     }
 }
 
-/// What `dat_ep_get_status` tells.
+/// Result of `dat_ep_get_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EpStatus {
     /// State.
     pub state: EpState,
-    /// No receive is posted that has not completed.
+    /// True if every posted receive has completed.
     pub recv_idle: bool,
-    /// No request is posted that has not completed.
+    /// True if every posted request has completed.
     pub request_idle: bool,
 }
 
-/// What `dat_ep_query` tells.
+/// Result of `dat_ep_query`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EpInfo {
     /// State.
     pub state: EpState,
-    /// Our address.
+    /// Address of this end.
     pub local: Option<SocketAddr>,
-    /// Our port.
+    /// Port of this end.
     pub local_port: u64,
     /// The peer's address, once connected.
     pub remote: Option<SocketAddr>,
     /// The peer's port, once connected.
     pub remote_port: u64,
-    /// Limits, as the provider made them.
+    /// Limits as the provider granted them.
     pub attr: EpAttr,
 }
 
@@ -146,13 +147,13 @@ pub struct EpInfo {
 pub enum EpState {
     /// Free to connect.
     Unconnected,
-    /// A service point holds it for a request.
+    /// Reserved by a service point for a request.
     Reserved,
-    /// A request that is for it waits for its answer.
+    /// A connection request for the endpoint waits for the consumer's answer.
     PassiveConnectionPending,
     /// Connecting.
     ActiveConnectionPending,
-    /// The provider made it for a request.
+    /// Created by the provider for a connection request.
     TentativeConnectionPending,
     /// Accepted, not yet usable.
     CompletionPending,
@@ -162,7 +163,7 @@ pub enum EpState {
     DisconnectPending,
     /// Disconnected; reset it to use it again.
     Disconnected,
-    /// A state this crate does not know.
+    /// A number that this crate does not define.
     Other(u32),
 }
 

@@ -12,48 +12,48 @@ use crate::error::{Error, Result, check};
 use crate::event::{ConnectionEvent, ConnectionKind, Event};
 use crate::socket::LentSocket;
 
-/// How much longer than the provider's own timeout a blocking connect waits for its verdict.
+/// Time by which a blocking connect waits longer than the provider's own timeout for the outcome.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A socket that a call did not take, and why.
+/// A socket that a call refused, and the error.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SocketRefused {
-    /// The socket, as it was.
+    /// The socket, unchanged.
     pub socket: OwnedFd,
-    /// Why it was not taken.
+    /// The reason of the refusal.
     #[source]
     pub error: Error,
 }
 
-/// A connection that did not come about.
+/// A connection that could not be established.
 #[derive(Debug, thiserror::Error)]
 #[error("no RDMA connection: {reason}")]
 pub struct ConnectError {
-    /// Why.
+    /// The reason.
     #[source]
     pub reason: ConnectFailure,
-    /// What the peer's program gave to its reject.
+    /// Private data that the peer's program passed to its reject.
     pub private_data: Vec<u8>,
-    /// The consumer's socket, ready to go on in streaming mode. `None` when none was given, or when
-    /// the endpoint had to be abandoned with it.
+    /// The consumer's socket, ready to be used in streaming mode. `None` when no socket was given,
+    /// or when the endpoint had to be abandoned together with the socket.
     pub socket: Option<OwnedFd>,
 }
 
-/// Why a connection did not come about.
+/// Reasons for which a connection could not be established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectFailure {
-    /// The attempt could not be started, or its outcome not be waited for.
+    /// A call failed: the attempt was not started, or waiting for its outcome failed.
     #[error(transparent)]
     Call(#[from] Error),
-    /// The attempt ended like this.
+    /// The attempt ended with this event.
     #[error("{0}")]
     Ended(ConnectionKind),
 }
 
 impl Ep {
-    /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The
-    /// connection dispatcher tells the outcome. `timeout` `None` tries for ever.
+    /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The outcome
+    /// is an event on the connection dispatcher. `timeout` `None` sets no limit.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` when the endpoint is not unconnected, `DAT_INVALID_PARAMETER` for a
@@ -87,8 +87,8 @@ impl Ep {
         })
     }
 
-    /// Starts to connect to where `other` is connected. The connection dispatcher tells the
-    /// outcome.
+    /// Starts to connect to the service to which `other` is connected. The outcome is an event on
+    /// the connection dispatcher.
     pub fn start_dup_connect(
         &self,
         other: &Ep,
@@ -103,8 +103,8 @@ impl Ep {
         })
     }
 
-    /// Starts to connect to `remote`, port included, where a [`Csp`](crate::Csp) or any other stack
-    /// listens. OFA's registry library does not export this call.
+    /// Starts to connect to `remote`, port included, on which a [`Csp`](crate::Csp) or any other
+    /// stack listens. OFA's registry library does not export this call.
     pub fn start_common_connect(
         &self,
         remote: SocketAddr,
@@ -122,7 +122,7 @@ impl Ep {
         })
     }
 
-    /// Announces an attempt, which `connect` starts, and takes it back when it does not start.
+    /// Registers an attempt, which `connect` starts, and unregisters it if it does not start.
     fn start(
         &self,
         call: &'static str,
@@ -135,11 +135,11 @@ impl Ep {
         })
     }
 
-    /// Connects to the service `conn_qual` at `remote` and waits for the outcome. Returns what the
-    /// peer gave to its accept.
+    /// Connects to the service `conn_qual` at `remote` and waits for the outcome. Returns the
+    /// private data that the peer passed to its accept.
     ///
-    /// Events of others on the connection dispatcher stay for later calls. The ending of an earlier
-    /// connection of this endpoint must have been read before.
+    /// Events of other endpoints on the connection dispatcher are kept for later calls. The event
+    /// that ended an earlier connection of this endpoint must have been read before.
     pub fn connect(
         &self,
         remote: SocketAddr,
@@ -155,8 +155,9 @@ impl Ep {
     /// Starts to turn `socket`, a connected TCP socket, into an RDMA connection, as its active side
     /// (DAT 2.0 iWARP extensions 3.1.4).
     ///
-    /// The socket moves in. When the attempt fails, its event is read from the connection
-    /// dispatcher, and then [`take_socket`](Self::take_socket) has the socket.
+    /// The call takes ownership of the socket. If the attempt fails, its event is delivered on the
+    /// connection dispatcher, and after that event was read [`take_socket`](Self::take_socket)
+    /// returns the socket.
     pub fn start_connect_socket(
         &self,
         socket: impl Into<OwnedFd>,
@@ -173,7 +174,8 @@ impl Ep {
             error: error.into(),
         })?;
         let number = socket.number();
-        // The outcome may be read in another thread before the call returns: the socket goes first.
+        // Another thread may read the outcome before the call returns, so the socket is registered
+        // first.
         self.inner.on_attempt(Some(socket));
         // SAFETY: the handle is live and the variadic arguments are those of the operation: int
         // socket, u32 microseconds, int length, pointer readable for that length.
@@ -196,8 +198,8 @@ impl Ep {
                 error: error.into(),
             }),
             None => {
-                // Only a provider that refuses and still reports an outcome comes here; the outcome
-                // has settled whose socket it is.
+                // Reached only if a provider refuses the call and reports an outcome as well. The
+                // outcome has decided who owns the socket.
                 tracing::error!(%error, "a refused socket had an outcome");
                 Ok(())
             }
@@ -205,9 +207,10 @@ impl Ep {
     }
 
     /// Turns `socket`, a connected TCP socket, into an RDMA connection, as its active side, and
-    /// waits for the outcome. Returns what the peer gave to its accept.
+    /// waits for the outcome. Returns the private data that the peer passed to its accept.
     ///
-    /// When no connection comes about, the error has the socket, fit to go on in streaming mode.
+    /// If no connection is established, the error contains the socket, ready to be used in
+    /// streaming mode.
     pub fn connect_socket(
         &self,
         socket: impl Into<OwnedFd>,
@@ -219,10 +222,11 @@ impl Ep {
         self.wait_established(timeout.map(|timeout| timeout.saturating_add(GRACE)))
     }
 
-    /// Waits for the outcome of an attempt or an accept on the connection dispatcher. Returns what
-    /// the peer gave to its accept; nothing at the accepting side.
+    /// Waits for the outcome of an attempt or an accept on the connection dispatcher. Returns the
+    /// private data that the peer passed to its accept; empty at the accepting side.
     ///
-    /// An attempt without outcome after `timeout` is given up, and its socket taken back.
+    /// An attempt without an outcome after `timeout` is aborted, and the caller gets its socket
+    /// back.
     pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>, ConnectError> {
         match self.wait_connection_event(timeout) {
             Ok(event) if event.kind == ConnectionKind::Established => Ok(event.private_data),
@@ -234,8 +238,8 @@ impl Ep {
             Err(error) => {
                 let given_up = self.disconnect(Close::Abrupt);
                 if given_up.is_ok() {
-                    // Its ending settles whose socket it is; a provider that fails to tell even
-                    // that leaves the socket to the endpoint.
+                    // The event that ends the attempt decides who owns the socket. If the provider
+                    // does not deliver that event either, the endpoint keeps the socket.
                     let _ = self.wait_connection_event(Some(GRACE));
                 }
                 Err(ConnectError::of_call(error, self.take_socket()))
@@ -243,7 +247,7 @@ impl Ep {
         }
     }
 
-    /// Waits until the connection has ended, in whatever way, and says how.
+    /// Waits until the connection has ended for any reason, and returns the kind of the event.
     pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Result<ConnectionKind> {
         loop {
             let event = self.wait_connection_event(timeout)?;

@@ -30,9 +30,10 @@ use crate::pz::Pz;
 use crate::socket::{LentSocket, SocketOwnership};
 use crate::srq::Srq;
 
-/// One end of a connection. Clones share it; the last one ends the connection and frees it.
+/// One end of a connection. Clones share the endpoint; dropping the last one ends the connection
+/// and frees the endpoint.
 ///
-/// Regions that are posted stay alive until then.
+/// Posted regions stay alive until then.
 #[derive(Clone)]
 pub struct Ep {
     pub(crate) inner: Arc<EpInner>,
@@ -61,16 +62,16 @@ pub(crate) struct EpInner {
     reserved: Mutex<Option<Reserved>>,
 }
 
-/// The service point that took the endpoint last, and where its request arrives.
+/// The service point that reserved the endpoint last, and the dispatcher of its request.
 #[derive(Debug)]
 struct Reserved {
     sp: SpId,
     requests: Evd,
 }
 
-/// The attempts to connect that have been started and whose ending has not been read, and the
-/// socket that the last of them uses. Endings come in order, so an ending concerns that socket only
-/// when it is the last one due.
+/// The attempts to connect that were started and whose final events have not been read, and the
+/// socket that the last of them uses. Final events are delivered in order, so an event concerns the
+/// socket only if it is the last one outstanding.
 #[derive(Debug, Default)]
 struct Attempts {
     endings_due: u32,
@@ -87,12 +88,12 @@ pub enum Close {
 }
 
 impl Ep {
-    /// Creates an unconnected endpoint; `attr` `None` asks for the provider's defaults.
+    /// Creates an unconnected endpoint; `None` for `attr` selects the provider's defaults.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for an attribute above the limits of the adapter
-    /// ([`IaAttr`](crate::IaAttr)), `DAT_INVALID_HANDLE` for a dispatcher that does not take the
-    /// events it is given for, `DAT_INSUFFICIENT_RESOURCES` when there is no queue pair to be had.
+    /// ([`IaAttr`](crate::IaAttr)), `DAT_INVALID_HANDLE` for a dispatcher that does not accept the
+    /// events it is given for, `DAT_INSUFFICIENT_RESOURCES` when no queue pair is available.
     pub fn create(pz: &Pz, evds: EpEvds<'_>, attr: Option<&EpAttr>) -> Result<Self> {
         Self::create_inner(pz, evds, None, attr)
     }
@@ -161,12 +162,13 @@ impl Ep {
         Ok(Self { inner })
     }
 
-    /// The endpoint behind a name that does not keep it alive.
+    /// Returns the endpoint of a weak reference, if the endpoint still exists.
     pub(crate) fn named(name: &Weak<EpInner>) -> Option<Self> {
         name.upgrade().map(|inner| Self { inner })
     }
 
-    /// Ends the connection, or the attempt to make one. The connection dispatcher tells when.
+    /// Ends the connection, or the attempt to make one. The connection dispatcher delivers an event
+    /// when the connection has ended.
     pub fn disconnect(&self, how: Close) -> Result<()> {
         let flags = match how {
             Close::Abrupt => DAT_CLOSE_ABRUPT_FLAG,
@@ -181,25 +183,26 @@ impl Ep {
     /// Makes a disconnected endpoint usable again.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` when it is neither disconnected nor unconnected.
+    /// `DAT_INVALID_STATE` when the endpoint is neither disconnected nor unconnected.
     pub fn reset(&self) -> Result<()> {
         // SAFETY: the handle is live.
         let code = unsafe { (self.inner.pz.ia().library().dat_ep_reset)(self.as_raw()) };
         Ok(check("dat_ep_reset", code)?)
     }
 
-    /// Its state.
+    /// Returns the state of the endpoint.
     pub fn state(&self) -> Result<EpState> {
         self.inner.state()
     }
 
-    /// Its state, and whether anything posted is still under way. OFA's providers tell the second
-    /// the other way round.
+    /// Returns the state, and whether posted work is outstanding. OFA's providers report the two
+    /// idle flags inverted.
     pub fn status(&self) -> Result<EpStatus> {
         self.inner.status()
     }
 
-    /// Changes its limits, which is possible before it begins to connect (`dat_ep_modify`).
+    /// Changes the limits, which is possible before the endpoint begins to connect
+    /// (`dat_ep_modify`).
     pub fn set_attr(&self, attr: &EpAttr) -> Result<()> {
         let param = DatEpParam {
             ep_attr: attr.to_raw(),
@@ -210,8 +213,8 @@ impl Ep {
         Ok(check("dat_ep_modify", code)?)
     }
 
-    /// How many receives it holds that have not completed, and over how many places of their queue
-    /// they are spread.
+    /// Returns the number of receives that the endpoint holds and that have not completed, and the
+    /// number of entries of their queue over which these receives are spread.
     pub fn receives_held(&self) -> Result<(u32, u32)> {
         let (mut held, mut span) = (0, 0);
         // SAFETY: the handle is live and the out-pointers writable.
@@ -222,8 +225,9 @@ impl Ep {
         Ok((count(held), count(span)))
     }
 
-    /// How many receives of its shared queue it may hold: more than `soft` is told by one
-    /// asynchronous event, more than `hard` ends the connection. `None` sets no mark.
+    /// Limits the number of receives of the shared queue that the endpoint may hold. More than
+    /// `soft` cause one asynchronous event; more than `hard` end the connection. `None` sets no
+    /// limit.
     pub fn set_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<()> {
         let mark = |mark: Option<u32>| match mark {
             None => Ok(DAT_WATERMARK_INFINITE),
@@ -237,21 +241,21 @@ impl Ep {
         Ok(check("dat_ep_set_watermark", code)?)
     }
 
-    /// What has happened to it, by the numbers `DCNT_EP_*`; `reset` begins again at 0.
+    /// Returns the counters of the endpoint, indexed by `DCNT_EP_*`; `reset` sets them to 0.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
         let ia = self.inner.pz.ia();
         counters::query(ia, self.as_raw(), 0, DCNT_EP_ALL_COUNTERS, reset)
     }
 
-    /// How the payload of its connections travelled, by the numbers `DCNT_RS_*` from
-    /// `DCNT_RS_TCP_SENT` on; `reset` begins again at 0. Providers other than those of dat-rs do
-    /// not have these counters.
+    /// Returns the counters of the payload of the endpoint's connections by transport, indexed by
+    /// `DCNT_RS_*` from `DCNT_RS_TCP_SENT` on; `reset` sets them to 0. Only the providers of dat-rs
+    /// have these counters.
     pub fn traffic(&self, reset: bool) -> Result<Vec<u64>> {
         let (first, all) = (DCNT_RS_TCP_SENT, DCNT_RS_ALL_COUNTERS);
         counters::query(self.inner.pz.ia(), self.as_raw(), first, all, reset)
     }
 
-    /// Its state and addresses.
+    /// Returns the state, the addresses and the limits.
     pub fn query(&self) -> Result<EpInfo> {
         let mut param = DatEpParam::zeroed();
         // SAFETY: the handle is live and the out-pointer writable.
@@ -259,7 +263,7 @@ impl Ep {
             (self.inner.pz.ia().library().dat_ep_query)(self.as_raw(), DAT_EP_FIELD_ALL, &mut param)
         };
         check("dat_ep_query", code)?;
-        // SAFETY: the addresses of an endpoint are null or valid as long as it lives.
+        // SAFETY: the addresses of an endpoint are null or valid while the endpoint exists.
         let (local, remote) = unsafe {
             (
                 read_address(param.local_ia_address_ptr),
@@ -276,32 +280,32 @@ impl Ep {
         })
     }
 
-    /// A socket that came back from an attempt that failed; once.
+    /// Returns the socket of a failed attempt, once.
     ///
-    /// It is available when the failure has been read from the connection dispatcher.
+    /// The socket is available after the failure has been read from the connection dispatcher.
     #[must_use]
     pub fn take_socket(&self) -> Option<OwnedFd> {
         self.inner.attempts().ownership.take_returned()
     }
 
-    /// Identity, for events.
+    /// Identity, to compare with that of events.
     #[must_use]
     pub fn id(&self) -> EpId {
         EpId::of(self.as_raw())
     }
 
-    /// Its protection zone.
+    /// The protection zone of the endpoint.
     #[must_use]
     pub fn pz(&self) -> &Pz {
         &self.inner.pz
     }
 
-    /// The dispatcher of the ends of its requests.
+    /// The dispatcher of the completions of requests.
     pub(crate) fn request_evd(&self) -> &Evd {
         &self.inner.request
     }
 
-    /// The dispatcher of its connection events.
+    /// The dispatcher of connection events.
     #[must_use]
     pub fn connect_evd(&self) -> &Evd {
         &self.inner.connect
@@ -320,7 +324,8 @@ impl EpInner {
         lock(&self.attempts)
     }
 
-    /// Service point `sp` has taken the endpoint; its request will arrive on `requests`.
+    /// Called when service point `sp` has reserved the endpoint; the request will be delivered on
+    /// `requests`.
     pub(crate) fn on_reserved(&self, sp: SpId, requests: &Evd) {
         *lock(&self.reserved) = Some(Reserved {
             sp,
@@ -328,13 +333,13 @@ impl EpInner {
         });
     }
 
-    /// Its service point has been freed and has left no request behind.
+    /// Called when the service point has been freed and no unread request remains.
     pub(crate) fn on_released(&self) {
         *lock(&self.reserved) = None;
     }
 
-    /// A request that nobody has read keeps the endpoint from being freed. Whoever drops the last
-    /// handle of the endpoint cannot want it.
+    /// Rejects an unread request, which would keep the endpoint from being freed. The caller drops
+    /// the last handle of the endpoint, so nobody can still want the request.
     fn reject_unread_request(&self) {
         let reserved = lock(&self.reserved).take();
         let Some(Reserved { sp, requests }) = reserved else {
@@ -345,7 +350,7 @@ impl EpInner {
             if !waiting() || matches!(requests.reject_unread(sp), Ok(true)) {
                 return;
             }
-            // Another thread waits on the dispatcher, or has just read the request there.
+            // Another thread waits on the dispatcher, or has just read the request from it.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -370,21 +375,22 @@ impl EpInner {
         })
     }
 
-    /// An attempt to connect is about to start, over the consumer's socket if there is one.
+    /// Called before an attempt to connect starts, over the consumer's socket if there is one.
     pub(crate) fn on_attempt(&self, socket: Option<LentSocket>) {
         let mut attempts = self.attempts();
         attempts.endings_due += 1;
         attempts.ownership = socket.map_or(SocketOwnership::None, SocketOwnership::Lent);
     }
 
-    /// The attempt just announced did not start; its socket was never taken.
+    /// Called when the attempt just registered did not start; returns its socket, which the
+    /// provider did not take.
     pub(crate) fn on_attempt_refused(&self) -> Option<LentSocket> {
         let mut attempts = self.attempts();
         attempts.endings_due = attempts.endings_due.saturating_sub(1);
         attempts.ownership.take_lent()
     }
 
-    /// A connection event of this endpoint was read.
+    /// Called when a connection event of this endpoint was read.
     pub(crate) fn on_connection_event(&self, kind: ConnectionKind) {
         let mut attempts = self.attempts();
         let is_last = attempts.endings_due <= 1;
@@ -411,8 +417,8 @@ impl Drop for EpInner {
     fn drop(&mut self) {
         self.connect.routes().remove(&self.handle.key());
         self.reject_unread_request();
-        // SAFETY: service points and requests that refer to it hold it, so none is left; the handle
-        // is used for the last time.
+        // SAFETY: service points and requests that refer to the endpoint hold a clone, so none of
+        // them exists any more; the handle is used for the last time.
         let code = unsafe { (self.pz.ia().library().dat_ep_free)(self.handle.0) };
         if let Err(error) = check("dat_ep_free", code) {
             tracing::error!(%error, "an endpoint and its parents are leaked");
@@ -430,13 +436,14 @@ impl Drop for EpInner {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = attempts.ownership.take_lent() {
-            // Nobody read the outcome. If the socket is still there, nobody else will close it.
+            // Nobody read the outcome. If the descriptor still is that socket, nobody else will
+            // close it.
             drop(socket.settle());
         }
     }
 }
 
-/// Looks, a millisecond apart, at a dispatcher on which another thread is just reading.
+/// Number of tries, one millisecond apart, to read from a dispatcher on which another thread waits.
 const REJECT_TRIES: u32 = 100;
 
 impl fmt::Debug for Ep {
@@ -447,7 +454,7 @@ impl fmt::Debug for Ep {
     }
 }
 
-/// Private data as length and pointer, null when there is none.
+/// Returns private data as length and pointer; the pointer is null if there is no data.
 pub(crate) fn private_data_parts(private_data: &[u8]) -> Result<(DatCount, *const c_void)> {
     let len = DatCount::try_from(private_data.len()).map_err(|_| Error::Unrepresentable {
         what: "private data",

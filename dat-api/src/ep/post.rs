@@ -7,20 +7,20 @@ use crate::error::{Error, Result, check};
 use crate::library::Library;
 use crate::lmr::{RemoteRegion, Segment};
 
-/// How a request completes (`DAT_COMPLETION_FLAGS`).
+/// Way in which a request completes (`DAT_COMPLETION_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompletionFlags(DatCompletionFlags);
 
 impl CompletionFlags {
-    /// With an event.
+    /// Completes with an event.
     pub const DEFAULT: Self = Self(DAT_COMPLETION_DEFAULT_FLAG);
-    /// Without an event on success.
+    /// Completes without an event on success.
     pub const SUPPRESS: Self = Self(DAT_COMPLETION_SUPPRESS_FLAG);
-    /// Wakes a waiter at the peer that sleeps until something solicited comes.
+    /// Wakes a waiter at the peer that waits for solicited events only.
     pub const SOLICITED_WAIT: Self = Self(DAT_COMPLETION_SOLICITED_WAIT_FLAG);
-    /// With an event that wakes nobody here.
+    /// Completes with an event that wakes no local waiter.
     pub const UNSIGNALLED: Self = Self(DAT_COMPLETION_UNSIGNALLED_FLAG);
-    /// Not before the RDMA Reads posted earlier have completed.
+    /// Starts only after the RDMA Reads posted earlier have completed.
     pub const BARRIER_FENCE: Self = Self(DAT_COMPLETION_BARRIER_FENCE_FLAG);
 
     /// The bits.
@@ -43,14 +43,15 @@ impl Ep {
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` when the queue is full, `DAT_INVALID_PARAMETER` for more
-    /// segments than the endpoint allows, `DAT_INVALID_STATE` when it takes its receives from a
-    /// shared queue.
+    /// segments than the endpoint allows, `DAT_INVALID_STATE` when the endpoint takes its receives
+    /// from a shared queue.
     #[inline]
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
         self.post_recv_with(segments, cookie, CompletionFlags::DEFAULT)
     }
 
-    /// The same with a completion flag: [`UNSIGNALLED`](CompletionFlags::UNSIGNALLED) wakes nobody.
+    /// Posts a receive with a completion flag: [`UNSIGNALLED`](CompletionFlags::UNSIGNALLED) wakes
+    /// no waiter.
     #[inline]
     pub fn post_recv_with(
         &self,
@@ -63,7 +64,7 @@ impl Ep {
             DatContext::from_u64(cookie),
         );
         self.post("dat_ep_post_recv", segments, |ep, count, iov| {
-            // SAFETY: as `post` says.
+            // SAFETY: `post` guarantees the endpoint, the list and the memory.
             unsafe { post(ep, count, iov, cookie, flags.bits()) }
         })
     }
@@ -71,8 +72,8 @@ impl Ep {
     /// Sends the segments as one message into the peer's next receive.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` when the endpoint is neither connected nor disconnected (what is posted
-    /// to a disconnected one is flushed), `DAT_INSUFFICIENT_RESOURCES` when the queue is full,
+    /// `DAT_INVALID_STATE` when the endpoint is neither connected nor disconnected (work posted to
+    /// a disconnected endpoint is flushed), `DAT_INSUFFICIENT_RESOURCES` when the queue is full,
     /// `DAT_INVALID_PARAMETER` for more segments than the endpoint allows. The other requests fail
     /// for the same reasons, and with `DAT_LENGTH_ERROR` when the segments are longer than the
     /// remote region.
@@ -88,13 +89,13 @@ impl Ep {
             DatContext::from_u64(cookie),
         );
         self.post("dat_ep_post_send", segments, |ep, count, iov| {
-            // SAFETY: as `post` says.
+            // SAFETY: `post` guarantees the endpoint, the list and the memory.
             unsafe { post(ep, count, iov, cookie, flags.bits()) }
         })
     }
 
-    /// Sends the segments as one message and invalidates the peer's memory window that has this
-    /// RMR context; the completion of the peer's receive tells that it was invalidated.
+    /// Sends the segments as one message and invalidates the peer's memory window that has this RMR
+    /// context; the completion of the peer's receive reports the invalidation.
     ///
     /// # Errors
     /// Those of [`post_send`](Self::post_send), and [`Error::Missing`] with OFA's registry library,
@@ -111,12 +112,12 @@ impl Ep {
         let post = post.ok_or(Error::Missing { call: CALL })?;
         let cookie = DatContext::from_u64(cookie);
         self.post(CALL, segments, |ep, count, iov| {
-            // SAFETY: as `post` says.
+            // SAFETY: `post` guarantees the endpoint, the list and the memory.
             unsafe { post(ep, count, iov, cookie, flags.bits(), DAT_TRUE, rmr_context) }
         })
     }
 
-    /// Writes the segments into the peer's memory. The peer's program is not told.
+    /// Writes the segments into the peer's memory. The peer's program is not notified.
     #[inline]
     pub fn post_rdma_write(
         &self,
@@ -128,12 +129,13 @@ impl Ep {
         let post = self.library().dat_ep_post_rdma_write;
         let (remote, cookie) = (remote.to_raw(), DatContext::from_u64(cookie));
         self.post("dat_ep_post_rdma_write", segments, |ep, count, iov| {
-            // SAFETY: as `post` says; the remote triplet is readable for the call.
+            // SAFETY: `post` guarantees the endpoint, the list and the memory; the remote triplet
+            // is readable for the call.
             unsafe { post(ep, count, iov, cookie, &remote, flags.bits()) }
         })
     }
 
-    /// Reads the peer's memory into the segments. The peer's program is not told.
+    /// Reads the peer's memory into the segments. The peer's program is not notified.
     #[inline]
     pub fn post_rdma_read(
         &self,
@@ -165,8 +167,9 @@ impl Ep {
             "dat_ib_post_rdma_write_immed",
             segments,
             |ep, count, iov| {
-                // SAFETY: as `post` says; the variadic arguments are those of the operation: int
-                // count, list, 8-byte cookie, readable triplet, u32 immediate, u32 flags.
+                // SAFETY: `post` guarantees the endpoint, the list and the memory; the variadic
+                // arguments are those of the operation: int count, list, 8-byte cookie, readable
+                // triplet, u32 immediate, u32 flags.
                 unsafe {
                     let op = DAT_IB_RDMA_WRITE_IMMED_OP;
                     let remote = &raw const remote;
@@ -177,8 +180,8 @@ impl Ep {
     }
 
     /// Adds to eight bytes of the peer, at an address that is a multiple of eight and registered
-    /// with [`REMOTE_ATOMIC`](crate::Privileges::REMOTE_ATOMIC); what was there before lands in
-    /// `result` (IB extension).
+    /// with [`REMOTE_ATOMIC`](crate::Privileges::REMOTE_ATOMIC). The value before the addition is
+    /// stored in `result` (IB extension).
     pub fn post_fetch_add(
         &self,
         result: Segment<'_>,
@@ -189,8 +192,8 @@ impl Ep {
     ) -> Result<()> {
         let (post, remote) = (self.library().dat_extension_op, remote.to_raw());
         self.post("dat_ib_post_fetch_and_add", &[result], |ep, _, local| {
-            // SAFETY: as `post` says; the variadic arguments are those of the operation: u64,
-            // triplet, 8-byte cookie, readable triplet, u32 flags.
+            // SAFETY: `post` guarantees the endpoint and the memory; the variadic arguments are
+            // those of the operation: u64, triplet, 8-byte cookie, readable triplet, u32 flags.
             unsafe {
                 let op = DAT_IB_FETCH_AND_ADD_OP;
                 post(ep, op, add, local, cookie, &raw const remote, flags.bits())
@@ -198,8 +201,8 @@ impl Ep {
         })
     }
 
-    /// Replaces eight bytes of the peer by `swap` if they are `compare`; what was there before
-    /// lands in `result` (IB extension). See [`post_fetch_add`](Self::post_fetch_add).
+    /// Replaces eight bytes of the peer by `swap` if they equal `compare`. The value before is
+    /// stored in `result` (IB extension). See [`post_fetch_add`](Self::post_fetch_add).
     pub fn post_compare_swap(
         &self,
         result: Segment<'_>,
@@ -218,8 +221,9 @@ impl Ep {
         })
     }
 
-    /// What all posts have in common. `post` gets a live endpoint and a readable list of segments
-    /// whose memory this endpoint keeps, or the contract of `Lmr::register` covers.
+    /// Common part of all posts. `post` gets a live endpoint and a readable list of segments. The
+    /// memory of the segments is kept alive by this endpoint, or the contract of `Lmr::register`
+    /// covers it.
     #[inline]
     fn post(
         &self,
@@ -238,11 +242,11 @@ impl Ep {
     }
 }
 
-/// Segments that are passed without allocating.
+/// Maximum number of segments that are passed without allocating.
 const INLINE_SEGMENTS: usize = 8;
 
-/// Calls `post` with the segments as a C list, which need not outlive the call: providers copy it
-/// (`DAT_IOV_CONSUMER`).
+/// Calls `post` with the segments as a C list. The list need not outlive the call, because
+/// providers copy it (`DAT_IOV_CONSUMER`).
 #[inline]
 pub(crate) fn with_iov(
     segments: &[Segment<'_>],

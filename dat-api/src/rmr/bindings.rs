@@ -1,33 +1,33 @@
-//! Which regions a window may be bound to.
+//! The regions to which a window may be bound.
 
 use std::sync::{Arc, Weak};
 
 use crate::ep::EpInner;
 use crate::region::Region;
 
-/// What has to stay because a peer may reach it through the window: a bind takes effect when it
-/// completes, and until then the one before is in force.
+/// The regions that must stay registered because a peer may access them through the window. A bind
+/// takes effect when it completes; until then the bind before it is in force.
 #[derive(Default)]
 pub(super) struct Bindings {
-    /// In force, for all that is known.
+    /// Regions that may be in force, as of the last time when all binds had completed.
     settled: Vec<Region>,
-    /// Posted since, oldest first.
+    /// Binds posted since then, oldest first.
     posted: Vec<Posted>,
-    /// How many of them have not told their end.
+    /// Number of posted binds whose completion has not been read.
     untold: usize,
-    /// One of them failed.
+    /// True if one of them failed.
     failed: bool,
 }
 
 struct Posted {
     ep: Weak<EpInner>,
-    /// `None`: an unbind.
+    /// The region; `None` for an unbind.
     region: Option<Region>,
 }
 
 impl Bindings {
     pub(super) fn on_post(&mut self, ep: &Arc<EpInner>, region: Option<Region>) {
-        // Endpoints that are gone tell nothing more and have nothing under way.
+        // Endpoints that were freed deliver no more events and have no outstanding work.
         if !self.posted.is_empty() && self.posted.iter().all(|posted| posted.is_over()) {
             self.failed |= self.untold > 0;
             self.settle();
@@ -39,13 +39,14 @@ impl Bindings {
         self.untold += 1;
     }
 
-    /// The bind of the last [`on_post`](Self::on_post) was refused.
+    /// Removes the bind of the last [`on_post`](Self::on_post), which was refused.
     pub(super) fn on_refused(&mut self) {
         self.posted.pop();
         self.untold -= 1;
     }
 
-    /// A bind has ended. Which one its event does not say, so nothing goes before all have.
+    /// Called when a bind has completed. The event does not identify the bind, so no region is
+    /// released before all binds have completed.
     pub(super) fn on_completion(&mut self, success: bool) {
         self.failed |= !success;
         self.untold = self.untold.saturating_sub(1);
@@ -59,7 +60,8 @@ impl Bindings {
         let failed = std::mem::take(&mut self.failed);
         self.untold = 0;
         let Some(last) = posted.last() else { return };
-        // Of one endpoint the last is in force. Of several nobody knows which it is.
+        // Of the binds of one endpoint the last is in force. Of binds of several endpoints the
+        // order is unknown.
         let is_one = posted.iter().all(|other| other.ep.ptr_eq(&last.ep));
         let first = if is_one && !failed {
             posted.len() - 1

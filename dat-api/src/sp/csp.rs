@@ -11,8 +11,8 @@ use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 
-/// A common service point. Dropping it stops the service; requests that came stay valid. OFA's
-/// registry library does not export these calls.
+/// A common service point. Dropping it stops the service; requests that were received stay valid.
+/// OFA's registry library does not export these calls.
 pub struct Csp {
     handle: Handle,
     evd: Evd,
@@ -21,16 +21,15 @@ pub struct Csp {
 }
 
 impl Csp {
-    /// Offers a service at `address`, whose IP is the adapter's or unspecified; port 0 asks for
-    /// any.
-    /// Its requests arrive on `evd`.
+    /// Offers a service at `address`, whose IP is the adapter's or unspecified; port 0 selects any
+    /// free port. Requests are delivered on `evd`.
     pub fn create(ia: &Ia, address: SocketAddr, evd: &Evd) -> Result<Self> {
         let missing = |call| Error::Missing { call };
         let library = ia.library();
         let create = library.dat_csp_create.ok_or(missing("dat_csp_create"))?;
         let query = library.dat_csp_query.ok_or(missing("dat_csp_query"))?;
         let free = library.dat_csp_free.ok_or(missing("dat_csp_free"))?;
-        // Zeros stand for TCP in the family of the address.
+        // Zeros select TCP in the family of the address.
         let (mut comm, mut raw) = (DatComm::zeroed(), CSocketAddr::from(address));
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: IA and dispatcher are live, communicator and address readable, and the
@@ -56,14 +55,14 @@ impl Csp {
         check("dat_csp_query", unsafe {
             query(handle, DAT_CSP_FIELD_ALL, &mut param)
         })?;
-        // SAFETY: the address of a service point is null or valid until it is freed.
+        // SAFETY: the address of a service point is null or valid until the service point is freed.
         if let Some(own) = unsafe { read_address(param.address_ptr) } {
             csp.address = own;
         }
         Ok(csp)
     }
 
-    /// Where it listens.
+    /// The address on which the service point listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -1,4 +1,4 @@
-//! Service points: where connection requests come from (DAT 2.0 section 6.5; iWARP extensions 3.1).
+//! Service points: the sources of connection requests (DAT 2.0 section 6.5; iWARP extensions 3.1).
 
 mod csp;
 mod psp;

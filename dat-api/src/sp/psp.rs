@@ -1,4 +1,4 @@
-//! Public service points: a service that many peers may connect to.
+//! Public service points: a service to which many peers may connect.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 
-/// A public service point. Dropping it stops the service; requests that came stay valid.
+/// A public service point. Dropping it stops the service; requests that were received stay valid.
 pub struct Psp {
     handle: Handle,
     evd: Evd,
@@ -17,11 +17,11 @@ pub struct Psp {
 }
 
 impl Psp {
-    /// Offers the service `conn_qual`; its requests arrive on `evd`.
+    /// Offers the service `conn_qual`; its requests are delivered on `evd`.
     ///
     /// # Errors
-    /// `DAT_CONN_QUAL_IN_USE` when the port is taken, `DAT_PRIVILEGES_VIOLATION` when it needs
-    /// privileges, `DAT_INVALID_HANDLE` when `evd` takes no connection requests.
+    /// `DAT_CONN_QUAL_IN_USE` when the port is in use, `DAT_PRIVILEGES_VIOLATION` when the port
+    /// needs privileges, `DAT_INVALID_HANDLE` when `evd` does not accept connection requests.
     pub fn create(ia: &Ia, conn_qual: u64, evd: &Evd) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: IA and dispatcher are live and the out-pointer writable.
@@ -66,7 +66,7 @@ impl Psp {
         })
     }
 
-    /// The qualifier that peers connect to.
+    /// The qualifier to which peers connect.
     #[must_use]
     pub fn conn_qual(&self) -> u64 {
         self.conn_qual
@@ -78,7 +78,7 @@ impl Psp {
         SpId::of(self.handle.0)
     }
 
-    /// Stops the service and tells whether the provider agreed.
+    /// Stops the service and returns the provider's answer.
     pub fn free(mut self) -> Result<()> {
         self.free_once()
     }

@@ -12,8 +12,8 @@ use crate::error::{Result, check};
 use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 
-/// A reserved service point: takes one request, for its endpoint. Dropping it frees the endpoint
-/// from it.
+/// A reserved service point: accepts one request, for its endpoint. Dropping it releases the
+/// endpoint.
 pub struct Rsp {
     inner: Arc<RspInner>,
 }
@@ -22,17 +22,18 @@ pub(crate) struct RspInner {
     handle: Handle,
     ep: Ep,
     evd: Evd,
-    /// The request has been read: it answers for the endpoint.
+    /// True when the request has been read: from then on the request holds the endpoint.
     request_is_read: AtomicBool,
 }
 
 impl Rsp {
-    /// Reserves `ep` for the first peer that connects to `conn_qual`; the request arrives on `evd`.
+    /// Reserves `ep` for the first peer that connects to `conn_qual`; the request is delivered on
+    /// `evd`.
     pub fn create(ep: &Ep, conn_qual: u64, evd: &Evd) -> Result<Self> {
         let ia = evd.ia();
         let mut handle = DAT_HANDLE_NULL;
-        // A provider tells a request only through the dispatcher, so none is read before the route
-        // is in.
+        // A provider reports a request only through the dispatcher, so with the lock held no
+        // request is read before the route is stored.
         let mut routes = evd.routes();
         // SAFETY: IA, endpoint and dispatcher are live and the out-pointer writable.
         let code = unsafe {
@@ -65,7 +66,7 @@ impl Rsp {
         SpId::of(self.inner.handle.0)
     }
 
-    /// Its endpoint.
+    /// The endpoint of the service point.
     #[must_use]
     pub fn ep(&self) -> &Ep {
         &self.inner.ep
@@ -73,7 +74,7 @@ impl Rsp {
 }
 
 impl RspInner {
-    /// The request was read: it is for this endpoint.
+    /// Called when the request was read; returns the endpoint for it.
     pub(crate) fn on_request(&self) -> Ep {
         self.request_is_read.store(true, Ordering::Release);
         self.ep.clone()
@@ -82,7 +83,7 @@ impl RspInner {
 
 impl Drop for RspInner {
     fn drop(&mut self) {
-        // The lock keeps a request from being read between the free and the look at the endpoint.
+        // The lock keeps a request from being read between the free and the check of the endpoint.
         let mut routes = self.evd.routes();
         routes.remove(&self.handle.key());
         // SAFETY: the handle is live and used for the last time.

@@ -17,11 +17,12 @@ use crate::event::Event;
 use crate::handle::{Handle, SpId};
 use crate::socket::{LentSocket, SocketOwnership};
 
-/// A socket service point: takes one request for RDMA over one socket, for one endpoint.
+/// A socket service point: accepts one request for RDMA over one socket, for one endpoint.
 ///
-/// The socket moves in and is in exactly one place at any time: here until the peer asks, then in
-/// the request, then in the endpoint. It comes back from [`free`](Self::free), [`Cr::reject`] or
-/// [`Ep::take_socket`], whichever ends the attempt.
+/// The service point takes ownership of the socket. At any time the socket has exactly one owner:
+/// the service point until the peer sends its request, then the request, then the endpoint. The
+/// consumer gets it back from [`free`](Self::free), [`Cr::reject`] or [`Ep::take_socket`],
+/// whichever ends the attempt.
 pub struct Ssp {
     inner: Arc<SspInner>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct SspInner {
     ownership: Mutex<SocketOwnership>,
 }
 
-/// Whether a request may still come.
+/// State of a socket service point: it can receive a request, or no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SspState {
     /// The socket is attached and a request may come.
@@ -42,13 +43,14 @@ pub enum SspState {
     NonOperational,
 }
 
-/// Why no request came over a socket.
+/// Reasons for which no request was received over a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SspWaitError {
-    /// The socket is not connected any more, or what came over it was no request for RDMA.
+    /// The socket is no longer connected, or the bytes received over it were not a request for
+    /// RDMA.
     #[error("the socket is down, or its peer does not ask for RDMA")]
     SocketDown,
-    /// Nothing came in time.
+    /// The timeout expired.
     #[error("the peer did not ask for RDMA in time")]
     TimedOut,
     /// A call failed.
@@ -57,16 +59,17 @@ pub enum SspWaitError {
 }
 
 impl Ssp {
-    /// Waits on `socket`, a connected TCP socket, for the peer to ask for RDMA; the request arrives
-    /// on `evd` and is for `ep`.
+    /// Waits on `socket`, a connected TCP socket, for the peer's request for RDMA; the request is
+    /// delivered on `evd` and is for `ep`.
     ///
-    /// `final_message` is the last thing said in streaming mode. It is sent when the service point
-    /// is ready to receive the request, so that the peer may ask as soon as it has read it.
+    /// `final_message` is the last message in streaming mode. It is sent when the service point is
+    /// ready to receive the request, so the peer may send its request as soon as it has read the
+    /// message.
     ///
     /// # Errors
-    /// The socket comes back. `DAT_INVALID_STATE` when the endpoint is not unconnected, or when the
-    /// socket is not TCP, does not run through this adapter, or did not take the message;
-    /// [`Error::is_unsupported`] when the provider has no socket service points.
+    /// The error contains the socket. `DAT_INVALID_STATE` when the endpoint is not unconnected, or
+    /// when the socket is not TCP, does not run through this adapter, or did not accept the
+    /// message; [`Error::is_unsupported`] when the provider has no socket service points.
     pub fn create(
         socket: impl Into<OwnedFd>,
         ep: &Ep,
@@ -86,7 +89,8 @@ impl Ssp {
         })?;
         let ia = evd.ia();
         let mut handle = DAT_HANDLE_NULL;
-        // The request may be read in another thread before the route is in: the lock makes it wait.
+        // Another thread may read the request before the route is stored: the lock makes that
+        // thread wait.
         let mut routes = evd.routes();
         // SAFETY: the handles are live and the variadic arguments are those of the operation: int
         // socket, EP, EVD, pointer readable for the int length, writable out-pointer.
@@ -120,9 +124,9 @@ impl Ssp {
         Ok(Self { inner })
     }
 
-    /// Waits for the request. Other events on the dispatcher stay for later calls.
+    /// Waits for the request. Other events on the dispatcher are kept for later calls.
     ///
-    /// When none comes, [`free`](Self::free) has the socket.
+    /// If no request is received, [`free`](Self::free) returns the socket.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<Cr, SspWaitError> {
         let id = self.id();
         let mine = |event: &Event| match event {
@@ -137,7 +141,7 @@ impl Ssp {
         }
     }
 
-    /// Whether a request may still come.
+    /// Returns the state of the service point.
     pub fn state(&self) -> Result<SspState> {
         let mut param = DatIwSspParam::zeroed();
         // SAFETY: the handle is live and the arguments are those of the operation: int-sized mask,
@@ -157,7 +161,8 @@ impl Ssp {
         })
     }
 
-    /// Frees it and gives the socket back, unless a request has it, read or unread.
+    /// Frees the service point and returns the socket, unless the socket belongs to a request, read
+    /// or unread.
     pub fn free(self) -> Result<Option<OwnedFd>> {
         self.inner.free_once()?;
         Ok(self.inner.ownership().take_returned())
@@ -169,7 +174,7 @@ impl Ssp {
         SpId::of(self.inner.handle.0)
     }
 
-    /// Its endpoint.
+    /// The endpoint of the service point.
     #[must_use]
     pub fn ep(&self) -> &Ep {
         &self.inner.ep
@@ -187,27 +192,29 @@ impl SspInner {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request was read: the socket goes with it.
+    /// Called when the request was read; returns the socket, which belongs to the request from now
+    /// on.
     pub(crate) fn on_request(&self) -> Option<LentSocket> {
         self.ownership().take_lent()
     }
 
-    /// The loss of the socket was read: what is left of it is the consumer's.
+    /// Called when the loss of the socket was read; the socket belongs to the consumer again if it
+    /// still exists.
     pub(crate) fn on_socket_down(&self) {
         self.ownership().on_not_established();
     }
 
-    /// Frees it once. Afterwards the socket is in `ownership` as returned, or with an unread
-    /// request.
+    /// Frees the service point once. Afterwards the socket is in `ownership` as returned, or
+    /// belongs to an unread request.
     fn free_once(&self) -> Result<()> {
-        // The lock keeps a request from being read between the free and the look at where the
-        // socket is.
+        // The lock keeps a request from being read between the free and the check of the socket's
+        // owner.
         let mut routes = self.evd.routes();
         if !matches!(routes.get(&self.handle.key()), Some(Route::Ssp(_))) {
             return Ok(());
         }
         routes.remove(&self.handle.key());
-        // SAFETY: the handle is live; the route has been taken, so this happens once.
+        // SAFETY: the handle is live; the route has been removed, so this happens once.
         let code = unsafe {
             (self.evd.ia().library().dat_extension_op)(self.handle.0, DAT_IW_SSP_FREE_OP)
         };
@@ -219,8 +226,8 @@ impl SspInner {
         let Some(socket) = ownership.take_lent() else {
             return Ok(());
         };
-        // The endpoint reverts to the consumer with the socket, or stays with an unread request
-        // (DAT 2.0 iWARP extensions 3.1.2).
+        // The endpoint and the socket belong to the consumer again, or to an unread request (DAT
+        // 2.0 iWARP extensions 3.1.2).
         match self.ep.state() {
             Ok(EpState::PassiveConnectionPending) => {
                 routes.insert(
