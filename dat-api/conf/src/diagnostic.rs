@@ -1,8 +1,8 @@
-//! What is wrong with a line, said so that a person can mend it.
+//! Diagnostics of bad lines, for the person who corrects them.
 
 use std::fmt;
 
-/// A field of an entry, named as OFA's documentation names it.
+/// A field of an entry, with its name in OFA's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// First field.
@@ -21,7 +21,7 @@ pub enum Field {
     IaParams,
     /// Eighth field.
     PlatformParams,
-    /// Nothing may follow.
+    /// End of the line, after which nothing may follow.
     LineEnd,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Why a field is bad.
+/// Reasons for which a field is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The line ends before the field.
@@ -53,25 +53,25 @@ pub enum Reason {
     /// No closing quote on the line.
     #[error("quote is not closed on this line")]
     OpenQuote,
-    /// The name does not fit.
+    /// The name is too long.
     #[error("name has {len} characters, at most 255 are allowed")]
     NameTooLong {
-        /// Its length in bytes.
+        /// Length of the name in bytes.
         len: usize,
     },
-    /// Not `u` or `k` and a version.
+    /// The field is not `u` or `k` followed by a version.
     #[error("expected u<major>.<minor> or k<major>.<minor> in decimal, such as u2.0")]
     ApiVersion,
-    /// Neither the word nor its opposite.
+    /// The field is neither the word nor its opposite.
     #[error("expected {expected} or non{expected}")]
     Word {
         /// The word.
         expected: &'static str,
     },
-    /// Not three parts.
+    /// The version does not have three parts.
     #[error("expected <id>.<major>.<minor>, such as dapl.2.0")]
     ProviderVersion,
-    /// C strings end at a NUL.
+    /// The field contains a NUL, which would end the C string.
     #[error("holds a NUL byte")]
     NulByte,
 }
@@ -85,7 +85,7 @@ pub struct Diagnostic {
     pub column: u32,
     /// The field.
     pub field: Field,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: Reason,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes of `dat.conf` to tokens.
+//! Lexer of `dat.conf`: converts bytes to tokens.
 //!
 //! - Tokens are separated by blanks and tabs. A carriage return is not white space.
 //! - `#` starts a comment only where a token could start.
@@ -8,7 +8,7 @@
 
 use super::diagnostic::{Diagnostic, Field, Reason};
 
-/// The text of a token and where it started.
+/// The text of a token and its position.
 #[derive(Debug)]
 pub(super) struct Text {
     pub(super) bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Text {
 #[derive(Debug)]
 pub(super) enum Token {
     Text(Text),
-    /// End of the line or of the file; stays in front of the lexer until it is taken.
+    /// End of the line or of the file; the lexer returns it again until it is taken.
     LineEnd,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token; `field` is what is expected there, for the error.
+    /// Returns the next token; `field` is the expected field, for the error.
     pub(super) fn next(&mut self, field: Field) -> Result<Token, Diagnostic> {
         self.skip_while(|byte| byte == b' ' || byte == b'\t');
         match self.peek() {
@@ -66,7 +66,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token, which must be text.
+    /// Returns the next token, which must be text.
     pub(super) fn text(&mut self, field: Field) -> Result<Text, Diagnostic> {
         match self.next(field)? {
             Token::Text(text) => Ok(text),
@@ -80,7 +80,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Skips what is left of the line, its end included.
+    /// Skips the rest of the line and its end.
     pub(super) fn skip_line(&mut self) {
         self.skip_while(|byte| byte != b'\n');
         self.take_line_end();

@@ -1,17 +1,17 @@
-//! The registry file of DAT, `dat.conf`: which file is in force ([`Source`]), and its grammar
-//! ([`parse`]). `libdat2.so.2` reads it to load providers, the offload protocol switch to choose
-//! adapters.
+//! The registry file of DAT, `dat.conf`: the choice of the file ([`Source`]), and its grammar
+//! ([`parse`]). `libdat2.so.2` reads the file to load providers; the offload protocol switch reads
+//! it to choose adapters.
 //!
-//! One entry a line, eight fields separated by blanks or tabs:
+//! Each line is one entry of eight fields, separated by blanks or tabs:
 //!
 //! ```text
 //! ia_name api_version thread_safety default lib_path provider_version ia_params platform_params
 //! iwarp-lo u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 "lo 0" ""
 //! ```
 //!
-//! A bad line costs only itself and is reported with line, column, field and reason. What is
-//! accepted is what OFA's library accepts, odd corners included (`threadsafe` and `default` match
-//! by prefix), so that a file means the same to both.
+//! A bad line does not affect other lines and is reported with line, column, field and reason. This
+//! parser accepts exactly what OFA's library accepts, including its odd cases (`threadsafe` and
+//! `default` match by prefix), so that a file has the same meaning for both.
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -28,7 +28,7 @@ use std::ffi::CString;
 /// Longest name of an IA in bytes; the 256th byte of a `DAT_NAME` is its NUL.
 const NAME_LEN_MAX: usize = 255;
 
-/// Which consumers an entry is for.
+/// Kinds of consumers of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// User-space consumers (`u`).
@@ -37,38 +37,38 @@ pub enum Api {
     Kernel,
 }
 
-/// One good line.
+/// A good line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Name of the IA.
     pub ia_name: CString,
-    /// Whom it is for.
+    /// Kind of consumers of the entry.
     pub api: Api,
-    /// Version of the interface.
+    /// Major version of the interface.
     pub major: u32,
-    /// Version of the interface; 0 if left out.
+    /// Minor version of the interface; 0 if it is omitted.
     pub minor: u32,
     /// `threadsafe` or `nonthreadsafe`.
     pub thread_safe: bool,
     /// `default` or `nondefault`; only default entries are registered.
     pub default: bool,
-    /// Library, given to the dynamic loader.
+    /// Library, as passed to the dynamic loader.
     pub lib_path: CString,
     /// Instance data for the provider; may be empty.
     pub ia_params: CString,
-    /// Line of the file, counted from 1; 0 for an entry that comes from no file.
+    /// Line of the file, counted from 1; 0 for an entry that is not from a file.
     pub line: u32,
 }
 
 impl Entry {
-    /// Whether the entry goes into the registry.
+    /// Returns true if the entry goes into the registry.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         self.api == Api::User && self.default
     }
 }
 
-/// What a file says.
+/// Content of a parsed file.
 #[derive(Debug, Default)]
 pub struct Parsed {
     /// Good lines in file order.
@@ -77,7 +77,7 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses a whole file. Never fails; what is wrong is in the diagnostics.
+/// Parses a whole file. Never fails; errors are in the diagnostics.
 #[must_use]
 pub fn parse(input: &[u8]) -> Parsed {
     let mut lexer = Lexer::new(input);
@@ -95,8 +95,8 @@ pub fn parse(input: &[u8]) -> Parsed {
     parsed
 }
 
-/// Parses one line including its end; `None` if it is empty or a comment. After an error the lexer
-/// stands somewhere in the bad line, its end not yet taken.
+/// Parses one line including its end; `None` if it is empty or a comment. After an error the
+/// position of the lexer is within the bad line, and the end of the line has not been taken.
 fn parse_line(lexer: &mut Lexer<'_>) -> Result<Option<Entry>, Diagnostic> {
     let name = match lexer.next(Field::IaName)? {
         Token::LineEnd => {
@@ -153,7 +153,7 @@ fn parse_name(text: Text) -> Result<CString, Diagnostic> {
     c_string(text, Field::IaName)
 }
 
-/// `u2.0`, `u2.` and `u2` alike; `k` for kernel consumers.
+/// Parses an API version. `u2.0`, `u2.` and `u2` are equal; `k` selects kernel consumers.
 fn parse_api_version(text: Text) -> Result<(Api, u32, u32), Diagnostic> {
     let bad = |text: &Text| text.error(Field::ApiVersion, Reason::ApiVersion);
     let (api, version) = match text.bytes.split_first() {
@@ -170,7 +170,8 @@ fn parse_api_version(text: Text) -> Result<(Api, u32, u32), Diagnostic> {
     Ok((api, major, minor))
 }
 
-/// `word...` is true and `nonword...` is false; what follows the word does not matter.
+/// Parses a word and its opposite: `word...` is true and `nonword...` is false; any suffix is
+/// allowed.
 fn parse_word(text: Text, word: &'static str, field: Field) -> Result<bool, Diagnostic> {
     if text.bytes.starts_with(word.as_bytes()) {
         return Ok(true);
@@ -181,8 +182,8 @@ fn parse_word(text: Text, word: &'static str, field: Field) -> Result<bool, Diag
     }
 }
 
-/// `id.major.minor`. The value is not used for anything, but OFA's library refuses lines without
-/// it.
+/// Checks for the form `id.major.minor`. The value is not used, but OFA's library rejects lines
+/// without it.
 fn check_provider_version(text: &Text) -> Result<(), Diagnostic> {
     let mut parts = text.bytes.splitn(3, |&byte| byte == b'.');
     let (id, major, minor) = (parts.next(), parts.next(), parts.next());

@@ -1,4 +1,4 @@
-//! Which registry file is read, and reading it within limits.
+//! Choice of the registry file, and reading it within limits.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -9,33 +9,33 @@ use std::path::{Path, PathBuf};
 /// Largest registry file in bytes; a real one has a few thousand.
 const FILE_LEN_MAX: u64 = 16 << 20;
 
-/// Where the entries of the static registry come from.
+/// Source of the entries of the static registry.
 #[derive(Debug)]
 pub enum Source {
-    /// A file and what is in it.
+    /// A file and its content.
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Its bytes.
+        /// Content of the file.
         content: Vec<u8>,
     },
-    /// There is no file anywhere: the local interfaces are the registry.
+    /// None of the files exists: the registry contains the local interfaces.
     Builtin,
-    /// A file is meant to be there and cannot be used. The registry stays empty.
+    /// A file exists, or was named, and cannot be used. The registry stays empty.
     Unusable {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
-        /// Whether `DAT_OVERRIDE` named it.
+        /// True if `DAT_OVERRIDE` named the file.
         is_override: bool,
     },
 }
 
 impl Source {
     /// Chooses the source of this process: `DAT_OVERRIDE` if it is set, else the first of the
-    /// default files that exists, else the local interfaces. A program with raised privileges does
-    /// not listen to the environment, because the file names libraries to load.
+    /// default files that exists, else the local interfaces. A program with raised privileges
+    /// ignores the environment, because the file names libraries to load.
     #[must_use]
     pub fn of_process() -> Self {
         Self::choose(
@@ -44,8 +44,8 @@ impl Source {
         )
     }
 
-    /// The rule behind [`Source::of_process`]. `variable` is the value of `DAT_OVERRIDE`: when it
-    /// is set, even to the empty string, nothing else is tried.
+    /// Chooses a source by the rule of [`Source::of_process`]. `variable` is the value of
+    /// `DAT_OVERRIDE`: when it is set, even to the empty string, nothing else is tried.
     #[must_use]
     pub fn choose(variable: Option<OsString>, defaults: &[PathBuf]) -> Self {
         if let Some(path) = variable {
@@ -79,7 +79,8 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// The compiled-in directory, if the build names one in `DAT2_SYSCONFDIR`, then `/etc`.
+/// Returns `dat.conf` of the directory that the build names in `DAT2_SYSCONFDIR`, if any, then of
+/// `/etc`.
 fn default_paths() -> Vec<PathBuf> {
     let directories = option_env!("DAT2_SYSCONFDIR").into_iter().chain(["/etc"]);
     directories
@@ -87,7 +88,7 @@ fn default_paths() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Reads a file, but neither waits for a pipe that nobody writes to nor reads a device without end.
+/// Reads a file, but neither waits for a pipe without a writer nor reads an endless device.
 fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     if path.as_os_str() == OsStr::new("") {
         return Err(io::Error::new(

@@ -10,7 +10,7 @@ fn one(line: &str) -> Entry {
 }
 
 fn rejected(line: &str) -> Diagnostic {
-    // A good line follows, to show that a bad one costs only itself.
+    // A good line follows, to show that a bad line does not affect other lines.
     let parsed = parse(format!("{line}\n{GOOD}\n").as_bytes());
     assert_eq!(parsed.entries.len(), 1, "{line}: {:?}", parsed.entries);
     assert_eq!(parsed.entries[0].ia_name.as_c_str(), c"ia");

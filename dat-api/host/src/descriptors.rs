@@ -1,9 +1,10 @@
-//! Descriptors of ours, out of the way of the program into which we are loaded.
+//! Descriptors of this project's libraries, away from those of the program that loads them.
 //!
-//! Programs expect the lowest free number for what they open, hand numbers to `select`, and size
-//! tables by them. Ours stand in the upper quarter of the numbers that the process may have, where
-//! the kernel puts nothing before the program has opened as many. So a program that closes all from
-//! some number on can be told which of them are not its own: [`lowest`].
+//! Programs expect the lowest free number for a file that they open, pass numbers to `select`, and
+//! size tables by them. The descriptors of these libraries are in the upper quarter of the numbers
+//! that the process may have. The kernel assigns no number there before the program has opened as
+//! many files. So a program that closes all descriptors from some number on can be spared those
+//! that are not its own: see [`lowest`].
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,18 +12,20 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
-/// Where numbers are counted from when a process may have any number of them: the kernel's table of
-/// descriptors is as long as the highest.
+/// Assumed limit for a process without a limit on its numbers. It is bounded because the kernel's
+/// table of descriptors is as long as the highest number.
 const MANY: u64 = 1 << 16;
 
-/// The lowest number from which this library ever placed one.
+/// The lowest number from which this library ever placed a descriptor.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
-/// Descriptors of ours have this number or a higher one, but for those that found no room there.
-/// Higher than any number while this library has placed none.
+/// Returns the lowest number of the descriptors of this project's libraries, except those for which
+/// there was no room. The result is higher than any number while this library has placed no
+/// descriptor.
 ///
-/// Each shared library has a copy of what is kept here, and the program may lower its limit before
-/// another of them places its first: so today's limit counts beside that of the day when this one
+/// Each shared library has its own copy of this state, and the program may lower its limit before
+/// another library places its first descriptor. So the result is the lower of two numbers: one by
+/// the current limit, and one by the limit at the time when this library placed its descriptors.
 /// did.
 pub fn lowest() -> RawFd {
     match LOWEST.load(Ordering::Acquire) {
@@ -31,23 +34,23 @@ pub fn lowest() -> RawFd {
     }
 }
 
-/// Where the upper quarter of the numbers begins that the process may have now.
+/// Returns the start of the upper quarter of the numbers that the process may have now.
 fn upper_quarter() -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
     RawFd::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0)
 }
 
-/// The same descriptor up there, or where it is.
+/// Moves a descriptor to the upper quarter, or returns it unchanged if that fails.
 ///
-/// For those who cannot go on without it, whatever the kernel says.
+/// For callers that need the descriptor in any case.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     copy(&fd).unwrap_or(fd)
 }
 
-/// The same descriptor up there. Where there is no room a low number works as well.
+/// Moves a descriptor to the upper quarter. Without room there, the descriptor keeps its number.
 ///
 /// # Errors
-/// What the kernel says that has nothing to do with room.
+/// The error of the kernel, unless it reports missing room.
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     match copy(&fd) {
         Ok(raised) => Ok(raised),
@@ -56,10 +59,10 @@ pub fn raise(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Another one for the same file, up there.
+/// Duplicates a descriptor to the upper quarter.
 ///
 /// # Errors
-/// When there is no room.
+/// The error of the kernel, for example when there is no room.
 pub fn copy(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     let from = upper_quarter();
     let made = fcntl_dupfd_cloexec(fd, from)?;
@@ -85,7 +88,7 @@ mod tests {
         assert!(file().as_raw_fd() < lowest());
     }
 
-    /// Another library of ours goes by the limit of its day.
+    /// Simulates another library, whose number depends on an earlier limit.
     #[test]
     fn a_limit_that_was_lowered_counts() {
         let _ours = raise(OwnedFd::from(File::open("/dev/null").unwrap())).unwrap();

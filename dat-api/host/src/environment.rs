@@ -1,30 +1,32 @@
-//! Environment variables that a program with raised privileges does not obey.
+//! Environment variables, which a program with raised privileges ignores.
 //!
-//! Our variables name libraries to load, files to read and files to write. Who starts a set-user-ID
-//! program chooses its environment, and must get nothing by it that he could not do himself. So no
-//! crate asks the environment but through [`variable`].
+//! The variables of these crates name libraries to load, files to read and files to write. The user
+//! who starts a set-user-ID program chooses its environment, and must not gain privileges by it. So
+//! the crates read the environment only through [`variable`].
 
 use std::ffi::OsString;
 
-/// The value of a variable, unless the environment is not to be trusted.
+/// Returns the value of a variable, unless the environment is not trusted.
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     let trusted = is_trusted();
     trusted.then(|| std::env::var_os(name)).flatten()
 }
 
-/// The same as text; what is none is as good as not set.
+/// Returns the value of a variable as text; `None` also for a value that is not UTF-8.
 #[must_use]
 pub fn text(name: &str) -> Option<String> {
     variable(name)?.into_string().ok()
 }
 
-/// Whether whoever chose the environment may do all that this process may: `false` for a program
-/// that the kernel started with the rights of somebody else, by set-user-ID, set-group-ID or a
-/// file's capabilities (`AT_SECURE` in getauxval(3), by which secure_getenv(3) goes too).
+/// Returns true if the user who chose the environment has all privileges of this process. Returns
+/// `false` for a program that the kernel started with the privileges of another user, by
+/// set-user-ID, set-group-ID or a file's capabilities (`AT_SECURE` in getauxval(3), which
+/// secure_getenv(3) uses too).
 #[must_use]
 pub fn is_trusted() -> bool {
-    // SAFETY: it takes a number and returns one, which the kernel gave the process at its start.
+    // SAFETY: the call takes a number and returns the value that the kernel set when the process
+    // started.
     unsafe { libc::getauxval(libc::AT_SECURE) == 0 }
 }
 
@@ -32,7 +34,7 @@ pub fn is_trusted() -> bool {
 mod tests {
     use super::*;
 
-    /// Privileged programs are tested by the suite `registry`, which makes one.
+    /// Privileged programs are tested by the suite `registry`, which creates such a program.
     #[test]
     fn an_ordinary_program_is_told_what_is_set() {
         assert!(is_trusted());

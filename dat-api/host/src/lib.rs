@@ -1,10 +1,10 @@
-//! How a library of ours behaves within the program that loads it, its host.
+//! Rules for libraries of this project within the program that loads them, their host.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`descriptors`] | descriptors of ours, above those of the program |
-//! | [`environment`] | environment variables, which a program with raised privileges does not obey |
-//! | [`threads`] | threads of ours, which take none of the program's signals |
+//! | [`descriptors`] | descriptors of the library, above those of the program |
+//! | [`environment`] | environment variables, which a program with raised privileges ignores |
+//! | [`threads`] | threads of the library, which receive none of the program's signals |
 
 pub mod descriptors;
 pub mod environment;

@@ -1,11 +1,12 @@
-//! Threads of ours, within the program into which we are loaded.
+//! Threads of this project's libraries, within the program that loads them.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::thread::{Builder, JoinHandle};
 
-/// Signals that a fault of the thread itself raises. They stay open: the kernel ends a process that
-/// blocks them, past the handler with which its program would have told of the crash.
+/// Signals that a fault of the thread itself raises. They are not blocked: if a thread blocks such
+/// a signal, the kernel ends the process without calling the program's handler, which would have
+/// reported the crash.
 const FAULTS: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -15,11 +16,11 @@ const FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Starts a thread that takes none of the program's signals: their handlers belong to the program's
-/// own threads, and so do the interruptions of system calls.
+/// Starts a thread that receives none of the program's signals, because handlers and interrupted
+/// system calls belong to the program's own threads.
 ///
-/// They are blocked in the calling thread meanwhile, so that there is no moment in which the new
-/// one could get one.
+/// The signals are blocked in the calling thread meanwhile. The new thread inherits the mask, so it
+/// is never without it.
 pub fn spawn_quiet<T: Send + 'static>(
     name: &str,
     job: impl FnOnce() -> T + Send + 'static,
@@ -30,8 +31,8 @@ pub fn spawn_quiet<T: Send + 'static>(
     thread
 }
 
-/// Does a piece of a thread's work that must not end the thread: a panic, in an upcall for example,
-/// would leave everybody unserved whom the thread serves.
+/// Runs a part of a thread's work that must not end the thread. A panic, in an upcall for example,
+/// would otherwise stop the service for every object that the thread serves.
 pub fn survive(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         let thread = std::thread::current();
@@ -39,13 +40,13 @@ pub fn survive(work: impl FnOnce()) {
     }
 }
 
-/// Blocks the program's signals in the calling thread, but for those of its own faults, and tells
-/// what was blocked before.
+/// Blocks all signals in the calling thread except those of its own faults, and returns the
+/// previous signal mask.
 #[must_use]
 pub fn block_signals() -> libc::sigset_t {
     let (mut quiet, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: sets of this frame, filled before they are used: the second by `pthread_sigmask`,
-    // which cannot fail with these arguments. A thread may mask its own signals.
+    // SAFETY: both sets are in this frame and are filled before they are used, the second by
+    // `pthread_sigmask`, which cannot fail with these arguments. A thread may mask its own signals.
     unsafe {
         libc::sigfillset(quiet.as_mut_ptr());
         for fault in FAULTS {
@@ -56,9 +57,9 @@ pub fn block_signals() -> libc::sigset_t {
     }
 }
 
-/// Blocks what was blocked before [`block_signals`], and nothing else.
+/// Restores the signal mask that [`block_signals`] returned.
 pub fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: a set that `block_signals` told; a thread may mask its own signals.
+    // SAFETY: `block_signals` returned the set; a thread may mask its own signals.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
@@ -77,10 +78,11 @@ mod tests {
         assert_eq!(done, [1, 2]);
     }
 
-    /// Whether the calling thread blocks a signal.
+    /// Returns true if the calling thread blocks a signal.
     fn blocks(signal: libc::c_int) -> bool {
         let mut now = MaybeUninit::uninit();
-        // SAFETY: nothing is changed, and the set of this frame is filled before it is read.
+        // SAFETY: the call changes nothing, and it fills the set, which is in this frame, before
+        // the set is read.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), now.as_mut_ptr());
             libc::sigismember(now.as_ptr(), signal) == 1

@@ -2,22 +2,22 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | [`entry`] | the exported C functions, one file per object: handle, provider, slot, nothing else |
-//! | [`handle`] | turning any word a consumer passes into a provider, without ever faulting |
+//! | [`entry`] | the exported C functions, one file per object: find handle, provider and slot, and call it |
+//! | [`handle`] | resolving any word that a consumer passes to a provider, without ever faulting |
 //! | [`registry`] | `dat.conf`, loading and unloading of providers, IA handles |
 //! | [`strerror`] | return codes as text |
-//! | [`log`] | where diagnostics go |
+//! | [`log`] | output of diagnostics |
 //!
 //! Invariants:
 //!
-//! - An entry holds no semantics. Whatever DAT says about arguments and states is the provider's
-//!   business; here a handle is resolved, a slot is called and its result is returned.
+//! - An entry has no semantics. The provider implements the rules of DAT about arguments and
+//!   states. An entry resolves a handle, calls a slot and returns its result.
 //! - No lock is held while code of a provider or of the dynamic loader runs.
 //! - No handle value makes an entry fault; see [`handle`] for what is checked and how.
-//! - Nothing happens before the first call. OFA's library reads `dat.conf` before `main`; reading
-//!   it on first use gives the same results, costs idle programs nothing, and cannot run before the
-//!   program's own initialisers have. Nothing happens at exit either: providers of IAs that are
-//!   still open are not told, and calls from late destructors still work.
+//! - Nothing happens before the first call. OFA's library reads `dat.conf` before `main`. Reading
+//!   it on first use gives the same results, has no cost for idle programs, and cannot run before
+//!   the program's own initialisers. Nothing happens at exit either: providers of IAs that are
+//!   still open are not notified, and calls from late destructors still work.
 //!
 //! The crate is a static library. The shared library is linked from it by the C compiler driver,
 //! following `link.txt`, because `rustc` cannot place symbols under the version node `DAT_2.0`,
@@ -29,6 +29,6 @@ pub mod log;
 pub mod registry;
 pub mod strerror;
 
-/// A process that runs out of memory is told so by the calls that need some.
+/// Calls that need memory report an error when the process runs out of it.
 #[global_allocator]
 static ALLOCATOR: reserve::Reserve = reserve::Reserve;

@@ -1,4 +1,4 @@
-//! Where diagnostics go: one subscriber for this library, set up on its first use.
+//! Output of diagnostics: one subscriber for this library, set up on its first use.
 //!
 //! | Variable | Meaning |
 //! |---|---|
@@ -6,10 +6,11 @@
 //! | `DAT_DBG_TYPE` | OFA's bit mask: 1 errors (the default), 2 to 8 registry, 16 and 32 calls |
 //! | `DAT_DBG_DEST` | 1 standard output, 2 the system log; otherwise standard error |
 //!
-//! Where neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, nobody asked for lines. Then they go to
-//! descriptors 1 and 2 only while each is the file that it was when this library was loaded: a
-//! program may close a descriptor and get its number again for a file or a connection. A pipe that
-//! nobody reads gets no line at all, because the signal would end the program.
+//! Where neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user did not ask for lines. Then they are
+//! written to descriptors 1 and 2 only while each is the file that it was when this library was
+//! loaded: a program may close such a descriptor and get its number again for a file or a
+//! connection. A pipe without a reader gets no line at all, because the signal of the write would
+//! end the program.
 
 use std::ffi::CString;
 use std::io::{self, Write};
@@ -18,8 +19,8 @@ use std::sync::{Once, OnceLock};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Sets logging up, once. If the program (a Rust test, say) already has a subscriber, that one
-/// stays.
+/// Sets up logging, once. If the program (a Rust test, for example) already has a subscriber, that
+/// subscriber is kept.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -45,7 +46,7 @@ pub fn init() {
     });
 }
 
-/// The filter, and what is wrong with `DAT_LOG` if anything is.
+/// Returns the filter, and the error of `DAT_LOG` if there is one.
 fn filter(dat_log: Option<String>, dbg_type: Option<String>) -> (EnvFilter, Option<String>) {
     let fallback = || EnvFilter::new(level_of_mask(dbg_type.as_deref()));
     match dat_log.filter(|text| !text.is_empty()) {
@@ -57,7 +58,7 @@ fn filter(dat_log: Option<String>, dbg_type: Option<String>) -> (EnvFilter, Opti
     }
 }
 
-/// The level that shows what the bits of `DAT_DBG_TYPE` ask for.
+/// Returns the level for the bits of `DAT_DBG_TYPE`.
 fn level_of_mask(value: Option<&str>) -> &'static str {
     const ERROR: u64 = 0x01;
     const GENERIC_AND_REGISTRIES: u64 = 0x0E;
@@ -69,7 +70,7 @@ fn level_of_mask(value: Option<&str>) -> &'static str {
     }
 }
 
-/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal.
+/// Parses a number as `strtol` with base 0 does: decimal, `0x` hexadecimal or `0` octal.
 fn c_number(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -104,7 +105,7 @@ type Identity = (libc::dev_t, libc::ino_t);
 /// Descriptors 1 and 2 as they were when this library was loaded.
 static AT_FIRST: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
 
-/// Run by the loader.
+/// Called by the loader when the library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = note_descriptors;
@@ -124,11 +125,11 @@ fn identity(fd: RawFd) -> Option<Identity> {
     }
 }
 
-/// Where lines go.
+/// Destination of log lines.
 #[derive(Clone, Copy, Debug)]
 struct Outlet {
     destination: Destination,
-    /// Somebody asked for lines.
+    /// True if the user asked for lines, by `DAT_LOG` or `DAT_DBG_TYPE`.
     is_asked: bool,
 }
 
@@ -142,14 +143,14 @@ fn is_as_at_first(fd: RawFd) -> bool {
     now.is_some() && at_first.is_none_or(|first| first == now)
 }
 
-/// True for a pipe that nobody reads.
+/// True for a pipe without a reader.
 fn is_broken(fd: RawFd) -> bool {
     let mut poll = libc::pollfd {
         fd,
         events: 0,
         revents: 0,
     };
-    // SAFETY: one structure of this frame.
+    // SAFETY: one structure, in this frame.
     let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
     ready > 0 && poll.revents & libc::POLLERR != 0
 }

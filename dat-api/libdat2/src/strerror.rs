@@ -3,19 +3,19 @@
 use dat_abi::*;
 use std::ffi::CStr;
 
-/// Major text, minor text, and what `dat_strerror` returns.
+/// Major text, minor text, and the result of `dat_strerror`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
     /// Name of the type.
     pub major: &'static CStr,
     /// Name of the subtype; empty if there is none. Always present, because programs print it
-    /// unasked.
+    /// without a check.
     pub minor: &'static CStr,
-    /// Whether both parts are known.
+    /// Success if both parts are defined.
     pub status: DatReturn,
 }
 
-/// Describes a code; the class bits do not matter.
+/// Describes a code; the class bits are ignored.
 #[must_use]
 pub fn describe(code: DatReturn) -> Text {
     let major = code.ty().name();
@@ -31,7 +31,7 @@ pub fn describe(code: DatReturn) -> Text {
         status: if known {
             DatReturn::SUCCESS
         } else {
-            // OFA's library leaves out the class bit here.
+            // OFA's library omits the class bit here.
             DatReturn::without_class(DAT_INVALID_PARAMETER, DAT_NO_SUBTYPE)
         },
     }

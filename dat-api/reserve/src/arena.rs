@@ -1,11 +1,11 @@
-//! A stretch of memory that is handed out from its front and starts again when all is back.
+//! Memory that is allocated from its front and starts again when all blocks have been freed.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Memory of `LEN` bytes.
+/// An arena of `LEN` bytes.
 #[repr(C, align(4096))]
 pub(super) struct Arena<const LEN: usize> {
     bytes: UnsafeCell<[u8; LEN]>,
@@ -14,15 +14,15 @@ pub(super) struct Arena<const LEN: usize> {
     was_used: AtomicBool,
 }
 
-/// What is handed out.
+/// State of the allocation.
 struct State {
-    /// Where the free end begins.
+    /// Offset of the first free byte.
     front: usize,
     blocks: usize,
 }
 
-// SAFETY: `state` is touched only inside `with`, by one thread at a time; of `bytes` only the
-// address is used here, and the blocks of it that are handed out are disjoint.
+// SAFETY: `state` is accessed only inside `with`, by one thread at a time; of `bytes` only the
+// address is used here, and the allocated blocks are disjoint.
 unsafe impl<const LEN: usize> Sync for Arena<LEN> {}
 
 impl<const LEN: usize> Arena<LEN> {
@@ -38,18 +38,18 @@ impl<const LEN: usize> Arena<LEN> {
         }
     }
 
-    /// Whether a block was ever taken.
+    /// Returns true if a block was ever taken.
     pub(super) fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }
 
-    /// Whether a block is one of this arena.
+    /// Returns true if a block belongs to this arena.
     #[inline]
     pub(super) fn holds(&self, block: *mut u8) -> bool {
         block.addr().wrapping_sub(self.bytes.get().addr()) < LEN
     }
 
-    /// A block, or null when the free end is too short.
+    /// Allocates a block; returns null when the free part is too short.
     #[cold]
     pub(super) fn take(&self, layout: Layout) -> *mut u8 {
         self.was_used.store(true, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl<const LEN: usize> Arena<LEN> {
         })
     }
 
-    /// Takes back a block with the layout that it was taken with.
+    /// Frees a block. The layout must be that of its allocation.
     #[cold]
     pub(super) fn give_back(&self, block: *mut u8, layout: Layout) {
         let at = block.addr() - self.bytes.get().addr();
@@ -81,12 +81,14 @@ impl<const LEN: usize> Arena<LEN> {
         });
     }
 
-    /// A lock that sleeps might allocate; this one is held for a few instructions.
+    /// Runs `work` with the state locked. The lock spins for a few instructions; a lock that sleeps
+    /// might allocate.
     fn with<V>(&self, work: impl FnOnce(&mut State) -> V) -> V {
         while self.is_locked.swap(true, Ordering::Acquire) {
             spin_loop();
         }
-        // SAFETY: whoever sets the mark has the state to itself until it clears it.
+        // SAFETY: the thread that sets the flag has exclusive access to the state until it clears
+        // the flag.
         let value = work(unsafe { &mut *self.state.get() });
         self.is_locked.store(false, Ordering::Release);
         value

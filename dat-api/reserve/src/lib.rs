@@ -1,12 +1,12 @@
 //! The allocator of the shared libraries.
 //!
-//! A library may not end the process that it is loaded into, and Rust ends it when an allocation
-//! fails. So each library has an arena of its own to which it turns when the system refuses: the
-//! call that met the refusal finishes, and those that would make something new ask [`is_short`]
-//! first and answer `DAT_INSUFFICIENT_RESOURCES`. Until then the arena is address space that no
-//! page backs.
+//! A library must not end the process that loads it, but Rust ends the process when an allocation
+//! fails. So each library has its own arena, from which it allocates when the system refuses. The
+//! call that met the refusal finishes. Calls that would create a new object check [`is_short`]
+//! first and return `DAT_INSUFFICIENT_RESOURCES`. Until then the arena is address space without
+//! pages behind it.
 //!
-//! Each library declares one:
+//! Each library declares one allocator:
 //!
 //! ```
 //! #[global_allocator]
@@ -21,19 +21,19 @@ use std::hint::black_box;
 
 use arena::Arena;
 
-/// Enough for what calls that are under way may want: a few staging buffers of 256 KiB and many
-/// small objects.
+/// Length of the arena in bytes: enough for the calls in progress, which need a few staging buffers
+/// of 256 KiB and many small objects.
 const ARENA_LEN: usize = 2 << 20;
-/// What the system must be able to give before it is taken to have recovered.
+/// Length, in bytes, of the allocation that must succeed before the system counts as recovered.
 const PROBE_LEN: usize = 64 * 1024;
 
 static ARENA: Arena<ARENA_LEN> = Arena::new();
 
-/// The system's allocator with an arena behind it.
+/// The system's allocator with an arena as reserve.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reserve;
 
-/// Whether the system refuses memory. One atomic load as long as it never did.
+/// Returns true while the system refuses memory. Costs one atomic load as long as it never did.
 #[must_use]
 pub fn is_short() -> bool {
     if !ARENA.was_used() {
@@ -42,8 +42,8 @@ pub fn is_short() -> bool {
     let Ok(layout) = Layout::from_size_align(PROBE_LEN, 16) else {
         return true;
     };
-    // The compiler knows that a block which is only given back need not be there at all.
-    // SAFETY: the layout is not empty, and the block goes back with the same one.
+    // `black_box`, because the compiler may omit an allocation that is only freed again.
+    // SAFETY: the layout is not empty, and the block is freed with the same layout.
     unsafe {
         let probe = black_box(System.alloc(layout));
         if !probe.is_null() {
@@ -53,12 +53,12 @@ pub fn is_short() -> bool {
     }
 }
 
-// SAFETY: blocks come from the system's allocator or from the arena, which hands out disjoint,
-// aligned pieces of memory that lives as long as the program; each goes back to where it came from,
-// which its address tells.
+// SAFETY: blocks come from the system's allocator or from the arena, which allocates disjoint,
+// aligned blocks of memory that exists as long as the program. Each block is freed in the allocator
+// it came from, which its address identifies.
 unsafe impl GlobalAlloc for Reserve {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
         let block = unsafe { System.alloc(layout) };
         if block.is_null() {
             ARENA.take(layout)
@@ -68,14 +68,14 @@ unsafe impl GlobalAlloc for Reserve {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
         let block = unsafe { System.alloc_zeroed(layout) };
         if !block.is_null() {
             return block;
         }
         let block = ARENA.take(layout);
         if !block.is_null() {
-            // SAFETY: the arena gave a block of that length.
+            // SAFETY: the arena returned a block of that length.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -85,14 +85,15 @@ unsafe impl GlobalAlloc for Reserve {
         if ARENA.holds(block) {
             ARENA.give_back(block, layout);
         } else {
-            // SAFETY: it came from the system with this layout.
+            // SAFETY: the block came from the system with this layout.
             unsafe { System.dealloc(block, layout) };
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_len: usize) -> *mut u8 {
         if !ARENA.holds(block) {
-            // SAFETY: it came from the system with this layout; the rest is the caller's contract.
+            // SAFETY: the block came from the system with this layout; the caller guarantees the
+            // rest.
             let moved = unsafe { System.realloc(block, layout, new_len) };
             if !moved.is_null() {
                 return moved;
@@ -101,8 +102,8 @@ unsafe impl GlobalAlloc for Reserve {
         let Ok(new_layout) = Layout::from_size_align(new_len, layout.align()) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: both blocks are live, disjoint and at least as long as what is copied; the old
-        // one goes back once, with its layout.
+        // SAFETY: both blocks are live, disjoint and at least as long as the copied bytes; the old
+        // block is freed once, with its layout.
         unsafe {
             let moved = self.alloc(new_layout);
             if !moved.is_null() {
@@ -123,8 +124,8 @@ mod tests {
         let (layout, longer) = (Layout::new::<[u8; 100]>(), Layout::new::<[u8; 200]>());
         let block = ARENA.take(layout);
         assert!(ARENA.holds(block));
-        // SAFETY: both blocks are as long as what is written and read, and each goes back once,
-        // with its layout.
+        // SAFETY: both blocks are as long as the bytes that are written and read, and each is freed
+        // once, with its layout.
         unsafe {
             block.write_bytes(0xa5, layout.size());
             let moved = Reserve.realloc(block, layout, longer.size());

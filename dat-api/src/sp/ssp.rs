@@ -37,9 +37,9 @@ pub(crate) struct SspInner {
 /// State of a socket service point: it can receive a request, or no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SspState {
-    /// The socket is attached and a request may come.
+    /// The socket is attached and a request may be received.
     Operational,
-    /// A request came, or the socket was lost.
+    /// A request was received, or the socket was lost.
     NonOperational,
 }
 

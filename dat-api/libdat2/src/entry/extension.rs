@@ -1,7 +1,8 @@
-//! `dat_extension_op`: the variadic door to everything beyond DAT 2.0.
+//! `dat_extension_op`: the variadic entry for all operations beyond DAT 2.0.
 //!
 //! The exported symbol is a C function (`csrc/extension_op.c`), because stable Rust cannot define a
-//! variadic one. It turns its arguments into a `va_list` and calls in here.
+//! variadic function. The C function converts its arguments to a `va_list` and calls
+//! [`dat2_extension_op_va`].
 
 use super::NO_SUCH_SLOT;
 use super::guard::guard;
@@ -17,16 +18,16 @@ unsafe extern "C" {
     fn dat_extension_op(handle: DatHandle, op: DatExtendedOp, ...) -> DatReturn;
 }
 
-/// Pulls the C object that defines the exported symbol into every link that takes this module.
+/// Adds the C object that defines the exported symbol to every link that uses this module.
 #[used]
 static KEEP_EXTENSION_OP: unsafe extern "C" fn(DatHandle, DatExtendedOp, ...) -> DatReturn =
     dat_extension_op;
 
 /// Body of `dat_extension_op`. For an operation with the open bit, `name` is the first variadic
-/// argument and `args` stands behind it.
+/// argument and `args` begins after it.
 ///
 /// # Safety
-/// `args` is a valid `va_list` holding what the operation asks for; `name` is null or a C string.
+/// `args` is a valid `va_list` with the arguments of the operation; `name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat2_extension_op_va(
     handle: DatHandle,
@@ -40,15 +41,16 @@ pub unsafe extern "C" fn dat2_extension_op_va(
             return Err(DatReturn::error(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE));
         }
         if op & DAT_OPEN_EXTENSION_BASE != 0 {
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: the caller guarantees the contract of `open_query`, which is the same.
             unsafe { open_query(op, name, args) }
         } else if op & DAT_CLOSE_EXTENSION_BASE != 0 {
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees the contract of `close_query`.
             unsafe { close_query(handle, op, args) }
         } else {
             let target = resolve_any(handle)?;
             let slot = target.provider.handle_extendedop.ok_or(NO_SUCH_SLOT)?;
-            // SAFETY: the slot belongs to the provider of the object; the list is the caller's.
+            // SAFETY: the slot belongs to the provider of the object; the caller guarantees the
+            // list.
             Ok(unsafe { slot(target.handle, op, args) })
         }
     })
@@ -66,7 +68,7 @@ unsafe fn open_query(
     if name.is_null() {
         return Err(DatReturn::error(DAT_INVALID_HANDLE, DAT_INVALID_ARG3));
     }
-    // SAFETY: not null, so a C string by the caller's promise.
+    // SAFETY: the pointer is not null, so the caller guarantees a C string.
     let key = unsafe { Key::from_c(name, DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_FALSE) }
         .ok_or(DatReturn::error(DAT_INVALID_PARAMETER, DAT_INVALID_ARG1))?;
     let lease = ProviderLease::acquire(&key)?;
@@ -82,7 +84,8 @@ unsafe fn open_query(
     Ok(status)
 }
 
-/// Passes the operation on with the handle the open operation returned, then lets the provider go.
+/// Passes the operation on with the handle that the open operation returned, then releases the
+/// provider.
 ///
 /// # Safety
 /// As for [`dat2_extension_op_va`].
@@ -97,9 +100,9 @@ unsafe fn close_query(
         return Err(NOT_REGISTERED);
     }
     // SAFETY: the device name of a registered provider is a C string; it is copied before the
-    // provider gets a chance to go away.
+    // provider can be unloaded.
     let name = unsafe { CStr::from_ptr(target.provider.device_name) }.to_owned();
-    // SAFETY: the slot belongs to the provider of the object; the list is the caller's.
+    // SAFETY: the slot belongs to the provider of the object; the caller guarantees the list.
     let status = unsafe { slot(target.handle, op, args) };
     if status.is_success() {
         queries::closed(&name);

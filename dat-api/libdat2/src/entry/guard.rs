@@ -1,10 +1,10 @@
-//! The frame around every C entry.
+//! Unwind guard of the C entries.
 
 use dat_abi::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs the body of an entry and turns its outcome into a return code. A panic must not reach C: it
-/// becomes `DAT_INTERNAL_ERROR` and an error in the log.
+/// Runs the body of an entry and converts its result into a return code. A panic must not reach C:
+/// it is converted to `DAT_INTERNAL_ERROR` and an error in the log.
 #[inline]
 pub(super) fn guard(
     call: &'static str,
@@ -18,7 +18,8 @@ pub(super) fn guard(
 
 #[cold]
 fn report_panic(call: &'static str) -> DatReturn {
-    // The message itself was printed by the panic hook. Logging may be what panicked.
+    // The panic hook has printed the message. The log call is guarded too, because logging may have
+    // caused the panic.
     let _ = catch_unwind(|| tracing::error!(call, "a panic was caught in libdat2"));
     DatReturn::error(DAT_INTERNAL_ERROR, DAT_NO_SUBTYPE)
 }

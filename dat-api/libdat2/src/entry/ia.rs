@@ -18,7 +18,7 @@ forward! { resolve_ia;
     );
 }
 
-/// `dat_ia_openv` of DAT 2.0: opens an IA by name, loading its provider if need be. The C macro
+/// `dat_ia_openv` of DAT 2.0: opens an IA by name, and loads its provider if necessary. The C macro
 /// `dat_ia_open` is this call with version 2.0 and no thread safety.
 ///
 /// # Safety
@@ -39,20 +39,21 @@ pub unsafe extern "C" fn dat_ia_openv(
         if name.is_null() {
             return Err(bad_name);
         }
-        // SAFETY: the caller passes a C string, of which at most 256 bytes are read.
+        // SAFETY: the caller guarantees a C string, of which at most 256 bytes are read.
         let key = unsafe { Key::from_c(name, major, minor, thread_safety) }.ok_or(bad_name)?;
         if ia.is_null() {
             return Err(DatReturn::error(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA));
         }
-        // SAFETY: the key is proof that the name ends within 256 bytes.
+        // SAFETY: the existence of the key proves that the name ends within 256 bytes.
         let name = unsafe { CStr::from_ptr(name) };
-        // SAFETY: `ia` is not null; otherwise the caller's promise is passed on.
+        // SAFETY: `ia` is not null; the caller guarantees the rest.
         unsafe { open::open(&key, name, async_evd_qlen, async_evd, ia) }?;
         Ok(DatReturn::SUCCESS)
     })
 }
 
-/// `dat_ia_close` of DAT 2.0: closes an IA and lets its provider go if it was the last one.
+/// `dat_ia_close` of DAT 2.0: closes an IA and releases its provider if it was the provider's last
+/// IA.
 #[unsafe(no_mangle)]
 pub extern "C" fn dat_ia_close(ia: DatIaHandle, flags: DatCloseFlags) -> DatReturn {
     guard("dat_ia_close", || {
@@ -61,7 +62,8 @@ pub extern "C" fn dat_ia_close(ia: DatIaHandle, flags: DatCloseFlags) -> DatRetu
 }
 
 /// `dats_get_ia_handle`: translates between the small integers of consumers and the pointers of
-/// providers, in whichever direction fits. Providers call it to fill `ia_handle` members.
+/// providers, in the direction that the argument requires. Providers call it to fill `ia_handle`
+/// members.
 ///
 /// # Safety
 /// `result` is null or valid for writes.
@@ -82,7 +84,7 @@ pub unsafe extern "C" fn dats_get_ia_handle(
         if result.is_null() {
             return Err(DatReturn::error(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
         }
-        // SAFETY: not null, so valid for writes by the caller's promise.
+        // SAFETY: the pointer is not null, so the caller guarantees that it is valid for writes.
         unsafe { result.write(translated) };
         Ok(DatReturn::SUCCESS)
     })

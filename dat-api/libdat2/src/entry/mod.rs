@@ -1,8 +1,8 @@
-//! The exported C functions: 74 of OFA's library, and ten that DAT 2.0 has and that library lacks.
+//! The exported C functions: 74 of OFA's library, and ten of DAT 2.0 that OFA's library lacks.
 //!
-//! Entries check their handle and nothing else; arguments and states are the provider's business.
-//! The handle error of each call names the kind the call takes; for EVDs that is the request EVD,
-//! as in OFA's library. A provider that leaves a slot empty gives `DAT_NOT_IMPLEMENTED`.
+//! Entries check only their handle; the provider checks arguments and states. The handle error of
+//! each call names the kind that the call takes; for EVDs that is the request EVD, as in OFA's
+//! library. An empty slot of a provider causes `DAT_NOT_IMPLEMENTED`.
 
 mod guard;
 #[macro_use]

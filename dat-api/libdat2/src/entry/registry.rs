@@ -7,7 +7,7 @@ use crate::registry::{Key, NOT_REGISTERED, dynamic, static_};
 use dat_abi::*;
 
 /// `dat_registry_list_providers` of DAT 2.0: the entries of the registry file, in file order. With
-/// `max` 0 only their number is told, together with an error about the first argument.
+/// `max` 0 it reports only their number, and returns an error about the first argument.
 ///
 /// # Safety
 /// `returned` is null or valid for writes; `list` is null or an array of `max` pointers, each null
@@ -25,7 +25,8 @@ pub unsafe extern "C" fn dat_registry_list_providers(
         }
         let keys = static_::global().keys();
         let Some(max) = usize::try_from(max).ok().filter(|&max| max > 0) else {
-            // SAFETY: not null, so valid for writes by the caller's promise.
+            // SAFETY: the pointer is not null, so the caller guarantees that it is valid for
+            // writes.
             unsafe { returned.write(DatCount::try_from(keys.len()).unwrap_or(DatCount::MAX)) };
             return Err(invalid_argument(DAT_INVALID_ARG1));
         };
@@ -33,23 +34,25 @@ pub unsafe extern "C" fn dat_registry_list_providers(
             return Err(invalid_argument(DAT_INVALID_ARG3));
         }
         let count = keys.len().min(max);
-        // SAFETY: not null, so an array of at least `count` pointers by the caller's promise.
+        // SAFETY: the pointer is not null, so the caller guarantees an array of at least `count`
+        // pointers.
         let places = unsafe { std::slice::from_raw_parts(list, count) };
         if places.iter().any(|place| place.is_null()) {
             return Err(invalid_argument(DAT_INVALID_ARG3));
         }
         for (key, place) in keys.iter().zip(places) {
-            // SAFETY: not null, so valid for writes by the caller's promise.
+            // SAFETY: the pointer is not null, so the caller guarantees that it is valid for
+            // writes.
             unsafe { place.write(key.to_info()) };
         }
-        // SAFETY: as above.
+        // SAFETY: as for `returned` above.
         unsafe { returned.write(DatCount::try_from(count).unwrap_or(DatCount::MAX)) };
         Ok(DatReturn::SUCCESS)
     })
 }
 
 /// `dat_registry_add_provider` of DAT 2.0: called by providers from their init function, or by any
-/// program that brings a provider of its own.
+/// program that contains a provider of its own.
 ///
 /// # Safety
 /// `provider` and `info` are null or point at complete structures; the provider's table stays valid
@@ -61,7 +64,7 @@ pub unsafe extern "C" fn dat_registry_add_provider(
 ) -> DatReturn {
     log::init();
     guard("dat_registry_add_provider", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees the contract of `checked`, which is the same.
         let (provider, key) = unsafe { checked(provider, info) }?;
         tracing::debug!(ia = %key, "provider registers");
         dynamic::global()
@@ -70,7 +73,7 @@ pub unsafe extern "C" fn dat_registry_add_provider(
     })
 }
 
-/// `dat_registry_remove_provider` of DAT 2.0: the opposite.
+/// `dat_registry_remove_provider` of DAT 2.0: removes a provider that was added.
 ///
 /// # Safety
 /// `provider` and `info` are null or point at complete structures.
@@ -80,16 +83,15 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
     info: *const DatProviderInfo,
 ) -> DatReturn {
     guard("dat_registry_remove_provider", || {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees the contract of `checked`.
         let (_, key) = unsafe { checked(provider, info) }?;
         tracing::debug!(ia = %key, "provider leaves");
         dynamic::global().remove(&key).map(|()| DatReturn::SUCCESS)
     })
 }
 
-/// `dat_registry_providers_related` of DAT 2.0: whether one provider can stand in for another.
-/// Providers tell that only about open IAs, so the answer for two registered names is that nobody
-/// knows.
+/// `dat_registry_providers_related` of DAT 2.0: whether one provider can replace another. Providers
+/// report that only for open IAs, so the answer for two registered names is `DAT_HA_UNKNOWN`.
 ///
 /// # Safety
 /// The names are null or C strings; `answer` is null or valid for writes.
@@ -106,7 +108,7 @@ pub unsafe extern "C" fn dat_registry_providers_related(
             if name.is_null() {
                 return Err(invalid_argument(argument));
             }
-            // SAFETY: not null, so a C string by the caller's promise.
+            // SAFETY: the pointer is not null, so the caller guarantees a C string.
             let key = unsafe { Key::from_c(name, DAT_VERSION_MAJOR, DAT_VERSION_MINOR, DAT_FALSE) }
                 .ok_or(invalid_argument(argument))?;
             if !listed.iter().any(|entry| entry.name() == key.name())
@@ -118,7 +120,7 @@ pub unsafe extern "C" fn dat_registry_providers_related(
         if answer.is_null() {
             return Err(invalid_argument(DAT_INVALID_ARG3));
         }
-        // SAFETY: not null, so valid for writes by the caller's promise.
+        // SAFETY: the pointer is not null, so the caller guarantees that it is valid for writes.
         unsafe { answer.write(DAT_HA_UNKNOWN) };
         Ok(DatReturn::SUCCESS)
     })
@@ -131,7 +133,7 @@ unsafe fn checked(
     info: *const DatProviderInfo,
 ) -> Result<(ProviderRef, Key), DatReturn> {
     let provider = ProviderRef::new(provider).ok_or(invalid_argument(DAT_INVALID_ARG1))?;
-    // SAFETY: null or a complete structure, by the caller's promise.
+    // SAFETY: the caller guarantees that the pointer is null or points at a complete structure.
     let info = unsafe { info.as_ref() }.ok_or(invalid_argument(DAT_INVALID_ARG2))?;
     Ok((provider, Key::from_info(info)))
 }

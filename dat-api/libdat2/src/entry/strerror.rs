@@ -6,7 +6,7 @@ use dat_abi::DatReturn;
 use std::ffi::c_char;
 
 /// `dat_strerror` of DAT 2.0. The strings are constants. Both outputs are always written, because
-/// programs print them without looking at the return value.
+/// programs print them without checking the return value.
 ///
 /// # Safety
 /// `major` and `minor` are null or valid for writes.
@@ -20,7 +20,8 @@ pub unsafe extern "C" fn dat_strerror(
         let text = describe(value);
         for (place, string) in [(major, text.major), (minor, text.minor)] {
             if !place.is_null() {
-                // SAFETY: not null, so valid for writes by the caller's promise.
+                // SAFETY: the pointer is not null, so the caller guarantees that it is valid for
+                // writes.
                 unsafe { place.write(string.as_ptr()) };
             }
         }

@@ -1,19 +1,19 @@
-//! From a handle to its provider, whatever the handle is.
+//! Resolves a handle, which may be any value, to its provider.
 //!
-//! Consumers get small integers for IAs; every other handle is a pointer of the provider's whose
-//! first word is the address of the provider's table. A consumer may pass anything: null, an IA
-//! handle where an EVD is meant, a handle freed long ago. Each check runs before the next step
-//! trusts it:
+//! Consumers get small integers for IAs. Every other handle is a pointer of the provider, and the
+//! first word behind it is the address of the provider's table. A consumer may pass anything: null,
+//! an IA handle in place of an EVD, a handle that was freed long ago. Each step relies only on
+//! checks that were done before:
 //!
-//! 1. null, addresses in the first page and misaligned addresses are no handles;
+//! 1. null, addresses in the first page and misaligned addresses are invalid;
 //! 2. the page is known to be readable, or the kernel is asked (`probe`);
-//! 3. the first word is one of the registered providers (`providers`); it is compared, never
-//!    followed, before that holds.
+//! 3. the first word is the address of a registered provider (`providers`); it is compared, and
+//!    dereferenced only after it was found.
 //!
-//! A hit costs two table look-ups. Whether the object behind the word is alive and of the right
-//! kind is for its provider to say. Our own providers never unmap pages that held handles. A
-//! foreign provider may: known pages are therefore forgotten whenever an IA is closed or a provider
-//! leaves.
+//! A hit costs two table look-ups. The provider checks whether the object behind the word is alive
+//! and of the right kind. The providers of this project never unmap pages that held handles. Other
+//! providers may: so the table of known pages is cleared whenever an IA is closed or a provider is
+//! removed.
 
 mod pages;
 mod probe;
@@ -25,19 +25,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use providers::{ProviderRef, add_provider, remove_provider};
 
-/// Smallest address that can be a handle; everything below is null or an IA handle gone astray.
+/// Smallest address that can be a handle; smaller values are null or an IA handle passed by
+/// mistake.
 const LOWEST_ADDRESS: usize = 4096;
 
 /// A handle in the provider's own form together with the provider.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The handle as the provider knows it.
+    /// The handle in the provider's form.
     pub handle: DatHandle,
     /// The provider's table.
     pub provider: ProviderRef,
 }
 
-/// Resolves an IA handle: only the small integers given out by `dat_ia_openv` are valid.
+/// Resolves an IA handle: only the small integers returned by `dat_ia_openv` are valid.
 ///
 /// # Errors
 /// `DAT_INVALID_HANDLE` with `DAT_INVALID_HANDLE_IA`.
@@ -66,13 +67,13 @@ pub fn resolve_any(handle: DatHandle) -> Result<Target, DatReturn> {
     resolve_object(pointer, DAT_INVALID_HANDLE1)
 }
 
-/// Whether a handle can be a provider's pointer rather than a small integer.
+/// Returns true if a handle can be a provider's pointer rather than a small integer.
 #[must_use]
 pub fn may_be_pointer(handle: DatHandle) -> bool {
     handle.addr() >= LOWEST_ADDRESS
 }
 
-/// Forgets which pages were readable; called when memory of a provider may have gone away.
+/// Clears the table of readable pages; called when memory of a provider may have been unmapped.
 pub fn forget_pages() {
     pages::clear();
 }
@@ -84,9 +85,9 @@ fn resolve_pointer(handle: DatHandle) -> Option<Target> {
         return None;
     }
     let provider = if pages::contains(address) {
-        // SAFETY: the address is aligned and lies in a page that was readable when it was last
-        // asked about; providers keep such pages mapped while an IA is open, and closing forgets
-        // them. The load is atomic because the provider may write the word at the same time.
+        // SAFETY: the address is aligned and in a page that was readable when the kernel was last
+        // asked; providers keep such pages mapped while an IA is open, and closing an IA clears the
+        // table. The load is atomic because the provider may write the word at the same time.
         let word = unsafe { AtomicUsize::from_ptr(handle.cast()) }.load(Ordering::Relaxed);
         providers::find(word)?
     } else {
@@ -146,7 +147,7 @@ mod tests {
         let target = resolve_object(handle, DAT_INVALID_HANDLE_EVD_REQUEST).expect("registered");
         assert_eq!(target.provider, provider);
         assert_eq!(target.handle, handle);
-        // The second look-up takes the path of a known page.
+        // The second look-up finds the page in the table.
         assert!(resolve_object(handle, DAT_INVALID_HANDLE_EVD_REQUEST).is_ok());
         object.store(0x7777_7770, Ordering::Relaxed);
         assert!(invalid(handle));
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn an_unmapped_page_is_refused() {
         let len = 4096;
-        // SAFETY: a fresh anonymous mapping that only this test knows.
+        // SAFETY: a new anonymous mapping that only this test uses.
         let page = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -171,7 +172,7 @@ mod tests {
         };
         assert_ne!(page, libc::MAP_FAILED);
         assert!(invalid(page));
-        // SAFETY: the mapping of above; nothing refers to it.
+        // SAFETY: the mapping made above; nothing refers to it.
         unsafe { libc::munmap(page, len) };
         assert!(invalid(page));
     }

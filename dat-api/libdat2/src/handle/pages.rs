@@ -1,7 +1,7 @@
 //! The set of pages known to be readable: a small lossy cache that is read without locks.
 //!
-//! Losing an entry costs one question to the kernel, so there is no growth, no lock and no list:
-//! four places for each of a fixed number of buckets, overwritten in turn.
+//! A lost entry costs one question to the kernel. So the cache has a fixed size, no lock and no
+//! list: a fixed number of buckets with four entries each, which are overwritten in turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ struct Bucket([AtomicUsize; WAYS]);
 static PAGES: [Bucket; BUCKETS] =
     [const { Bucket([const { AtomicUsize::new(0) }; WAYS]) }; BUCKETS];
 
-/// Whether the page of this address was readable when the kernel was last asked.
+/// Returns true if the page of this address was readable when the kernel was last asked.
 #[inline]
 pub(super) fn contains(address: usize) -> bool {
     let page = address >> PAGE_SHIFT;
@@ -27,9 +27,10 @@ pub(super) fn contains(address: usize) -> bool {
         .any(|way| way.load(Ordering::Relaxed) == page)
 }
 
-/// Remembers the page of this address.
+/// Stores the page of this address.
 pub(super) fn insert(address: usize) {
-    // Spreads replacement over the places of a bucket; the order between threads does not matter.
+    // Distributes replacement over the entries of a bucket; the order between threads does not
+    // matter.
     static TURN: AtomicUsize = AtomicUsize::new(0);
 
     let page = address >> PAGE_SHIFT;
@@ -39,7 +40,7 @@ pub(super) fn insert(address: usize) {
     ways[place].store(page, Ordering::Relaxed);
 }
 
-/// Forgets every page.
+/// Clears all entries.
 pub(super) fn clear() {
     for way in PAGES.iter().flat_map(|bucket| &bucket.0) {
         way.store(0, Ordering::Relaxed);
@@ -48,7 +49,7 @@ pub(super) fn clear() {
 
 #[inline]
 fn bucket(page: usize) -> &'static Bucket {
-    // Multiplication by the golden ratio spreads neighbouring pages as well as aligned arenas.
+    // Multiplication by the golden ratio distributes neighbouring pages as well as aligned arenas.
     const GOLDEN: usize = 0x9E37_79B9_7F4A_7C15;
     &PAGES[page.wrapping_mul(GOLDEN) >> (usize::BITS - BUCKETS.trailing_zeros())]
 }

@@ -1,11 +1,11 @@
-//! Asking the kernel whether an address can be read.
+//! Asks the kernel whether an address can be read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, ptr};
 
-/// The word at an address of this process, or `None` if it cannot be read. Never faults.
+/// Returns the word at an address of this process, or `None` if it cannot be read. Never faults.
 pub(super) fn read_word(address: usize) -> Option<usize> {
-    /// Set once `process_vm_readv` turned out to be forbidden, as in some containers.
+    /// Set when `process_vm_readv` is forbidden, as in some containers.
     static READV_DENIED: AtomicBool = AtomicBool::new(false);
 
     if !READV_DENIED.load(Ordering::Relaxed) {
@@ -16,9 +16,9 @@ pub(super) fn read_word(address: usize) -> Option<usize> {
         }
     }
     is_readable(address).then(|| {
-        // SAFETY: the kernel has just read these eight bytes. The word is aligned: handles are
-        // checked for that first. It can only vanish if another thread unmaps it meanwhile, which
-        // takes a consumer that frees an object during a call on it.
+        // SAFETY: the kernel has just read these eight bytes. The word is aligned, because handles
+        // are checked for that first. The page could be unmapped meanwhile only by another thread,
+        // in a consumer that frees an object during a call on it.
         unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<usize>(address)) }
     })
 }
@@ -30,7 +30,7 @@ fn is_denied(error: &io::Error) -> bool {
     )
 }
 
-/// Lets the kernel copy the word, so that there is no moment between question and use.
+/// Lets the kernel copy the word, so that no time passes between the check and the read.
 fn read_by_kernel(address: usize) -> io::Result<usize> {
     let mut word = 0usize;
     let local = libc::iovec {
@@ -41,8 +41,8 @@ fn read_by_kernel(address: usize) -> io::Result<usize> {
         iov_base: ptr::with_exposed_provenance_mut(address),
         iov_len: size_of::<usize>(),
     };
-    // SAFETY: the local vector is one word on the stack; the kernel checks the remote one and this
-    // process may always be named as the target.
+    // SAFETY: the local vector is one word on the stack; the kernel checks the remote one, and a
+    // process may always name itself as the target.
     let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     match usize::try_from(copied) {
         Ok(copied) if copied == size_of::<usize>() => Ok(word),
@@ -51,8 +51,8 @@ fn read_by_kernel(address: usize) -> io::Result<usize> {
     }
 }
 
-/// Asks with a system call that reads eight bytes and then refuses: `rt_sigprocmask` copies the set
-/// before it looks at `how`. It needs no descriptor and no permission.
+/// Checks with a system call that reads eight bytes and then fails: `rt_sigprocmask` copies the set
+/// before it checks `how`. The call needs no descriptor and no permission.
 fn is_readable(address: usize) -> bool {
     const NO_SUCH_HOW: libc::c_int = -1;
     const KERNEL_SIGSET_LEN: usize = 8;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn unmapped_page() -> usize {
-        // SAFETY: a fresh mapping without access rights that is never unmapped.
+        // SAFETY: a new mapping without access rights that is never unmapped.
         let page = unsafe {
             libc::mmap(
                 ptr::null_mut(),

@@ -22,7 +22,7 @@ impl ProviderRef {
         NonNull::new(provider.cast_mut()).map(Self)
     }
 
-    /// The address, which is the first word of each of the provider's objects.
+    /// Returns the address, which is the first word of each of the provider's objects.
     #[must_use]
     pub fn address(self) -> usize {
         self.0.as_ptr().addr()
@@ -34,7 +34,7 @@ impl Deref for ProviderRef {
 
     fn deref(&self) -> &DatProvider {
         // SAFETY: a provider keeps its table valid and unchanged from `dat_registry_add_provider`
-        // to `dat_registry_remove_provider`, and nobody holds one of these longer than a call or
+        // to `dat_registry_remove_provider`. No [`ProviderRef`] is held longer than a call, or
         // longer than an open IA, which keeps the provider registered.
         unsafe { self.0.as_ref() }
     }
@@ -42,7 +42,7 @@ impl Deref for ProviderRef {
 
 const CHUNK_LEN: usize = 64;
 
-/// A table of places with a link to the next one. Chunks are never freed, places are used again, so
+/// A table of slots with a link to the next one. Chunks are never freed and slots are reused, so
 /// memory is bounded by the largest number of providers registered at once.
 struct Chunk {
     places: [AtomicPtr<DatProvider>; CHUNK_LEN],
@@ -57,7 +57,7 @@ impl Chunk {
         }
     }
 
-    /// The places, beginning where the address belongs.
+    /// Returns the slots, starting with the preferred one of the address.
     fn places_for(&self, address: usize) -> impl Iterator<Item = &AtomicPtr<DatProvider>> {
         let start = place_of(address);
         self.places[start..].iter().chain(&self.places[..start])
@@ -85,7 +85,7 @@ pub fn add_provider(provider: ProviderRef) {
     }
 }
 
-/// Removes a provider once. Its objects are no longer resolved.
+/// Removes a provider once. Afterwards its objects are not resolved any more.
 pub fn remove_provider(provider: ProviderRef) {
     for chunk in chunks() {
         for place in chunk.places_for(provider.address()) {
@@ -102,7 +102,7 @@ pub fn remove_provider(provider: ProviderRef) {
     }
 }
 
-/// The provider at this address, if it is registered.
+/// Returns the provider at this address, if it is registered.
 #[inline]
 pub(super) fn find(address: usize) -> Option<ProviderRef> {
     let likely = FIRST.places[place_of(address)].load(Ordering::Acquire);
@@ -122,7 +122,7 @@ fn find_elsewhere(address: usize) -> Option<ProviderRef> {
         .and_then(|provider| ProviderRef::new(provider))
 }
 
-/// Where an address belongs in a chunk. Tables are at least 16 bytes apart.
+/// Returns the index of the preferred slot of an address. Tables are at least 16 bytes apart.
 fn place_of(address: usize) -> usize {
     (address >> 4) % CHUNK_LEN
 }

@@ -1,9 +1,10 @@
 //! The registry of a machine without any `dat.conf`: the software provider on every local address.
 //!
 //! Each interface that is up and has an address gets an entry named `iwarp-<interface>`, so that a
-//! program works before anybody has configured anything. An interface that has no address but a
-//! link-local IPv6 one gets none, because each veth device of a container has such an address.
-//! Loopback comes last: whoever takes the first name should get one that other machines can reach.
+//! program works without any configuration. An interface whose only address is link-local IPv6 gets
+//! no entry, because each veth device of a container has such an address. Loopback is the last
+//! entry, so that a program that takes the first name gets an adapter that other machines can
+//! reach.
 
 use dat_conf::{Api, Entry};
 use std::ffi::{CStr, CString};
@@ -20,10 +21,10 @@ struct Interface {
     is_loopback: bool,
 }
 
-/// Entries for the interfaces of this moment.
+/// Returns entries for the current interfaces.
 ///
 /// # Errors
-/// The kernel does not tell the interfaces.
+/// The kernel cannot list the interfaces.
 pub fn entries() -> io::Result<Vec<Entry>> {
     Ok(interfaces()?
         .into_iter()
@@ -31,7 +32,8 @@ pub fn entries() -> io::Result<Vec<Entry>> {
         .collect())
 }
 
-/// `None` for a name too long for a C string with the prefix, which no interface has.
+/// Returns the entry of an interface; `None` for a name that does not fit into a C string with the
+/// prefix, which no interface has.
 fn entry(interface: &CStr) -> Option<Entry> {
     let with = |before: &[u8], after: &[u8]| {
         CString::new([before, interface.to_bytes(), after].concat()).ok()
@@ -51,13 +53,13 @@ fn entry(interface: &CStr) -> Option<Entry> {
 
 fn interfaces() -> io::Result<Vec<Interface>> {
     let mut list: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: on success the call stores a list that is ours until freed.
+    // SAFETY: on success the call stores a list that this function owns until it frees it.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = list.cast_const();
-    // SAFETY: each link of the list is null or points at a record that lives until the list is
+    // SAFETY: each link of the list is null or points at a record that is valid until the list is
     // freed.
     while let Some(record) = unsafe { next.as_ref() } {
         next = record.ifa_next;
@@ -68,7 +70,7 @@ fn interfaces() -> io::Result<Vec<Interface>> {
             found.push(interface);
         }
     }
-    // SAFETY: the list of above, freed once; everything kept was copied.
+    // SAFETY: this is the list from `getifaddrs`, freed once; the results are copies.
     unsafe { libc::freeifaddrs(list) };
     found.sort_by_key(|interface| interface.is_loopback);
     Ok(found)
@@ -83,7 +85,7 @@ unsafe fn usable(record: &libc::ifaddrs) -> Option<Interface> {
     let has_address = match libc::c_int::from(address.sa_family) {
         libc::AF_INET => true,
         libc::AF_INET6 => {
-            // SAFETY: the family says which structure it is.
+            // SAFETY: the family determines the structure.
             let v6 = unsafe { &*record.ifa_addr.cast::<libc::sockaddr_in6>() };
             !Ipv6Addr::from(v6.sin6_addr.s6_addr).is_unicast_link_local()
         }
@@ -118,7 +120,7 @@ mod tests {
         record.ifa_name = c"eth0".as_ptr().cast_mut();
         record.ifa_flags = flags.cast_unsigned();
         record.ifa_addr = (&raw mut v6).cast();
-        // SAFETY: a record as the list has it, of this frame.
+        // SAFETY: a record in this frame with the form of a list's record.
         unsafe { usable(&record) }.is_some()
     }
 

@@ -30,7 +30,7 @@ impl DynamicRegistry {
     /// Registers a provider under a key.
     ///
     /// # Errors
-    /// `DAT_PROVIDER_ALREADY_REGISTERED` if the key is taken.
+    /// `DAT_PROVIDER_ALREADY_REGISTERED` if the key is registered already.
     pub fn add(&self, key: Key, provider: ProviderRef) -> Result<(), DatReturn> {
         use std::collections::hash_map::Entry;
         match self.lock().entry(key) {
@@ -49,7 +49,7 @@ impl DynamicRegistry {
         }
     }
 
-    /// Takes a registration back.
+    /// Removes a registration.
     ///
     /// # Errors
     /// [`NOT_REGISTERED`] for an unknown key, `DAT_PROVIDER_IN_USE` while IAs are open.
@@ -77,21 +77,21 @@ impl DynamicRegistry {
         Ok(registration.provider)
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     pub fn release(&self, key: &Key) {
         if let Some(registration) = self.lock().get_mut(key) {
             registration.references = registration.references.saturating_sub(1);
         }
     }
 
-    /// Whether a key is registered.
+    /// Returns true if a key is registered.
     pub fn contains(&self, key: &Key) -> bool {
         self.lock().contains_key(key)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
-        // Every change under this lock is a single insertion, removal or count: no panic leaves it
-        // torn.
+        // Every change under this lock is a single insertion, removal or count, so a panic cannot
+        // leave it half done.
         self.registrations
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,10 +1,10 @@
-//! The small integers by which consumers know IAs.
+//! The small integers that consumers use as handles of IAs.
 //!
-//! Index 0 is never given out; the lowest free one is taken next, as OFA's library does and tools
-//! that print handles show.
+//! Index 0 is never assigned. The lowest free index is assigned next, as in OFA's library, because
+//! some tools print handles.
 //!
-//! Reading takes no lock: every call on an IA reads, in whichever thread, and the child of a fork
-//! in that moment must be able to write.
+//! Reading takes no lock, because every call on an IA reads the table, from any thread, and the
+//! child of a fork that happens at that moment must be able to write.
 
 use super::Key;
 use arc_swap::ArcSwap;
@@ -17,18 +17,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct OpenIa {
     /// Address of the provider's IA object.
     pub provider_ia: usize,
-    /// Key it was opened under.
+    /// Key under which the IA was opened.
     pub key: Key,
-    /// Whether the open took a reference to a library of the static registry.
+    /// True if the open took a reference to a library of the static registry.
     pub holds_library: bool,
 }
 
 /// Maps small integers to open IAs.
 #[derive(Debug, Default)]
 pub struct IaTable {
-    /// Place `n` belongs to the handle `n + 1`.
+    /// Entry `n` belongs to the handle `n + 1`.
     places: ArcSwap<Places>,
-    /// Held while they are replaced.
+    /// Held while the table is replaced.
     writing: Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ pub fn global() -> &'static IaTable {
 }
 
 impl IaTable {
-    /// Takes an IA in and names it.
+    /// Inserts an IA and returns its handle.
     pub fn insert(&self, ia: OpenIa) -> DatIaHandle {
         self.change(|places| {
             let free = places.iter().position(Option::is_none);
@@ -54,20 +54,20 @@ impl IaTable {
         })
     }
 
-    /// The provider's IA handle behind a small integer.
+    /// Returns the provider's IA handle behind a small integer.
     pub fn get(&self, handle: DatIaHandle) -> Option<DatIaHandle> {
         self.with(handle, |ia| {
             ptr::with_exposed_provenance_mut(ia.provider_ia)
         })
     }
 
-    /// Everything about the IA behind a small integer.
+    /// Returns the entry of the IA behind a small integer.
     pub fn entry(&self, handle: DatIaHandle) -> Option<OpenIa> {
         self.with(handle, OpenIa::clone)
     }
 
-    /// Takes an IA out, if the handle still names this very object. Of two threads that close the
-    /// same handle only one gets it.
+    /// Removes an IA, if the handle still refers to this object. Of two threads that close the same
+    /// handle only one gets the entry.
     pub fn remove(&self, handle: DatIaHandle, provider_ia: usize) -> Option<OpenIa> {
         let index = index_of(handle)?;
         self.change(|places| {
@@ -77,7 +77,7 @@ impl IaTable {
         })
     }
 
-    /// The small integer of a provider's IA handle.
+    /// Returns the small integer of a provider's IA handle.
     pub fn find(&self, provider_ia: DatIaHandle) -> Option<DatIaHandle> {
         let places = self.places.load();
         let named = |place: &Option<OpenIa>| {
@@ -94,7 +94,8 @@ impl IaTable {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
-        // Readers see the table of before or of after, so a writer that panics cannot tear it.
+        // Readers see either the old or the new table, so a panic of a writer cannot leave it half
+        // changed.
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut places = Places::clone(&self.places.load());
         let result = change(&mut places);

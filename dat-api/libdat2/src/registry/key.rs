@@ -14,7 +14,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key; `None` if the name does not fit a `DAT_PROVIDER_INFO`.
+    /// Creates a key; `None` if the name does not fit into a `DAT_PROVIDER_INFO`.
     #[must_use]
     pub fn new(name: &CStr, major: u32, minor: u32, thread_safe: DatBoolean) -> Option<Self> {
         let fits = name.count_bytes() < DAT_NAME_MAX_LENGTH;
@@ -26,7 +26,7 @@ impl Key {
         })
     }
 
-    /// The key of a C string from a caller; `None` if it has 256 or more characters.
+    /// Creates the key for a C string of a caller; `None` if it has 256 or more characters.
     ///
     /// # Safety
     /// `name` points at a NUL-terminated string, or at 256 readable bytes.
@@ -37,17 +37,19 @@ impl Key {
         minor: u32,
         thread_safe: DatBoolean,
     ) -> Option<Self> {
-        // SAFETY: reads up to the NUL or 256 bytes, which the caller vouches for.
+        // SAFETY: the call reads up to the NUL or 256 bytes, which the caller guarantees to be
+        // readable.
         let len = unsafe { libc::strnlen(name, DAT_NAME_MAX_LENGTH) };
         if len >= DAT_NAME_MAX_LENGTH {
             return None;
         }
-        // SAFETY: the string ends within 256 bytes, as just seen, and is not changed during the
+        // SAFETY: the string ends within 256 bytes, as just checked, and is not changed during the
         // call.
         Self::new(unsafe { CStr::from_ptr(name) }, major, minor, thread_safe)
     }
 
-    /// The key a provider registers itself under; a name without NUL is cut at 255 characters.
+    /// Creates the key under which a provider registers; a name without NUL is truncated at 255
+    /// characters.
     #[must_use]
     pub fn from_info(info: &DatProviderInfo) -> Self {
         let bytes: Vec<u8> = info.ia_name[..DAT_NAME_MAX_LENGTH - 1]
@@ -63,7 +65,7 @@ impl Key {
         }
     }
 
-    /// The key in the form providers and consumers know it.
+    /// Returns the key in the form that providers and consumers use.
     #[must_use]
     pub fn to_info(&self) -> DatProviderInfo {
         let mut info = DatProviderInfo::zeroed();

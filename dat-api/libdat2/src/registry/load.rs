@@ -1,4 +1,4 @@
-//! Provider libraries: finding, loading, calling init and fini.
+//! Provider libraries: finding and loading them, calling init and fini.
 
 use super::Key;
 use dat_abi::*;
@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// Why a provider library could not be used.
+/// Reasons for which a provider library could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The dynamic loader refused.
+    /// The dynamic loader failed.
     #[error("{}", loader_text(.0))]
     Open(#[source] libloading::Error),
     /// The library is not a provider.
@@ -19,25 +19,27 @@ pub enum LoadError {
     Symbol(#[source] libloading::Error),
 }
 
-/// What the dynamic loader said; it names file and cause, unlike the wrapper around it.
+/// Returns the error message of the dynamic loader, which names file and cause, unlike the wrapper
+/// around it.
 fn loader_text(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// A loaded provider library. Dropping it gives one reference back to the dynamic loader.
+/// A loaded provider library. Dropping it releases one reference of the dynamic loader.
 #[derive(Debug)]
 pub struct ProviderLibrary {
     init: DatProviderInitFunc,
     fini: DatProviderFiniFunc,
-    /// Only providers of dat-rs have it.
+    /// Only providers of dat-rs export this function.
     open_error: Option<DatRsOpenErrorFunc>,
     /// Keeps the code of the two functions mapped; declared last, so dropped last.
     _library: Library,
 }
 
 impl ProviderLibrary {
-    /// Loads a library. A name without slash is looked for beside `libdat2.so.2` first, so that an
-    /// installation finds its own providers wherever it lies, then where the dynamic loader looks.
+    /// Loads a library. A name without slash is searched in the directory of `libdat2.so.2` first,
+    /// so that an installation finds its own providers in any directory, then in the paths of the
+    /// dynamic loader.
     ///
     /// # Errors
     /// The library cannot be loaded, or lacks `dat_provider_init` or `dat_provider_fini`.
@@ -52,18 +54,18 @@ impl ProviderLibrary {
             }
             None => open(name)?,
         };
-        // SAFETY: the two names are those of the provider interface and have these types there.
+        // SAFETY: the two names are those of the provider interface and have these types in it.
         let (init, fini) = unsafe {
             (
                 symbol::<DatProviderInitFunc>(&library, DAT_PROVIDER_INIT_NAME)?,
                 symbol::<DatProviderFiniFunc>(&library, DAT_PROVIDER_FINI_NAME)?,
             )
         };
-        // SAFETY: the symbol is only looked at, not called.
+        // SAFETY: the symbol is only looked up, not called.
         if unsafe { symbol::<*mut c_void>(&library, DAPL_EXTENSIONS_NAME) }.is_err() {
             tracing::debug!(library = ?name, "provider exports no dapl_extensions");
         }
-        // SAFETY: the name has this type in the libraries that export it.
+        // SAFETY: the symbol has this type in the libraries that export it.
         let open_error = unsafe { symbol::<DatRsOpenErrorFunc>(&library, DAT_RS_OPEN_ERROR_NAME) };
         Ok(Self {
             init,
@@ -75,21 +77,21 @@ impl ProviderLibrary {
 
     /// Calls `dat_provider_init`, which registers providers by calling back.
     pub fn init(&self, key: &Key, ia_params: &CStr) {
-        // SAFETY: the library is loaded; info and parameters live during the call. The provider
-        // copies what it wants to keep.
+        // SAFETY: the library is loaded; info and parameters are valid during the call. The
+        // provider copies the data that it keeps.
         unsafe { (self.init)(&key.to_info(), ia_params.as_ptr()) }
     }
 
-    /// Returns why the last attempt of this thread to open an IA of this library failed, if the
-    /// library knows and has not logged it.
+    /// Returns the reason why the last attempt of this thread to open an IA of this library failed,
+    /// if the library has the reason and has not logged it.
     pub fn open_error(&self) -> Option<String> {
         let open_error = self.open_error?;
-        // SAFETY: the library is loaded; the string is copied before the thread opens again.
+        // SAFETY: the library is loaded; the string is copied before the thread calls open again.
         let text = unsafe { open_error() };
         if text.is_null() {
             return None;
         }
-        // SAFETY: not null, so a C string.
+        // SAFETY: a string that is not null is a C string.
         Some(
             unsafe { CStr::from_ptr(text) }
                 .to_string_lossy()
@@ -97,7 +99,7 @@ impl ProviderLibrary {
         )
     }
 
-    /// Calls `dat_provider_fini`, which unregisters them.
+    /// Calls `dat_provider_fini`, which unregisters the providers.
     pub fn fini(&self, key: &Key) {
         // SAFETY: as for init.
         unsafe { (self.fini)(&key.to_info()) }
@@ -105,23 +107,23 @@ impl ProviderLibrary {
 }
 
 fn open(name: &OsStr) -> Result<Library, LoadError> {
-    // SAFETY: loading a library runs its initialisers. Which libraries are loaded is said by the
-    // registry file, whose author is trusted with that.
+    // SAFETY: loading a library runs its initialisers. The registry file names the libraries, and
+    // its author is trusted with that.
     unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(LoadError::Open)
 }
 
 /// # Safety
 /// `T` is the type of the symbol.
 unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LoadError> {
-    // SAFETY: the caller vouches for the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { library.get::<T>(name.to_bytes_with_nul()) }
         .map(|symbol| *symbol)
         .map_err(LoadError::Symbol)
 }
 
-/// Makes the symbols of this library visible to providers. Those of other makers call
-/// `dat_registry_add_provider` without naming the library it lives in; if this library came in
-/// through a plug-in or an interpreter, its symbols are local to that.
+/// Makes the symbols of this library visible to providers. Those of other vendors call
+/// `dat_registry_add_provider` without naming the library that exports it. If this library was
+/// loaded by a plug-in or an interpreter, its symbols are local to that.
 fn make_self_global() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -130,7 +132,8 @@ fn make_self_global() {
         let again =
             unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD) };
         match again {
-            // The reference is kept for good: providers may hold addresses of this library.
+            // The reference is kept for the life of the process: providers may hold addresses of
+            // this library.
             Ok(library) => std::mem::forget(library),
             Err(error) => tracing::debug!(?path, %error, "cannot widen own symbol scope"),
         }
@@ -149,7 +152,7 @@ fn beside_self(name: &OsStr) -> Option<PathBuf> {
     candidate.exists().then_some(candidate)
 }
 
-/// Path of the file this code was loaded from.
+/// Returns the path of the file from which this code was loaded.
 fn self_path() -> Option<OsString> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -158,12 +161,13 @@ fn self_path() -> Option<OsString> {
         dli_saddr: std::ptr::null_mut(),
     };
     let here = (self_path as fn() -> Option<OsString>) as *const c_void;
-    // SAFETY: the address is that of a function of this library; the record is ours.
+    // SAFETY: the address is that of a function of this library; the record is in this frame.
     let known = unsafe { libc::dladdr(here, &mut info) } != 0;
     if !known || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's name of this object, which stays as long as the object is loaded.
+    // SAFETY: the string is the loader's name of this object, which is valid as long as the object
+    // is loaded.
     Some(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).to_owned())
 }
 

@@ -1,20 +1,20 @@
-//! The one provider registry of a process. Which file is read, and its grammar, are `dat_conf`'s.
+//! The one provider registry of a process. `dat_conf` chooses the file and defines its grammar.
 //!
 //! | Module | Owns |
 //! |---|---|
 //! | [`builtin`] | entries for local interfaces when there is no file at all |
 //! | [`static_`] | entries of the file, the libraries loaded for them, references to those |
 //! | [`load`] | `dlopen`, the entry points of a provider library |
-//! | `key` | what a provider is found by: name, version, thread safety |
+//! | `key` | the search key of a provider: name, version, thread safety |
 //! | [`dynamic`] | providers that registered themselves |
-//! | [`ia_table`] | the small integers consumers know IAs by |
+//! | [`ia_table`] | the small integers that consumers use as handles of IAs |
 //! | [`open`] | `dat_ia_openv` and `dat_ia_close` over all of the above |
 //! | [`queries`] | references held by extension queries |
 //!
-//! Locks: the static registry, the dynamic registry and the IA table have one each; none is held
+//! Locks: the static registry, the dynamic registry and the IA table have one each. None is held
 //! while another is taken, and none while code of a provider or of the dynamic loader runs. OFA's
-//! library holds its static lock during `dat_provider_init`; here init may call back into every
-//! entry. The one thing it cannot do is to open the very name it is being initialised for, which is
+//! library holds its static lock during `dat_provider_init`; here init may call every entry. The
+//! only exception is an open of the name for which the provider is being initialised, which is
 //! refused.
 
 pub mod builtin;
@@ -30,6 +30,6 @@ pub use key::Key;
 
 use dat_abi::*;
 
-/// No provider is registered under the name, version and thread safety asked for.
+/// No provider is registered under the requested name, version and thread safety.
 pub const NOT_REGISTERED: DatReturn =
     DatReturn::error(DAT_PROVIDER_NOT_FOUND, DAT_NAME_NOT_REGISTERED);

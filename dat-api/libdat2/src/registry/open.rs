@@ -8,25 +8,26 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set by the first open of an IA with extensions. `dat_extension_op` asks for it before it does
-/// anything with a handle, as consumers of OFA's library expect.
+/// Set by the first open of an IA with extensions. `dat_extension_op` checks it before it uses a
+/// handle, as consumers of OFA's library expect.
 static EXTENSIONS: AtomicBool = AtomicBool::new(false);
 
-/// What a provider must have in order to be opened.
+/// Error for a provider that lacks a function that opening an IA needs.
 const INCOMPLETE_PROVIDER: DatReturn = DatReturn::error(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
 
-/// Whether any IA with extensions was ever opened, or an extension query.
+/// Returns true if an IA with extensions, or an extension query, was ever opened.
 #[must_use]
 pub fn extensions_are_enabled() -> bool {
     EXTENSIONS.load(Ordering::Relaxed)
 }
 
-/// Lets `dat_extension_op` through from now on.
+/// Allows `dat_extension_op` from now on.
 pub fn enable_extensions() {
     EXTENSIONS.store(true, Ordering::Relaxed);
 }
 
-/// References to a provider and, if the file has its key, to its library; given back when dropped.
+/// References to a provider and, if the file has its key, to its library. Dropping it releases
+/// them.
 #[derive(Debug)]
 pub struct ProviderLease {
     key: Key,
@@ -36,11 +37,11 @@ pub struct ProviderLease {
 }
 
 impl ProviderLease {
-    /// Finds the provider of a key, loading its library if need be. A provider that was only ever
-    /// added with `dat_registry_add_provider` is found as well.
+    /// Finds the provider of a key, and loads its library if necessary. Also finds a provider that
+    /// was only added with `dat_registry_add_provider`.
     ///
     /// # Errors
-    /// [`NOT_REGISTERED`], or `DAT_INVALID_STATE` from within init or fini of the same key.
+    /// [`NOT_REGISTERED`], or `DAT_INVALID_STATE` when called from init or fini of the same key.
     pub fn acquire(key: &Key) -> Result<Self, DatReturn> {
         let holds_library = match static_::global().acquire(key) {
             Ok(()) => true,
@@ -67,13 +68,13 @@ impl ProviderLease {
         self.provider
     }
 
-    /// Whether there is a reference to a library of the static registry.
+    /// True if the lease holds a reference to a library of the static registry.
     #[must_use]
     pub fn holds_library(&self) -> bool {
         self.holds_library
     }
 
-    /// Leaves the references in place; [`release`] gives them back later.
+    /// Keeps the references after the drop; [`release`] releases them later.
     pub fn keep(mut self) {
         self.kept = true;
     }
@@ -87,7 +88,7 @@ impl Drop for ProviderLease {
     }
 }
 
-/// Gives back what a kept [`ProviderLease`] held.
+/// Releases the references of a kept [`ProviderLease`].
 pub fn release(key: &Key, holds_library: bool) {
     dynamic::global().release(key);
     handle::forget_pages();
@@ -100,10 +101,10 @@ fn release_library(key: &Key, holds_library: bool) {
     }
 }
 
-/// `dat_ia_openv` once its arguments are checked.
+/// Implements `dat_ia_openv` after its arguments were checked.
 ///
 /// # Errors
-/// No provider serves the key, or the provider's own error; then `*ia` holds what the provider left
+/// No provider serves the key, or the provider's own error; then `*ia` is what the provider stored
 /// there.
 ///
 /// # Safety
@@ -124,7 +125,8 @@ pub unsafe fn open(
     }
     let lease = ProviderLease::acquire(key).inspect_err(|_| report_unknown(key))?;
     let ia_open = lease.provider().ia_open.ok_or(INCOMPLETE_PROVIDER)?;
-    // SAFETY: the provider is registered, and the lease keeps it so; pointers are the consumer's.
+    // SAFETY: the provider is registered, and the lease keeps it so; the caller guarantees the
+    // pointers.
     let status = unsafe { ia_open(name.as_ptr().cast_mut(), async_evd_qlen, async_evd, ia) };
     if !status.is_success() {
         match static_::global().open_error(key) {
@@ -133,8 +135,7 @@ pub unsafe fn open(
         }
         return Err(status);
     }
-    // SAFETY: the caller vouches for the pointer, and the provider has just stored its handle
-    // there.
+    // SAFETY: the caller guarantees the pointer, and the provider has just stored its handle there.
     let provider_ia = unsafe { ia.read() };
     let target = resolve_object(provider_ia, DAT_INVALID_HANDLE_IA).map_err(|_| {
         tracing::error!(
@@ -159,16 +160,16 @@ pub unsafe fn open(
     Ok(())
 }
 
-/// `dat_ia_close`.
+/// Implements `dat_ia_close`.
 ///
-/// The value returned is that of looking the provider up in the file again under the name, version
-/// and thread safety it reports, as OFA's library does: a provider that is not in the file, or
-/// reports something else than the file says, gets `DAT_PROVIDER_NOT_FOUND` although its IA is
-/// closed.
+/// As in OFA's library, the returned value is the result of a second look-up: the provider is
+/// searched in the file under the name, version and thread safety that it reports. A provider that
+/// is not in the file, or that reports values other than those in the file, causes
+/// `DAT_PROVIDER_NOT_FOUND`, although its IA is closed.
 ///
 /// # Errors
 /// `DAT_INVALID_HANDLE` for anything but an open IA; the provider's own error, and then nothing is
-/// closed; or the above.
+/// closed; or the error described above.
 pub fn close(ia: DatIaHandle, flags: DatCloseFlags) -> Result<(), DatReturn> {
     let target = resolve_ia(ia)?;
     let reported = reported_key(target.provider, target.handle)?;
@@ -189,8 +190,8 @@ pub fn close(ia: DatIaHandle, flags: DatCloseFlags) -> Result<(), DatReturn> {
     }
 }
 
-/// Reports a name that no entry has. Where an entry has it, what is wrong with its libraries has
-/// been reported.
+/// Reports a name that no entry has. If an entry has the name, the errors of its libraries have
+/// been reported already.
 fn report_unknown(key: &Key) {
     if !static_::global().contains(key) {
         let error = "no entry of the registry has this name, version and thread safety; datinfo \
@@ -204,7 +205,8 @@ fn has_extensions(provider: ProviderRef, provider_ia: DatIaHandle) -> bool {
         return false;
     };
     let mut attr = DatIaAttr::zeroed();
-    // SAFETY: the handle is the provider's own; the structure is ours and lives during the call.
+    // SAFETY: the handle is the provider's own; the structure is in this frame and is valid during
+    // the call.
     let status = unsafe {
         ia_query(
             provider_ia,
@@ -218,11 +220,12 @@ fn has_extensions(provider: ProviderRef, provider_ia: DatIaHandle) -> bool {
     status.is_success() && attr.extension_supported != DAT_EXTENSION_NONE
 }
 
-/// The key a provider reports for an open IA; `None` if its name is no name.
+/// Returns the key that a provider reports for an open IA; `None` if its name is invalid.
 fn reported_key(provider: ProviderRef, provider_ia: DatIaHandle) -> Result<Option<Key>, DatReturn> {
     let ia_query = provider.ia_query.ok_or(INCOMPLETE_PROVIDER)?;
     let mut attr = DatProviderAttr::zeroed();
-    // SAFETY: the handle is the provider's own; the structure is ours and lives during the call.
+    // SAFETY: the handle is the provider's own; the structure is in this frame and is valid during
+    // the call.
     let status = unsafe {
         ia_query(
             provider_ia,

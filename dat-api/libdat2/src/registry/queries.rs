@@ -1,7 +1,7 @@
 //! References held by extension queries between their open and their close operation.
 //!
-//! The close operation names its provider only by a handle of the provider's, so what the open
-//! operation holds is remembered here by key. A close without an open then drops nothing.
+//! The close operation names its provider only by a handle of the provider. So the references of
+//! the open operation are stored here by key. A close without an open then releases nothing.
 
 use super::{Key, open};
 use std::ffi::CStr;
@@ -15,12 +15,12 @@ struct Query {
 
 static OPEN: Mutex<Vec<Query>> = Mutex::new(Vec::new());
 
-/// Remembers references that a successful open operation keeps.
+/// Stores the references that a successful open operation keeps.
 pub fn opened(key: Key, holds_library: bool) {
     lock().push(Query { key, holds_library });
 }
 
-/// Gives back the references of one open operation on this name, if there was one.
+/// Releases the references of one open operation on this name, if there was one.
 pub fn closed(name: &CStr) {
     let found = {
         let mut open = lock();

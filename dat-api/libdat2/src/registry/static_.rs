@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// Bad lines reported one by one; a file with more has one cause.
+/// Maximum number of bad lines that are reported one by one; more errors usually have one cause.
 const REPORTS_MAX: usize = 50;
 
 /// A library that may serve a group.
@@ -27,7 +27,7 @@ struct Candidate {
 enum State {
     /// Nothing is loaded.
     Idle,
-    /// A thread loads or unloads, without holding the lock; others wait.
+    /// A thread loads or unloads, without holding the lock; other threads wait.
     Busy(ThreadId),
     /// Loaded and initialised.
     Loaded {
@@ -47,7 +47,7 @@ struct Group {
 #[derive(Debug, Default)]
 pub struct StaticRegistry {
     groups: Mutex<Vec<Group>>,
-    /// Signalled whenever a group stops being busy.
+    /// Signalled when a group is no longer busy.
     settled: Condvar,
 }
 
@@ -58,7 +58,7 @@ pub fn global() -> &'static StaticRegistry {
 }
 
 impl StaticRegistry {
-    /// Builds the registry and reports what is wrong with its source.
+    /// Builds the registry and reports the errors of its source.
     #[must_use]
     pub fn from_source(source: Source) -> Self {
         match source {
@@ -88,7 +88,8 @@ impl StaticRegistry {
                 error,
                 is_override: true,
             } => {
-                // OFA's words, which scripts may look for; what they mean stands behind them.
+                // The first part is OFA's message, which scripts may search for; the explanation
+                // follows it.
                 tracing::error!(
                     %error,
                     "DAT Registry: DAT_OVERRIDE, bad filename - {}, aborting (the registry stays \
@@ -138,23 +139,23 @@ impl StaticRegistry {
         }
     }
 
-    /// The keys in file order.
+    /// Returns the keys in file order.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         self.lock().iter().map(|group| group.key.clone()).collect()
     }
 
-    /// Whether the file has the key.
+    /// Returns true if the file has the key.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         self.lock().iter().any(|group| group.key == *key)
     }
 
-    /// Takes a reference to the library of a key, loading it if it is the first.
+    /// Takes a reference to the library of a key; the first reference loads it.
     ///
     /// # Errors
     /// [`NOT_REGISTERED`] if the file does not have the key or none of its libraries serves it;
-    /// `DAT_INVALID_STATE` if called from the init or fini function of that very key.
+    /// `DAT_INVALID_STATE` if called from the init or fini function of the same key.
     pub fn acquire(&self, key: &Key) -> Result<(), DatReturn> {
         let (mut groups, index) = self.settle(key)?;
         if let State::Loaded { references, .. } = &mut groups[index].state {
@@ -184,8 +185,8 @@ impl StaticRegistry {
         if loaded { Ok(()) } else { Err(NOT_REGISTERED) }
     }
 
-    /// Returns why the library of a key failed to open an IA on this thread, if it is loaded and
-    /// says so.
+    /// Returns the reason why the library of a key failed to open an IA on this thread, if the
+    /// library is loaded and reports one.
     #[must_use]
     pub fn open_error(&self, key: &Key) -> Option<String> {
         let groups = self.lock();
@@ -196,7 +197,7 @@ impl StaticRegistry {
         }
     }
 
-    /// Gives a reference back, unloading the library if it was the last.
+    /// Releases a reference; the last release unloads the library.
     ///
     /// # Errors
     /// [`NOT_REGISTERED`] if the file does not have the key or nothing is loaded for it.
@@ -250,8 +251,8 @@ impl StaticRegistry {
     }
 }
 
-/// Loads one library and lets it register; `None`, with the reason logged, if it does not serve the
-/// key.
+/// Loads one library and lets it register its provider; `None`, with the reason logged, if the
+/// library does not serve the key.
 fn load_and_init(key: &Key, candidate: &Candidate) -> Option<ProviderLibrary> {
     let library = match ProviderLibrary::load(&candidate.lib_path) {
         Ok(library) => library,
@@ -335,7 +336,7 @@ mod tests {
         let registry = registry("a u2.0 nonthreadsafe default /no/such.so d.2.0 1 p\n");
         assert_eq!(registry.acquire(&key(c"b")), Err(NOT_REGISTERED));
         assert_eq!(registry.acquire(&key(c"a")), Err(NOT_REGISTERED));
-        // A failed attempt leaves nothing behind: the next one is made afresh.
+        // A failed attempt leaves no state behind, so the next one starts anew.
         assert_eq!(registry.acquire(&key(c"a")), Err(NOT_REGISTERED));
         assert_eq!(registry.release(&key(c"a")), Err(NOT_REGISTERED));
     }
