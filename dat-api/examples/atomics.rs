@@ -1,5 +1,5 @@
-//! Atomics and immediate data (RFC 7306): many sides count in one word of a peer, and a write tells
-//! the peer's program that it has come.
+//! Atomics and immediate data (RFC 7306): many sides count in one word of a peer, and a write
+//! notifies the peer's program of its arrival.
 //!
 //! ```text
 //! atomics [adapter]
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         .map(|_| expect_one(&owner))
         .collect::<Result<Vec<Ep>>>()?;
 
-    // Each counter's last write completes a receive here and brings a number with it.
+    // Each counter's last write completes a receive here and delivers a number with it.
     let mut told = 0;
     for _ in 0..COUNTERS {
         let event = owner.transfers.wait(SOON)?.context("a counter is silent")?;

@@ -1,4 +1,4 @@
-//! A program with a poll loop of its own waits for RDMA there, beside its other descriptors.
+//! Waits for RDMA in the poll loop of a program, together with other descriptors.
 //!
 //! A notification object has a descriptor that is readable while one of its dispatchers has
 //! triggered. A trigger is not a count of events: take events until the dispatcher is empty, and
@@ -26,7 +26,8 @@ fn main() -> Result<()> {
     let node = Node::open()?;
     let service = node.listen()?;
     let qualifier = service.conn_qual();
-    // Anything else that the program waits for; here the client's words beside the connection.
+    // Another descriptor of the program; here it receives the client's text outside the RDMA
+    // connection.
     let (mut aside, mut ours) = UnixStream::pair()?;
     let client = thread::spawn(move || talk(qualifier, &mut aside));
     let (messages, words) = watch(&node, &mut ours)?;
@@ -40,7 +41,7 @@ fn watch(node: &Node, aside: &mut UnixStream) -> Result<(u64, u64)> {
     let cno = Cno::create_with_fd(&node.ia)?;
     let ep = node.endpoint()?;
     let memory = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
-    // One for each message: nothing here tells the peer to wait for another one.
+    // One receive for each message, because the peer does not wait for a receive before it sends.
     for cookie in 0..MESSAGES {
         ep.post_recv(&[memory.segment(0, LEN)?], cookie)?;
     }
@@ -57,7 +58,7 @@ fn watch(node: &Node, aside: &mut UnixStream) -> Result<(u64, u64)> {
             let mut byte = [0];
             words += aside.read(&mut byte)? as u64;
         }
-        // The descriptor is silent again once every trigger has been taken.
+        // The descriptor is no longer readable once every trigger has been taken.
         while rdma && cno.take_trigger()?.is_some() {
             for evd in [&node.requests, &node.connections, &node.transfers] {
                 while let Some(event) = evd.dequeue()? {
@@ -82,14 +83,14 @@ fn watch(node: &Node, aside: &mut UnixStream) -> Result<(u64, u64)> {
     Ok((messages, words))
 }
 
-/// Which of the descriptors are readable, once one is.
+/// Waits for a readable descriptor and returns the readable ones.
 fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     let mut set = fds.map(|fd| libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     });
-    // SAFETY: the set is of this frame and as long as is said; the descriptors are borrowed.
+    // SAFETY: the set is in this frame and has the given length; the descriptors are borrowed.
     let ready = unsafe { libc::poll(set.as_mut_ptr(), N as libc::nfds_t, 10_000) };
     ensure!(ready > 0, "nothing happens");
     Ok(set.map(|entry| entry.revents & libc::POLLIN != 0))

@@ -5,12 +5,12 @@
 //! convert --connect 127.0.0.1:4711 --ia iwarp-lo      (the client)
 //! ```
 //!
-//! The server's `--no-rdma` and `--reject`, and the client's `--no-rdma`, show the other ways it
-//! can go: the connection stays what it was and the data flows in streaming mode.
+//! The server's `--no-rdma` and `--reject`, and the client's `--no-rdma`, show the other possible
+//! outcomes: the connection stays a TCP connection and the data is sent in streaming mode.
 //!
 //! # The conversation
 //!
-//! `examples/c/convert.c` at the top of this repository speaks the same and can stand on either
+//! `examples/c/convert.c` in the root of this repository uses the same protocol and can be either
 //! side.
 //!
 //! **Streaming mode.** Lines of ASCII, each ended by one line feed; C is the client, S the server.
@@ -31,8 +31,9 @@
 //! ```
 //!
 //! **After `RDMA go`** the client connects its endpoint over the socket, with the private data
-//! `convert/1`, and the server accepts with the same (or rejects, and both go on at line 5). Then
-//! messages of 64 bytes travel by Send and Receive; numbers are big-endian, unused fields zero:
+//! `convert/1`, and the server accepts with the same private data (or rejects, and both continue at
+//! line 5). Then messages of 64 bytes are sent by Send and Receive; numbers are big-endian, unused
+//! fields zero:
 //!
 //! ```text
 //! bytes  0.. 4  kind: GREE, REGN, WROT, SUMS or DONE
@@ -53,8 +54,8 @@
 //! 10 C  disconnects gracefully
 //! ```
 //!
-//! The server has a Receive posted for every message the client will send before it converts, and
-//! the client one for every message of the server.
+//! Before it converts, the server has posted a Receive for every message that the client will send,
+//! and the client has posted one for every message of the server.
 //!
 //! **The data** is 64-bit little-endian words; word `i` is `(i + 1) * 0x9E3779B97F4A7C15` modulo
 //! 2^64. **The checksum** starts at `0xCBF29CE484222325`; each word `w` in order turns it into
@@ -76,9 +77,9 @@ const WHO: &str = "convert.rs";
 const DATA_LEN: usize = 64 << 20;
 const PRIVATE_DATA: &[u8] = b"convert/1";
 const MESSAGE_LEN: usize = 64;
-/// Messages that the client sends: as many Receives the server posts.
+/// Number of messages that the client sends, and so the number of Receives that the server posts.
 const CLIENT_MESSAGES: u64 = 3;
-/// Messages that the server sends.
+/// Number of messages that the server sends.
 const SERVER_MESSAGES: u64 = 2;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -122,7 +123,7 @@ fn main() -> ExitCode {
 
 fn serve(address: SocketAddr, args: &Args) -> Result<()> {
     let listener = TcpListener::bind(address)?;
-    // The port is told, so that a caller may listen on port 0 and read it here.
+    // The port is printed, so that a caller may listen on port 0 and read it here.
     println!("server: listening on {}", listener.local_addr()?);
     let (mut socket, peer) = listener.accept()?;
     println!("server: TCP connection from {peer}");
@@ -151,7 +152,7 @@ fn serve(address: SocketAddr, args: &Args) -> Result<()> {
     }
 }
 
-/// The passive side of the conversion. Returns the socket if no RDMA connection came about.
+/// The passive side of the conversion. Returns the socket if no RDMA connection was established.
 fn serve_conversion(rdma: &Rdma, socket: TcpStream, reject: bool) -> Result<Option<TcpStream>> {
     rdma.post_receives(CLIENT_MESSAGES)?;
     let ssp = match Ssp::create(socket, &rdma.ep, &rdma.requests, b"RDMA go\n") {
@@ -390,14 +391,14 @@ fn visit_stream(mut socket: TcpStream) -> Result<()> {
 
 // -------------------------------------------------------------------------------------------- RDMA
 
-/// Everything one side needs for one RDMA connection.
+/// The objects of one side of an RDMA connection.
 struct Rdma {
     ia: Ia,
     pz: Pz,
     transfers: Evd,
     requests: Evd,
     ep: Ep,
-    /// Room for the messages to receive, one after the other.
+    /// Memory for the messages to receive, one after the other.
     inbox: Region,
     outbox: Region,
 }
@@ -408,10 +409,10 @@ enum Direction {
     Read,
 }
 
-/// Cookies of the receives are 0, 1, 2 ...; those of the requests lie above.
+/// Cookies of the receives are 0, 1, 2 ...; those of the requests start here.
 const REQUEST_COOKIE: u64 = 1 << 32;
 
-/// Opens the adapter, or says why there is no RDMA.
+/// Opens the adapter, or prints why RDMA is not available.
 fn open_rdma(ia: &str, who: &str) -> Option<Rdma> {
     match Rdma::open(ia) {
         Ok(rdma) => Some(rdma),
@@ -459,7 +460,7 @@ impl Rdma {
         Ok(())
     }
 
-    /// Waits for the message of receive `cookie`, which must be of the kind expected.
+    /// Waits for the message of receive `cookie`, which must be of the expected kind.
     fn receive(&self, cookie: u64, kind: &str) -> Result<Message> {
         let done = self
             .transfers
@@ -502,7 +503,8 @@ impl Rdma {
         Ok(())
     }
 
-    /// Moves the whole of `local` to or from the peer, in pieces of what the adapter takes at once.
+    /// Transfers the whole of `local` to or from the peer, in pieces that the adapter can take at
+    /// once.
     fn transfer(&self, direction: Direction, local: &Region, remote: RemoteRegion) -> Result<()> {
         let piece_max = self.ia.attr()?.max_rdma_size.clamp(1 << 20, 1 << 30) as usize;
         let mut at = 0;
@@ -620,7 +622,7 @@ fn speed(len: usize, begin: Instant) -> String {
     )
 }
 
-/// Reads one line byte by byte: what follows it may be for another reader.
+/// Reads one line byte by byte, because the bytes after it may be for another reader.
 fn read_line(socket: &mut TcpStream) -> Result<String> {
     let mut line = Vec::new();
     loop {

@@ -1,8 +1,8 @@
-//! RDMA Write and Read: one side works in the memory of the other, whose program does nothing.
+//! RDMA Write and Read: one side accesses the memory of the other, whose program does nothing.
 //!
-//! The owner sends a description of the memory, and learns by a last message that the peer is done.
-//! The write is told before the read is posted only by their order: work of one endpoint takes
-//! effect in the order in which it was posted.
+//! The owner sends a description of the memory, and a last message reports that the peer is done.
+//! The peer posts the read without waiting for the completion of the write, because the work of one
+//! endpoint takes effect in the order in which it was posted.
 //!
 //! ```text
 //! rdma [adapter]
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
 
 fn lend(node: &Node) -> Result<()> {
     let ep = node.endpoint()?;
-    // What a peer may write, this program may write as well.
+    // This program may also write the memory that a peer may write.
     let lent = Region::create(&node.pz, LEN, Privileges::ALL)?;
     let note = Region::create(&node.pz, RemoteRegion::ENCODED_LEN, Privileges::LOCAL)?;
     ep.post_recv(&[note.segment(0, note.len())?], 1)?;
@@ -58,7 +58,7 @@ fn work(node: &Node, service: u64) -> Result<()> {
 
     let source = Region::from_bytes(&node.pz, &pattern(), Privileges::LOCAL)?;
     let sink = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
-    // Nobody waits for the write itself: the read behind it cannot overtake it.
+    // Nobody waits for the write itself: the read after it cannot overtake it.
     let quiet = CompletionFlags::SUPPRESS;
     ep.post_rdma_write(&[source.segment(0, LEN)?], remote, 2, quiet)?;
     ep.post_rdma_read(

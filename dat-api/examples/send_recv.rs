@@ -1,7 +1,7 @@
 //! Ping-pong by Send and Receive.
 //!
-//! A receive has to be posted before the peer sends, so each side posts the next one before it
-//! answers. That is all the flow control that two sides need which take turns.
+//! A receive must be posted before the peer sends, so each side posts the next receive before it
+//! answers. Two sides that take turns need no other flow control.
 //!
 //! ```text
 //! send_recv [adapter]
@@ -18,7 +18,7 @@ use dat_api::{Close, Privileges, Region};
 const ROUNDS: u64 = 100;
 const LEN: usize = 64;
 
-/// Cookies: what the completions are told apart by.
+/// Cookies, which identify the completions.
 const RECEIVED: u64 = 1;
 const SENT: u64 = 2;
 

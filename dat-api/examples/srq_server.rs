@@ -1,9 +1,9 @@
 //! A server whose clients share one queue of receives.
 //!
-//! With a queue for each client a server needs memory for as many messages as all of them might
-//! send. With a shared one it needs memory for as many as are under way, and an event says when the
-//! queue runs low. A message that finds it empty ends its connection, so a client waits for its
-//! answer before it sends again, and the mark is above the number of clients.
+//! With a queue for each client a server needs memory for as many messages as all clients might
+//! send. With a shared queue it needs memory for as many messages as are in flight, and an event
+//! reports when the queue runs low. A message that finds the queue empty ends its connection. So a
+//! client waits for its answer before it sends again, and the mark is above the number of clients.
 //!
 //! ```text
 //! srq_server [adapter]
@@ -40,11 +40,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Takes every message of every client. Returns how often the queue was filled up.
+/// Receives every message of every client. Returns how often the queue was refilled.
 fn serve(node: &Node) -> Result<usize> {
     let srq = Srq::create(&node.pz, DEPTH as u32, 1)?;
     let memory = Region::create(&node.pz, DEPTH * LEN, Privileges::LOCAL)?;
-    // The cookie of a receive is its place in the memory.
+    // The cookie of a receive is its index in the memory.
     let post = |place: usize| srq.post_recv(&[memory.segment(place * LEN, LEN)?], place as u64);
     (0..DEPTH).try_for_each(post)?;
     srq.set_low_watermark(LOW)?;
@@ -65,7 +65,7 @@ fn serve(node: &Node) -> Result<usize> {
             anyhow::bail!("unexpected: {event:?}");
         };
         ensure!(done.status.is_success(), "{}", done.status);
-        // The event names the endpoint that got the message, whoever's receive it took.
+        // The event names the endpoint that received the message, although the receives are shared.
         let client = clients.get(&done.ep).context("a message for nobody")?;
         *told.entry(done.ep).or_default() += 1;
         used.push(done.cookie as usize);
@@ -74,7 +74,7 @@ fn serve(node: &Node) -> Result<usize> {
             srq.set_low_watermark(LOW)?;
             refills += 1;
         }
-        // Nobody looks at the end of this; it is told only if it fails.
+        // Nobody waits for this completion; an event is delivered only if the send fails.
         client.post_send(
             &[answer.segment(0, answer.len())?],
             0,
@@ -88,7 +88,8 @@ fn serve(node: &Node) -> Result<usize> {
     Ok(refills)
 }
 
-/// Whether the queue has said that it runs low. The asynchronous dispatcher has other news as well.
+/// Returns true if the queue has reported that it runs low. The asynchronous dispatcher has other
+/// events as well.
 fn is_low(node: &Node, srq: &Srq) -> Result<bool> {
     while let Some(event) = node.ia.async_evd().dequeue()? {
         if let Event::Async(error) = event

@@ -1,8 +1,8 @@
 //! Every C enum of DAT 2.0 that is neither an event number nor a mask.
 //!
-//! Values travel as plain integers: a consumer or a provider may pass any of them.
+//! Values are plain integers: a consumer or a provider may pass any of them.
 
-/// `DAT_MEM_TYPE`: what a region description describes.
+/// `DAT_MEM_TYPE`: kind of memory of a region description.
 pub type DatMemType = u32;
 
 constants! { DatMemType:
@@ -14,7 +14,7 @@ constants! { DatMemType:
     DAT_MEM_TYPE_SHARED_VIRTUAL = 2,
 }
 
-/// `DAT_VA_TYPE`: how addresses in triplets count.
+/// `DAT_VA_TYPE`: meaning of the addresses in triplets.
 pub type DatVaType = u32;
 
 constants! { DatVaType:
@@ -24,11 +24,11 @@ constants! { DatVaType:
     DAT_VA_TYPE_ZB = 1,
 }
 
-/// `DAT_MEM_PRIV_FLAGS`: who may do what with a region.
+/// `DAT_MEM_PRIV_FLAGS`: accesses to a region that are allowed.
 pub type DatMemPrivFlags = u32;
 
 constants! { DatMemPrivFlags:
-    /// Nothing.
+    /// No access.
     DAT_MEM_PRIV_NONE_FLAG = 0,
     /// The local adapter may read.
     DAT_MEM_PRIV_LOCAL_READ_FLAG = 0x01,
@@ -44,11 +44,11 @@ constants! { DatMemPrivFlags:
     DAT_MEM_PRIV_WRITE_FLAG = 0x30,
     /// Everything but extensions.
     DAT_MEM_PRIV_ALL_FLAG = 0x33,
-    /// First bit left to extensions.
+    /// First bit reserved for extensions.
     DAT_MEM_PRIV_EXTENSION_BASE = 0x40,
 }
 
-/// `DAT_RMR_SCOPE`: which endpoints may use an RMR context.
+/// `DAT_RMR_SCOPE`: endpoints that may use an RMR context.
 pub type DatRmrScope = u32;
 
 constants! { DatRmrScope:
@@ -72,11 +72,11 @@ constants! { DatCompletionFlags:
     DAT_COMPLETION_SOLICITED_WAIT_FLAG = 0x02,
     /// The event does not wake a waiter.
     DAT_COMPLETION_UNSIGNALLED_FLAG = 0x04,
-    /// Wait for earlier RDMA reads first.
+    /// The operation waits for earlier RDMA reads.
     DAT_COMPLETION_BARRIER_FENCE_FLAG = 0x08,
     /// Waiters are woken by the threshold of their wait.
     DAT_COMPLETION_EVD_THRESHOLD_FLAG = 0x10,
-    /// Wait for earlier LMR invalidations first.
+    /// The operation waits for earlier LMR invalidations.
     DAT_COMPLETION_LMR_INVALIDATE_FENCE_FLAG = 0x20,
 }
 
@@ -114,15 +114,15 @@ constants! { DatConnectFlags:
 pub type DatCloseFlags = u32;
 
 constants! { DatCloseFlags:
-    /// At once.
+    /// Immediately.
     DAT_CLOSE_ABRUPT_FLAG = 0,
     /// Same as [`DAT_CLOSE_ABRUPT_FLAG`].
     DAT_CLOSE_DEFAULT = 0,
-    /// After posted requests are done; for an IA, only if nothing is left.
+    /// After posted requests have completed; for an IA, only if no objects are left.
     DAT_CLOSE_GRACEFUL_FLAG = 1,
 }
 
-/// `DAT_EVD_FLAGS`: which event streams an EVD takes.
+/// `DAT_EVD_FLAGS`: event streams that an EVD accepts.
 pub type DatEvdFlags = u32;
 
 constants! { DatEvdFlags:
@@ -140,7 +140,7 @@ constants! { DatEvdFlags:
     DAT_EVD_ASYNC_FLAG = 0x100,
     /// Everything but software events.
     DAT_EVD_DEFAULT_FLAG = 0x1F0,
-    /// First bit left to extensions.
+    /// First bit reserved for extensions.
     DAT_EVD_EXTENSION_BASE = 0x200,
 }
 
@@ -164,7 +164,7 @@ constants! { DatEvdState:
     DAT_EVD_STATE_CONFIG_THRESHOLD = 0x30,
 }
 
-/// `DAT_PSP_FLAGS`: who supplies the endpoint of an incoming connection.
+/// `DAT_PSP_FLAGS`: the side that supplies the endpoint of an incoming connection.
 pub type DatPspFlags = u32;
 
 constants! { DatPspFlags:
@@ -180,7 +180,7 @@ pub type DatServiceType = u32;
 constants! { DatServiceType:
     /// Reliable connection.
     DAT_SERVICE_TYPE_RC = 0,
-    /// First number left to extensions.
+    /// First number reserved for extensions.
     DAT_SERVICE_TYPE_EXTENSION_BASE = 1,
 }
 
@@ -190,27 +190,27 @@ pub type DatEpState = u32;
 constants! { DatEpState:
     /// Ready to connect or to accept.
     DAT_EP_STATE_UNCONNECTED = 0,
-    /// Unconnected, attributes not yet given.
+    /// Unconnected, attributes not yet set.
     DAT_EP_STATE_UNCONFIGURED_UNCONNECTED = 1,
-    /// Given to a reserved or socket service point.
+    /// Reserved by a reserved or socket service point.
     DAT_EP_STATE_RESERVED = 2,
-    /// Reserved, attributes not yet given.
+    /// Reserved, attributes not yet set.
     DAT_EP_STATE_UNCONFIGURED_RESERVED = 3,
-    /// Belongs to a connection request that the consumer has to answer.
+    /// Belongs to a connection request that the consumer must answer.
     DAT_EP_STATE_PASSIVE_CONNECTION_PENDING = 4,
-    /// As above, attributes not yet given.
+    /// As above, attributes not yet set.
     DAT_EP_STATE_UNCONFIGURED_PASSIVE = 5,
-    /// `dat_ep_connect` is under way.
+    /// `dat_ep_connect` is in progress.
     DAT_EP_STATE_ACTIVE_CONNECTION_PENDING = 6,
-    /// Made by the provider for a connection request.
+    /// Created by the provider for a connection request.
     DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING = 7,
-    /// As above, attributes not yet given.
+    /// As above, attributes not yet set.
     DAT_EP_STATE_UNCONFIGURED_TENTATIVE = 8,
     /// Connected.
     DAT_EP_STATE_CONNECTED = 9,
-    /// `dat_ep_disconnect` is under way.
+    /// `dat_ep_disconnect` is in progress.
     DAT_EP_STATE_DISCONNECT_PENDING = 10,
-    /// The connection is over; `dat_ep_reset` makes the endpoint usable again.
+    /// The connection has ended; `dat_ep_reset` makes the endpoint usable again.
     DAT_EP_STATE_DISCONNECTED = 11,
     /// Older name of [`DAT_EP_STATE_DISCONNECTED`].
     DAT_EP_STATE_ERROR = 11,
@@ -226,49 +226,50 @@ constants! { DatEpState:
 pub type DatSrqState = u32;
 
 constants! { DatSrqState:
-    /// Broken.
+    /// Failed.
     DAT_SRQ_STATE_ERROR = 0,
     /// In use.
     DAT_SRQ_STATE_OPERATIONAL = 1,
-    /// Takes no new endpoints.
+    /// Accepts no new endpoints.
     DAT_SRQ_STATE_SHUTDOWN = 2,
 }
 
-/// `DAT_IOV_OWNERSHIP`: whose the segment list of a posted operation is after the call.
+/// `DAT_IOV_OWNERSHIP`: owner of the segment list of a posted operation after the call.
 pub type DatIovOwnership = u32;
 
 constants! { DatIovOwnership:
-    /// The consumer's.
+    /// The consumer.
     DAT_IOV_CONSUMER = 0,
-    /// The provider's until completion, unmodified.
+    /// The provider until completion; the list is not modified.
     DAT_IOV_PROVIDER_NOMOD = 1,
-    /// The provider's until completion, maybe modified.
+    /// The provider until completion; the list may be modified.
     DAT_IOV_PROVIDER_MOD = 2,
 }
 
-/// `DAT_EP_CREATOR_FOR_PSP`: whether the provider makes endpoints for connection requests.
+/// `DAT_EP_CREATOR_FOR_PSP`: policy by which the provider creates endpoints for connection
+/// requests.
 pub type DatEpCreatorForPsp = u32;
 
 constants! { DatEpCreatorForPsp:
     /// Never.
     DAT_PSP_CREATES_EP_NEVER = 0,
-    /// When the service point asks for it.
+    /// When the service point requests it.
     DAT_PSP_CREATES_EP_IFASKED = 1,
     /// Always.
     DAT_PSP_CREATES_EP_ALWAYS = 2,
 }
 
-/// `DAT_PZ_SUPPORT`: whether objects of one connection may have different protection zones.
+/// `DAT_PZ_SUPPORT`: support for different protection zones of the objects of one connection.
 pub type DatPzSupport = u32;
 
 constants! { DatPzSupport:
-    /// Each endpoint has its own.
+    /// Each endpoint has its own zone.
     DAT_PZ_UNIQUE = 0,
-    /// Endpoints may share one.
+    /// Endpoints may share a zone.
     DAT_PZ_SHAREABLE = 1,
 }
 
-/// `DAT_EXTENSION`: which family of extensions an IA has.
+/// `DAT_EXTENSION`: family of extensions of an IA.
 pub type DatExtension = u32;
 
 constants! { DatExtension:
@@ -284,15 +285,15 @@ constants! { DatExtension:
     DAT_IW_EXTENSION = 2,
 }
 
-/// `DAT_PROXY_TYPE`: how a CNO tells the outside world that it triggered.
+/// `DAT_PROXY_TYPE`: notification of the consumer when a CNO triggers.
 pub type DatProxyType = u32;
 
 constants! { DatProxyType:
-    /// Not at all.
+    /// No notification.
     DAT_PROXY_TYPE_NONE = 0,
-    /// By calling an agent.
+    /// A call of an agent.
     DAT_PROXY_TYPE_AGENT = 1,
-    /// By a file descriptor.
+    /// A file descriptor.
     DAT_PROXY_TYPE_FD = 2,
 }
 
@@ -304,10 +305,10 @@ constants! { DatHaRelationship:
     DAT_HA_FALSE = 0,
     /// Related.
     DAT_HA_TRUE = 1,
-    /// Nobody knows.
+    /// Unknown.
     DAT_HA_UNKNOWN = 2,
     /// The two providers contradict each other.
     DAT_HA_CONFLICTING = 3,
-    /// First number left to extensions.
+    /// First number reserved for extensions.
     DAT_HA_EXTENSION_BASE = 4,
 }

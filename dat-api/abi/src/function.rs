@@ -1,8 +1,8 @@
 //! One function type for each slot of the provider table.
 //!
-//! Unless its line says otherwise a slot has the signature of the public call of the same name,
-//! except that IA handles are the provider's own pointers and not the consumer's small integers.
-//! None of these functions may unwind into its caller.
+//! A slot has the signature of the public call of the same name, unless its line says otherwise.
+//! But IA handles are the provider's own pointers and not the consumer's small integers. None of
+//! these functions may unwind into its caller.
 
 use crate::*;
 use core::ffi::c_void;
@@ -15,7 +15,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// Slot `ia_open`: opens an IA: no version arguments, unlike `dat_ia_openv`.
+    /// Slot `ia_open`: opens an IA. It has no version arguments, unlike `dat_ia_openv`.
     DatIaOpenFunc(
         name: DatNamePtr,
         async_evd_qlen: DatCount,
@@ -347,7 +347,7 @@ functions! {
     DatCnoFdCreateFunc(ia: DatIaHandle, fd: *mut DatFd, cno: *mut DatCnoHandle);
     /// `dat_cno_trigger`.
     DatCnoTriggerFunc(cno: DatCnoHandle, evd: *mut DatEvdHandle);
-    /// Slot `ia_ha_related`: tells whether another provider can stand in for this IA; no registry
+    /// Slot `ia_ha_related`: reports whether another provider can replace this IA; no registry
     /// calls it.
     DatIaHaRelatedFunc(ia: DatIaHandle, provider: DatNamePtr, answer: *mut DatBoolean);
     /// Slot `handle_extendedop`: extension operation with its arguments as a `va_list`.

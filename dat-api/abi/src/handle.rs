@@ -1,8 +1,9 @@
 //! Handles: opaque words that name objects (DAT 2.0 chapter 5).
 //!
-//! An IA handle given to a consumer is a small integer that only the registry library can resolve.
-//! Every other handle points at an object of the provider whose first machine word is the address
-//! of its [`DatProvider`](crate::DatProvider); registry libraries of all makers rely on that word.
+//! An IA handle of a consumer is a small integer that only the registry library can resolve. Every
+//! other handle points at an object of the provider, and the first machine word of that object is
+//! the address of the provider's [`DatProvider`](crate::DatProvider). Registry libraries of all
+//! vendors rely on that word.
 
 use crate::DatPvoid;
 use core::ptr;
@@ -69,6 +70,6 @@ constants! { DatHandleType:
     DAT_HANDLE_TYPE_SRQ = 10,
     /// Common service point.
     DAT_HANDLE_TYPE_CSP = 11,
-    /// First number left to extensions.
+    /// First number reserved for extensions.
     DAT_HANDLE_TYPE_EXTENSION_BASE = 12,
 }

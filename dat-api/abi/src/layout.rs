@@ -1,4 +1,4 @@
-//! Macros that state facts about C types: values, sizes, offsets, the all-zero value.
+//! Macros that declare and assert facts about C types: values, sizes, offsets, the all-zero value.
 
 /// Declares constants of one type under their C names.
 macro_rules! constants {
@@ -17,12 +17,12 @@ macro_rules! assert_layout {
     };
 }
 
-/// Gives a type made of integers, raw pointers, optional function pointers and unions of those its
-/// all-zero value, which is what C consumers pass after `memset`.
+/// Defines the all-zero value, which C consumers pass after `memset`, for types that consist of
+/// integers, raw pointers, optional function pointers and unions of those.
 macro_rules! impl_zeroed {
     ($($ty:ty),+ $(,)?) => {$(
         impl $ty {
-            /// The value with every byte zero, as after `memset` in C.
+            /// Returns the value with every byte zero, as after `memset` in C.
             #[must_use]
             pub const fn zeroed() -> Self {
                 // SAFETY: every member is an integer, a raw pointer, an optional function pointer

@@ -1,9 +1,8 @@
 //! The C types of DAT 2.0 (uDAPL), exactly as a C compiler lays them out on 64-bit Linux.
 //!
-//! This crate is the one place where the binary interface is written down. It has no dependencies
-//! and no exported symbols, so every other crate, those that become shared libraries included, may
-//! depend on it without growing a second registry. Every size and offset is asserted at compile
-//! time.
+//! This crate is the one place that defines the binary interface. It has no dependencies and no
+//! exported symbols. So every other crate, including those that become shared libraries, may depend
+//! on it without containing a second registry. Every size and offset is asserted at compile time.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -23,7 +22,7 @@
 //! | [`extension`] | IB extension 209, iWARP Socket Service Points, operations of dat-rs itself |
 //!
 //! Types are spelt in CamelCase with the prefix `Dat`; constants keep their C spelling. A C enum is
-//! an integer alias here, never a Rust enum: any value may arrive from C, and a Rust enum with an
+//! an integer alias here, never a Rust enum: C may pass any value, and a Rust enum with an
 //! undeclared value would be undefined behaviour.
 
 #![no_std]

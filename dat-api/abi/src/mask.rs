@@ -1,7 +1,7 @@
-//! Parameter masks: one bit for each member a query or modify call is asked about.
+//! Parameter masks: one bit for each member that a query or modify call concerns.
 //!
-//! Providers fill whole structures whatever the mask says, because consumers in the field read
-//! members they did not ask for.
+//! Providers fill whole structures for every mask, because consumers in the field read members that
+//! they did not request.
 
 /// Mask for dat_ia_query, adapter part.
 pub type DatIaAttrMask = u64;

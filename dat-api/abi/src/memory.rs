@@ -1,9 +1,9 @@
-//! How memory is named in calls: triplets, region descriptions, wait-proxy agents.
+//! Memory arguments of calls: triplets, region descriptions, wait-proxy agents.
 
 use crate::*;
 use core::fmt;
 
-/// `DAT_LMR_TRIPLET`: a piece of a local memory region, laid out like a verbs scatter-gather
+/// `DAT_LMR_TRIPLET`: a part of a local memory region, with the layout of a verbs scatter-gather
 /// element.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct DatLmrTriplet {
     pub lmr_context: DatLmrContext,
 }
 
-/// `DAT_RMR_TRIPLET`: a piece of remote memory.
+/// `DAT_RMR_TRIPLET`: a part of remote memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatRmrTriplet {
@@ -32,13 +32,13 @@ pub struct DatRmrTriplet {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatSharedMemory {
-    /// Where the memory is mapped in this process.
+    /// Address of the memory in this process.
     pub virtual_address: DatPvoid,
-    /// Name under which all processes know it.
+    /// Name of the memory, equal for all processes.
     pub shared_memory_id: DatLmrCookie,
 }
 
-/// `DAT_REGION_DESCRIPTION`; the memory type of the call says which member is meant.
+/// `DAT_REGION_DESCRIPTION`; the memory type of the call selects the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DatRegionDescription {
@@ -52,12 +52,13 @@ pub union DatRegionDescription {
 
 impl fmt::Debug for DatRegionDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only the first word is defined for every memory type, and even that only by the caller.
+        // Only the first word is defined for every memory type, and its meaning depends on the
+        // call.
         f.write_str("DatRegionDescription(..)")
     }
 }
 
-/// Function of a wait-proxy agent: gets the agent's own data and the EVD that triggered.
+/// Function of a wait-proxy agent: receives the agent's data and the EVD that triggered.
 pub type DatAgentFunc = unsafe extern "C" fn(instance_data: DatPvoid, evd: DatEvdHandle);
 
 /// `DAT_OS_WAIT_PROXY_AGENT`: called by the provider when a CNO triggers. All zero means no agent.

@@ -1,4 +1,5 @@
-//! `struct dat_provider`: the table a provider hands to the registry, and its registration key.
+//! `struct dat_provider`: the table that a provider passes to the registry, and its registration
+//! key.
 
 use crate::*;
 use core::ffi::{c_char, c_void};
@@ -9,11 +10,11 @@ use core::ffi::{c_char, c_void};
 pub struct DatProviderInfo {
     /// Name of the IA.
     pub ia_name: DatName,
-    /// Version of the interface.
+    /// Major version of the interface.
     pub dapl_version_major: DatUint32,
-    /// Version of the interface.
+    /// Minor version of the interface.
     pub dapl_version_minor: DatUint32,
-    /// Whether calls on one object may overlap.
+    /// True if calls on one object may overlap.
     pub is_thread_safe: DatBoolean,
 }
 
@@ -26,9 +27,9 @@ pub type DatProviderFiniFunc = unsafe extern "C" fn(info: *const DatProviderInfo
 /// Function a provider library may export as [`DAPL_EXTENSIONS_NAME`]: extension operations that
 /// need no open IA.
 pub type DaplExtensionsFunc = DatHandleExtendedopFunc;
-/// Function that a provider library of dat-rs exports as [`DAT_RS_OPEN_ERROR_NAME`]: the reason why
-/// the last `dat_ia_open` of the calling thread failed. Null when there is none, or when the
-/// provider has logged the reason itself. The string is valid until the thread opens again.
+/// Function that a provider library of dat-rs exports as [`DAT_RS_OPEN_ERROR_NAME`]: returns the
+/// reason why the last `dat_ia_open` of the calling thread failed. Null when there is no reason, or
+/// when the provider has logged it. The string is valid until the thread calls open again.
 pub type DatRsOpenErrorFunc = unsafe extern "C" fn() -> *const c_char;
 
 /// Name of the init function.
@@ -42,14 +43,14 @@ pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
 
 /// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
 ///
-/// A well-made provider fills every slot; the slots are optional here because a registry must not
-/// jump to null when one does not.
+/// A complete provider fills every slot. The slots are optional here because a registry must not
+/// jump to null when a slot is empty.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatProvider {
     /// Name of the IA; equal to the name in the registry.
     pub device_name: *const c_char,
-    /// The provider's own.
+    /// Data of the provider.
     pub extension: *mut c_void,
     /// See [`DatIaOpenFunc`].
     pub ia_open: Option<DatIaOpenFunc>,
@@ -211,8 +212,8 @@ pub struct DatProvider {
     pub handle_extendedop: Option<DatHandleExtendedopFunc>,
 }
 
-// SAFETY: the table is immutable plain data once a provider has published it; its two raw pointers
-// are the provider's, which keeps what they point at valid and shareable for as long as it is
+// SAFETY: the table is immutable plain data once a provider has published it. Its two raw pointers
+// belong to the provider, which guarantees that their targets are valid and shareable while it is
 // registered.
 unsafe impl Sync for DatProvider {}
 

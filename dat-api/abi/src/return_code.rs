@@ -14,10 +14,10 @@ pub const DAT_TYPE_MASK: u32 = 0x3FFF_0000;
 /// Bits of the subtype.
 pub const DAT_SUBTYPE_MASK: u32 = 0x0000_FFFF;
 
-/// What a DAT call returns.
+/// Return value of a DAT call.
 ///
-/// The usual failure is [`DatReturn::error`]; a few OFA calls leave out the class bit, which
-/// [`DatReturn::without_class`] reproduces where a consumer compares whole values.
+/// The usual failure is [`DatReturn::error`]; a few OFA calls omit the class bit, which
+/// [`DatReturn::without_class`] reproduces for consumers that compare whole values.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
@@ -37,35 +37,35 @@ impl DatReturn {
     /// `DAT_SUCCESS`.
     pub const SUCCESS: Self = Self(0);
 
-    /// An error of class, type and subtype.
+    /// Creates an error of a type and a subtype.
     pub const fn error(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
         Self(DAT_CLASS_ERROR | ty.0 | subtype.0)
     }
 
-    /// Type and subtype without a class bit, as some calls return them.
+    /// Creates a type and subtype without a class bit, as some calls return them.
     pub const fn without_class(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
         Self(ty.0 | subtype.0)
     }
 
-    /// The type: what kind of failure.
+    /// Returns the type, which is the kind of failure.
     #[must_use]
     pub const fn ty(self) -> DatReturnType {
         DatReturnType(self.0 & DAT_TYPE_MASK)
     }
 
-    /// The subtype: which argument, handle, state or resource.
+    /// Returns the subtype, which is the argument, handle, state or resource concerned.
     #[must_use]
     pub const fn subtype(self) -> DatReturnSubtype {
         DatReturnSubtype(self.0 & DAT_SUBTYPE_MASK)
     }
 
-    /// Whether the call succeeded: no class bit of error and type `DAT_SUCCESS`.
+    /// Returns true if the call succeeded: no class bit of error and type `DAT_SUCCESS`.
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 & (DAT_CLASS_ERROR | DAT_TYPE_MASK) == 0
     }
 
-    /// Whether the call failed with this type, with or without the class bit.
+    /// Returns true if the call failed with this type, with or without the class bit.
     #[must_use]
     pub const fn is(self, ty: DatReturnType) -> bool {
         self.ty().0 == ty.0
@@ -73,7 +73,7 @@ impl DatReturn {
 }
 
 impl DatReturnType {
-    /// The C name of a known type.
+    /// Returns the C name of a defined type.
     #[must_use]
     pub fn name(self) -> Option<&'static CStr> {
         TYPE_NAMES
@@ -84,7 +84,7 @@ impl DatReturnType {
 }
 
 impl DatReturnSubtype {
-    /// The C name of a known subtype.
+    /// Returns the C name of a defined subtype.
     #[must_use]
     pub fn name(self) -> Option<&'static CStr> {
         SUBTYPE_NAMES
@@ -123,8 +123,7 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&CStr>, value: u32) -> fm
     }
 }
 
-/// Declares codes under their C names together with the table that turns them back into those
-/// names.
+/// Declares codes under their C names, and the table that maps them back to those names.
 macro_rules! codes {
     ($table:ident, $ty:ident: $($(#[$meta:meta])* $name:ident = $value:literal),+ $(,)?) => {
         $($(#[$meta])* pub const $name: $ty = $ty($value);)+
@@ -139,17 +138,17 @@ macro_rules! codes {
 }
 
 codes! { TYPE_NAMES, DatReturnType:
-    /// The call did what it was asked to.
+    /// The call succeeded.
     DAT_SUCCESS = 0x0000_0000,
     /// The operation was aborted because the IA was closed or the process is ending.
     DAT_ABORT = 0x0001_0000,
-    /// The connection qualifier is taken.
+    /// The connection qualifier is in use.
     DAT_CONN_QUAL_IN_USE = 0x0002_0000,
     /// A resource ran out; the subtype says which.
     DAT_INSUFFICIENT_RESOURCES = 0x0003_0000,
     /// A fault inside the provider or the registry.
     DAT_INTERNAL_ERROR = 0x0004_0000,
-    /// A handle names no live object of the right kind; the subtype says which.
+    /// The handle is not that of a live object of the right kind; the subtype says which.
     DAT_INVALID_HANDLE = 0x0005_0000,
     /// An argument is out of range; the subtype says which.
     DAT_INVALID_PARAMETER = 0x0006_0000,
@@ -169,7 +168,7 @@ codes! { TYPE_NAMES, DatReturnType:
     DAT_QUEUE_EMPTY = 0x000D_0000,
     /// There is no room for another event.
     DAT_QUEUE_FULL = 0x000E_0000,
-    /// The time given ran out.
+    /// The timeout expired.
     DAT_TIMEOUT_EXPIRED = 0x000F_0000,
     /// The name and version are registered already.
     DAT_PROVIDER_ALREADY_REGISTERED = 0x0010_0000,
@@ -181,13 +180,13 @@ codes! { TYPE_NAMES, DatReturnType:
     DAT_INTERRUPTED_CALL = 0x0013_0000,
     /// No connection qualifier is free.
     DAT_CONN_QUAL_UNAVAILABLE = 0x0014_0000,
-    /// The reserved LMR cannot be used so (kernel only).
+    /// The reserved LMR does not allow this use (kernel only).
     DAT_RESERVED_LMR = 0x0015_0000,
-    /// The port is taken.
+    /// The port is in use.
     DAT_PORT_IN_USE = 0x0016_0000,
     /// The communicator is not supported.
     DAT_COMM_NOT_SUPPORTED = 0x0017_0000,
-    /// First type left to extensions.
+    /// First type reserved for extensions.
     DAT_EXTENSION_BASE = 0x1000_0000,
     /// The provider does not implement the call.
     DAT_NOT_IMPLEMENTED = 0x3FFF_0000,
@@ -197,7 +196,7 @@ codes! { TYPE_NAMES, DatReturnType:
 pub const DAT_NAME_NOT_FOUND: DatReturnType = DAT_PROVIDER_NOT_FOUND;
 
 codes! { SUBTYPE_NAMES, DatReturnSubtype:
-    /// The type says it all.
+    /// No subtype.
     DAT_NO_SUBTYPE = 0,
     /// Interrupted.
     DAT_SUB_INTERRUPTED = 1,

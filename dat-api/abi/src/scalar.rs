@@ -45,7 +45,7 @@ pub type DatHaLb = u32;
 pub type DatLmrCookie = *mut [c_char; DAT_LMR_COOKIE_SIZE];
 /// `DAT_IA_ADDRESS_PTR`: a socket address owned by the provider.
 pub type DatIaAddressPtr = *mut DatSockAddr;
-/// A C `va_list` parameter. On x86-64 (System V) and aarch64 (AAPCS64) it travels as one pointer.
+/// A C `va_list` parameter. On x86-64 (System V) and aarch64 (AAPCS64) it is passed as one pointer.
 pub type DatVaList = *mut c_void;
 
 constants! { DatBoolean:
@@ -56,11 +56,11 @@ constants! { DatBoolean:
 }
 
 constants! { DatCount:
-    /// The provider does not know the value asked for.
+    /// The provider does not know the value.
     DAT_VALUE_UNKNOWN = -2,
     /// No watermark.
     DAT_WATERMARK_INFINITE = -1,
-    /// The hardware's own default.
+    /// The hardware's default.
     DAT_HW_DEFAULT = -1,
     /// Default low watermark of a shared receive queue: no event.
     DAT_SRQ_LW_DEFAULT = 0,
@@ -94,7 +94,7 @@ constants! { DatHaLb:
     DAT_HA_LB_INTRACOMM = 2,
 }
 
-/// `DAT_CONTEXT`: eight bytes of the consumer's choice that come back unchanged.
+/// `DAT_CONTEXT`: eight bytes of the consumer's choice that are returned unchanged.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DatContext {
@@ -112,26 +112,26 @@ pub type DatDtoCookie = DatContext;
 pub type DatRmrCookie = DatContext;
 
 impl DatContext {
-    /// A context holding a number.
+    /// Creates a context that contains a number.
     #[must_use]
     pub const fn from_u64(value: u64) -> Self {
         Self { as_64: value }
     }
 
-    /// A context holding a pointer.
+    /// Creates a context that contains a pointer.
     #[must_use]
     pub const fn from_ptr(value: DatPvoid) -> Self {
         Self { as_ptr: value }
     }
 
-    /// The eight bytes as a number, whatever member they were written through.
+    /// Returns the eight bytes as a number, for any member.
     #[must_use]
     pub fn to_u64(self) -> u64 {
         // SAFETY: all members cover the same eight bytes and every bit pattern is a valid u64.
         unsafe { self.as_64 }
     }
 
-    /// The eight bytes as a pointer, whatever member they were written through.
+    /// Returns the eight bytes as a pointer, for any member.
     #[must_use]
     pub fn to_ptr(self) -> DatPvoid {
         // SAFETY: all members cover the same eight bytes and every bit pattern is a valid raw

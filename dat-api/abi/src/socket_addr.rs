@@ -1,4 +1,4 @@
-//! Rust's socket addresses in C's form, and back.
+//! Conversion between Rust's and C's socket addresses.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -10,22 +10,23 @@ const AF_INET: u16 = 2;
 /// `AF_INET6` of Linux.
 const AF_INET6: u16 = 10;
 
-/// A `struct sockaddr_in` or `struct sockaddr_in6`, zeros behind the shorter one: what a
-/// `DAT_IA_ADDRESS_PTR` points to.
+/// A `struct sockaddr_in` or `struct sockaddr_in6`, with zeros after the shorter one: the target of
+/// a `DAT_IA_ADDRESS_PTR`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CSocketAddr([u8; Self::LEN]);
 
 impl CSocketAddr {
-    /// Room for the longer family, in whole words.
+    /// Length of the longer family, in whole words.
     pub const LEN: usize = size_of::<DatSockAddr6>().next_multiple_of(8);
 
-    /// For C. DAT's calls take addresses by pointers that could be written through, and read only.
+    /// Returns a pointer for C. DAT's calls take addresses by pointers to mutable data, but only
+    /// read them.
     pub fn as_ptr(&mut self) -> DatIaAddressPtr {
         core::ptr::from_mut(self).cast()
     }
 
-    /// All of it, as C sees it.
+    /// Returns all bytes, in C's layout.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; Self::LEN] {
         &self.0
@@ -42,7 +43,7 @@ impl From<SocketAddr> for CSocketAddr {
                 AF_INET
             }
             SocketAddr::V6(v6) => {
-                // In host order here and in network order in C, as rustix has it for its sockets.
+                // The value is in host order here and in network order in C, as in rustix.
                 bytes[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
                 bytes[8..24].copy_from_slice(&v6.ip().octets());
                 bytes[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
@@ -56,7 +57,7 @@ impl From<SocketAddr> for CSocketAddr {
 
 impl fmt::Debug for CSocketAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: there is room for either family.
+        // SAFETY: the array is long enough for either family.
         match unsafe { read_socket_addr(self.0.as_ptr().cast()) } {
             Ok(address) => write!(f, "CSocketAddr({address})"),
             Err(OtherFamily(family)) => write!(f, "CSocketAddr(family {family})"),
@@ -64,30 +65,30 @@ impl fmt::Debug for CSocketAddr {
     }
 }
 
-/// The address family of something that is no IP address; 0 is `AF_UNSPEC`.
+/// The address family of an address that is not an IP address; 0 is `AF_UNSPEC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherFamily(pub u16);
 
 /// Reads an address that C wrote.
 ///
 /// # Errors
-/// When it is not of IP; then only its family was read.
+/// The family of an address that is not an IP address; then only its family was read.
 ///
 /// # Safety
-/// `address` points to as many bytes as the family at its start says, which nobody writes during
-/// the call. They need not be aligned.
+/// `address` points to as many bytes as the family at its start requires, and nobody writes them
+/// during the call. They need not be aligned.
 pub unsafe fn read_socket_addr(address: *const DatSockAddr) -> Result<SocketAddr, OtherFamily> {
-    // SAFETY: every address begins with its family (caller).
+    // SAFETY: every address begins with its family; the caller guarantees that it is readable.
     match unsafe { address.cast::<u16>().read_unaligned() } {
         AF_INET => {
-            // SAFETY: the family says that it is this long (caller).
+            // SAFETY: the caller guarantees that an address of this family is so long.
             let raw = unsafe { address.read_unaligned() };
             let [high, low, a, b, c, d, ..] = raw.sa_data;
             let ip = IpAddr::V4(Ipv4Addr::new(a, b, c, d));
             Ok(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
         }
         AF_INET6 => {
-            // SAFETY: the family says that it is this long (caller).
+            // SAFETY: the caller guarantees that an address of this family is so long.
             let raw = unsafe { address.cast::<DatSockAddr6>().read_unaligned() };
             let ip = Ipv6Addr::from(raw.sin6_addr);
             let port = u16::from_be(raw.sin6_port);
@@ -115,7 +116,7 @@ mod tests {
         ] {
             let address: SocketAddr = text.parse().unwrap();
             let mut raw = CSocketAddr::from(address);
-            // SAFETY: the structure was written for its family just now.
+            // SAFETY: the structure was just written for its family.
             assert_eq!(unsafe { read_socket_addr(raw.as_ptr()) }, Ok(address));
             assert_eq!(format!("{raw:?}"), format!("CSocketAddr({text})"));
         }
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(v4.bytes()[8..], [0; 24]);
         let address = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0x1234, 0x0a0b_0c0d, 7);
         let mut v6 = CSocketAddr::from(SocketAddr::V6(address));
-        // SAFETY: the structure was written for this family just now.
+        // SAFETY: the structure was just written for this family.
         let raw = unsafe { *v6.as_ptr().cast::<DatSockAddr6>() };
         // SAFETY: as above.
         assert_eq!(unsafe { read_socket_addr(v6.as_ptr()) }, Ok(address.into()));
@@ -143,7 +144,7 @@ mod tests {
         let address: SocketAddr = "[2001:db8::1]:80".parse().unwrap();
         let mut bytes = [0; CSocketAddr::LEN + 1];
         bytes[1..].copy_from_slice(CSocketAddr::from(address).bytes());
-        // SAFETY: there is room for either family.
+        // SAFETY: the array is long enough for either family.
         let read = unsafe { read_socket_addr(bytes[1..].as_ptr().cast()) };
         assert_eq!(read, Ok(address));
     }
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn of_other_families_only_the_family_is_read() {
         for family in [0_u16, 1, u16::MAX] {
-            // SAFETY: the family is there.
+            // SAFETY: the family is readable; for other families nothing else is read.
             let read = unsafe { read_socket_addr((&raw const family).cast()) };
             assert_eq!(read, Err(OtherFamily(family)));
         }

@@ -1,7 +1,7 @@
-//! What the short examples share: an adapter with queues, and a connection between two threads.
+//! Common code of the short examples: an adapter with queues, and a connection between two threads.
 //!
-//! Both ends of each example live in one program, so that one command shows the whole conversation;
-//! nothing that they do depends on it.
+//! Both ends of each example are in one program, so that one command shows the whole conversation;
+//! the code does not depend on that.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use dat_api::{
     Srq,
 };
 
-/// Longer than anything here takes.
+/// A timeout that is longer than any step of the examples takes.
 pub(crate) const SOON: Option<Duration> = Some(Duration::from_secs(10));
 
-/// The adapter that the command line names, or the one of the loopback interface.
+/// Returns the adapter that the command line names, or that of the loopback interface.
 pub(crate) fn adapter() -> String {
     std::env::args()
         .nth(1)
@@ -43,12 +43,12 @@ impl Node {
         })
     }
 
-    /// An endpoint that is not connected.
+    /// Creates an endpoint that is not connected.
     pub(crate) fn endpoint(&self) -> Result<Ep> {
         Ok(Ep::create(&self.pz, self.evds(), Some(&EpAttr::default()))?)
     }
 
-    /// One that takes its receives from a shared queue.
+    /// Creates an endpoint that takes its receives from a shared queue.
     pub(crate) fn sharing_endpoint(&self, srq: &Srq) -> Result<Ep> {
         let attr = EpAttr::default();
         Ok(Ep::create_with_srq(
@@ -94,7 +94,7 @@ impl Node {
         Ok(())
     }
 
-    /// The end of the work that was posted with `cookie`, which must have gone well.
+    /// Waits for the completion of the work that was posted with `cookie`, which must be a success.
     pub(crate) fn done(&self, ep: EpId, cookie: u64) -> Result<DtoCompletion> {
         let done = self.transfers.wait_completion(ep, cookie, SOON)?;
         ensure!(done.status.is_success(), "work {cookie}: {}", done.status);

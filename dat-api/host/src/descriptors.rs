@@ -26,7 +26,6 @@ static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 /// Each shared library has its own copy of this state, and the program may lower its limit before
 /// another library places its first descriptor. So the result is the lower of two numbers: one by
 /// the current limit, and one by the limit at the time when this library placed its descriptors.
-/// did.
 pub fn lowest() -> RawFd {
     match LOWEST.load(Ordering::Acquire) {
         RawFd::MAX => RawFd::MAX,

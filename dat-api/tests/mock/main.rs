@@ -1,8 +1,8 @@
-//! Ownership in the Rust API, seen from a registry library that only pretends: in which order
-//! objects are freed, which events reach whom, and whose a socket is after every way a conversion
-//! can end.
+//! Ownership in the Rust API, tested with a mock registry library: the order in which objects are
+//! freed, the receivers of events, and the owner of a socket after every possible end of a
+//! conversion.
 //!
-//! The library is `libdat2.c` and `absent.c` beside this file, compiled when the tests start and
+//! The library is `libdat2.c` and `absent.c` in this directory, compiled when the tests start and
 //! named by `DAT_LIBRARY`. It has one event queue and one log, so the tests run one after the
 //! other.
 
@@ -41,7 +41,7 @@ struct State {
     count: u32,
 }
 
-/// The pretending library, held by one test at a time.
+/// The mock library, held by one test at a time.
 struct Mock {
     state: *mut State,
     put: unsafe extern "C" fn(*const DatEvent),
@@ -72,7 +72,7 @@ impl Mock {
         }
     }
 
-    /// What was freed and answered so far.
+    /// Returns the log of objects freed and requests answered so far.
     fn log(&self) -> String {
         // SAFETY: the library keeps the log terminated.
         unsafe { CStr::from_ptr((*self.state).log.as_ptr()) }
@@ -135,7 +135,7 @@ fn compile_and_load() -> libloading::Library {
     unsafe { env::set_var(LIBRARY_ENV, &path) };
     // SAFETY: the library has no constructors.
     let library = unsafe { libloading::Library::new(&path) }.unwrap();
-    // The crate under test opens it by name now; afterwards the file may go.
+    // The crate under test opens the library by name now; afterwards the file may be deleted.
     Library::get().unwrap();
     fs::remove_file(&path).unwrap();
     library
@@ -172,16 +172,16 @@ fn objects() -> Objects {
     }
 }
 
-/// Whether `socket` is alive and connected to `peer`.
+/// Returns true if `socket` is open and connected to `peer`.
 fn talks(socket: OwnedFd, peer: &mut UnixStream) -> bool {
     UnixStream::from(socket).write_all(b"!").unwrap();
     let mut byte = [0];
     peer.read_exact(&mut byte).is_ok() && byte == *b"!"
 }
 
-/// Closes a number as a provider does whose connection over it has ended.
+/// Closes a number, as a provider does when its connection over that socket has ended.
 fn provider_closes(number: i32) {
-    // SAFETY: the API under test has given this number away and keeps no owner of it.
+    // SAFETY: the API under test has released this number and keeps no owner of it.
     assert_eq!(unsafe { libc::close(number) }, 0);
 }
 
@@ -346,7 +346,7 @@ fn the_ending_of_an_earlier_connection_does_not_touch_a_later_socket() {
     let first = mock.lent_socket();
     all.connections.dequeue().unwrap();
 
-    // Nobody reads the first ending before the second attempt.
+    // The first final event is not read before the second attempt.
     let (second, mut peer) = UnixStream::pair().unwrap();
     all.ep.start_connect_socket(second, SOON, b"").unwrap();
     all.connections.dequeue().unwrap();
@@ -357,7 +357,7 @@ fn the_ending_of_an_earlier_connection_does_not_touch_a_later_socket() {
     provider_closes(first);
 }
 
-/// Puts in the request that comes of `ssp`, or the loss of its socket.
+/// Queues the request of `ssp`, or the loss of its socket.
 fn put_ssp_event(mock: &Mock, ssp: DatHandle, number: DatEventNumber) {
     mock.put(number, |data| {
         let mut arrival = DatCrArrivalEventData::zeroed();
@@ -367,7 +367,7 @@ fn put_ssp_event(mock: &Mock, ssp: DatHandle, number: DatEventNumber) {
     });
 }
 
-/// The handle that the library gave out last: the service point just created.
+/// Returns the last handle that the library assigned: the service point just created.
 fn handle_after(ep: &Ep) -> DatHandle {
     ep.as_raw().map_addr(|address| address + 0x10)
 }

@@ -1,4 +1,4 @@
-//! Requests that nobody reads: whatever is dropped first, everything goes.
+//! Tests with unread requests: in whatever order objects are dropped, all of them are freed.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn with_unread(mock: &Mock, all: &Objects, requests: &Evd, over_socket: bool) ->
     unread
 }
 
-/// The request was rejected before its endpoint went, and nothing is left.
+/// Checks that the request was rejected before its endpoint was freed, and that no object is left.
 fn expect_all_gone(mock: &Mock, unread_peer: Option<UnixStream>) {
     let log = mock.log();
     let words: Vec<_> = log.split(' ').collect();
@@ -68,7 +68,7 @@ fn an_unread_request_leaves_nothing_behind_whatever_is_dropped_first() {
     }
 }
 
-/// Then the endpoint holds the dispatcher in which its own request lies.
+/// Here the endpoint holds the dispatcher in which its own request is queued.
 #[test]
 fn nor_does_one_in_the_dispatcher_of_the_endpoints_own_events() {
     for over_socket in [true, false] {
@@ -85,7 +85,7 @@ fn nor_does_one_in_the_dispatcher_of_the_endpoints_own_events() {
             all.ep = Ep::create(&all.pz, evds, None).unwrap();
             let unread = with_unread(&mock, &all, &all.connections.clone(), over_socket);
             if read_past {
-                // A wait for something else puts the request aside.
+                // A wait for another event moves the request to the events that were skipped.
                 assert!(all.ep.wait_disconnected(SOON).is_err());
             }
             let peer = dropped(unread);

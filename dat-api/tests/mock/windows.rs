@@ -1,5 +1,5 @@
-//! How long a window holds the regions that it was bound to, and a dispatcher that somebody waits
-//! for through its notification object.
+//! The time for which a window holds the regions to which it was bound, and a dispatcher on whose
+//! notification object a thread waits.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn bind(rmr: &Rmr, ep: &Ep, region: Region) {
     rmr.bind(ep, &region, 0, 64, Privileges::ALL, 1).unwrap();
 }
 
-/// The next bind of `rmr` has ended, and its event is read.
+/// Completes the next bind of `rmr` and reads its event.
 fn completes(mock: &Mock, all: &Objects, rmr: &Rmr, status: DatDtoCompletionStatus) {
     mock.put(DAT_RMR_BIND_COMPLETION_EVENT, |data| {
         data.rmr_completion_event_data = DatRmrBindCompletionEventData {
@@ -52,18 +52,18 @@ fn what_may_be_bound_is_kept() {
     let rmr = Rmr::create(&all.pz).unwrap();
     bind(&rmr, &all.ep, region(&all));
     completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
-    // Which of two is in force is known when both have completed.
+    // Which of two binds is in force is known when both have completed.
     bind(&rmr, &all.ep, region(&all));
     bind(&rmr, &all.ep, region(&all));
     completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 0);
     completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 2);
-    // A failure may have left the one before in force.
+    // After a failure the bind before may still be in force.
     bind(&rmr, &all.ep, region(&all));
     completes(&mock, &all, &rmr, DAT_RMR_OPERATION_FAILED);
     assert_eq!(freed_regions(&mock), 2);
-    // Of two endpoints nobody knows which was last.
+    // Of binds through two endpoints the order is unknown.
     let evds = EpEvds {
         recv: &all.transfers,
         request: &all.transfers,
@@ -75,7 +75,7 @@ fn what_may_be_bound_is_kept() {
     completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 4);
-    // An endpoint that is gone tells nothing more.
+    // An endpoint that was freed delivers no more events.
     bind(&rmr, &other, region(&all));
     drop(other);
     bind(&rmr, &all.ep, region(&all));

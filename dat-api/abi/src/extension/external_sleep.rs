@@ -1,19 +1,20 @@
-//! Operations of our own: sleeping on a CNO and on the consumer's descriptors at once.
+//! Operations of dat-rs: sleeping on a CNO and on the consumer's descriptors at once.
 //!
-//! `dat_cno_fd_create` lets a consumer poll for triggers beside other descriptors, but what raises
-//! that descriptor is a thread of the provider, which the kernel has woken before. These operations
-//! lend the calling thread to the provider, as `dat_cno_wait` does (DAT 2.0 section 6.3.3.4), and
-//! leave the sleep to the caller, who sleeps on further descriptors with a signal mask of his
-//! choice. Providers without them answer `DAT_NOT_IMPLEMENTED`, and so does a registry before an
-//! adapter with extensions is opened.
+//! `dat_cno_fd_create` lets a consumer poll for triggers together with other descriptors. But a
+//! thread of the provider raises that descriptor, and the kernel must wake that thread first. With
+//! the operations here the calling thread makes progress for the provider, as in `dat_cno_wait`
+//! (DAT 2.0 section 6.3.3.4), while the caller does the sleep itself: it can sleep on further
+//! descriptors, with a signal mask of its choice. Providers without these operations return
+//! `DAT_NOT_IMPLEMENTED`, and so does a registry before an adapter with extensions is opened.
 
 use crate::*;
 
 constants! { DatExtendedOp:
-    /// The caller is about to sleep. Handle: CNO. Arguments: `struct pollfd*`, u32 room there,
-    /// `u32*`: how many were filled in, to be slept on; 0 when something has triggered already.
+    /// Announces that the caller is about to sleep. Handle: CNO. Arguments: `struct pollfd*`, u32
+    /// length of that array, `u32*` number of entries filled in, on which the caller must sleep; 0
+    /// when a dispatcher has triggered already.
     DAT_RS_CNO_BEGIN_SLEEP_OP = 0x480,
-    /// It has woken. Handle: CNO. No arguments. What has come about has triggered when it returns;
-    /// without a sleep it does nothing.
+    /// Announces that the caller is awake. Handle: CNO. No arguments. Events that occurred
+    /// meanwhile have triggered when the call returns; without a sleep it does nothing.
     DAT_RS_CNO_END_SLEEP_OP = 0x481,
 }

@@ -1,7 +1,7 @@
 //! The IB extension, version 209: immediate data, atomics, UD, counters, collectives.
 //!
-//! Immediate data travels in host order at both ends. After an error only the status of a
-//! completion is defined, but its event number is still [`DAT_IB_DTO_EVENT`].
+//! Immediate data is in host order at both ends. After an error only the status of a completion is
+//! defined, but its event number is still [`DAT_IB_DTO_EVENT`].
 
 use crate::*;
 use core::ffi::{CStr, c_void};
@@ -23,19 +23,19 @@ pub use rs_counter::*;
 pub const DAT_IB_EXTENSION_VERSION: DatCount = 209;
 
 constants! { &CStr:
-    /// Named attribute: whether counters are kept ("TRUE" or "FALSE").
+    /// Named attribute: "TRUE" if counters are kept, else "FALSE".
     DAT_IB_ATTR_COUNTERS = c"DAT_COUNTERS",
-    /// Named attribute: whether fetch-and-add works ("TRUE" or "FALSE").
+    /// Named attribute: "TRUE" if fetch-and-add is supported, else "FALSE".
     DAT_IB_ATTR_FETCH_AND_ADD = c"DAT_IB_FETCH_AND_ADD",
-    /// Named attribute: whether compare-and-swap works ("TRUE" or "FALSE").
+    /// Named attribute: "TRUE" if compare-and-swap is supported, else "FALSE".
     DAT_IB_ATTR_CMP_AND_SWAP = c"DAT_IB_CMP_AND_SWAP",
-    /// Named attribute: whether writes may carry immediate data ("TRUE" or "FALSE").
+    /// Named attribute: "TRUE" if writes may contain immediate data, else "FALSE".
     DAT_IB_ATTR_IMMED_DATA = c"DAT_IB_IMMED_DATA",
-    /// Named attribute: whether unreliable datagrams work ("TRUE" or "FALSE").
+    /// Named attribute: "TRUE" if unreliable datagrams are supported, else "FALSE".
     DAT_IB_ATTR_UD = c"DAT_IB_UD",
 }
 
-// Operations; the remark lists the arguments that follow handle and number.
+// Operations. Each comment lists the arguments that follow handle and number.
 constants! { DatExtendedOp:
     /// u64 add, `DatLmrTriplet*`, cookie, `DatRmrTriplet*`, completion flags.
     DAT_IB_FETCH_AND_ADD_OP = 0,
@@ -99,7 +99,7 @@ constants! { DatExtendedOp:
     DAT_IB_UD_AH_FREE_OP = 29,
     /// Name, `DatIaHandle*`, IA mask, `DatIaAttr*`, provider mask, `DatProviderAttr*`; null handle.
     DAT_IB_OPEN_QUERY_OP = 0x1000,
-    /// Nothing; the handle is the one the open query returned.
+    /// No arguments; the handle is the one that the open query returned.
     DAT_IB_CLOSE_QUERY_OP = 0x2000,
 }
 
@@ -110,7 +110,7 @@ constants! { DatEventNumber:
     DAT_IB_UD_CONNECTION_REQUEST_EVENT = 0x0004_0001,
     /// A UD peer can be addressed; see `connect_event_data` and `remote_ah`.
     DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED = 0x0004_0002,
-    /// A UD peer said no.
+    /// A UD peer rejected the request.
     DAT_IB_UD_CONNECTION_REJECT_EVENT = 0x0004_0003,
     /// A UD connection failed.
     DAT_IB_UD_CONNECTION_ERROR_EVENT = 0x0004_0004,
@@ -118,7 +118,7 @@ constants! { DatEventNumber:
     DAT_IB_COLLECTIVE_EVENT = 0x0004_0005,
 }
 
-/// `DAT_IB_EXT_TYPE`: what the extension data of an event describes.
+/// `DAT_IB_EXT_TYPE`: kind of the extension data of an event.
 pub type DatIbExtType = u32;
 
 constants! { DatIbExtType:
@@ -199,14 +199,14 @@ constants! { DatReturnType:
     DAT_IB_ERR = DatReturnType(0x1000_0000),
 }
 
-/// Whole return value: an error of the collective operations. It sits in the subtype bits of
-/// [`DAT_IB_ERR`], as the C header has it.
+/// Complete return value: an error of the collective operations. As in the C header, it is in the
+/// subtype bits of [`DAT_IB_ERR`].
 pub const DAT_IB_COLLECTIVE_ERR: DatReturn = DatReturn(0x1000_0001);
 
 constants! { DatDtos:
     /// RDMA write with immediate data, at the requester.
     DAT_IB_DTO_RDMA_WRITE_IMMED = 8,
-    /// RDMA write with immediate data, at the target; took a posted receive.
+    /// RDMA write with immediate data, at the target; consumed a posted receive.
     DAT_IB_DTO_RECV_IMMED = 9,
     /// Fetch-and-add.
     DAT_IB_DTO_FETCH_ADD = 10,
@@ -231,15 +231,15 @@ constants! { DatHandleType:
     DAT_IB_HANDLE_TYPE_COLLECTIVE = 13,
 }
 
-/// EVD flag of extension events. EVDs for DTO, connection requests or connection events carry the
-/// extension events of those streams without it.
+/// EVD flag of extension events. EVDs for DTO, connection requests or connection events deliver the
+/// extension events of those streams without this flag.
 pub const DAT_IB_EVD_EXTENSION_FLAG: DatEvdFlags = DAT_EVD_EXTENSION_BASE;
 /// Memory privilege: the peer may use atomic operations.
 pub const DAT_IB_MEM_PRIV_REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
 /// Service type: unreliable datagrams.
 pub const DAT_IB_SERVICE_TYPE_UD: DatServiceType = DAT_SERVICE_TYPE_EXTENSION_BASE;
 
-/// `DAT_IB_ADDR_HANDLE`: how a UD peer is addressed.
+/// `DAT_IB_ADDR_HANDLE`: address of a UD peer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatIbAddrHandle {
@@ -265,11 +265,11 @@ pub struct DatIbImmedData {
 pub struct DatIbCollectiveEventData {
     /// The group.
     pub handle: DatHandle,
-    /// Context given with the operation.
+    /// Context passed with the operation.
     pub context: DatContext,
 }
 
-/// The address or group of an extension event; its type says which member is meant.
+/// The address or group of an extension event; its type selects the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DatIbExtensionPeer {
@@ -281,18 +281,18 @@ pub union DatIbExtensionPeer {
 
 impl fmt::Debug for DatIbExtensionPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Which member is initialised is known only together with the type of the event.
+        // The type of the event, which is not part of the union, selects the initialised member.
         f.write_str("DatIbExtensionPeer(..)")
     }
 }
 
-/// `DAT_IB_EXTENSION_EVENT_DATA`: what `event_extension_data` of a [`DatEvent`] holds.
+/// `DAT_IB_EXTENSION_EVENT_DATA`: content of `event_extension_data` of a [`DatEvent`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatIbExtensionEventData {
-    /// What the event describes.
+    /// Kind of the data.
     pub r#type: DatIbExtType,
-    /// How the operation ended; for transfers the DTO status.
+    /// Completion status; for transfers the DTO status.
     pub status: DatIbStatus,
     /// Immediate data (the C member `val.immed`).
     pub immed: DatIbImmedData,

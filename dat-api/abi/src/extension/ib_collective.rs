@@ -1,5 +1,5 @@
-//! Types of the collective operations of the IB extension. Providers in the field answer all of
-//! these operations with "not implemented"; the types are here so that the interface is complete.
+//! Types of the collective operations of the IB extension. Providers in the field return "not
+//! implemented" for all of these operations; the types are here so that the interface is complete.
 
 use crate::{DatHandle, DatPvoid};
 use core::ffi::{CStr, c_int, c_uint};
@@ -18,37 +18,37 @@ pub type DatIbCollectiveDataType = u32;
 pub type DatIbCollectiveReduceDataOp = u32;
 
 constants! { &CStr:
-    /// Named attribute: whether set clock works.
+    /// Named attribute: support of set clock.
     DAT_IB_COLL_SET_CLOCK = c"DAT_COLL_SET_CLOCK",
-    /// Named attribute: whether read clock works.
+    /// Named attribute: support of read clock.
     DAT_IB_COLL_READ_CLOCK = c"DAT_COLL_READ_CLOCK",
-    /// Named attribute: whether broadcast works.
+    /// Named attribute: support of broadcast.
     DAT_IB_COLL_BROADCAST = c"DAT_COLL_BROADCAST",
-    /// Named attribute: whether barrier works.
+    /// Named attribute: support of barrier.
     DAT_IB_COLL_BARRIER = c"DAT_COLL_BARRIER",
-    /// Named attribute: whether scatter works.
+    /// Named attribute: support of scatter.
     DAT_IB_COLL_SCATTER = c"DAT_COLL_SCATTER",
-    /// Named attribute: whether scatterv works.
+    /// Named attribute: support of scatterv.
     DAT_IB_COLL_SCATTERV = c"DAT_COLL_SCATTERV",
-    /// Named attribute: whether gather works.
+    /// Named attribute: support of gather.
     DAT_IB_COLL_GATHER = c"DAT_COLL_GATHER",
-    /// Named attribute: whether gatherv works.
+    /// Named attribute: support of gatherv.
     DAT_IB_COLL_GATHERV = c"DAT_COLL_GATHERV",
-    /// Named attribute: whether allgather works.
+    /// Named attribute: support of allgather.
     DAT_IB_COLL_ALLGATHER = c"DAT_COLL_ALLGATHER",
-    /// Named attribute: whether allgatherv works.
+    /// Named attribute: support of allgatherv.
     DAT_IB_COLL_ALLGATHERV = c"DAT_COLL_ALLGATHERV",
-    /// Named attribute: whether alltoall works.
+    /// Named attribute: support of alltoall.
     DAT_IB_COLL_ALLTOALL = c"DAT_COLL_ALLTOALL",
-    /// Named attribute: whether alltoallv works.
+    /// Named attribute: support of alltoallv.
     DAT_IB_COLL_ALLTOALLV = c"DAT_COLL_ALLTOALLV",
-    /// Named attribute: whether reduce works.
+    /// Named attribute: support of reduce.
     DAT_IB_COLL_REDUCE = c"DAT_COLL_REDUCE",
-    /// Named attribute: whether allreduce works.
+    /// Named attribute: support of allreduce.
     DAT_IB_COLL_ALLREDUCE = c"DAT_COLL_ALLREDUCE",
-    /// Named attribute: whether reduce scatter works.
+    /// Named attribute: support of reduce scatter.
     DAT_IB_COLL_REDUCE_SCATTER = c"DAT_COLL_REDUCE_SCATTER",
-    /// Named attribute: whether scan works.
+    /// Named attribute: support of scan.
     DAT_IB_COLL_SCAN = c"DAT_COLL_SCAN",
 }
 
@@ -134,7 +134,7 @@ pub struct DatIbCollectiveGroup {
     pub intranode_table: *mut c_int,
     /// Table between nodes.
     pub internode_table: *mut c_int,
-    /// Whether this is the group of everybody.
+    /// True if this is the group of all members.
     pub is_comm_world: c_int,
 }
 

@@ -1,9 +1,9 @@
 //! Counters of the IB extension: the index of each counter in the arrays that
 //! [`DAT_IB_QUERY_COUNTERS_OP`](crate::DAT_IB_QUERY_COUNTERS_OP) copies out.
 //!
-//! Each counter is a u64. The `ALL` index asks for the whole array and is its length.
+//! Each counter is a u64. The `ALL` index requests the whole array and is its length.
 
-/// Constants from a number on, and their names in a list whose order is that of the numbers.
+/// Declares constants from a number on, and a list of their names in the order of the numbers.
 macro_rules! counters {
     (
         $ty:ty, $names:ident, from $first:literal:
@@ -11,7 +11,8 @@ macro_rules! counters {
     ) => {
         constants! { $ty: $($(#[$meta])* $name = $value),+ }
 
-        /// The names of these counters in the order of their numbers, the one for all of them last.
+        /// The names of these counters in the order of their numbers; the last one is for all
+        /// counters.
         pub const $names: &[&str] = &[$(stringify!($name)),+];
 
         const _: () = {
@@ -199,7 +200,7 @@ counters! { DatIaCounters, DAT_IA_COUNTER_NAMES, from 0:
     DCNT_IA_DIAG_ERR_SQ_RREE = 0x53,
     /// Number of `diag_err_sq_tree`.
     DCNT_IA_DIAG_ERR_SQ_TREE = 0x54,
-    /// All of them.
+    /// All counters.
     DCNT_IA_ALL_COUNTERS = 0x55,
 }
 
@@ -255,7 +256,7 @@ counters! { DatEpCounters, DAT_EP_COUNTER_NAMES, from 0:
     DCNT_EP_RECV_RDMA_IMM = 22,
     /// Bytes of `recv_rdma_imm`.
     DCNT_EP_RECV_RDMA_IMM_DATA = 23,
-    /// All of them.
+    /// All counters.
     DCNT_EP_ALL_COUNTERS = 24,
 }
 
@@ -283,11 +284,11 @@ counters! { DatEvdCounters, DAT_EVD_COUNTER_NAMES, from 0:
     DCNT_EVD_CONN_CALLBACK = 8,
     /// Number of `dto_callback`.
     DCNT_EVD_DTO_CALLBACK = 9,
-    /// All of them.
+    /// All counters.
     DCNT_EVD_ALL_COUNTERS = 10,
 }
 
-/// `DAT_IA_COUNTER_TYPE`: which family of IA counters to start or stop.
+/// `DAT_IA_COUNTER_TYPE`: family of IA counters to start or stop.
 pub type DatIaCounterType = u32;
 
 constants! { DatIaCounterType:

@@ -1,9 +1,10 @@
 //! The iWARP extension: Socket Service Points (iWARP Transport Specific Extensions for DAT 2.0).
 //!
-//! A connected TCP socket becomes an RDMA connection: passively through a Socket Service Point,
-//! actively through `dat_iw_socket_connect`. The operation numbers are ours: the numbers 0 to 3 of
-//! the only header that ever defined them collide with IB operations, and its macros do not
-//! compile, so no binary uses them. They lie clear of the open and close bits 0x1000 and 0x2000.
+//! A connected TCP socket becomes an RDMA connection: at the passive end through a Socket Service
+//! Point, at the active end through `dat_iw_socket_connect`. The operation numbers are defined by
+//! dat-rs. The only header that ever defined numbers, 0 to 3, collides with IB operations, and its
+//! macros do not compile, so no binary uses them. The numbers here do not overlap the open and
+//! close bits 0x1000 and 0x2000.
 
 use crate::*;
 use core::ffi::{CStr, c_int};
@@ -13,13 +14,13 @@ use core::ffi::{CStr, c_int};
 pub const DAT_IW_EXTENSION_VERSION: DatCount = 201;
 
 constants! { &CStr:
-    /// Named attribute: which extension interface there is.
+    /// Named attribute: the extension interface.
     DAT_EXTENSION_ATTR = c"DAT_EXTENSION_INTERFACE",
-    /// Named attribute: its version.
+    /// Named attribute: version of the extension interface.
     DAT_EXTENSION_ATTR_VERSION = c"DAT_EXTENSION_VERSION",
     /// Value of [`DAT_EXTENSION_ATTR_VERSION`].
     DAT_EXTENSION_ATTR_VERSION_VALUE = c"2.0.1",
-    /// Named attribute: its presence means that Socket Service Points work.
+    /// Named attribute: present if Socket Service Points are supported.
     DAT_IW_ATTR_SSP = c"DAT_IW_ATTR_SSP",
 }
 
@@ -44,18 +45,18 @@ constants! { DatExtendedOp:
 /// Handle type of Socket Service Points.
 pub const DAT_IW_HANDLE_TYPE_SSP: DatHandleType = DAT_HANDLE_TYPE_EXTENSION_BASE;
 
-/// The socket of a Socket Service Point was lost before a connection request came of it. Delivered
-/// on its EVD with `cr_arrival_event_data`: `sp_handle` names the service point, `cr_handle` is
-/// null.
+/// The socket of a Socket Service Point was lost before a connection request was received over it.
+/// Delivered on the EVD of the service point with `cr_arrival_event_data`: `sp_handle` is the
+/// service point, `cr_handle` is null.
 pub const DAT_CONNECTION_EVENT_SOCKET_DOWN: DatEventNumber = 0x8_0001;
 
 /// `DAT_IW_SSP_STATE`.
 pub type DatIwSspState = u32;
 
 constants! { DatIwSspState:
-    /// The socket is attached and a connection request may come.
+    /// The socket is attached and a connection request may be received.
     DAT_IW_SSP_STATE_OPERATIONAL = 0,
-    /// A connection request came, or the socket was lost.
+    /// A connection request was received, or the socket was lost.
     DAT_IW_SSP_STATE_NON_OPERATIONAL = 1,
 }
 
@@ -81,13 +82,13 @@ constants! { DatIwSspParamMask:
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatIwSspParam {
-    /// Owner.
+    /// IA that owns the service point.
     pub ia_handle: DatIaHandle,
     /// The socket.
     pub socket_id: DatIwSocket,
-    /// Where the connection request goes.
+    /// EVD that receives the connection request.
     pub evd_handle: DatEvdHandle,
-    /// The endpoint reserved for it.
+    /// The endpoint reserved for the connection.
     pub ep_handle: DatEpHandle,
     /// State.
     pub ssp_state: DatIwSspState,

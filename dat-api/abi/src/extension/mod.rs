@@ -1,4 +1,4 @@
-//! Operations behind `dat_extension_op`.
+//! Operations of `dat_extension_op`.
 
 pub mod external_sleep;
 pub mod ib;
@@ -10,6 +10,6 @@ constants! { DatExtendedOp:
     /// Bit of operations that load a provider by name; the first argument after the number is the
     /// name.
     DAT_OPEN_EXTENSION_BASE = 0x1000,
-    /// Bit of operations that release what an open operation loaded.
+    /// Bit of operations that release the provider that an open operation loaded.
     DAT_CLOSE_EXTENSION_BASE = 0x2000,
 }

@@ -1,8 +1,9 @@
-//! Counters of dat-rs: how the payload of connections travelled, and why connections are on TCP.
+//! Counters of dat-rs: the transports that carried the payload of connections, and the reasons why
+//! connections use TCP.
 //!
 //! OFA's library has none of these. [`DAT_IB_QUERY_COUNTERS_OP`](crate::DAT_IB_QUERY_COUNTERS_OP)
-//! takes their numbers too, which are far behind those of the IB extension: the numbers and the
-//! arrays of that extension stay as they are.
+//! accepts their numbers too. The numbers are far above those of the IB extension, whose numbers
+//! and arrays do not change.
 
 /// Counters of an IA or an endpoint.
 pub type DatRsCounters = u32;
@@ -32,9 +33,9 @@ counters! { DatRsCounters, DAT_RS_COUNTER_NAMES, from 0x1000:
     DCNT_RS_REFERENCE_RECV = 0x100a,
     /// Payload of these segments, in bytes.
     DCNT_RS_REFERENCE_RECV_DATA = 0x100b,
-    /// Connections whose sending direction has left TCP.
+    /// Connections whose sending direction has moved from TCP to shared memory.
     DCNT_RS_MOVED_SENT = 0x100c,
-    /// Connections whose receiving direction has left TCP.
+    /// Connections whose receiving direction has moved from TCP to shared memory.
     DCNT_RS_MOVED_RECV = 0x100d,
     /// Connections on TCP: the peer runs another implementation.
     DCNT_RS_TCP_OTHER_IMPLEMENTATION = 0x100e,
@@ -54,6 +55,6 @@ counters! { DatRsCounters, DAT_RS_COUNTER_NAMES, from 0x1000:
     DCNT_RS_TCP_REFUSED = 0x1015,
     /// Connections on TCP: no descriptors or memory.
     DCNT_RS_TCP_NO_RESOURCES = 0x1016,
-    /// All of them.
+    /// All counters.
     DCNT_RS_ALL_COUNTERS = 0x1017,
 }

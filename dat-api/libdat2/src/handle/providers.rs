@@ -34,7 +34,7 @@ impl Deref for ProviderRef {
 
     fn deref(&self) -> &DatProvider {
         // SAFETY: a provider keeps its table valid and unchanged from `dat_registry_add_provider`
-        // to `dat_registry_remove_provider`. No [`ProviderRef`] is held longer than a call, or
+        // to `dat_registry_remove_provider`. No `ProviderRef` is held longer than a call, or
         // longer than an open IA, which keeps the provider registered.
         unsafe { self.0.as_ref() }
     }

@@ -1,7 +1,7 @@
-//! The shared library as C programs see it: exports, the registry row by row, handles, extensions.
+//! The shared library in use by C programs: exports, the registry row by row, handles, extensions.
 //!
-//! The programs in `tests/c` run over our library, and over OFA's where that is installed, minus
-//! the rows where ours means to differ.
+//! The programs in `tests/c` run with this library, and with OFA's where it is installed, except
+//! for the rows in which the two differ by design.
 
 use crate::support::{Stage, source_dir, succeed, text_of};
 use std::path::Path;
@@ -9,12 +9,12 @@ use std::process::Command;
 
 use stack_tests::not_run;
 
-/// Where Debian puts OFA's library.
+/// Directory in which Debian installs OFA's library.
 fn ofa_directory() -> String {
     format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Whether OFA's library is installed; where it is not, the test is told as not run.
+/// Returns true if OFA's library is installed; otherwise prints that the test does not run.
 fn has_ofa_library() -> bool {
     let is_here = Path::new(&ofa_directory()).join("libdat2.so.2").exists();
     if !is_here {
@@ -46,12 +46,12 @@ fn conf_for(stage: &Stage, library: &str) -> std::path::PathBuf {
     stage.write("dat.conf", CONF.replace("{lib}", library))
 }
 
-/// Runs a program with the test provider over our library.
+/// Runs a program with the test provider and this library.
 fn run(name: &str) {
     run_with(name, |_| {});
 }
 
-/// The same over OFA's.
+/// Runs a program with the test provider and OFA's library, if installed.
 fn run_over_ofa(name: &str) {
     if has_ofa_library() {
         run_with(name, |program| {
@@ -124,7 +124,7 @@ fn a_library_named_without_slash_is_found_beside_libdat2() {
     stage.provider("libtest-provider.so");
     let conf = conf_for(&stage, "libtest-provider.so");
     let program = stage.program("extension");
-    // The loader itself would not look there: libdat2 is found by its path in the program.
+    // The loader itself would not search there: libdat2 is found by its path in the program.
     let mut command = stage.command(&program, &conf);
     command
         .env_remove("LD_LIBRARY_PATH")
@@ -211,9 +211,10 @@ fn many_threads_may_open_and_close_one_name() {
     println!("{}", succeed(&mut stage.command(&program, &conf)));
 }
 
-/// Lines whose first field is their number: good ones, bad ones, and the corners of the grammar.
-/// Left out are versions without digits, which OFA's library takes as 0.0 though nobody can open
-/// that, and an unclosed quote in the seventh field, which crashes it.
+/// Lines whose first field is their number: good lines, bad lines, and odd cases of the grammar.
+/// Two kinds are omitted: versions without digits, which OFA's library accepts as 0.0 although such
+/// an entry cannot be opened, and an unclosed quote in the seventh field, which crashes OFA's
+/// library.
 fn lines_of_all_kinds() -> Vec<String> {
     let good = [
         "u2.0",
@@ -291,7 +292,7 @@ fn ofa_reads_the_same_entries() {
     let program = stage.program("list");
     let mut conf = String::new();
     for (index, line) in lines_of_all_kinds().iter().enumerate() {
-        // A good line behind each shows where a bad one ends.
+        // A good line after each line shows where a bad line ends.
         conf += &format!("{line}\nafter{index} u2.0 nonthreadsafe default lib.so dapl.2.0 p p\n");
     }
     let conf = stage.write("odd.conf", conf);

@@ -1,8 +1,9 @@
 //! The C headers against `dat-abi`, and against OFA's headers where those are installed.
 //!
-//! `dat-abi` states every layout in `assert_layout!` and every value in `constants!` and `codes!`;
-//! the compiler holds the Rust types to them. So its source is read as a list of facts here, and a
-//! C program prints what the headers make of the same facts.
+//! `dat-abi` declares every layout in `assert_layout!` and every value in `constants!` and
+//! `codes!`, and the compiler checks the Rust types against them. So this test reads the source of
+//! that crate as a list of facts, and a C program prints the values of the same facts in the
+//! headers.
 
 use crate::support::{source_dir, succeed};
 use std::collections::BTreeMap;
@@ -29,8 +30,8 @@ fn ofa_headers_agree_wherever_they_have_the_same_names() {
         not_run("OFA's headers are not installed; Debian has them in libdapl-dev");
         return;
     }
-    // Names of ours: the iWARP extension is not installed by Debian and has numbers of its own
-    // here, and `dat_rs_counters.h` is ours alone.
+    // Names of dat-rs only: Debian does not install the iWARP extension, whose numbers here are of
+    // dat-rs, and `dat_rs_counters.h` exists in dat-rs only.
     const OURS: [&str; 3] = ["_IW_", "SOCKET_DOWN", "DCNT_RS_"];
     let mut expected = facts_of_abi();
     expected.retain(|name, _| !OURS.iter().any(|ours| name.contains(ours)));
@@ -48,7 +49,7 @@ fn every_header_compiles_alone_in_c_and_cpp() {
             .expect("a file has a name")
             .to_string_lossy()
             .into_owned();
-        // Like OFA's, these are parts of udat.h and want it first.
+        // Like OFA's, these headers are parts of udat.h, which must be included first.
         let first = if name == "udat_config.h" {
             ""
         } else {
@@ -184,7 +185,7 @@ fn facts_of_abi() -> Facts {
             }
         }
     }
-    // Between our Rust API and our providers; no header has them.
+    // Used between the Rust API and the providers of dat-rs; no header declares them.
     facts.retain(|name, _| !name.starts_with("DAT_RS_CNO_"));
     let (sizes, values) = (
         facts
@@ -198,7 +199,7 @@ fn facts_of_abi() -> Facts {
     facts
 }
 
-/// Takes lines of the form `DAT_NAME = 0x1,` and `pub const DAT_NAME: Type = 0x1;`.
+/// Collects lines of the form `DAT_NAME = 0x1,` and `pub const DAT_NAME: Type = 0x1;`.
 fn collect_values(text: &str, facts: &mut Facts) {
     for line in text.lines().map(str::trim) {
         let line = match line.strip_prefix("pub const ") {
@@ -224,7 +225,7 @@ fn number(text: &str) -> Option<i128> {
     }
 }
 
-/// Takes `assert_layout!(Type, size N, member @ N, ...)`.
+/// Collects `assert_layout!(Type, size N, member @ N, ...)`.
 fn collect_layouts(text: &str, facts: &mut Facts) {
     for layout in text.split("assert_layout!(").skip(1) {
         let Some((layout, _)) = layout.split_once(");") else {
@@ -252,7 +253,8 @@ fn collect_layouts(text: &str, facts: &mut Facts) {
     }
 }
 
-/// `DatEpAttr` is `DAT_EP_ATTR` in C; `None` for unions that have no name there.
+/// Returns the C name of a type, such as `DAT_EP_ATTR` for `DatEpAttr`; `None` for unions that have
+/// no name in C.
 fn c_type(rust: &str) -> Option<String> {
     match rust {
         "DatCnoProxy" | "DatIbExtensionPeer" | "$ty:ty" => return None,

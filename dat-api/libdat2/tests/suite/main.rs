@@ -1,4 +1,4 @@
-//! The library from the C side: the linked `libdat2.so.2`, its headers, and OFA's where installed.
+//! Tests of the library from C: the linked `libdat2.so.2`, its headers, and OFA's where installed.
 
 mod consumer;
 mod headers;

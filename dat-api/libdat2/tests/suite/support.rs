@@ -1,4 +1,4 @@
-//! Building the shared library the way an installation does, and C programs against it.
+//! Builds the shared library as an installation does, and C programs against it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ pub(crate) fn source_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory with `libdat2.so.2`, the test provider and whatever a test adds; gone when dropped.
+/// A directory with `libdat2.so.2`, the test provider and the files that a test adds; deleted when
+/// dropped.
 pub(crate) struct Stage {
     directory: TempDir,
 }
@@ -45,8 +46,8 @@ impl Stage {
         let output = self.file(name);
         let mut cc = self.compiler();
         cc.arg(source_dir().join("tests/c").join(name).with_extension("c"));
-        // Exported, because the provider looks for the program's log; lazy, because the same
-        // program also runs over libraries that lack some of the calls.
+        // Exported, because the provider looks up the program's log; lazy, because the same program
+        // also runs with libraries that lack some of the calls.
         cc.args(["-rdynamic", "-Wl,-z,lazy", "-fPIE", "-pie", "-L"])
             .arg(self.path());
         cc.args(["-ldat2", "-ldl", "-o"]).arg(&output);
@@ -71,7 +72,7 @@ impl Stage {
         output
     }
 
-    /// A command that finds the staged library and reads this registry file.
+    /// Returns a command that finds the staged library and reads this registry file.
     pub(crate) fn command(&self, program: &Path, conf: &Path) -> Command {
         let mut command = Command::new("timeout");
         command.arg("60").arg(program);
@@ -104,13 +105,13 @@ pub(crate) fn succeed(command: &mut Command) -> String {
     text
 }
 
-/// Standard output and error of a finished command.
+/// Returns the standard output and error of a finished command.
 pub(crate) fn text_of(output: &Output) -> String {
     let bytes = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The shared library, linked once per test program according to `link.txt`.
+/// Returns the shared library, linked once per test program according to `link.txt`.
 fn linked_library() -> &'static Path {
     static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = LIBRARY.get_or_init(|| {
@@ -146,8 +147,9 @@ fn link_arguments(output: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Cargo builds the static library together with the rlib this test depends on and leaves it beside
-/// the test program, under a name with a hash nobody tells; the newest one is the one just built.
+/// Returns the static library. Cargo builds it together with the rlib on which this test depends,
+/// and stores it in the directory of the test program, under a name with an unknown hash; the
+/// newest file is the one just built.
 fn static_library() -> PathBuf {
     let own = std::env::current_exe().expect("a test program has a file");
     let directory = own.parent().expect("a file has a directory");
