@@ -1,7 +1,7 @@
 //! Interface adapter: an open RNIC, its children and its asynchronous events.
 //!
-//! Owns the RNIC. Its drop, which comes after that of every child because children hold it, shuts
-//! the RNIC down. DAT 2.0 section 6.2 (`dat_ia_*`).
+//! Owns the RNIC. The drop of the IA shuts the RNIC down. It happens after the drop of every child,
+//! because children hold the IA. DAT 2.0 section 6.2 (`dat_ia_*`).
 
 mod binds;
 
@@ -19,16 +19,17 @@ use crate::registry;
 use crate::rnic::{Rnic, RnicAttr};
 use crate::users::User;
 
-/// An object that its IA can end without being asked.
+/// An object that its IA can end without a call of the consumer.
 pub trait Child: Object {
-    /// Ends it whatever its state, without telling anybody: retires the handle (and leaves at once
-    /// when another thread did), gives up its uses of other objects and leaves the IA.
+    /// Ends the object in any state, without a notification. It retires the handle (and returns at
+    /// once if another thread has retired it), releases its uses of other objects and removes
+    /// itself from the IA.
     fn abandon(this: &Pinned<Self>)
     where
         Self: Sized;
 }
 
-/// Interface adapter.
+/// An interface adapter.
 #[derive(Debug)]
 pub struct Ia<R: Rnic> {
     handle: Handle,
@@ -36,7 +37,8 @@ pub struct Ia<R: Rnic> {
     name: String,
     attributes: Attributes,
     children: Mutex<Children>,
-    /// Named, not owned: the EVD owns the IA. The use keeps the consumer from freeing it.
+    /// Handle only, not an `Arc`, because the EVD owns the IA. The use keeps the consumer from
+    /// freeing the EVD.
     async_evd: OnceLock<(Handle, User)>,
     binds: Binds,
     counters: IaCounters,
@@ -44,7 +46,7 @@ pub struct Ia<R: Rnic> {
     rnic: Quiet<R>,
 }
 
-/// Keeps `Debug` away from the RNIC, which need not have it.
+/// Implements `Debug` for the RNIC, which need not implement it.
 struct Quiet<R>(R);
 
 impl<R> std::fmt::Debug for Quiet<R> {
@@ -64,7 +66,7 @@ impl<R: Rnic> Object for Ia<R> {
 }
 
 impl<R: Rnic> Ia<R> {
-    /// An open IA with the handle `handle`, as yet without asynchronous EVD.
+    /// Creates an open IA with the handle `handle`, without an asynchronous EVD.
     pub(crate) fn new(handle: Handle, provider: ProviderRef, name: &str, rnic: R) -> Self {
         Self {
             handle,
@@ -80,12 +82,12 @@ impl<R: Rnic> Ia<R> {
         }
     }
 
-    /// Its asynchronous events go to the EVD `evd` from now on.
+    /// Sets `evd` as the EVD of asynchronous events.
     pub(crate) fn set_async_evd(&self, evd: Handle, user: User) {
         let _ = self.async_evd.set((evd, user));
     }
 
-    /// The EVD of its asynchronous events, if they go to one.
+    /// Returns the EVD of asynchronous events, if there is one.
     pub(crate) fn own_async_evd(&self) -> Option<Handle> {
         self.async_evd.get().map(|(handle, _)| *handle)
     }
@@ -95,59 +97,59 @@ impl<R: Rnic> Ia<R> {
         &self.rnic.0
     }
 
-    /// Its identity and limits.
+    /// Identity and limits of the RNIC.
     pub fn attr(&self) -> &RnicAttr {
         self.rnic().attr()
     }
 
-    /// The handle the registry library knows.
+    /// The handle that the registry library uses.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// The handle the consumer knows: the registry library's small integer, or null before it has
-    /// one.
+    /// Returns the handle that the consumer uses: the registry library's small integer, or null
+    /// before the library has assigned one.
     pub fn consumer_handle(&self) -> DatIaHandle {
         registry::consumer_ia_handle(self.handle)
     }
 
-    /// The provider table whose address begins every object.
+    /// The provider table, whose address is the first word of every object.
     pub fn provider(&self) -> ProviderRef {
         self.provider
     }
 
-    /// The name it was opened under.
+    /// The name under which the IA was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The address of the adapter, in memory that stays while the IA is open.
+    /// Returns the address of the adapter, in memory that stays valid while the IA is open.
     pub fn local_address(&self) -> DatIaAddressPtr {
         self.attributes.address()
     }
 
-    /// Whole `DAT_IA_ATTR`.
+    /// The complete `DAT_IA_ATTR`.
     pub fn ia_attr(&self) -> &DatIaAttr {
         self.attributes.ia()
     }
 
-    /// Whole `DAT_PROVIDER_ATTR`.
+    /// The complete `DAT_PROVIDER_ATTR`.
     pub fn provider_attr(&self) -> &DatProviderAttr {
         self.attributes.provider()
     }
 
-    /// What `dat_ia_query` says of the asynchronous EVD.
+    /// Returns the asynchronous EVD as `dat_ia_query` reports it.
     pub fn async_evd(&self) -> DatEvdHandle {
         self.own_async_evd()
             .map_or(DAT_EVD_OUT_OF_SCOPE, Handle::as_dat)
     }
 
-    /// What has happened to it.
+    /// The counters of the IA.
     pub(crate) fn counters(&self) -> &IaCounters {
         &self.counters
     }
 
-    /// How the payload of its connections travelled, as far as it keeps account of that.
+    /// The part of the traffic counts that the IA stores itself, such as that of freed endpoints.
     pub(crate) fn traffic_counters(&self) -> &TrafficCounters {
         &self.traffic
     }
@@ -156,7 +158,7 @@ impl<R: Rnic> Ia<R> {
         &self.binds
     }
 
-    /// A handle for a child to come.
+    /// Reserves a handle for a child that will be created.
     pub fn reserve(&self) -> DatResult<Reservation> {
         if reserve::is_short() {
             return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
@@ -164,7 +166,7 @@ impl<R: Rnic> Ia<R> {
         handle::reserve(self.provider).ok_or(OUT_OF_HANDLES)
     }
 
-    /// Brings a child to life and takes it into the family; refused while the IA closes.
+    /// Installs a child under its handle and adds it to the children; refused while the IA closes.
     pub fn install<T: Child>(&self, reservation: Reservation, child: Arc<T>) -> DatResult<Handle> {
         let mut children = self.lock();
         if children.closing {
@@ -178,7 +180,7 @@ impl<R: Rnic> Ia<R> {
         Ok(handle)
     }
 
-    /// Forgets a child that was freed.
+    /// Removes a child that was freed.
     pub fn disown(&self, kind: Kind, handle: Handle) {
         self.lock().of_kind[kind as usize].remove(&handle);
         if let Some(index) = end_counter(kind) {
@@ -186,28 +188,29 @@ impl<R: Rnic> Ia<R> {
         }
     }
 
-    /// How many children of a kind there are.
+    /// Returns the number of children of a kind.
     pub fn child_count(&self, kind: Kind) -> usize {
         self.lock().of_kind[kind as usize].len()
     }
 
-    /// The live children of a kind, as they are now.
+    /// Returns the live children of a kind at this moment.
     pub(crate) fn children<T: Child>(&self) -> impl Iterator<Item = Pinned<T>> {
         let children = self.lock().of_kind[T::KIND as usize].clone();
         children.into_iter().filter_map(handle::pin_handle::<T>)
     }
 
-    /// The first live child for which `wanted` holds.
+    /// Returns the first live child for which `wanted` is true.
     pub(crate) fn find_child<T: Child>(&self, wanted: impl Fn(&T) -> bool) -> Option<Pinned<T>> {
         self.children().find(|child| wanted(child))
     }
 
-    /// No child comes to life any more.
+    /// From now on no child can be installed.
     pub(crate) fn begin_close(&self) {
         self.lock().closing = true;
     }
 
-    /// Whether a graceful close refuses: CNOs and SRQs do not count, nor does the IA's own EVD.
+    /// Returns true if a graceful close must be refused. CNOs and SRQs do not count, nor does the
+    /// IA's own EVD.
     pub(crate) fn is_in_use(&self) -> bool {
         let own_evd = self.own_async_evd();
         let children = self.lock();
@@ -250,8 +253,8 @@ impl<R: Rnic> Drop for Ia<R> {
     }
 }
 
-/// Which counter a new object counts in. Public service points are created in two ways and count
-/// there.
+/// Returns the counter of created objects of a kind. Public service points are created by two
+/// calls, which count them themselves.
 fn creation_counter(kind: Kind) -> Option<u32> {
     match kind {
         Kind::Pz => Some(DCNT_IA_PZ_CREATE),
@@ -266,7 +269,7 @@ fn creation_counter(kind: Kind) -> Option<u32> {
     }
 }
 
-/// Which counter the end of an object counts in.
+/// Returns the counter of freed objects of a kind.
 fn end_counter(kind: Kind) -> Option<u32> {
     match kind {
         Kind::Pz => Some(DCNT_IA_PZ_FREE),

@@ -1,8 +1,8 @@
 //! DAT object semantics, once, for every provider.
 //!
-//! A provider crate implements [`rnic::Rnic`] and says [`export_provider!`]; everything a consumer
-//! sees of DAT between the registry library and the RNIC is in this crate: handles, objects,
-//! states, events, return codes.
+//! A provider crate implements [`rnic::Rnic`] and calls [`export_provider!`]. This crate contains
+//! everything of DAT between the registry library and the RNIC that a consumer uses: handles,
+//! objects, states, events, return codes.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -11,38 +11,38 @@
 //! | `extension` `iw_extension` `ib_extension` | extension operations of iWARP and InfiniBand |
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
 //! | [`lifecycle`] | opening an interface adapter, and closing it with its children |
-//! | [`dispatch`] | what becomes of an RNIC's news |
+//! | [`dispatch`] | dispatch of an RNIC's events to objects |
 //! | [`sp`] | service points |
-//! | `delivery` | taking events and triggers, and what that does to endpoints and requests |
+//! | `delivery` | taking events and triggers, and the effects on endpoints and requests |
 //! | [`cr`] | connection request |
 //! | [`rmr`] [`ep`] | memory window, endpoint |
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
 //! | [`srq`] [`lmr`] [`pz`] | shared receive queue, memory region, protection zone |
 //! | [`ia`] `attr` `counters` | interface adapter, its attributes, and its counters |
-//! | `announced` `registry` | the names that were announced, and the registry that did |
-//! | `consumer_socket` `addr` | who owns a socket that a consumer has connected; socket addresses |
-//! | [`users`] | counting who uses an object, so that it is not freed under them |
+//! | `announced` `registry` | the names that were announced, and the registry that announced them |
+//! | `consumer_socket` `addr` | ownership of a socket that a consumer has connected; socket addresses |
+//! | [`users`] | use counts, which keep an object from being freed while it is used |
 //! | [`handle`] | the table of handles |
-//! | [`error`] `open_error` | `DatError` and what becomes of an RNIC's refusal; why an IA was not opened |
+//! | [`error`] `open_error` | `DatError` and the mapping of an RNIC's errors; the reason why an IA was not opened |
 //! | [`net_device`] [`logging`] | for providers: network devices and addresses, and the log |
 //! | [`rnic`] | the interface to the RNIC |
-//! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
-//! | `scripted_rnic` `harness` | an RNIC that does what a test says, and what the tests here share |
+//! | `conformance` `fake_rnic` | the test suite for every RNIC, and an RNIC in memory (feature `testing`) |
+//! | `scripted_rnic` `harness` | an RNIC that does what a test specifies, and common code of the tests here |
 //!
-//! A module uses those below it. `cargo xtask tidy` checks that.
+//! A module uses only modules below it in this table. `cargo xtask tidy` checks that.
 //!
 //! # Ownership
 //!
-//! A handle's slot owns its object by an `Arc`; objects own by `Arc` what they cannot do without
-//! (an EP its EVDs, everything its IA). Freeing retires the handle at once; the object goes when
-//! the last call that pinned it returns. An IA's drop is what shuts the RNIC down, so it comes last
-//! by construction.
+//! A handle's slot owns its object by an `Arc`. Objects own by `Arc` the objects that they need (an
+//! EP its EVDs, every object its IA). Freeing retires the handle at once; the object is dropped
+//! when the last call that pinned it returns. The drop of an IA shuts the RNIC down, so it happens
+//! after the drops of all other objects.
 //!
 //! # Lock order
 //!
-//! IA children, EP, EVD, CNO, then the RNIC's own. A lock is held for a few moves of memory, never
-//! over a call of the RNIC that may call up and never over a call of the consumer's code. The data
-//! path takes one EVD lock on the way up and none on the way down.
+//! IA children, EP, EVD, CNO, then the locks of the RNIC. A lock is held for a few moves of memory.
+//! No lock is held during a call of the RNIC that may make an upcall, or during a call of the
+//! consumer's code. The data path takes one EVD lock for a completion and none for a post.
 
 #[macro_use]
 mod macros;

@@ -1,7 +1,7 @@
 //! Local memory region (DAT 2.0 section 6.9).
 //!
-//! What registration does to the memory is the RNIC's business: a device pins it, the software
-//! provider neither pins nor touches it. Here it is a handle and a range.
+//! The RNIC decides what a registration does to the memory: a device pins it, the software provider
+//! neither pins nor accesses it. In this module a region is a handle and a range.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::pz::Pz;
 use crate::rnic::{Access, MrKeys, RegisterMr, Rnic};
 use crate::users::{User, Users};
 
-/// Local memory region.
+/// A local memory region.
 pub struct Lmr<R: Rnic> {
     mr: R::Mr,
     keys: MrKeys,
     spec: LmrSpec,
-    /// First byte, wherever the specification had it from.
+    /// First byte, for every kind of memory.
     addr: u64,
     handle: Handle,
-    /// Windows bound to it.
+    /// Number of windows bound to the region.
     windows: Users,
     pz: Arc<Pz<R>>,
     _pz_use: User,
@@ -35,41 +35,42 @@ opaque_debug!(Lmr {
     windows
 });
 
-/// What the consumer wants registered.
+/// The consumer's arguments for a registration.
 #[derive(Debug, Clone, Copy)]
 pub struct LmrSpec {
     /// Kind of memory.
     pub mem_type: DatMemType,
-    /// Where it is: meaning by kind.
+    /// The memory; its meaning depends on the kind.
     pub region: DatRegionDescription,
-    /// Bytes.
+    /// Length in bytes.
     pub len: DatVlen,
     /// `DAT_MEM_PRIV_*`.
     pub privileges: DatMemPrivFlags,
-    /// How addresses count.
+    /// Address type: virtual or zero-based.
     pub va_type: DatVaType,
 }
 
-// SAFETY: the pointers in the region description are the consumer's words, kept for `dat_lmr_query`
-// and never dereferenced.
+// SAFETY: the pointers in the region description are the consumer's values, stored for
+// `dat_lmr_query` and never dereferenced.
 unsafe impl Send for LmrSpec {}
 // SAFETY: as above.
 unsafe impl Sync for LmrSpec {}
 
 impl LmrSpec {
-    /// Looks up what is to be registered: the first byte, and how many of them.
+    /// Looks up the memory to register and returns its first byte. For a region of another region,
+    /// a length of 0 is replaced by the length of the other.
     fn resolve<R: Rnic>(&mut self, ia: &Arc<Ia<R>>) -> DatResult<u64> {
         match self.mem_type {
-            // SAFETY: every member of the union begins with a word, and all of it was initialised
-            // by C.
+            // SAFETY: every member of the union begins with a word, and C has initialised all of
+            // it.
             DAT_MEM_TYPE_VIRTUAL => Ok(unsafe { self.region.for_va }.addr() as u64),
             DAT_MEM_TYPE_LMR => {
                 // SAFETY: as above; any word may be looked up as a handle.
                 let parent = handle::pin::<Lmr<R>>(unsafe { self.region.for_lmr_handle })
                     .filter(|parent| Arc::ptr_eq(&parent.ia, ia))
                     .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))?;
-                // The length says nothing that the other region does not: none, or no more than it
-                // has.
+                // A length of 0 selects the length of the other region; any other length must not
+                // exceed it.
                 if self.len == 0 {
                     self.len = parent.spec.len;
                 }
@@ -79,8 +80,7 @@ impl LmrSpec {
                 Ok(parent.addr)
             }
             DAT_MEM_TYPE_SHARED_VIRTUAL => {
-                // SAFETY: the type says that this member is meant, and all of it was initialised by
-                // C.
+                // SAFETY: the memory type selects this member, and C has initialised all of it.
                 let shared = unsafe { self.region.for_shared_memory };
                 if shared.shared_memory_id.is_null() {
                     return Err(DatError::invalid_arg(3));
@@ -97,13 +97,13 @@ impl<R: Rnic> Object for Lmr<R> {
 }
 
 impl<R: Rnic> Lmr<R> {
-    /// `dat_lmr_create`.
+    /// Implements `dat_lmr_create`.
     ///
-    /// A region of another region is a registration of its own, which outlives the other. Shared
-    /// memory is registered once for every mapping: an RNIC that looks into it through the process
-    /// has nothing to share, so the identifier only has to be there.
+    /// A region of another region is a separate registration, which may outlive the other. Shared
+    /// memory is registered once for every mapping. An RNIC that accesses the memory through the
+    /// process has nothing to share, so the identifier is only checked for presence.
     pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, mut spec: LmrSpec) -> DatResult<Arc<Self>> {
-        // Another IA is another RNIC, and would wait for this region when it closes.
+        // Another IA is another RNIC, whose close would wait for this region.
         if !Arc::ptr_eq(pz.ia(), ia) {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
         }
@@ -127,7 +127,7 @@ impl<R: Rnic> Lmr<R> {
         Ok(lmr)
     }
 
-    /// Its handle.
+    /// The handle of the region.
     pub fn handle(&self) -> Handle {
         self.handle
     }
@@ -137,7 +137,7 @@ impl<R: Rnic> Lmr<R> {
         self.keys
     }
 
-    /// First byte and length granted: what was asked for.
+    /// Returns the first byte and the length granted, which are those requested.
     pub fn registered(&self) -> (DatVaddr, DatVlen) {
         (self.addr, self.spec.len)
     }
@@ -150,14 +150,15 @@ impl<R: Rnic> Lmr<R> {
         self.pz.handle()
     }
 
-    /// A window will be bound to it.
+    /// Marks the region as used by a window that will be bound to it.
     pub(crate) fn use_it(&self) -> DatResult<User> {
         self.windows
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))
     }
 
-    /// Whether `len` bytes from `addr` (an offset, where addresses count from 0) are inside.
+    /// Returns true if `len` bytes from `addr` (an offset for zero-based regions) are inside the
+    /// region.
     pub(crate) fn contains(&self, addr: u64, len: u32) -> bool {
         let first = if self.spec.va_type == DAT_VA_TYPE_ZB {
             0
@@ -169,7 +170,7 @@ impl<R: Rnic> Lmr<R> {
             .is_some_and(|end| end <= self.spec.len)
     }
 
-    /// `dat_lmr_query`.
+    /// Implements `dat_lmr_query`.
     pub fn query(&self) -> DatLmrParam {
         let (registered_address, registered_size) = self.registered();
         DatLmrParam {
@@ -187,7 +188,7 @@ impl<R: Rnic> Lmr<R> {
         }
     }
 
-    /// `dat_lmr_free`.
+    /// Implements `dat_lmr_free`.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if !this.windows.close() {
             return Err(DatError::bare(DAT_INVALID_STATE, DAT_NO_SUBTYPE));
@@ -206,9 +207,10 @@ impl<R: Rnic> Child for Lmr<R> {
     }
 }
 
-/// The RNIC's rights for `DAT_MEM_PRIV_*` flags.
+/// Converts `DAT_MEM_PRIV_*` flags to the RNIC's access rights.
 ///
-/// Local reading is never refused: consumers register send buffers with local write privilege only.
+/// Local reading is always allowed, because consumers register send buffers with the local write
+/// privilege only.
 pub(crate) fn access_of(privileges: DatMemPrivFlags) -> Access {
     let has = |flag| privileges & flag != 0;
     Access {
@@ -220,7 +222,7 @@ pub(crate) fn access_of(privileges: DatMemPrivFlags) -> Access {
     }
 }
 
-/// Every privilege that there is.
+/// All defined privileges.
 pub(crate) const KNOWN_PRIVILEGES: DatMemPrivFlags =
     DAT_MEM_PRIV_ALL_FLAG | DAT_IB_MEM_PRIV_REMOTE_ATOMIC;
 
@@ -233,7 +235,8 @@ fn request_of(spec: &LmrSpec, addr: u64, len_max: u64) -> DatResult<RegisterMr> 
         DAT_VA_TYPE_ZB => true,
         _ => return Err(DatError::invalid_arg(7)),
     };
-    // A region of nothing is what `dtest -b 0` asks for; nothing at no address is a mistake.
+    // `dtest -b 0` registers an empty region at an address. An empty region without an address is
+    // an error.
     let is_nothing = spec.len == 0 && addr == 0;
     if is_nothing || spec.len > len_max || addr.checked_add(spec.len).is_none() {
         return Err(DatError::of(DAT_LENGTH_ERROR));

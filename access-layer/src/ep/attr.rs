@@ -1,23 +1,23 @@
-//! Attributes of an endpoint: defaults, limits, and what a queue pair is made with.
+//! Attributes of an endpoint: defaults, limits, and the attributes of its queue pair.
 
 use dat_abi::*;
 
 use crate::error::{DatError, DatResult};
 use crate::rnic::{QpAttr, RnicAttr};
 
-/// Work requests of each queue when the consumer gives no attributes.
+/// Work requests of each queue if the consumer passes no attributes.
 const DEFAULT_DTOS: u32 = 16;
-/// Segments of a work request when the consumer gives no attributes; dapltest counts on four.
+/// Segments of a work request if the consumer passes no attributes; dapltest relies on four.
 const DEFAULT_IOV: u32 = 4;
-/// RDMA Reads in each direction when the consumer gives no attributes.
+/// RDMA Reads in each direction if the consumer passes no attributes.
 const DEFAULT_READS: u32 = 4;
-/// Largest message and RDMA operation when the consumer gives no attributes, in bytes.
+/// Largest message and RDMA operation if the consumer passes no attributes, in bytes.
 const DEFAULT_SIZE: u32 = 0x8000_0000;
 
 /// Attributes as the consumer set them, or the defaults.
 ///
-/// Sizes and the completion flags are kept for `dat_ep_query` only: consumers set sizes smaller
-/// than what they transfer, and flags are given with each work request.
+/// Sizes and the completion flags are stored for `dat_ep_query` only: consumers set sizes smaller
+/// than those that they transfer, and flags are passed with each work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpAttrs {
     service_type: DatServiceType,
@@ -32,16 +32,17 @@ pub(crate) struct EpAttrs {
     max_request_iov: u32,
     max_rdma_read_in: u32,
     max_rdma_read_out: u32,
-    /// Receives of a shared receive queue; see [`soft_watermark`](Self::soft_watermark).
+    /// Soft watermark for receives of a shared receive queue; see
+    /// [`soft_watermark`](Self::soft_watermark).
     pub(crate) srq_soft_hw: DatCount,
     max_rdma_read_iov: u32,
     max_rdma_write_iov: u32,
     read_depth_is_consumers: bool,
-    /// The consumer gave no attributes.
+    /// True if the consumer passed no attributes.
     defaulted: bool,
 }
 
-/// Segments that one work request of each kind may have.
+/// Maximum number of segments of one work request of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentLimits {
     pub(crate) recv: u32,
@@ -51,7 +52,7 @@ pub(crate) struct SegmentLimits {
 }
 
 impl EpAttrs {
-    /// What an endpoint gets when the consumer gives no attributes.
+    /// Returns the attributes of an endpoint if the consumer passes none.
     pub(crate) fn defaults(limits: &RnicAttr, has_recv_evd: bool, has_request_evd: bool) -> Self {
         let count = |wish: u32, limit: u32, wanted: bool| if wanted { wish.min(limit) } else { 0 };
         Self {
@@ -75,14 +76,14 @@ impl EpAttrs {
         }
     }
 
-    /// Brings the default counts of a side that had no EVD when the defaults were made and has one
+    /// Sets the default counts of a side that had no EVD when the defaults were made and has one
     /// now.
     pub(crate) fn fill_defaults(&mut self, has_recv: bool, has_request: bool, limits: &RnicAttr) {
         if !self.defaulted {
             return;
         }
         let defaults = Self::defaults(limits, true, true);
-        // A segment limit may have been set before the EVD came.
+        // A segment limit may have been set before the endpoint got the EVD.
         let fill = |place: &mut u32, default| {
             if *place == 0 {
                 *place = default;
@@ -100,7 +101,7 @@ impl EpAttrs {
         }
     }
 
-    /// The consumer's attributes, checked against the RNIC's limits; zero passes everywhere.
+    /// Checks the consumer's attributes against the RNIC's limits; zero is always valid.
     pub(crate) fn from_dat(attr: &DatEpAttr, limits: &RnicAttr) -> Option<Self> {
         let mut this = Self::defaults(limits, true, true);
         this.apply(DAT_EP_FIELD_EP_ATTR_ALL, attr, limits)?;
@@ -108,7 +109,7 @@ impl EpAttrs {
         Some(this)
     }
 
-    /// Takes over the attributes that `mask` names. `None`, and nothing is changed, when one of
+    /// Applies the attributes that `mask` names. Returns `None`, and changes nothing, if one of
     /// them is outside the limits.
     pub(crate) fn apply(
         &mut self,
@@ -195,7 +196,7 @@ impl EpAttrs {
         )
     }
 
-    /// RDMA Reads under way at once, IRD and ORD.
+    /// Applies the numbers of concurrent RDMA Reads, IRD and ORD.
     fn apply_read_depths(
         &mut self,
         mask: DatEpParamMask,
@@ -217,13 +218,13 @@ impl EpAttrs {
             limits.ord_max,
         )?;
         if mask & (READ_IN | READ_OUT) != 0 {
-            // A consumer that does not care sets both to 0 (DAT 2.0 iWARP extensions 3.1.4.1).
+            // A consumer without a requirement sets both to 0 (DAT 2.0 iWARP extensions 3.1.4.1).
             self.read_depth_is_consumers = self.max_rdma_read_in > 0 || self.max_rdma_read_out > 0;
         }
         Some(())
     }
 
-    /// Refuses receives without an EVD for them, and requests likewise.
+    /// Refuses receives without an EVD for their completions, and requests likewise.
     pub(crate) fn check_evds(&self, has_recv_evd: bool, has_request_evd: bool) -> DatResult {
         let recv = has_recv_evd || self.max_recv_dtos == 0;
         let request = has_request_evd || self.max_request_dtos == 0;
@@ -234,12 +235,12 @@ impl EpAttrs {
         }
     }
 
-    /// Requests posted at once.
+    /// Maximum number of requests posted at once.
     pub(crate) fn request_dtos(&self) -> usize {
         usize::try_from(self.max_request_dtos).unwrap_or(usize::MAX)
     }
 
-    /// What the queue pair needs.
+    /// Returns the attributes for the creation of the queue pair.
     pub(crate) fn qp_attr(&self, limits: &RnicAttr) -> QpAttr {
         let segments = self.segment_limits(limits);
         QpAttr {
@@ -253,7 +254,7 @@ impl EpAttrs {
         }
     }
 
-    /// Segment limits in force: a limit of zero is no wish, so the default applies (for RDMA
+    /// Returns the segment limits in force. A limit of zero selects the default (for RDMA
     /// operations that of sends).
     pub(crate) fn segment_limits(&self, limits: &RnicAttr) -> SegmentLimits {
         let or = |wish: u32, otherwise: u32| if wish == 0 { otherwise } else { wish };
@@ -266,17 +267,18 @@ impl EpAttrs {
         }
     }
 
-    /// How many receives of its shared receive queue the endpoint may hold before the consumer is
-    /// told. `None` for 0 as well: consumers that do not know the attribute leave it so.
+    /// Returns the number of receives of its shared receive queue that the endpoint may hold before
+    /// the consumer is notified. `None` for 0 as well: consumers that do not use the attribute set
+    /// it to 0.
     pub(crate) fn soft_watermark(&self) -> Option<u32> {
         u32::try_from(self.srq_soft_hw)
             .ok()
             .filter(|soft| *soft > 0)
     }
 
-    /// As C gets them. Named attributes: there are none.
+    /// Returns the attributes in their C form. There are no named attributes.
     pub(crate) fn to_dat(self) -> DatEpAttr {
-        // Each count was a DatCount or is below a limit that is one.
+        // Each count was a DatCount or is below a limit of that type.
         let count = |value: u32| DatCount::try_from(value).unwrap_or(DatCount::MAX);
         DatEpAttr {
             service_type: self.service_type,
@@ -299,7 +301,7 @@ impl EpAttrs {
     }
 }
 
-/// Takes a number over if the consumer names it. `None`: it is beyond the limit.
+/// Stores a number if the consumer names it. Returns `None` if the number is above the limit.
 fn set_count(is_named: bool, place: &mut u32, count: DatCount, limit: u32) -> Option<()> {
     if is_named {
         *place = u32::try_from(count).ok().filter(|count| *count <= limit)?;
@@ -308,7 +310,7 @@ fn set_count(is_named: bool, place: &mut u32, count: DatCount, limit: u32) -> Op
 }
 
 fn size(wish: u32, limits: &RnicAttr) -> Option<u32> {
-    // Consumers copy what dat_ia_query says, and that is at least DEFAULT_SIZE where the RNIC has
+    // Consumers copy the value of dat_ia_query, which is at least DEFAULT_SIZE if the RNIC supports
     // it.
     (wish <= limits.message_len_max).then_some(wish)
 }

@@ -1,8 +1,8 @@
-//! Connecting, accepting and ending, and the RNIC's news of it.
+//! Connecting, accepting and ending, and the RNIC's events for them.
 //!
-//! Every start has the same three steps: the state changes under the lock, the RNIC is asked
-//! without it, and a refusal takes the change back. News may overtake the return of the RNIC's
-//! call.
+//! Every start has three steps: change the state under the lock, call the RNIC without the lock,
+//! and undo the change if the RNIC refuses. An event may arrive before the call of the RNIC
+//! returns.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,13 +23,13 @@ use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError,
 /// Arguments of `dat_ep_connect`.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectArgs<'a> {
-    /// Address of the peer's IA; its port does not matter.
+    /// Address of the peer's IA; its port is ignored.
     pub remote: SocketAddr,
-    /// Service at that IA.
+    /// Service on that IA.
     pub conn_qual: u64,
-    /// Time for the whole attempt in microseconds; `DAT_TIMEOUT_INFINITE` for no limit.
+    /// Timeout of the whole attempt in microseconds; `DAT_TIMEOUT_INFINITE` for no limit.
     pub timeout_us: DatTimeout,
-    /// For the peer's consumer.
+    /// Private data for the peer's consumer.
     pub private_data: &'a [u8],
     /// Quality of service.
     pub qos: DatQos,
@@ -37,7 +37,7 @@ pub struct ConnectArgs<'a> {
     pub flags: DatConnectFlags,
 }
 
-/// Numbers of the arguments that a way of connecting may refuse.
+/// Numbers of the arguments that a connect call may reject.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     timeout: u32,
@@ -52,18 +52,18 @@ pub(crate) struct SocketConnectArgs<'a> {
     pub(crate) private_data: &'a [u8],
 }
 
-/// What an accept knows of the connection request.
+/// Data of the connection request that an accept needs.
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     pub(crate) cr: CrId,
-    /// The endpoint came with the request; otherwise the consumer chose one.
+    /// True if the endpoint belongs to the request; otherwise the consumer chose one.
     pub(crate) own: bool,
     pub(crate) remote: SocketAddr,
     pub(crate) socket: Option<ConsumerSocket>,
 }
 
 impl<R: Rnic> Ep<R> {
-    /// `dat_ep_connect`.
+    /// Implements `dat_ep_connect`.
     pub fn connect(&self, args: &ConnectArgs<'_>) -> DatResult {
         self.connect_as(
             args,
@@ -74,7 +74,7 @@ impl<R: Rnic> Ep<R> {
         )
     }
 
-    /// All ways of connecting by address.
+    /// Common part of all calls that connect by address.
     fn connect_as(&self, args: &ConnectArgs<'_>, places: Places) -> DatResult {
         if self.lock().parts.connect_evd.is_none() {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EVD_CONN));
@@ -87,7 +87,7 @@ impl<R: Rnic> Ep<R> {
             if !inner.parts.are_complete() || self.wired.get().is_none() {
                 return Err(NOT_READY);
             }
-            // The machine changes last: nothing may fail after it.
+            // The state machine changes last, because nothing may fail after it.
             inner.check_unconnected()?;
             if args.qos != DAT_QOS_BEST_EFFORT || args.flags != DAT_CONNECT_DEFAULT_FLAG {
                 return Err(DatError::of(DAT_MODEL_NOT_SUPPORTED));
@@ -117,7 +117,7 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_dup_connect`: connects to where `dup` is connected.
+    /// Implements `dat_ep_dup_connect`: connects to the service to which `dup` is connected.
     pub fn dup_connect(
         &self,
         dup: &Self,
@@ -155,8 +155,8 @@ impl<R: Rnic> Ep<R> {
         )
     }
 
-    /// `dat_ep_common_connect`: to an address with its port, where a common service point or any
-    /// other iWARP stack listens.
+    /// Implements `dat_ep_common_connect`: connects to an address with its port, on which a common
+    /// service point or any other iWARP stack listens.
     pub fn common_connect(
         &self,
         remote: SocketAddr,
@@ -186,7 +186,7 @@ impl<R: Rnic> Ep<R> {
         )
     }
 
-    /// `dat_iw_socket_connect` (DAT 2.0 iWARP extensions 3.1.4).
+    /// Implements `dat_iw_socket_connect` (DAT 2.0 iWARP extensions 3.1.4).
     pub(crate) fn socket_connect(&self, args: &SocketConnectArgs<'_>) -> DatResult {
         // "If timeout=0 is specified the DAT_INVALID_PARAMETER is returned"
         if args.timeout_us == 0 {
@@ -236,9 +236,9 @@ impl<R: Rnic> Ep<R> {
         self.ia.counters().bump(DCNT_IA_CM_REQ_TX);
     }
 
-    /// Puts the endpoint behind a connection request that is being accepted, and takes over its
-    /// socket. After `Ok`, which says who made the endpoint, the caller asks the RNIC with
-    /// [`accept_on`](Self::accept_on).
+    /// Binds the endpoint to a connection request that is being accepted, and takes over its
+    /// socket. After `Ok`, which contains the creator of the endpoint, the caller calls the RNIC
+    /// with [`accept_on`](Self::accept_on).
     pub(crate) fn begin_accept(&self, acceptance: &mut Acceptance) -> DatResult<Creator> {
         self.begin(|inner| {
             if inner.parts.pz.is_none() || inner.parts.connect_evd.is_none() {
@@ -252,7 +252,7 @@ impl<R: Rnic> Ep<R> {
             } else {
                 inner.machine.on_accept_chosen().map(|()| Creator::Consumer)
             };
-            // OFA's providers leave out the class bit and the subtype here.
+            // OFA's providers omit the class bit and the subtype here.
             let creator = entered.map_err(|_| DatError::bare(DAT_INVALID_STATE, DAT_NO_SUBTYPE))?;
             self.replace_private_data(inner, PrivateData::EMPTY);
             inner.socket = acceptance.socket.take();
@@ -266,7 +266,7 @@ impl<R: Rnic> Ep<R> {
         })
     }
 
-    /// Asks the RNIC to accept on this endpoint; [`begin_accept`](Self::begin_accept) came before.
+    /// Asks the RNIC to accept on this endpoint; called after [`begin_accept`](Self::begin_accept).
     pub(crate) fn accept_on(&self, request: R::ConnReq, private_data: &[u8]) -> DatResult {
         let wired = self.wired.get().ok_or(NOT_READY)?;
         match self
@@ -285,7 +285,7 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_disconnect`.
+    /// Implements `dat_ep_disconnect`.
     pub fn disconnect(&self, flags: DatCloseFlags) -> DatResult {
         let graceful = match flags {
             DAT_CLOSE_ABRUPT_FLAG => false,
@@ -320,7 +320,7 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// `dat_ep_reset`. Receives posted on an unconnected endpoint stay posted.
+    /// Implements `dat_ep_reset`. Receives posted on an unconnected endpoint stay posted.
     pub fn reset(&self) -> DatResult {
         self.begin(|inner| {
             if !inner.machine.on_reset()? {
@@ -331,13 +331,13 @@ impl<R: Rnic> Ep<R> {
                 inner.machine.on_reset_failed();
                 return Err(error.into());
             }
-            // Private data stays: an event that points at it may not have been read yet.
+            // Private data is kept: an event that points at it may not have been read yet.
             self.forget_addresses(inner);
             Ok(())
         })
     }
 
-    /// The RNIC's news of the connection.
+    /// Handles a connection event of the RNIC.
     pub(crate) fn on_connection(&self, event: ConnectionEvent<'_>) {
         match event {
             ConnectionEvent::Established {
@@ -401,7 +401,8 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `asked`: our consumer wanted the end.
+    /// Counts the end of a connection or attempt. `asked` is true if this end's consumer requested
+    /// it.
     fn count_ending(&self, ending: Ending, asked: bool) {
         let counters = self.ia.counters();
         let error = match ending {
@@ -461,8 +462,8 @@ impl<R: Rnic> Ep<R> {
         Ok(wired)
     }
 
-    /// The RNIC has taken a start. A disconnect or a free that came in between found nothing to
-    /// end, so it is caught up with.
+    /// Called when the RNIC has accepted a start. A disconnect or a free that happened in between
+    /// found nothing to end, so this method ends the connection for it.
     fn after_start(&self, wired: &Wired<R>) {
         let due = {
             let inner = self.lock();
@@ -473,7 +474,7 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// The RNIC has refused a start.
+    /// Called when the RNIC has refused a start.
     fn after_refusal(&self) {
         self.change_and_tell(|inner| {
             let event = inner.machine.on_start_refused();
@@ -524,7 +525,8 @@ fn timeout(timeout_us: DatTimeout) -> Option<Duration> {
     (timeout_us != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(u64::from(timeout_us)))
 }
 
-/// Whether a refusal is news that the consumer expects as an event: OFA's providers return success.
+/// Returns true for an error that consumers expect as an event, because OFA's providers return
+/// success.
 fn is_unreachable(error: &RnicError) -> bool {
     let RnicError::Os(error) = error else {
         return false;

@@ -1,27 +1,27 @@
 //! Endpoint: one side of a connection (DAT 2.0 section 6.6, `dat_ep_*`).
 //!
 //! Owns the DAT state of the endpoint (`state`), its attributes and the RNIC's queue pair. The
-//! queue pair has states of its own, which only the RNIC knows; the two learn of each other by
-//! calls and upcalls and never peek.
+//! queue pair has its own states, which only the RNIC knows. The two are synchronised by calls and
+//! upcalls, and neither reads the state of the other.
 //!
 //! | File | Holds |
 //! |---|---|
 //! | `state.rs` | the state machine |
-//! | `connect.rs` | connecting, accepting, ending, and the RNIC's news of all that |
+//! | `connect.rs` | connecting, accepting, ending, and the RNIC's events for them |
 //! | `post.rs` | the data path |
-//! | `modify.rs` | `dat_ep_modify` and the making of the queue pair |
+//! | `modify.rs` | `dat_ep_modify` and the creation of the queue pair |
 //! | `attr.rs` | attributes, defaults and limits |
 //! | `parts.rs` | the objects an endpoint uses |
 //! | `private_data.rs` | bytes that the consumer reads through an event |
-//! | `qp_cell.rs` | the place of the queue pair |
+//! | `qp_cell.rs` | the cell that stores the queue pair |
 //!
 //! # Locks
 //!
 //! One lock guards the state and everything that changes with it. Connection events are posted to
-//! the EVD under it, so their order is that of the state changes, and a consumer that has read an
-//! event finds the endpoint in the state that the event tells. No lock is held while the RNIC is
-//! asked to connect, accept or disconnect, because its news may come up before the call returns.
-//! The data path takes no lock: it reads a copy of the state's number.
+//! the EVD under this lock, so they are in the order of the state changes, and a consumer that has
+//! read an event finds the endpoint in the state that the event reports. No lock is held while the
+//! RNIC is asked to connect, accept or disconnect, because its upcall may happen before the call
+//! returns. The data path takes no lock: it reads a copy of the state's number.
 
 mod attr;
 mod connect;
@@ -60,10 +60,10 @@ use crate::pz::Pz;
 use crate::rnic::{Rnic, Traffic};
 use crate::srq::Srq;
 
-/// Endpoint.
+/// An endpoint.
 pub struct Ep<R: Rnic> {
     handle: Handle,
-    /// The state's number, for those who must not wait for the lock. Written under it.
+    /// The state's number, for readers that must not wait for the lock. Written under the lock.
     state_code: AtomicU32,
     wired: QpCell<Wired<R>>,
     local: SharedAddress,
@@ -81,11 +81,11 @@ opaque_debug!(Ep {
     remote
 });
 
-/// What the data path needs.
+/// The queue pair and the other data that the data path needs.
 struct Wired<R: Rnic> {
     qp: R::Qp,
     segments: SegmentLimits,
-    /// Its receives come from a shared receive queue.
+    /// True if the receives are those of a shared receive queue.
     shares_receives: bool,
 }
 
@@ -93,30 +93,30 @@ struct Inner<R: Rnic> {
     machine: Machine,
     parts: HeldParts<R>,
     attrs: EpAttrs,
-    /// Receives of a shared receive queue that end the connection.
+    /// Number of receives held from a shared receive queue above which the connection ends.
     hard_watermark: Option<u32>,
-    /// The consumer's.
+    /// The consumer's communicator.
     comm: DatComm,
-    /// That of the socket which the connection, or the attempt at one, goes over.
+    /// Communicator of the socket that the connection, or the attempt to connect, uses.
     inherited_comm: Option<DatComm>,
     local_port: u64,
     remote_port: u64,
     remote_address: Option<SocketAddr>,
-    /// What the peer said last; events point at it.
+    /// The last private data of the peer; events point at it.
     private_data: PrivateData,
     socket: Option<ConsumerSocket>,
-    /// The handle is dead: nothing may begin and nobody is told anything.
+    /// True if the handle is retired: no operation may begin and no event is posted.
     abandoned: bool,
 }
 
-/// What `dat_ep_get_status` tells.
+/// Result of `dat_ep_get_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpStatus {
     /// State.
     pub state: DatEpState,
-    /// No receive is posted that has not completed.
+    /// True if every posted receive has completed.
     pub recv_idle: bool,
-    /// No request is posted that has not completed.
+    /// True if every posted request has completed.
     pub request_idle: bool,
 }
 
@@ -131,7 +131,7 @@ impl From<WrongState> for DatError {
 }
 
 impl<R: Rnic> Ep<R> {
-    /// `dat_ep_create` and `dat_ep_create_with_srq`; no attributes means the defaults.
+    /// Implements `dat_ep_create` and `dat_ep_create_with_srq`; no attributes selects the defaults.
     pub fn create(
         ia: &Arc<Ia<R>>,
         parts: EpParts<R>,
@@ -149,13 +149,14 @@ impl<R: Rnic> Ep<R> {
         Self::install(ia, Machine::new(), parts, attrs)
     }
 
-    /// An endpoint for a service point whose consumer gave none, in the hands of `sp`.
+    /// Creates an endpoint for service point `sp`, whose consumer passed none. The endpoint is
+    /// reserved.
     pub(crate) fn create_reserved(ia: &Arc<Ia<R>>, sp: SpId) -> DatResult<Handle> {
         let attrs = EpAttrs::defaults(ia.attr(), false, false);
         Self::install(ia, Machine::new_reserved(sp), HeldParts::none(), attrs)
     }
 
-    /// An endpoint for connection request `cr`, whose consumer left the making to the provider.
+    /// Creates an endpoint for connection request `cr`, whose consumer lets the provider create it.
     pub(crate) fn create_tentative(ia: &Arc<Ia<R>>, cr: CrId) -> DatResult<Handle> {
         let attrs = EpAttrs::defaults(ia.attr(), false, false);
         Self::install(ia, Machine::new_tentative(cr), HeldParts::none(), attrs)
@@ -198,7 +199,8 @@ impl<R: Rnic> Ep<R> {
         ia.install(reservation, ep)
     }
 
-    /// `dat_ep_query`. Consumers read members that they did not ask for, so all are filled.
+    /// Implements `dat_ep_query`. Fills all members, because consumers read members that they did
+    /// not request.
     pub fn query(&self) -> DatEpParam {
         let inner = self.lock();
         let parts = &inner.parts;
@@ -219,7 +221,7 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_get_status`. Idle means that nothing is pending, as the specification has it.
+    /// Implements `dat_ep_get_status`. Idle means that nothing is pending, as in the specification.
     pub fn status(&self) -> EpStatus {
         let (recvs, requests) = self
             .wired
@@ -232,10 +234,10 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_recv_query`: how many receives the endpoint holds that have not completed, and over
-    /// how many of them the messages that are arriving are spread. A stream brings messages in
-    /// order, so with a shared receive queue the two are the same, and without one all that is
-    /// posted is held.
+    /// Implements `dat_ep_recv_query`: returns the number of receives that the endpoint holds and
+    /// that have not completed, and the number of them over which arriving messages are spread. A
+    /// stream delivers messages in order. So with a shared receive queue the two numbers are equal,
+    /// and without one the endpoint holds everything that is posted.
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
         let wired = self.wired.get().ok_or(connect::NOT_READY)?;
         let (recvs, _) = self.ia.rnic().pending(&wired.qp);
@@ -243,15 +245,16 @@ impl<R: Rnic> Ep<R> {
         Ok((count, count))
     }
 
-    /// The number of receives of `srq` that endpoints have taken for messages which are still
-    /// arriving.
+    /// Returns the number of receives of `srq` that endpoints have taken for messages which are
+    /// still arriving.
     pub(crate) fn outstanding_of(srq: &Srq<R>) -> DatCount {
         let eps = srq.ia().children::<Self>();
         let held = eps.map(|ep| ep.receives_held_of(srq.handle())).sum::<u32>();
         DatCount::try_from(held).unwrap_or(DatCount::MAX)
     }
 
-    /// How many receives it has taken from shared receive queue `srq` and not completed.
+    /// Returns the number of receives of shared receive queue `srq` that the endpoint has taken and
+    /// not completed.
     fn receives_held_of(&self, srq: Handle) -> u32 {
         let uses_it = {
             let inner = self.lock();
@@ -264,8 +267,9 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_set_watermark`: how many receives of its shared receive queue the endpoint may hold,
-    /// before the consumer is told (`soft`) and before the connection breaks (`hard`).
+    /// Implements `dat_ep_set_watermark`: sets the number of receives of its shared receive queue
+    /// that the endpoint may hold before the consumer is notified (`soft`) and before the
+    /// connection is broken (`hard`).
     pub fn set_watermark(&self, soft: DatCount, hard: DatCount) -> DatResult {
         let soft_count = soft;
         let soft = watermark(soft).ok_or(DatError::invalid_arg(2))?;
@@ -281,8 +285,8 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// How many completions of requests can be under way or unread, at most. Twice what was asked
-    /// for, because an RNIC may make more of it.
+    /// Returns the maximum number of request completions that can be in progress or unread. The
+    /// result is twice the requested numbers, because an RNIC may grant more than was requested.
     pub(crate) fn completions_max(&self) -> usize {
         let inner = self.lock();
         let unread = inner.parts.request_evd.as_ref();
@@ -290,12 +294,12 @@ impl<R: Rnic> Ep<R> {
         2 * (inner.attrs.request_dtos().max(1) + unread)
     }
 
-    /// The handle of its protection zone.
+    /// Returns the handle of the protection zone.
     pub fn pz(&self) -> Option<Handle> {
         self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
     }
 
-    /// What has happened to it.
+    /// The counters of the endpoint.
     pub(crate) fn counters(&self) -> &EpCounters {
         &self.counters
     }
@@ -304,7 +308,8 @@ impl<R: Rnic> Ep<R> {
         &self.traffic
     }
 
-    /// How the payload of its connections travelled; `None` where the RNIC has one way only.
+    /// Returns the payload of the endpoint's connections by transport; `None` if the RNIC has one
+    /// transport only.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let mut sum = Traffic::default();
         for wired in self.wired.all() {
@@ -313,7 +318,7 @@ impl<R: Rnic> Ep<R> {
         Some(sum)
     }
 
-    /// The traffic of all endpoints of an IA, freed endpoints included.
+    /// Returns the traffic of all endpoints of an IA, including freed endpoints.
     pub(crate) fn traffic_of(ia: &Ia<R>) -> Traffic {
         let mut sum = ia.traffic_counters().gone();
         for traffic in ia.children::<Self>().filter_map(|ep| ep.traffic()) {
@@ -322,7 +327,7 @@ impl<R: Rnic> Ep<R> {
         sum
     }
 
-    /// A receive has completed, and its event is taken.
+    /// Counts a receive that has completed and whose event is taken.
     pub(crate) fn count_receive(&self, dto: &DatDtoCompletionEventData) {
         let index = match dto.operation {
             DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE => DCNT_EP_RECV,
@@ -330,22 +335,22 @@ impl<R: Rnic> Ep<R> {
             DAT_IB_DTO_RECV_MSG_IMMED => DCNT_EP_RECV_IMM,
             _ => return,
         };
-        // A length is never negative.
+        // The length is unsigned.
         let bytes = u64::from(dto.transfered_length);
         self.counters.transfer(index, bytes);
     }
 
-    /// Its handle.
+    /// The handle of the endpoint.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Its IA.
+    /// The IA of the endpoint.
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }
 
-    /// `dat_ep_free`: disconnects first if need be, and drops events that nobody has read.
+    /// Implements `dat_ep_free`: disconnects first if necessary, and drops unread events.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         {
             let mut inner = this.lock();
@@ -359,23 +364,24 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// Service point `sp` takes the endpoint.
+    /// Reserves the endpoint for service point `sp`.
     pub(crate) fn reserve(&self, sp: SpId) -> DatResult {
         self.begin(|inner| Ok(inner.machine.on_reserve(sp)?))
     }
 
-    /// Service point `sp` tells connection request `cr`, which the endpoint now waits with.
+    /// Moves the endpoint from service point `sp` to connection request `cr`, which waits for an
+    /// answer.
     pub(crate) fn request(&self, sp: SpId, cr: CrId) -> DatResult {
         self.begin(|inner| Ok(inner.machine.on_request(sp, cr)?))
     }
 
-    /// Service point `sp` lets go of the endpoint.
+    /// Releases the endpoint from service point `sp`.
     pub(crate) fn release(this: &Pinned<Self>, sp: SpId) {
         let released = this.change(|inner| inner.machine.on_release(sp));
         Self::after_release(this, released);
     }
 
-    /// Connection request `cr`, which the endpoint waits with, is rejected or gone.
+    /// Releases the endpoint from connection request `cr`, which was rejected or has ended.
     pub(crate) fn reject(this: &Pinned<Self>, cr: CrId) {
         let released = this.change(|inner| inner.machine.on_reject(cr));
         Self::after_release(this, released);
@@ -391,7 +397,7 @@ impl<R: Rnic> Ep<R> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one change of state and copies its result to where the data path looks.
+    /// Runs one change of the state and copies the new state's number for the data path.
     fn change<T>(&self, change: impl FnOnce(&mut Inner<R>) -> T) -> T {
         let mut inner = self.lock();
         let value = change(&mut inner);
@@ -399,7 +405,8 @@ impl<R: Rnic> Ep<R> {
         value
     }
 
-    /// [`change`](Self::change) on behalf of a consumer: refused once the endpoint is being freed.
+    /// Runs [`change`](Self::change) for a consumer's call: refused once the endpoint is being
+    /// freed.
     fn begin<T>(&self, change: impl FnOnce(&mut Inner<R>) -> DatResult<T>) -> DatResult<T> {
         self.change(|inner| {
             if inner.abandoned {
@@ -409,8 +416,8 @@ impl<R: Rnic> Ep<R> {
         })
     }
 
-    /// [`change`](Self::change) that may be worth an event, posted before anybody else can change
-    /// more.
+    /// Runs [`change`](Self::change) and posts the resulting event, if any, before another thread
+    /// can change the state.
     fn change_and_tell(&self, change: impl FnOnce(&mut Inner<R>) -> Option<DatEventNumber>) {
         let mut inner = self.lock();
         let number = change(&mut inner);
@@ -450,8 +457,8 @@ impl<R: Rnic> Ep<R> {
         event
     }
 
-    /// Exchanges what the peer said last. Events that nobody has read point at what goes, so it is
-    /// cut out of them first.
+    /// Replaces the private data of the peer. Unread events point at the old data, so it is removed
+    /// from them first.
     fn replace_private_data(&self, inner: &mut Inner<R>, new: PrivateData) {
         if !inner.private_data.is_empty()
             && let Some(evd) = &inner.parts.connect_evd
@@ -468,7 +475,7 @@ impl<R: Rnic> Ep<R> {
 }
 
 impl<R: Rnic> Pinned<Ep<R>> {
-    /// Ends the endpoint whatever its state. `false`: another thread does.
+    /// Ends the endpoint in any state. Returns `false` if another thread ends it.
     fn end(&self) -> bool {
         if !self.retire() {
             return false;
@@ -513,7 +520,7 @@ impl<R: Rnic> Child for Ep<R> {
 }
 
 impl<R: Rnic> Inner<R> {
-    /// The connection over a consumer's socket, or the attempt at one, is over.
+    /// Called when the connection over a consumer's socket, or the attempt to connect, has ended.
     fn end_socket(&mut self) {
         if let Some(mut socket) = self.socket.take() {
             socket.on_over();
@@ -521,7 +528,7 @@ impl<R: Rnic> Inner<R> {
     }
 }
 
-/// A watermark as DAT says it; the outer `None`: not one.
+/// Converts a DAT watermark; the outer `None` means that the value is invalid.
 fn watermark(value: DatCount) -> Option<Option<u32>> {
     if value == DAT_WATERMARK_INFINITE {
         return Some(None);

@@ -1,8 +1,9 @@
-//! `dat_ep_modify`, and the making of the queue pair.
+//! `dat_ep_modify`, and the creation of the queue pair.
 //!
-//! The queue pair is made as soon as there is a protection zone and an EVD for completions: when
-//! the endpoint is created, or by the modify that brings the last of them. A later change of what
-//! it was made with makes another one, which is legal only while the endpoint has no connection.
+//! The queue pair is created as soon as there is a protection zone and an EVD for completions: when
+//! the endpoint is created, or by the modify that sets the last of them. A later change of the
+//! values with which it was created creates another queue pair, which is legal only while the
+//! endpoint has no connection.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::rnic::{QpToken, Rnic};
 
-/// Members that belong to the provider.
+/// Members that a consumer cannot change.
 const READ_ONLY: DatEpParamMask = DAT_EP_FIELD_IA_HANDLE
     | DAT_EP_FIELD_EP_STATE
     | DAT_EP_FIELD_LOCAL_IA_ADDRESS_PTR
@@ -24,12 +25,12 @@ const READ_ONLY: DatEpParamMask = DAT_EP_FIELD_IA_HANDLE
     | DAT_EP_FIELD_SRQ_HANDLE;
 
 impl<R: Rnic> Ep<R> {
-    /// `dat_ep_modify`: all of what `mask` names, or nothing.
+    /// Implements `dat_ep_modify`: applies every member that `mask` names, or none.
     pub fn modify(&self, mask: DatEpParamMask, param: &DatEpParam) -> DatResult {
         if mask & READ_ONLY != 0 || mask & !DAT_EP_FIELD_ALL != 0 {
             return Err(DatError::invalid_arg(2));
         }
-        // What is replaced goes after the lock is released.
+        // The replaced parts are dropped after the lock is released.
         let mut parts = NewParts::look_up(&self.ia, mask, param)?;
         self.begin(|inner| {
             if mask & DAT_EP_FIELD_PZ_HANDLE != 0 {
@@ -46,7 +47,8 @@ impl<R: Rnic> Ep<R> {
                 (inner.attrs, inner.comm) = before;
                 return done;
             }
-            // Only the current EVD is looked at when the private data goes.
+            // Unread events are searched only in the current EVD when the private data is replaced,
+            // so they are removed from the old EVD here.
             if let Some(left) = parts.connect_evd_left(&inner.parts) {
                 left.cut_private_data_of(self.handle);
             }
@@ -89,7 +91,8 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// Tells the RNIC how many receives of a shared receive queue the endpoint may hold.
+    /// Passes the number of receives of a shared receive queue that the endpoint may hold to the
+    /// RNIC.
     fn watch_receives(&self, inner: &Inner<R>, wired: &Wired<R>) -> DatResult {
         if !wired.shares_receives {
             return Ok(());
@@ -105,14 +108,14 @@ impl<R: Rnic> Ep<R> {
         if !inner.parts.make_a_queue_pair() {
             return Err(DatError::invalid_arg(3));
         }
-        // Posted receives live in the queue pair and cannot move to another one.
+        // Posted receives belong to the queue pair and cannot be moved to another one.
         if self.ia.rnic().pending(&wired.qp) != (0, 0) {
             return Err(super::WrongState(inner.machine.state()).into());
         }
         self.wire(inner)
     }
 
-    /// Makes the queue pair if there is enough to make it of.
+    /// Creates the queue pair if the endpoint has the parts for it.
     pub(super) fn wire(&self, inner: &Inner<R>) -> DatResult {
         let parts = &inner.parts;
         let Some(pz) = parts.pz.as_ref().filter(|_| parts.make_a_queue_pair()) else {

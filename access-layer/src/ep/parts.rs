@@ -1,4 +1,4 @@
-//! What an endpoint is put together from.
+//! The objects that an endpoint uses.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::users::User;
 pub struct EpParts<R: Rnic> {
     /// Protection zone.
     pub pz: Option<Arc<Pz<R>>>,
-    /// Where receive completions go.
+    /// EVD of receive completions.
     pub recv_evd: Option<Arc<Evd<R>>>,
-    /// Where request completions go.
+    /// EVD of request completions.
     pub request_evd: Option<Arc<Evd<R>>>,
-    /// Where connection events go.
+    /// EVD of connection events.
     pub connect_evd: Option<Arc<Evd<R>>>,
     /// Shared receive queue.
     pub srq: Option<Arc<Srq<R>>>,
 }
 
 impl<R: Rnic> EpParts<R> {
-    /// Nothing, as a provider's own endpoint begins.
+    /// Returns no parts, for an endpoint that the provider creates.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl<R: Rnic> EpParts<R> {
     }
 }
 
-/// An object in use: it cannot be freed as long as this exists.
+/// An object in use: it cannot be freed while this value exists.
 #[derive(Debug)]
 pub(crate) struct Held<T> {
     object: Arc<T>,
@@ -56,8 +56,8 @@ impl<T> Held<T> {
 }
 
 impl<R: Rnic> Held<Evd<R>> {
-    /// Uses an EVD that takes events of the stream `flag`, of whatever IA: dapltest shares one EVD
-    /// for connection events between endpoints of several.
+    /// Uses an EVD that accepts events of the stream `flag`, of any IA: dapltest shares one EVD for
+    /// connection events between endpoints of several IAs.
     pub(crate) fn evd(
         evd: Arc<Evd<R>>,
         flag: DatEvdFlags,
@@ -76,7 +76,7 @@ impl<R: Rnic> Held<Evd<R>> {
     }
 }
 
-/// The parts of an endpoint, each kept from being freed.
+/// The parts of an endpoint, each protected from being freed.
 #[derive(Debug)]
 pub(crate) struct HeldParts<R: Rnic> {
     pub(crate) pz: Option<Held<Pz<R>>>,
@@ -97,8 +97,8 @@ impl<R: Rnic> HeldParts<R> {
         }
     }
 
-    /// Begins to use everything. What the queue pair is made of must belong to `ia`: another IA is
-    /// another RNIC.
+    /// Marks all parts as used. The parts of the queue pair must belong to `ia`, because another IA
+    /// is another RNIC.
     pub(crate) fn hold(ia: &Arc<Ia<R>>, parts: EpParts<R>) -> DatResult<Self> {
         let evd =
             |evd: Option<Arc<_>>, role: EvdRole| evd.map(|evd| role.hold(ia, evd)).transpose();
@@ -111,12 +111,13 @@ impl<R: Rnic> HeldParts<R> {
         })
     }
 
-    /// Whether a queue pair can be made: a protection zone and somewhere for completions to go.
+    /// Returns true if a queue pair can be created: there is a protection zone and an EVD for
+    /// completions.
     pub(crate) fn make_a_queue_pair(&self) -> bool {
         self.pz.is_some() && (self.recv_evd.is_some() || self.request_evd.is_some())
     }
 
-    /// Whether nothing is missing for a connect.
+    /// Returns true if the endpoint has all parts for a connect.
     pub(crate) fn are_complete(&self) -> bool {
         self.pz.is_some()
             && self.recv_evd.is_some()
@@ -124,7 +125,7 @@ impl<R: Rnic> HeldParts<R> {
             && self.connect_evd.is_some()
     }
 
-    /// Every EVD, each once for each role it has.
+    /// Iterates over the EVDs, each once for each of its roles.
     pub(crate) fn evds(&self) -> impl Iterator<Item = &Arc<Evd<R>>> {
         [&self.recv_evd, &self.request_evd, &self.connect_evd]
             .into_iter()
@@ -133,7 +134,8 @@ impl<R: Rnic> HeldParts<R> {
     }
 }
 
-/// What an endpoint uses an EVD for: the stream that it must take, and how a bad one is called.
+/// The role of an EVD in an endpoint: the stream that it must accept, and the subtype of the error
+/// if it does not.
 #[derive(Clone, Copy)]
 struct EvdRole(DatEvdFlags, DatReturnSubtype);
 
@@ -173,8 +175,8 @@ fn hold_srq<R: Rnic>(ia: &Arc<Ia<R>>, srq: Arc<Srq<R>>) -> DatResult<Held<Srq<R>
     })
 }
 
-/// The parts that a `dat_ep_modify` replaces: the outer `Option` says whether, the inner one by
-/// what.
+/// The parts that a `dat_ep_modify` replaces: the outer `Option` is `Some` for a replaced part, the
+/// inner one is the new part.
 #[derive(Debug)]
 pub(crate) struct NewParts<R: Rnic> {
     pub(crate) pz: Option<Option<Held<Pz<R>>>>,
@@ -184,8 +186,8 @@ pub(crate) struct NewParts<R: Rnic> {
 }
 
 impl<R: Rnic> NewParts<R> {
-    /// Looks up the handles of `param` that `mask` names. Any bad one is `DAT_INVALID_ARG3`: it
-    /// came in the parameter structure.
+    /// Looks up the handles of `param` that `mask` names. The error for an invalid handle is
+    /// `DAT_INVALID_ARG3`, because the handle is in the parameter structure.
     pub(crate) fn look_up(
         ia: &Arc<Ia<R>>,
         mask: DatEpParamMask,
@@ -211,12 +213,13 @@ impl<R: Rnic> NewParts<R> {
         })
     }
 
-    /// Whether the queue pair has to follow the change.
+    /// Returns true if the change concerns the queue pair.
     pub(crate) fn concern_the_queue_pair(&self) -> bool {
         self.pz.is_some() || self.recv_evd.is_some() || self.request_evd.is_some()
     }
 
-    /// After [`swap_into`](Self::swap_into): the EVD that gets no connection events any more.
+    /// Returns, after [`swap_into`](Self::swap_into), the EVD that no longer receives connection
+    /// events.
     pub(crate) fn connect_evd_left(&self, current: &HeldParts<R>) -> Option<&Arc<Evd<R>>> {
         let left = self.connect_evd.as_ref()?.as_ref()?.object();
         let current = current.connect_evd.as_ref().map(Held::object);
@@ -225,7 +228,7 @@ impl<R: Rnic> NewParts<R> {
             .then_some(left)
     }
 
-    /// Exchanges the parts in `current`; what was there before stays in `self`.
+    /// Exchanges the parts in `current`; the old ones are stored in `self`.
     pub(crate) fn swap_into(&mut self, current: &mut HeldParts<R>) {
         swap(&mut self.pz, &mut current.pz);
         swap(&mut self.recv_evd, &mut current.recv_evd);
@@ -256,7 +259,7 @@ fn find<T: handle::Object>(
     hold(object).map(|held| Some(Some(held))).map_err(|_| bad)
 }
 
-/// The handle of a part as C gets it; null for none.
+/// Returns the handle of a part for C; null if there is none.
 pub(crate) fn handle_of<T>(part: Option<&Held<T>>, handle: impl Fn(&T) -> Handle) -> DatHandle {
     part.map_or(DAT_HANDLE_NULL, |part| handle(&part.object).as_dat())
 }

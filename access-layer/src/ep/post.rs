@@ -1,8 +1,8 @@
 //! The data path: from a posted data transfer to the RNIC.
 //!
-//! Nothing here locks, allocates or copies the segment list. The state is one atomic load: a work
-//! request that races with a change of state was posted before it or after it, and the RNIC
-//! completes it flushed if the connection is gone.
+//! Nothing here locks, allocates or copies the segment list. The state is one atomic load. A work
+//! request that races with a change of state counts as posted before it or after it, and the RNIC
+//! completes it as flushed if the connection has ended.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use super::{Ep, Wired};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{BindMw, RecvWr, RemoteRange, Rnic, SendOp, SendWr, Sge};
 
-/// Every completion flag that DAT 2.0 knows.
+/// All completion flags of DAT 2.0.
 const FLAGS: DatCompletionFlags = DAT_COMPLETION_SUPPRESS_FLAG
     | DAT_COMPLETION_SOLICITED_WAIT_FLAG
     | DAT_COMPLETION_UNSIGNALLED_FLAG
@@ -22,13 +22,14 @@ const FLAGS: DatCompletionFlags = DAT_COMPLETION_SUPPRESS_FLAG
     | DAT_COMPLETION_LMR_INVALIDATE_FENCE_FLAG;
 
 impl<R: Rnic> Ep<R> {
-    /// `dat_ep_post_send`.
+    /// Implements `dat_ep_post_send`.
     #[inline]
     pub fn post_send(&self, sgl: &[Sge], cookie: u64, flags: DatCompletionFlags) -> DatResult {
         self.post_send_with_invalidate(sgl, cookie, flags, None)
     }
 
-    /// `dat_ep_post_send_with_invalidate`; `invalidate` is the peer's RMR context to take away.
+    /// Implements `dat_ep_post_send_with_invalidate`; `invalidate` is the peer's RMR context to
+    /// invalidate.
     #[inline]
     pub fn post_send_with_invalidate(
         &self,
@@ -53,7 +54,7 @@ impl<R: Rnic> Ep<R> {
         )
     }
 
-    /// `dat_ep_post_rdma_write`.
+    /// Implements `dat_ep_post_rdma_write`.
     #[inline]
     pub fn post_rdma_write(
         &self,
@@ -74,7 +75,7 @@ impl<R: Rnic> Ep<R> {
         )
     }
 
-    /// `dat_ep_post_rdma_read`.
+    /// Implements `dat_ep_post_rdma_read`.
     #[inline]
     pub fn post_rdma_read(
         &self,
@@ -89,7 +90,7 @@ impl<R: Rnic> Ep<R> {
         self.post(wired, SendOp::Read(range(sgl, remote)?), sgl, cookie, flags)
     }
 
-    /// `dat_ep_post_rdma_read_to_rmr`: the sink is named by the context of a window.
+    /// Implements `dat_ep_post_rdma_read_to_rmr`: the sink is given by the context of a window.
     pub fn post_rdma_read_to_rmr(
         &self,
         local: &DatRmrTriplet,
@@ -110,7 +111,7 @@ impl<R: Rnic> Ep<R> {
         self.post(wired, op, &[], cookie, flags)
     }
 
-    /// RDMA Write followed by immediate data (IB extension).
+    /// Posts an RDMA Write followed by immediate data (IB extension).
     pub(crate) fn post_rdma_write_immediate(
         &self,
         sgl: &[Sge],
@@ -129,7 +130,8 @@ impl<R: Rnic> Ep<R> {
         self.post(wired, op, sgl, cookie, flags)
     }
 
-    /// Atomic operation on eight bytes of the peer (IB extension); `op` makes it for their place.
+    /// Posts an atomic operation on eight bytes of the peer (IB extension); `op` creates it for
+    /// their range.
     pub(crate) fn post_atomic(
         &self,
         op: impl FnOnce(RemoteRange) -> SendOp,
@@ -147,7 +149,7 @@ impl<R: Rnic> Ep<R> {
         self.post(wired, op(remote_range(remote, LEN)), &sgl, cookie, flags)
     }
 
-    /// `dat_ep_post_recv`, in any state.
+    /// Implements `dat_ep_post_recv`, in any state.
     #[inline]
     pub fn post_recv(&self, sgl: &[Sge], cookie: u64, flags: DatCompletionFlags) -> DatResult {
         let wired = self.wired.get().ok_or(NOT_READY)?;
@@ -167,7 +169,7 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// Posts the bind of a memory window; the key that it will have comes back.
+    /// Posts the bind of a memory window; returns the key that the window will have.
     pub fn bind_mw(&self, mw: &R::Mw, bind: &BindMw<'_, R>) -> DatResult<u32> {
         if self.state_code.load(Ordering::Acquire) != DAT_EP_STATE_CONNECTED {
             return Err(super::WrongState(self.lock().machine.state()).into());
@@ -191,13 +193,13 @@ impl<R: Rnic> Ep<R> {
         self.counters.transfer(index, bytes);
     }
 
-    /// Where requests may go in the state the endpoint is in: connected, or disconnected, in which
-    /// case they complete flushed.
+    /// Returns the queue pair if the state allows requests: connected, or disconnected, in which
+    /// case they complete as flushed.
     #[inline]
     fn for_requests(&self) -> DatResult<&Wired<R>> {
         match self.state_code.load(Ordering::Acquire) {
             DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => self.wired.get().ok_or(NOT_READY),
-            // OFA's providers name this state whatever the real one is.
+            // OFA's providers return this subtype for every other state.
             _ => Err(DatError::invalid_state(DAT_INVALID_STATE_EP_UNCONNECTED)),
         }
     }
@@ -238,7 +240,7 @@ fn check_segments(sgl: &[Sge], limit: u32) -> DatResult {
     Ok(())
 }
 
-/// Refuses completion flags that DAT does not know.
+/// Refuses completion flags that DAT does not define.
 #[inline]
 pub(crate) fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult {
     if flags & !FLAGS != 0 {
@@ -247,7 +249,8 @@ pub(crate) fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult
     Ok(())
 }
 
-/// The part of the peer's memory that the local segments cover; they must not be longer than it.
+/// Returns the part of the peer's memory that the local segments cover; they must not be longer
+/// than `remote`.
 #[inline]
 fn range(sgl: &[Sge], remote: &DatRmrTriplet) -> DatResult<RemoteRange> {
     match u32::try_from(len_of(sgl)) {

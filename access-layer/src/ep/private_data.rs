@@ -3,25 +3,26 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// Bytes at a fixed place that the consumer may read and, for connection requests, write.
+/// Bytes at a fixed address that the consumer may read and, for connection requests, write.
 ///
-/// No Rust reference to the bytes exists after construction: C code works on them without asking.
+/// No Rust reference to the bytes exists after construction, because C code accesses them at any
+/// time.
 #[derive(Debug)]
 pub(crate) struct PrivateData {
-    /// From `Box::into_raw`; `None` for no bytes.
+    /// Pointer from `Box::into_raw`; `None` for no bytes.
     bytes: Option<NonNull<[u8]>>,
 }
 
-// SAFETY: the value only stores the address; the bytes behind it are C's to synchronise.
+// SAFETY: the value only stores the address; the consumer must synchronise accesses to the bytes.
 unsafe impl Send for PrivateData {}
-// SAFETY: as above; no method reads the bytes.
+// SAFETY: as above; no method creates a reference to the bytes.
 unsafe impl Sync for PrivateData {}
 
 impl PrivateData {
     /// No bytes: null pointer, length 0.
     pub(crate) const EMPTY: Self = Self { bytes: None };
 
-    /// A copy of `bytes`, of exactly that length.
+    /// Creates a copy of `bytes`, of exactly that length.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let copy = || NonNull::new(Box::into_raw(Box::<[u8]>::from(bytes)));
         Self {
@@ -29,25 +30,26 @@ impl PrivateData {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_none()
     }
 
-    /// Where they are; null for none. Valid until the drop.
+    /// Returns the address of the bytes; null for none. Valid until the drop.
     pub(crate) fn as_ptr(&self) -> *mut c_void {
         self.bytes
             .map_or(std::ptr::null_mut(), |bytes| bytes.as_ptr().cast())
     }
 
-    /// The bytes as they are now, whatever the consumer has made of them.
+    /// Returns a copy of the current bytes, including changes by the consumer.
     pub(crate) fn copy(&self) -> Vec<u8> {
         let Some(bytes) = self.bytes else {
             return Vec::new();
         };
         let mut copy = vec![0; bytes.len()];
-        // SAFETY: as many bytes are there until the drop, and the copy is memory of its own. A
-        // consumer that writes meanwhile, against the rules of the call, gets parts of both.
+        // SAFETY: so many bytes exist until the drop, and the copy is separate memory. If a
+        // consumer writes meanwhile, against the rules of the call, the copy is a mixture of old
+        // and new bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr().cast::<u8>(),
@@ -58,7 +60,7 @@ impl PrivateData {
         copy
     }
 
-    /// How many they are, as C counts.
+    /// Returns the length as a C count.
     pub(crate) fn len(&self) -> i32 {
         // Private data is bounded by the RNIC's limit, some hundred bytes.
         self.bytes
@@ -69,7 +71,8 @@ impl PrivateData {
 impl Drop for PrivateData {
     fn drop(&mut self) {
         if let Some(bytes) = self.bytes.take() {
-            // SAFETY: the pointer came from Box::into_raw and is taken out, so this runs once.
+            // SAFETY: the pointer came from Box::into_raw and is removed from `self`, so this runs
+            // once.
             drop(unsafe { Box::from_raw(bytes.as_ptr()) });
         }
     }
@@ -83,7 +86,7 @@ mod tests {
     fn bytes_are_copied_and_may_be_written() {
         let data = PrivateData::new(&[1, 2, 3]);
         assert_eq!(data.len(), 3);
-        // SAFETY: three bytes are there until `data` is dropped, and this thread is the only user.
+        // SAFETY: three bytes exist until `data` is dropped, and this thread is the only user.
         let seen = unsafe {
             data.as_ptr().cast::<u8>().write(9);
             std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), 3)

@@ -1,33 +1,33 @@
-//! The place of an endpoint's queue pair: read without a lock, replaced rarely.
+//! The cell of an endpoint's queue pair: read without a lock, replaced rarely.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A value that is set late, read by every work request, and replaced now and then.
+/// A value that is set late, read by every work request, and rarely replaced.
 ///
-/// Readers take no lock and count nothing, so nobody can tell when the last of them has left a
-/// replaced value. Replaced values therefore stay until the cell goes. Only `dat_ep_modify` of an
-/// endpoint that has its queue pair already replaces one, so there are few; [`QpCell::replace`]
-/// bounds them.
+/// Readers take no lock and keep no count, so it is unknown when the last of them has stopped using
+/// a replaced value. Replaced values therefore stay until the cell is dropped. A value is replaced
+/// only by `dat_ep_modify` of an endpoint that already has its queue pair, so there are few;
+/// [`QpCell::replace`] limits their number.
 #[derive(Debug)]
 pub(crate) struct QpCell<T> {
     current: AtomicPtr<T>,
-    /// Every value ever set, the current one last. Boxes made by `Box::into_raw`, freed by the
-    /// drop.
+    /// Every value ever set, the current one last. The pointers come from `Box::into_raw`; the drop
+    /// frees them.
     all: Mutex<Vec<*mut T>>,
 }
 
-/// Values that one cell keeps at most.
+/// Maximum number of values of one cell.
 const KEPT_MAX: usize = 64;
 
-// SAFETY: the cell owns its values like boxes and hands out shared references only.
+// SAFETY: the cell owns its values as a box does, and returns shared references only.
 unsafe impl<T: Send + Sync> Send for QpCell<T> {}
-// SAFETY: as above; replacing goes through the lock and an atomic.
+// SAFETY: as above; values are replaced under the lock and published by an atomic.
 unsafe impl<T: Send + Sync> Sync for QpCell<T> {}
 
 impl<T> QpCell<T> {
-    /// Without a value.
+    /// Creates a cell without a value.
     pub(crate) fn empty() -> Self {
         Self {
             current: AtomicPtr::new(ptr::null_mut()),
@@ -35,22 +35,23 @@ impl<T> QpCell<T> {
         }
     }
 
-    /// The value, if there is one. Valid as long as the cell, even when it is replaced meanwhile.
+    /// Returns the value, if there is one. It stays valid as long as the cell, even if it is
+    /// replaced meanwhile.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the pointer is null or came from a box that is freed by the drop of the cell
-        // only, and the acquire load makes the value's bytes visible.
+        // SAFETY: the pointer is null or came from a box that only the drop of the cell frees, and
+        // the acquire load makes the value's bytes visible.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
-    /// All values that were ever set, the current one last.
+    /// Returns all values that were ever set, the current one last.
     pub(crate) fn all(&self) -> Vec<&T> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: as for `get`: the boxes are freed by the drop of the cell only.
+        // SAFETY: as for `get`: only the drop of the cell frees the boxes.
         all.iter().map(|raw| unsafe { &**raw }).collect()
     }
 
-    /// Whether another value may still be set.
+    /// Returns true if another value may be set.
     pub(crate) fn has_room(&self) -> bool {
         self.all
             .lock()
@@ -59,7 +60,7 @@ impl<T> QpCell<T> {
             < KEPT_MAX
     }
 
-    /// Sets or replaces the value. `Err` gives it back when the bound is reached.
+    /// Sets or replaces the value. `Err` returns the value when the limit is reached.
     pub(crate) fn replace(&self, value: T) -> Result<(), T> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= KEPT_MAX {
@@ -76,8 +77,8 @@ impl<T> Drop for QpCell<T> {
     fn drop(&mut self) {
         let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
         for raw in all.drain(..) {
-            // SAFETY: each pointer came from a box, is in the list once, and no reference outlives
-            // the borrow of the cell that is being dropped.
+            // SAFETY: each pointer came from a box and is in the list once, and no reference
+            // outlives the borrow of the cell that is being dropped.
             drop(unsafe { Box::from_raw(raw) });
         }
     }

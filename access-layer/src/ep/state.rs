@@ -1,4 +1,4 @@
-//! The endpoint's state machine (DAT 2.0 section 6.6, `dat_ep_create` and its neighbours).
+//! The endpoint's state machine (DAT 2.0 section 6.6, `dat_ep_create` and related calls).
 //!
 //! ```text
 //!                     reserve                 request                  accept
@@ -15,102 +15,102 @@
 //!   └─connect────────────────────────────▶ Active ──established──┘
 //! ```
 //!
-//! Each `on_*` method is one event and the only writer of the state for it. What the consumer is to
-//! be told is the method's result; nobody else derives it. Events that come too late (the RNIC's
-//! news of a connection that is over, a service point that let go of its endpoint long ago) change
-//! nothing.
+//! Each `on_*` method handles one event and is the only writer of the state for it. Its result is
+//! the event to post to the consumer; no other code derives it. Events that are too late change
+//! nothing: an event of the RNIC for a connection that has ended, or of a service point that
+//! released its endpoint before.
 
 use dat_abi::*;
 
-/// Names the service point that holds an endpoint: its handle as a number.
+/// Identifies the service point that holds an endpoint: its handle as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SpId(pub(crate) u64);
 
-/// Names the connection request that an endpoint waits with: its handle as a number.
+/// Identifies the connection request to which an endpoint belongs: its handle as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CrId(pub(crate) u64);
 
-/// Who made an endpoint, and so who destroys it when nobody accepts with it.
+/// The creator of an endpoint, which must destroy it if no accept uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Creator {
-    /// `dat_ep_create`.
+    /// The consumer, with `dat_ep_create`.
     Consumer,
-    /// The provider, because the consumer gave none to a service point.
+    /// The provider, because the consumer passed no endpoint to a service point.
     Provider,
 }
 
-/// What became of the endpoint when a service point or a connection request let go of it.
+/// State of the endpoint after a service point or a connection request has released it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// It had left already.
+    /// The service point or request no longer held the endpoint.
     NotHeld,
-    /// It is the consumer's and idle again.
+    /// The endpoint belongs to the consumer and is idle again.
     ToConsumer,
-    /// It was the provider's; whoever let go of it destroys it.
+    /// The provider created the endpoint; the caller must destroy it.
     Destroy,
 }
 
-/// States of an endpoint. The `UNCONFIGURED` and multi-path states of DAT do not occur here: every
-/// endpoint has attributes from its creation and one path.
+/// States of an endpoint. The `UNCONFIGURED` and multi-path states of DAT do not occur here,
+/// because every endpoint has attributes from its creation and one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Idle, in the hands of the consumer.
+    /// Idle, owned by the consumer.
     Unconnected,
-    /// Promised to a reserved or socket service point.
+    /// Reserved by a reserved or socket service point.
     Reserved(SpId, Creator),
-    /// The service point has told a connection request for it.
+    /// The service point has received a connection request for the endpoint.
     Passive(CrId),
-    /// Made by the provider together with a connection request.
+    /// Created by the provider together with a connection request.
     Tentative(CrId),
-    /// A connect is under way.
+    /// A connect is in progress.
     Active,
-    /// Accepted, the peer has not confirmed yet.
+    /// Accepted; the peer has not confirmed yet.
     CompletionPending,
-    /// Both directions work.
+    /// Both directions are usable.
     Connected,
-    /// The consumer asked for the end, the RNIC has not told it yet.
+    /// The consumer requested a disconnect; the RNIC has not reported the end yet.
     DisconnectPending,
-    /// Over; only a reset leads back.
+    /// The connection has ended; only a reset makes the endpoint usable again.
     Disconnected,
 }
 
-/// How the RNIC says that a connection, or the attempt at one, ended.
+/// The reason that the RNIC reports for the end of a connection, or of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The peer's consumer rejected.
+    /// The peer's consumer rejected the request.
     PeerRejected,
-    /// Refused by anything but the peer's consumer.
+    /// Refused, but not by the peer's consumer.
     NonPeerRejected,
-    /// No way to the peer.
+    /// No route to the peer.
     Unreachable,
-    /// The consumer's timeout passed.
+    /// The consumer's timeout expired.
     TimedOut,
-    /// The accepted peer went away too early.
+    /// The peer closed an accepted connection too early.
     AcceptFailed,
-    /// Ended in good order by either side.
+    /// Closed in order by either side.
     Disconnected,
-    /// Failed.
+    /// The connection failed.
     Broken,
 }
 
-/// What `dat_ep_disconnect` has to do.
+/// The next step of `dat_ep_disconnect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DisconnectStep {
-    /// Nothing: there is no connection any more.
+    /// Nothing, because the connection has already ended.
     AlreadyOver,
-    /// Let posted requests finish, then end.
+    /// Let posted requests finish, then end the connection.
     Graceful,
-    /// End now.
+    /// End the connection at once.
     Abrupt,
 }
 
-/// The call is not legal in the state the endpoint is in.
+/// Error of a call that is not legal in the state of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the endpoint is in the state {0:?}")]
 pub(crate) struct WrongState(pub(crate) State);
 
 impl WrongState {
-    /// The subtype of `DAT_INVALID_STATE` that names the state.
+    /// Returns the subtype of `DAT_INVALID_STATE` for the state.
     pub(crate) fn subtype(self) -> DatReturnSubtype {
         match self.0 {
             State::Unconnected => DAT_INVALID_STATE_EP_UNCONNECTED,
@@ -127,7 +127,7 @@ impl WrongState {
 }
 
 impl State {
-    /// The number by which C knows the state.
+    /// Returns the number of the state in C.
     pub(crate) fn code(self) -> DatEpState {
         match self {
             Self::Unconnected => DAT_EP_STATE_UNCONNECTED,
@@ -143,12 +143,12 @@ impl State {
     }
 }
 
-/// State of one endpoint, and the endings that the RNIC still owes.
+/// State of one endpoint, and the number of reports that the RNIC has yet to make.
 ///
-/// An abrupt disconnect does not wait for the RNIC's own report: the endpoint is disconnected when
-/// the call returns, and the consumer may reset and connect it at once. The report of the old
-/// connection may then come while a new one is under way. The RNIC tells exactly one ending for
-/// each connection and tells them in order, so counting the anticipated ones keeps the two apart.
+/// An abrupt disconnect does not wait for the RNIC's report: the endpoint is disconnected when the
+/// call returns, and the consumer may reset and connect it at once. The report for the old
+/// connection may then arrive while a new one is in progress. The RNIC reports exactly one end for
+/// each connection, and in order. So counting the reports that are still due distinguishes the two.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
@@ -156,7 +156,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A consumer's new endpoint.
+    /// Creates the state of a consumer's new endpoint.
     pub(crate) fn new() -> Self {
         Self {
             state: State::Unconnected,
@@ -164,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// An endpoint that the provider makes for connection request `cr`.
+    /// Creates the state of an endpoint that the provider creates for connection request `cr`.
     pub(crate) fn new_tentative(cr: CrId) -> Self {
         Self {
             state: State::Tentative(cr),
@@ -172,7 +172,8 @@ impl Machine {
         }
     }
 
-    /// A service point that had no endpoint given makes one: it is reserved from the start.
+    /// Creates the state of an endpoint that the provider creates for service point `sp`: reserved
+    /// from the start.
     pub(crate) fn new_reserved(sp: SpId) -> Self {
         Self {
             state: State::Reserved(sp, Creator::Provider),
@@ -180,12 +181,12 @@ impl Machine {
         }
     }
 
-    /// Where the endpoint stands.
+    /// Returns the state of the endpoint.
     pub(crate) fn state(&self) -> State {
         self.state
     }
 
-    /// The consumer connects.
+    /// Called when the consumer connects.
     pub(crate) fn on_connect(&mut self) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected => self.enter(State::Active),
@@ -193,10 +194,11 @@ impl Machine {
         }
     }
 
-    /// The RNIC refused to start a connect or an accept: nothing happened, nothing will be told.
+    /// Called when the RNIC refused to start a connect or an accept. Nothing happened, and the RNIC
+    /// will report nothing.
     ///
-    /// A disconnect may have come in between; there was nothing to end, so it is over, and the
-    /// result is the event that the disconnecting consumer waits for.
+    /// A disconnect may have happened in between. There was no connection to end, so the disconnect
+    /// is complete, and the result is the event for which the disconnecting consumer waits.
     pub(crate) fn on_start_refused(&mut self) -> Option<DatEventNumber> {
         match self.state {
             State::Active | State::CompletionPending => {
@@ -208,7 +210,7 @@ impl Machine {
                 Some(DAT_CONNECTION_EVENT_DISCONNECTED)
             }
             State::Disconnected => {
-                // An abrupt disconnect has anticipated an ending that will not be told after all.
+                // An abrupt disconnect has counted a report that will not be made.
                 self.endings_owed = self.endings_owed.saturating_sub(1);
                 None
             }
@@ -220,7 +222,7 @@ impl Machine {
         }
     }
 
-    /// A service point takes the endpoint.
+    /// Called when a service point reserves the endpoint.
     pub(crate) fn on_reserve(&mut self, sp: SpId) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected => self.enter(State::Reserved(sp, Creator::Consumer)),
@@ -228,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// The service point lets go of the endpoint.
+    /// Called when the service point releases the endpoint.
     pub(crate) fn on_release(&mut self, sp: SpId) -> Released {
         match self.state {
             State::Reserved(holder, creator) if holder == sp => self.give_back(creator),
@@ -236,7 +238,7 @@ impl Machine {
         }
     }
 
-    /// The service point that holds the endpoint tells a connection request.
+    /// Called when the service point that holds the endpoint receives a connection request.
     pub(crate) fn on_request(&mut self, sp: SpId, cr: CrId) -> Result<(), WrongState> {
         match self.state {
             State::Reserved(holder, Creator::Consumer) if holder == sp => {
@@ -249,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// The consumer accepts a request with an endpoint of its own choice.
+    /// Called when the consumer accepts a request with an endpoint of its own choice.
     pub(crate) fn on_accept_chosen(&mut self) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected => self.enter(State::CompletionPending),
@@ -257,8 +259,8 @@ impl Machine {
         }
     }
 
-    /// The consumer accepts the request that the endpoint waits with. Who made the endpoint; from
-    /// now on it is the consumer's.
+    /// Called when the consumer accepts the request of the endpoint. Returns the creator of the
+    /// endpoint; from now on the consumer owns it.
     pub(crate) fn on_accept_own(&mut self, cr: CrId) -> Result<Creator, WrongState> {
         let creator = match self.state {
             State::Passive(own) if own == cr => Creator::Consumer,
@@ -269,7 +271,7 @@ impl Machine {
         Ok(creator)
     }
 
-    /// The consumer rejects the request that the endpoint waits with, or the request is gone.
+    /// Called when the consumer rejects the request of the endpoint, or when the request has ended.
     pub(crate) fn on_reject(&mut self, cr: CrId) -> Released {
         match self.state {
             State::Passive(own) if own == cr => self.give_back(Creator::Consumer),
@@ -278,7 +280,8 @@ impl Machine {
         }
     }
 
-    /// The RNIC says that both sides may send. The event to post, if the consumer still cares.
+    /// Called when the RNIC reports that the connection is established. Returns the event to post,
+    /// if the consumer still waits for it.
     pub(crate) fn on_established(&mut self) -> Option<DatEventNumber> {
         if self.endings_owed > 0 {
             return None;
@@ -298,7 +301,8 @@ impl Machine {
         }
     }
 
-    /// The RNIC tells the one ending of a connection or attempt. The event to post, if any.
+    /// Called when the RNIC reports the one end of a connection or attempt. Returns the event to
+    /// post, if any.
     pub(crate) fn on_ended(&mut self, ending: Ending) -> Option<DatEventNumber> {
         if self.endings_owed > 0 {
             self.endings_owed -= 1;
@@ -319,8 +323,8 @@ impl Machine {
             State::CompletionPending => DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR,
             State::Connected if ending == Ending::Disconnected => DAT_CONNECTION_EVENT_DISCONNECTED,
             State::Connected => DAT_CONNECTION_EVENT_BROKEN,
-            // The consumer asked for the end and gets it, even when the peer was not polite about
-            // it.
+            // The consumer requested the disconnect, so its event is the one of an orderly end,
+            // even if the peer closed the connection abruptly.
             State::DisconnectPending => DAT_CONNECTION_EVENT_DISCONNECTED,
             State::Unconnected
             | State::Reserved(..)
@@ -332,8 +336,8 @@ impl Machine {
         Some(event)
     }
 
-    /// The consumer disconnects. `Err(None)` is the one illegal combination of legal values: a
-    /// graceful disconnect while a disconnect is under way.
+    /// Called when the consumer disconnects. `Err(None)` is the one illegal combination of legal
+    /// values: a graceful disconnect while a disconnect is in progress.
     pub(crate) fn on_disconnect(
         &mut self,
         graceful: bool,
@@ -351,7 +355,7 @@ impl Machine {
                 })
             }
             State::Active | State::CompletionPending => {
-                // Nothing can have been posted, so there is nothing to be graceful about.
+                // Nothing can have been posted, so no request needs a graceful end.
                 self.state = State::DisconnectPending;
                 Ok(DisconnectStep::Abrupt)
             }
@@ -359,8 +363,9 @@ impl Machine {
         }
     }
 
-    /// The RNIC has returned from an abrupt disconnect: the connection is over now, whether its
-    /// report came already or comes later. The event to post, if the report has not caused it.
+    /// Called when the RNIC has returned from an abrupt disconnect. The connection has ended,
+    /// whether its report was received before or will be received later. Returns the event to post,
+    /// if the report has not caused it.
     pub(crate) fn on_abrupt_done(&mut self) -> Option<DatEventNumber> {
         if self.state != State::DisconnectPending {
             return None;
@@ -370,14 +375,14 @@ impl Machine {
         Some(DAT_CONNECTION_EVENT_DISCONNECTED)
     }
 
-    /// Whether the consumer has disconnected something that the RNIC may have started only
-    /// afterwards.
+    /// Returns true if the consumer has disconnected a connection that the RNIC may have started
+    /// only afterwards.
     pub(crate) fn disconnect_is_due(&self) -> bool {
         self.state == State::DisconnectPending || self.endings_owed > 0
     }
 
-    /// The consumer resets. `true`: the queue pair needs it too; `false`: it was unconnected
-    /// anyway.
+    /// Called when the consumer resets the endpoint. Returns `true` if the queue pair must be reset
+    /// too, and `false` if the endpoint was unconnected.
     pub(crate) fn on_reset(&mut self) -> Result<bool, WrongState> {
         match self.state {
             State::Unconnected => Ok(false),
@@ -389,14 +394,14 @@ impl Machine {
         }
     }
 
-    /// The RNIC could not reset the queue pair.
+    /// Called when the RNIC could not reset the queue pair.
     pub(crate) fn on_reset_failed(&mut self) {
         if self.state == State::Unconnected {
             self.state = State::Disconnected;
         }
     }
 
-    /// Whether `dat_ep_free` is legal: not while a service point or a connection request holds the
+    /// Checks that `dat_ep_free` is legal: no service point and no connection request holds the
     /// endpoint.
     pub(crate) fn may_free(&self) -> Result<(), WrongState> {
         match self.state {
@@ -407,17 +412,17 @@ impl Machine {
         }
     }
 
-    /// Whether `dat_ep_modify` may set the protection zone.
+    /// Checks that `dat_ep_modify` may set the protection zone.
     pub(crate) fn may_modify_pz(&self) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected | State::Tentative(_) => Ok(()),
-            // An endpoint that the provider made for a service point has no zone until the consumer
-            // gives it one, and it can do so no earlier than with the request.
+            // An endpoint that the provider created for a service point has no zone until the
+            // consumer sets one, and the consumer can do so only after it has received the request.
             other => Err(WrongState(other)),
         }
     }
 
-    /// Whether `dat_ep_modify` may set event dispatchers and attributes.
+    /// Checks that `dat_ep_modify` may set event dispatchers and attributes.
     pub(crate) fn may_modify_rest(&self) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected | State::Reserved(..) | State::Tentative(_) => Ok(()),

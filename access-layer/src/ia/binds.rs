@@ -1,8 +1,8 @@
 //! Binds whose completion has not been taken.
 //!
-//! An event has to name the window as well as the consumer's cookie, and a completion has room for
-//! one word, so that word is a number for what is kept here. Numbers do not come again: a
-//! completion that is late finds nothing rather than another bind.
+//! An event must contain the window and the consumer's cookie, but a completion has space for one
+//! word. So that word is a number, and the two values are stored here under it. Numbers are not
+//! reused: for a completion that is late, nothing is found rather than another bind.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,9 @@ use slab::Slab;
 use crate::error::{DatError, DatResult};
 use crate::handle::Handle;
 
-/// Bits of a bind's number that are its place; the others count.
+/// Number of bits of a bind's number that are its index; the other bits are a counter.
 const PLACE_BITS: u32 = 20;
-/// Binds at once of one IA.
+/// Maximum number of pending binds of one IA.
 const BINDS_MAX: usize = 1 << PLACE_BITS;
 
 /// The binds of one IA.
@@ -25,7 +25,7 @@ pub(crate) struct Binds(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     pending: Slab<PendingBind>,
-    /// By endpoint, oldest first: those that have a completion only when they fail.
+    /// Binds that complete only if they fail, by endpoint, oldest first.
     silent: HashMap<Handle, VecDeque<u64>>,
     next: u64,
 }
@@ -38,17 +38,18 @@ struct PendingBind {
     cookie: u64,
 }
 
-/// A bind that is about to be posted.
+/// A bind that will be posted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewBind {
     pub(crate) rmr: Handle,
     pub(crate) ep: Handle,
     pub(crate) cookie: u64,
-    /// For a suppressed bind: how many completions of the endpoint can be under way or unread.
+    /// For a suppressed bind: the maximum number of completions of the endpoint that can be in
+    /// progress or unread.
     pub(crate) silent_max: Option<usize>,
 }
 
-/// What the event of a bind says besides its status.
+/// Content of the event of a bind, except for its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FinishedBind {
     /// The window, or null when it is unknown.
@@ -58,7 +59,7 @@ pub(crate) struct FinishedBind {
 }
 
 impl Binds {
-    /// The number of a bind.
+    /// Stores a bind and returns its number.
     pub(crate) fn begin(&self, bind: NewBind) -> DatResult<u64> {
         let mut inner = self.lock();
         if inner.pending.len() >= BINDS_MAX && !inner.retire_any() {
@@ -73,7 +74,7 @@ impl Binds {
             ep: bind.ep,
             cookie: bind.cookie,
         });
-        // Wraps after 2^44 binds; nothing is under way for so long.
+        // Wraps after 2^44 binds; no bind is pending for so long.
         inner.next = inner.next.wrapping_add(1);
         if let Some(silent_max) = bind.silent_max {
             inner.add_silent(bind.ep, id, silent_max);
@@ -81,7 +82,7 @@ impl Binds {
         Ok(id)
     }
 
-    /// It was not posted.
+    /// Removes a bind that was not posted.
     pub(crate) fn cancel(&self, id: u64) {
         let mut inner = self.lock();
         if let Some(bind) = inner.take(id) {
@@ -89,7 +90,7 @@ impl Binds {
         }
     }
 
-    /// Its completion is taken.
+    /// Removes a bind whose completion is taken.
     pub(crate) fn finish(&self, id: u64) -> FinishedBind {
         let mut inner = self.lock();
         let Some(bind) = inner.take(id) else {
@@ -108,7 +109,7 @@ impl Binds {
         }
     }
 
-    /// The endpoint is gone, and its completions with it.
+    /// Removes the binds of an endpoint that was freed, whose completions were dropped.
     pub(crate) fn forget_ep(&self, ep: Handle) {
         let mut inner = self.lock();
         if !inner.pending.is_empty() {
@@ -134,8 +135,9 @@ impl Inner {
         is_it.then(|| self.pending.remove(place))
     }
 
-    /// A suppressed bind that fails has a completion, and so has everything posted after it. When
-    /// more binds were posted after it than can be under way or unread, it must have succeeded.
+    /// Stores a suppressed bind. If it fails, it has a completion, and so has everything posted
+    /// after it. When more binds were posted after it than can be in progress or unread, the bind
+    /// must have succeeded and is removed.
     fn add_silent(&mut self, ep: Handle, id: u64, silent_max: usize) {
         let silent = self.silent.entry(ep).or_default();
         silent.push_back(id);
@@ -149,7 +151,7 @@ impl Inner {
         }
     }
 
-    /// Ends the silent binds of an endpoint that satisfy `is_over`.
+    /// Removes the suppressed binds of an endpoint that satisfy `is_over`.
     fn retire_silent(&mut self, ep: Handle, is_over: impl Fn(u64) -> bool) {
         let Some(mut silent) = self.silent.remove(&ep) else {
             return;
@@ -166,7 +168,8 @@ impl Inner {
         }
     }
 
-    /// Ends the oldest silent bind of the endpoint that has the most. `false`: there is none.
+    /// Removes the oldest suppressed bind of the endpoint that has the most. Returns `false` if
+    /// there is none.
     fn retire_any(&mut self) -> bool {
         let most = self.silent.values_mut().max_by_key(|silent| silent.len());
         let oldest = most.and_then(VecDeque::pop_front);

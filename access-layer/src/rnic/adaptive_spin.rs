@@ -3,20 +3,21 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// After so many failures in a row the pauses grow no more: 256 waits.
+/// Number of consecutive failures after which the pause stops growing, at 256 waits.
 const FAILURES_MAX: u32 = 8;
 
 /// The history of one consumer's waits.
 ///
-/// Two threads that the scheduler keeps on one processor take it from each other by spinning: the
-/// answer arrives when the spinner sleeps. Each failure in a row doubles the number of waits that
-/// sleep at once. One thread waits with it as a rule; a lost count between two does not matter.
+/// If the scheduler keeps both threads on one processor, a spin takes the processor from the other
+/// thread, and the answer arrives only when the spinning thread sleeps. Each consecutive failure
+/// doubles the number of waits that sleep without a spin. Usually one thread waits with one
+/// history; a count lost between two threads does no harm.
 #[derive(Debug)]
 pub(super) struct AdaptiveSpin {
-    /// How long the last wait lasted, in microseconds.
+    /// Duration of the last wait, in microseconds.
     last_wait_us: AtomicU32,
     failures: AtomicU32,
-    /// Waits that sleep at once before spinning is tried again.
+    /// Number of waits that sleep at once before the next try to spin.
     pause: AtomicU32,
 }
 
@@ -40,7 +41,7 @@ impl AdaptiveSpin {
         self.last_wait_us.store(lasted, Ordering::Relaxed);
     }
 
-    /// A wait begins. Returns true if it is to spin first.
+    /// Called when a wait begins. Returns true if the wait should spin first.
     pub(super) fn is_worth_it(&self) -> bool {
         let pause = self.pause.load(Ordering::Relaxed);
         if pause > 0 {
@@ -49,14 +50,14 @@ impl AdaptiveSpin {
         pause == 0
     }
 
-    /// The completion arrived during the spin.
+    /// Called when the completion arrived during the spin.
     pub(super) fn on_success(&self) {
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 
-    /// The spin was in vain.
+    /// Called when no completion arrived during the spin.
     pub(super) fn on_failure(&self) {
         let failures = (self.failures.load(Ordering::Relaxed) + 1).min(FAILURES_MAX);
         self.failures.store(failures, Ordering::Relaxed);
@@ -68,7 +69,7 @@ impl AdaptiveSpin {
 mod tests {
     use super::*;
 
-    /// Waits without a spin until the next one with.
+    /// Returns the number of waits without a spin until the next one with a spin.
     fn pause_of(spin: &AdaptiveSpin) -> u32 {
         (0..).find(|_| spin.is_worth_it()).unwrap()
     }

@@ -1,8 +1,8 @@
-//! Identity and limits of an RNIC, and what names it.
+//! Configuration, identity and limits of an RNIC.
 
 use std::net::SocketAddr;
 
-/// What a `dat.conf` line says of an interface adapter.
+/// Configuration of an interface adapter, from its line in `dat.conf`.
 #[derive(Debug, Clone)]
 pub struct RnicConfig {
     /// Field 1, the name under which consumers open it.
@@ -17,7 +17,7 @@ pub struct RnicConfig {
 pub struct NamedAttr {
     /// Attribute name, for example `DAT_IB_TRANSPORT_MTU`.
     pub name: &'static str,
-    /// Its value as text.
+    /// The value as text.
     pub value: String,
 }
 
@@ -26,51 +26,51 @@ pub struct NamedAttr {
 pub struct RnicAttr {
     /// Name of the network or verbs device.
     pub adapter_name: String,
-    /// Who makes it.
+    /// Name of the vendor.
     pub vendor_name: String,
-    /// Address of the interface adapter. Consumers print it as IPv4, so it is that where there is
-    /// one.
+    /// Address of the interface adapter. It is an IPv4 address if the adapter has one, because
+    /// consumers print it as IPv4.
     pub address: SocketAddr,
-    /// Largest private data of a consumer, in bytes.
+    /// Maximum length of a consumer's private data, in bytes.
     pub private_data_len_max: u32,
-    /// Queue pairs.
+    /// Maximum number of queue pairs.
     pub qp_max: u32,
-    /// Work requests of one queue.
+    /// Maximum number of work requests of one queue.
     pub wr_max: u32,
-    /// Segments of one Send or Receive.
+    /// Maximum number of segments of one Send or Receive.
     pub sge_max: u32,
-    /// Local segments of one RDMA Read.
+    /// Maximum number of local segments of one RDMA Read.
     pub read_sge_max: u32,
-    /// Completion queues.
+    /// Maximum number of completion queues.
     pub cq_max: u32,
-    /// Completions in one queue.
+    /// Maximum number of completions in one queue.
     pub cqe_max: u32,
-    /// Memory regions.
+    /// Maximum number of memory regions.
     pub mr_max: u32,
-    /// Bytes of one region, as DAT can say it.
+    /// Maximum length of one region in bytes, within the range of DAT's type.
     pub mr_len_max: u64,
-    /// Memory windows; 0 where there are none.
+    /// Maximum number of memory windows; 0 if they are not supported.
     pub mw_max: u32,
-    /// Protection domains.
+    /// Maximum number of protection domains.
     pub pd_max: u32,
-    /// Shared receive queues; 0 where there are none.
+    /// Maximum number of shared receive queues; 0 if they are not supported.
     pub srq_max: u32,
-    /// Work requests of one shared receive queue.
+    /// Maximum number of work requests of one shared receive queue.
     pub srq_wr_max: u32,
-    /// Inbound RDMA Reads outstanding on one queue pair (IRD).
+    /// Maximum number of inbound RDMA Reads outstanding on one queue pair (IRD).
     pub ird_max: u32,
-    /// Outbound RDMA Reads outstanding on one queue pair (ORD).
+    /// Maximum number of outbound RDMA Reads outstanding on one queue pair (ORD).
     pub ord_max: u32,
-    /// Bytes of one message.
+    /// Maximum length of one message in bytes.
     pub message_len_max: u32,
-    /// Whether Socket Service Points and `dat_iw_socket_connect` work here.
+    /// True if Socket Service Points and `dat_iw_socket_connect` are supported.
     pub socket_service_points: bool,
-    /// Whether Immediate Data and Atomics work here.
+    /// True if Immediate Data and Atomics are supported.
     pub immediate_and_atomics: bool,
-    /// Whether the addresses of a region may count from 0.
+    /// True if the addresses of a region may start at 0.
     pub zero_based_regions: bool,
-    /// Whether [`Rnic::set_recv_watermarks`](super::Rnic::set_recv_watermarks) works here.
+    /// True if [`Rnic::set_recv_watermarks`](super::Rnic::set_recv_watermarks) is supported.
     pub recv_watermarks: bool,
-    /// Provider specific attributes beyond those that the access layer derives itself.
+    /// Provider specific attributes, in addition to those that the access layer derives itself.
     pub named: Vec<NamedAttr>,
 }

@@ -1,101 +1,102 @@
-//! Making and ending connections.
+//! Connection management: listening, connecting, accepting and ending.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Where a service listens.
+/// Address on which a service listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// TCP port, or 0 for one of the RNIC's choice.
+    /// TCP port, or 0 to let the RNIC choose.
     pub port: u16,
 }
 
-/// How to connect.
+/// Parameters of a connect.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectParams<'a> {
     /// Address and port of the service.
     pub remote: SocketAddr,
-    /// For the whole attempt; `None` waits for ever.
+    /// Timeout of the whole attempt; `None` for no limit.
     pub timeout: Option<Duration>,
     /// For the peer's consumer; within `RnicAttr::private_data_len_max`.
     pub private_data: &'a [u8],
 }
 
-/// How to accept.
+/// Parameters of an accept.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptParams<'a> {
     /// For the peer's consumer; within `RnicAttr::private_data_len_max`.
     pub private_data: &'a [u8],
 }
 
-/// What a connection request says.
+/// Content of a connection request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestInfo<'a> {
-    /// Our side of the connection.
+    /// Address of this end.
     pub local: SocketAddr,
-    /// The peer's side.
+    /// Address of the peer.
     pub remote: SocketAddr,
-    /// The peer consumer's private data.
+    /// Private data of the peer's consumer.
     pub private_data: &'a [u8],
-    /// It was longer than `RnicAttr::private_data_len_max` and has been cut.
+    /// True if the private data was longer than `RnicAttr::private_data_len_max` and has been
+    /// truncated.
     pub truncated: bool,
 }
 
-/// News of one connection. The RNIC has finished with the queue pair's work before it tells an
-/// ending.
+/// Events of one connection. The RNIC has finished the queue pair's work before it reports that a
+/// connection ended.
 #[derive(Debug, Clone, Copy)]
 pub enum ConnectionEvent<'a> {
-    /// Both sides may send.
+    /// The connection is established: both sides may send.
     Established {
-        /// Our side.
+        /// Address of this end.
         local: SocketAddr,
-        /// The peer's side.
+        /// Address of the peer.
         remote: SocketAddr,
-        /// What the peer gave to its accept; empty at the accepting side.
+        /// Private data that the peer passed to its accept; empty at the accepting side.
         private_data: &'a [u8],
     },
-    /// The peer's consumer rejected.
+    /// The peer's consumer rejected the request.
     PeerRejected {
-        /// What it gave to its reject.
+        /// Private data that the peer passed to its reject.
         private_data: &'a [u8],
     },
-    /// Nobody listens, or the peer does not speak MPA, or start-up parameters do not fit.
+    /// No listener, or the peer does not speak MPA, or the start-up parameters do not match.
     NonPeerRejected,
-    /// No route, no answer from the network.
+    /// No route, or no answer from the network.
     Unreachable,
-    /// The consumer's timeout passed.
+    /// The consumer's timeout expired.
     TimedOut,
-    /// The accepted peer went away before the connection was usable.
+    /// The peer closed an accepted connection before it was usable.
     AcceptFailed,
-    /// Either side ended an established or pending connection in good order.
+    /// Either side closed an established or pending connection in order.
     Disconnected,
-    /// It broke: reset, Terminate, protocol error, failed work request.
+    /// The connection failed: reset, Terminate, protocol error, failed work request.
     Broken,
 }
 
-/// Why a consumer's socket was not taken.
+/// Reasons for which the RNIC refuses a consumer's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SocketFault {
-    /// Not an open descriptor, or not a socket at all.
+    /// The number is not an open descriptor, or not that of a socket.
     #[error("not an open socket descriptor")]
     NotASocket,
-    /// Not a TCP stream socket that this RNIC can use.
+    /// The socket is not a TCP stream socket that this RNIC can use.
     #[error("not a TCP stream socket")]
     NotTcp,
-    /// Its route does not lead through this interface adapter.
+    /// The socket's route does not lead through this interface adapter.
     #[error("the socket is not routed through this interface adapter")]
     NotRouted,
-    /// A service point, a request, an attempt to connect or a connection has the socket already,
+    /// A service point, a request, an attempt to connect or a connection already uses the socket,
     /// under this number or another one.
     #[error("the socket is used by a service point or a connection already")]
     InUse,
-    /// The final streaming message could not be sent whole; the socket is of no use any more.
+    /// The final streaming message could not be sent completely; the socket is unusable.
     #[error("the final streaming message could not be sent")]
     FinalMessage,
     /// The queue pair is not idle.
     #[error("the queue pair is not idle")]
     QpNotIdle,
-    /// Descriptors or memory ran out.
+    /// Out of descriptors or memory.
     #[error("out of descriptors or memory")]
     NoResources,
     /// This RNIC cannot take a consumer's socket.

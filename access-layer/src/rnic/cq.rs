@@ -2,11 +2,11 @@
 
 use super::qp::QpToken;
 
-/// Names an EVD's completion queue to the access layer.
+/// Identifies an EVD's completion queue to the access layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CqToken(pub u64);
 
-/// What a completed work request was.
+/// Operation of a completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WcOpcode {
     /// Send, in all its forms.
@@ -15,15 +15,15 @@ pub enum WcOpcode {
     RdmaWrite,
     /// RDMA Read.
     RdmaRead,
-    /// A receive that took a Send.
+    /// A receive consumed by a Send.
     Recv,
-    /// A receive that took a Send with Invalidate; `Completion::invalidated` has the STag.
+    /// A receive consumed by a Send with Invalidate; the STag is in `Completion::invalidated`.
     RecvInvalidate,
-    /// A receive that took the Immediate Data of an RDMA Write (RFC 7306);
-    /// `Completion::immediate` has it.
+    /// A receive consumed by the Immediate Data of an RDMA Write (RFC 7306), which is in
+    /// `Completion::immediate`.
     RecvImmediate,
-    /// A receive that took a Send with Immediate Data, which only peers of InfiniBand can post;
-    /// `Completion::immediate` has it.
+    /// A receive consumed by a Send with Immediate Data, which only InfiniBand peers can post. The
+    /// data is in `Completion::immediate`.
     RecvSendImmediate,
     /// RDMA Write followed by Immediate Data.
     RdmaWriteImmediate,
@@ -35,24 +35,24 @@ pub enum WcOpcode {
     BindMw,
 }
 
-/// How a work request ended, in verbs words.
+/// Completion status of a work request, in the terms of verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WcStatus {
     /// Done.
     Success,
-    /// The queue pair left the connected state before it was done.
+    /// The queue pair left the connected state before the work request was done.
     Flushed,
     /// The message was longer than the posted receive.
     LocalLength,
     /// Inconsistent work request.
     LocalQpOperation,
-    /// A local segment names no memory that may be used so.
+    /// A local segment is not memory that allows this access.
     LocalProtection,
-    /// The peer's response made no sense.
+    /// The peer's response was invalid.
     BadResponse,
     /// The peer refused access to its memory.
     RemoteAccess,
-    /// The peer could not do it.
+    /// The peer could not complete the operation.
     RemoteOperation,
     /// The transport failed.
     Transport,
@@ -62,41 +62,41 @@ pub enum WcStatus {
     BindFailed,
 }
 
-/// Whom a completion wakes (DAT completion flags, translated by the RNIC).
+/// The waiters that a completion wakes (DAT completion flags, translated by the RNIC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
-    /// Anybody who waits.
+    /// Any waiter.
     Always,
-    /// Also those who wait for solicited events only.
+    /// Any waiter, including those that wait for solicited events only.
     Solicited,
-    /// Nobody; it rests in the queue until something else wakes
+    /// No waiter; the completion stays in the queue until another completion wakes a waiter
     /// (`DAT_COMPLETION_UNSIGNALLED_FLAG`).
     Never,
 }
 
-/// One entry of a completion queue. All fields are valid whatever the status.
+/// An entry of a completion queue. All fields are valid for every status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The work request's own identifier: the consumer's cookie, unchanged.
+    /// Identifier of the work request: the consumer's cookie, unchanged.
     pub wr_id: u64,
     /// The queue pair's token.
     pub qp: QpToken,
-    /// What it was.
+    /// The operation.
     pub opcode: WcOpcode,
-    /// How it ended.
+    /// The completion status.
     pub status: WcStatus,
-    /// Bytes: as posted for requests, as received for receives and reads.
+    /// Length in bytes: as posted for requests, as received for receives and reads.
     pub byte_len: u32,
     /// STag that the peer's Send invalidated.
     pub invalidated: Option<u32>,
-    /// Immediate data, as given by the peer.
+    /// Immediate data, as sent by the peer.
     pub immediate: Option<u32>,
-    /// Whom it wakes.
+    /// The waiters to wake.
     pub notify: Notify,
 }
 
 impl Completion {
-    /// A flushed completion that says nothing yet; something to fill arrays with.
+    /// A flushed completion without meaning, to initialise arrays.
     pub const EMPTY: Self = Self {
         wr_id: 0,
         qp: QpToken(0),

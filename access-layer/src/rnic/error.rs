@@ -1,6 +1,6 @@
-//! Why an RNIC refused.
+//! Errors of an RNIC.
 
-/// What ran out.
+/// The exhausted resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// Memory or a table.
@@ -23,7 +23,7 @@ pub enum Resource {
     WorkRequest,
 }
 
-/// Why an RNIC refused a call. Nothing was changed.
+/// Reasons for which an RNIC refused a call. A refused call has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RnicError {
     /// The device, address or host that the configuration names does not exist here.

@@ -1,14 +1,14 @@
-//! Regions, windows and rights.
+//! Memory regions, windows and access rights.
 
 use super::Rnic;
 use super::qp::Sge;
 
-/// Rights on a region or window; the bits are those of `DAT_MEM_PRIV_FLAGS`.
+/// Access rights of a region or window; the bits are those of `DAT_MEM_PRIV_FLAGS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
-    /// RDMA Write source, Send source.
+    /// Source of RDMA Writes and Sends.
     pub local_read: bool,
-    /// Receive, RDMA Read sink.
+    /// Sink of Receives and RDMA Reads.
     pub local_write: bool,
     /// The peer may read.
     pub remote_read: bool,
@@ -18,16 +18,16 @@ pub struct Access {
     pub remote_atomic: bool,
 }
 
-/// What to register.
+/// Description of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegisterMr {
     /// First byte in this process.
     pub addr: u64,
-    /// Bytes; not 0, and `addr + len` does not wrap (the access layer has checked both).
+    /// Length in bytes; not 0, and `addr + len` does not wrap (the access layer has checked both).
     pub len: u64,
-    /// Rights.
+    /// Access rights.
     pub access: Access,
-    /// Tagged offsets count from 0 instead of from `addr` (`DAT_VA_TYPE_ZB`).
+    /// True if tagged offsets start at 0 instead of at `addr` (`DAT_VA_TYPE_ZB`).
     pub zero_based: bool,
 }
 
@@ -42,23 +42,24 @@ pub struct MrKeys {
 
 /// A memory window bind.
 pub struct BindMw<'a, R: Rnic> {
-    /// Comes back in the completion.
+    /// Identifier that the completion returns.
     pub wr_id: u64,
     /// The region, or `None` to unbind.
     pub mr: Option<&'a R::Mr>,
-    /// The part of it; length 0 unbinds.
+    /// The part of the region; length 0 unbinds.
     pub range: Sge,
-    /// Rights, not more than the region has.
+    /// Access rights, which must not exceed those of the region.
     pub access: Access,
-    /// Tagged offsets count from 0.
+    /// True if tagged offsets start at 0.
     pub zero_based: bool,
-    /// Only the peer of this queue pair may use it; otherwise every queue pair of the domain.
+    /// True if only the peer of this queue pair may use the window; otherwise the peer of every
+    /// queue pair of the domain may.
     pub qp_only: bool,
     /// `false`: no completion on success.
     pub completion: bool,
-    /// `false`: the completion wakes nobody.
+    /// `false`: the completion wakes no waiter.
     pub signalled: bool,
-    /// Wait for earlier RDMA Reads of this queue (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
+    /// The bind waits for earlier RDMA Reads of this queue (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
     pub fence: bool,
 }
 

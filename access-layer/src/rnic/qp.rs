@@ -1,25 +1,26 @@
 //! Queue pairs and work requests.
 
-/// Names an endpoint's queue pair to the access layer.
+/// Identifies an endpoint's queue pair to the access layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpToken(pub u64);
 
-/// What a queue pair is created with.
+/// Attributes for the creation of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpAttr {
-    /// Receives posted at once.
+    /// Maximum number of receives posted at once.
     pub recv_wr_max: u32,
-    /// Requests posted at once.
+    /// Maximum number of requests posted at once.
     pub send_wr_max: u32,
-    /// Segments of one receive.
+    /// Maximum number of segments of one receive.
     pub recv_sge_max: u32,
-    /// Segments of one request.
+    /// Maximum number of segments of one request.
     pub send_sge_max: u32,
-    /// Inbound RDMA Reads (IRD).
+    /// Maximum number of concurrent inbound RDMA Reads (IRD).
     pub ird: u32,
-    /// Outbound RDMA Reads (ORD).
+    /// Maximum number of concurrent outbound RDMA Reads (ORD).
     pub ord: u32,
-    /// `true`: the consumer set IRD and ORD itself, so start-up must not lower them silently.
+    /// True if the consumer set IRD and ORD itself, so connection start-up must not lower them
+    /// silently.
     pub read_depth_is_consumers: bool,
 }
 
@@ -29,7 +30,7 @@ pub struct QpAttr {
 pub struct Sge {
     /// First byte: an address, or an offset for zero-based regions.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// Key of the region.
     pub lkey: u32,
@@ -40,16 +41,17 @@ pub struct Sge {
 pub struct RemoteRange {
     /// First byte (the tagged offset).
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// The peer's key (the STag).
     pub rkey: u32,
 }
 
-/// What a send-queue work request does.
+/// Operation of a send-queue work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOp {
-    /// Send; `solicited` asks for an event at the peer, `invalidate` takes a peer's STag away.
+    /// Send; `solicited` requests an event at the peer, `invalidate` invalidates an STag of the
+    /// peer.
     Send {
         /// Solicited event.
         solicited: bool,
@@ -60,7 +62,7 @@ pub enum SendOp {
     Write(RemoteRange),
     /// RDMA Write, then Immediate Data.
     WriteImmediate {
-        /// Where to.
+        /// Target of the write.
         to: RemoteRange,
         /// The immediate data.
         value: u32,
@@ -69,7 +71,7 @@ pub enum SendOp {
     },
     /// RDMA Read of the peer's range into the local segments.
     Read(RemoteRange),
-    /// RDMA Read whose local range is named by the rkey of a window or region (`read_to_rmr`).
+    /// RDMA Read whose local range is given by the rkey of a window or region (`read_to_rmr`).
     ReadToWindow {
         /// Local sink.
         local: RemoteRange,
@@ -80,7 +82,7 @@ pub enum SendOp {
     FetchAdd(RemoteRange, u64),
     /// Atomic compare and swap on the peer's eight bytes.
     CompareSwap {
-        /// Where.
+        /// The peer's eight bytes.
         remote: RemoteRange,
         /// Expected value.
         compare: u64,
@@ -92,27 +94,28 @@ pub enum SendOp {
 /// A send-queue work request. The segment list is read before the call returns.
 #[derive(Debug, Clone, Copy)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// Identifier that the completion returns.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// Local segments.
     pub sgl: &'a [Sge],
     /// `false`: no completion on success (`DAT_COMPLETION_SUPPRESS_FLAG`).
     pub completion: bool,
-    /// `false`: the completion wakes nobody (`DAT_COMPLETION_UNSIGNALLED_FLAG`).
+    /// `false`: the completion wakes no waiter (`DAT_COMPLETION_UNSIGNALLED_FLAG`).
     pub signalled: bool,
-    /// Wait for earlier RDMA Reads of this queue (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
+    /// The operation waits for earlier RDMA Reads of this queue
+    /// (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
     pub fence: bool,
 }
 
 /// A receive work request. The segment list is read before the call returns.
 #[derive(Debug, Clone, Copy)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion.
+    /// Identifier that the completion returns.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// Memory for the message.
     pub sgl: &'a [Sge],
-    /// `false`: the completion wakes nobody.
+    /// `false`: the completion wakes no waiter.
     pub signalled: bool,
 }

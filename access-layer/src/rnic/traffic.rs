@@ -1,8 +1,8 @@
-//! How the payload of connections travelled, and why a connection stayed on TCP.
+//! Counts of payload by transport, and the reasons why connections stay on TCP.
 
 use std::ops::AddAssign;
 
-/// An amount of DDP segments, those without payload included.
+/// A number of DDP segments, including those without payload, and their payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     /// The number of segments.
@@ -27,7 +27,7 @@ impl AddAssign for Amount {
     }
 }
 
-/// Both directions of one way to travel.
+/// Both directions of one transport.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Segments and bytes sent.
@@ -54,13 +54,13 @@ pub enum WhyTcp {
     Off,
     /// `local=off` at the peer.
     PeerOff,
-    /// The peer cannot be met on this host.
+    /// The peer is not on this host.
     OtherHost,
-    /// The peer is to make the offer and has not.
+    /// The peer must make the offer, and has not made it.
     NotOffered,
-    /// The peer has not answered.
+    /// The peer has not answered the offer.
     NotAnswered,
-    /// The peer has refused.
+    /// The peer has refused the offer.
     Refused,
     /// This end lacks descriptors or memory.
     NoResources,
@@ -80,7 +80,7 @@ impl WhyTcp {
         Self::NoResources,
     ];
 
-    /// The reason in words for the user.
+    /// Returns the reason as text for the user.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -99,20 +99,20 @@ impl WhyTcp {
     }
 }
 
-/// How the payload of one connection, or of several, travelled.
+/// Payload of one connection, or of several, by transport.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Over TCP.
+    /// Payload over TCP.
     pub tcp: Flow,
-    /// Copied through shared memory.
+    /// Payload copied through shared memory.
     pub ring: Flow,
-    /// Read from the memory of the sending process.
+    /// Payload read from the memory of the sending process.
     pub reference: Flow,
-    /// Connections whose sending direction has left TCP.
+    /// Connections whose sending direction has moved from TCP to shared memory.
     pub moved_sending: u64,
-    /// Connections whose receiving direction has left TCP.
+    /// Connections whose receiving direction has moved from TCP to shared memory.
     pub moved_receiving: u64,
-    /// Connections that are on TCP, or were at their end, by reason ([`WhyTcp::ALL`]).
+    /// Connections that are on TCP, or were on TCP when they ended, by reason ([`WhyTcp::ALL`]).
     pub on_tcp: [u64; WhyTcp::ALL.len()],
 }
 

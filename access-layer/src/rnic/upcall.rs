@@ -1,19 +1,19 @@
-//! News from the RNIC.
+//! Upcalls: events from the RNIC.
 
 use super::Rnic;
 use super::cm::{ConnectionEvent, RequestInfo};
 use super::cq::CqToken;
 use super::qp::QpToken;
 
-/// Names a service point to the access layer.
+/// Identifies a service point to the access layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenToken(pub u64);
 
-/// Names a shared receive queue to the access layer.
+/// Identifies a shared receive queue to the access layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SrqToken(pub u64);
 
-/// Errors and conditions that belong to no work request.
+/// Errors and conditions that are not related to a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsyncEvent {
     /// A completion was lost because its queue was full.
@@ -22,7 +22,7 @@ pub enum AsyncEvent {
     LastWqeReached(QpToken),
     /// A shared receive queue fell below its low watermark.
     SrqLimit(SrqToken),
-    /// A shared receive queue has failed: no message takes a receive from it any more.
+    /// A shared receive queue has failed: messages can no longer consume its receives.
     SrqFailed(SrqToken),
     /// A queue pair holds more receives of its shared receive queue than its soft high watermark.
     RecvWatermark(QpToken),
@@ -30,12 +30,13 @@ pub enum AsyncEvent {
     DeviceFatal,
 }
 
-/// How the RNIC tells news. Called with no lock of the RNIC held, from any thread.
+/// Upcalls of the RNIC. Called with no lock of the RNIC held, from any thread.
 pub trait Upcall<R: Rnic>: Send + Sync + 'static {
-    /// An armed completion queue got a completion. A nudge: no data, may be late, never lost.
+    /// An armed completion queue received a completion. The call has no data; it may be late but is
+    /// never lost.
     fn cq_ready(&self, cq: CqToken);
 
-    /// A peer asks for a connection.
+    /// A peer requests a connection.
     fn connection_request(
         &self,
         listener: ListenToken,
@@ -43,13 +44,13 @@ pub trait Upcall<R: Rnic>: Send + Sync + 'static {
         info: &RequestInfo<'_>,
     );
 
-    /// News of the connection of a queue pair.
+    /// The state of the connection of a queue pair has changed.
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>);
 
-    /// The socket of an armed service is no longer connected, or what it carried was no MPA
-    /// request.
+    /// The socket of an armed service is no longer connected, or the bytes received over it were
+    /// not an MPA request.
     fn socket_down(&self, armed: ListenToken);
 
-    /// Something that belongs to no work request.
+    /// An error or condition that is not related to a work request.
     fn async_event(&self, event: AsyncEvent);
 }

@@ -1,27 +1,27 @@
-//! News on its way up, in order and one at a time.
+//! Queue of upcalls, which delivers events in order and one at a time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// The news of one queue pair that have not been told.
+/// The undelivered events of one queue pair.
 ///
-/// An RNIC queues them while it holds its locks and tells them after that, by whichever thread held
-/// them. The queue keeps the order and makes sure that one at a time is told: `Established` never
-/// comes after the ending that followed it.
+/// An RNIC queues events while it holds its locks. After it has released them, the thread that held
+/// them delivers the events. The queue keeps the order and delivers one event at a time, so
+/// `Established` is never delivered after the event that ended the connection.
 #[derive(Debug)]
 pub struct UpcallQueue<T> {
     waiting: AtomicBool,
     state: Mutex<State<T>>,
-    /// The thread that told has told everything.
+    /// Signalled when the delivering thread has delivered everything.
     told: Condvar,
 }
 
 #[derive(Debug)]
 struct State<T> {
     news: VecDeque<T>,
-    /// Who tells.
+    /// The thread that delivers, if any.
     teller: Option<ThreadId>,
 }
 
@@ -39,14 +39,15 @@ impl<T> Default for UpcallQueue<T> {
 }
 
 impl<T> UpcallQueue<T> {
-    /// Adds news behind what waits.
+    /// Adds an event at the end.
     pub fn push(&self, news: T) {
         let mut state = self.lock();
         state.news.push_back(news);
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// Tells what waits, in order. Returns at once when another thread is telling: it goes on.
+    /// Delivers the queued events in order. Returns at once when another thread is delivering,
+    /// because that thread delivers these events too.
     pub fn tell(&self, mut upcall: impl FnMut(&T)) {
         if !self.waiting.load(Ordering::Acquire) {
             return;
@@ -68,8 +69,9 @@ impl<T> UpcallQueue<T> {
         self.told.notify_all();
     }
 
-    /// Returns when another thread that is telling has told everything. Upcalls run no consumer
-    /// code, so it does not take long; within an upcall it does not wait for itself.
+    /// Returns when another thread that is delivering has delivered everything. Upcalls run no
+    /// consumer code, so the wait is short. Within an upcall the call does not wait for its own
+    /// thread.
     pub fn wait_for_teller(&self) {
         let mut state = self.lock();
         let me = thread::current().id();
@@ -86,7 +88,7 @@ impl<T> UpcallQueue<T> {
     }
 }
 
-/// Dropped only when an upcall panics: the next one to tell goes on.
+/// Dropped only when an upcall panics: the next thread that delivers continues with the rest.
 struct Unwinding<'a, T>(&'a UpcallQueue<T>);
 
 impl<T> Drop for Unwinding<'_, T> {

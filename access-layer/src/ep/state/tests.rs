@@ -1,4 +1,4 @@
-//! Every state with every event, and the stories that need more than one of them.
+//! Tests of every state with every event, and of sequences of events.
 
 use super::*;
 
@@ -37,8 +37,8 @@ fn at(state: State) -> Machine {
     }
 }
 
-/// Runs `event` in every state; `legal` says where each legal one leads, all others must be refused
-/// with the state that refused and change nothing.
+/// Runs `event` in every state. `legal` lists the result of each legal transition. In all other
+/// states the event must be refused with the state, and must change nothing.
 fn check_command(legal: &[(State, State)], event: impl Fn(&mut Machine) -> Result<(), WrongState>) {
     for from in ALL {
         let mut machine = at(from);
