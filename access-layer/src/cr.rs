@@ -1,8 +1,8 @@
 //! Connection request: a peer that waits for an answer (DAT 2.0 section 6.5, `dat_cr_*`).
 //!
-//! A request is answered once. Its handle is dead when accept or reject returns success, and when
-//! the RNIC could not go on with it; until then its private data is the consumer's to read and
-//! write.
+//! A request is answered once. Its handle is retired when accept or reject returns success, or when
+//! the RNIC could not continue with the request. Until then the consumer may read and write its
+//! private data.
 
 mod answer;
 
@@ -22,17 +22,17 @@ use crate::handle::{self, Handle, Kind, Object, Pinned, Reservation};
 use crate::ia::{Child, Ia};
 use crate::rnic::{RequestInfo, Rnic};
 
-/// Connection request.
+/// A connection request.
 pub struct Cr<R: Rnic> {
     handle: Handle,
     local: SocketAddr,
     remote: SocketAddr,
     remote_for_c: SharedAddress,
     private_data: PrivateData,
-    /// The peer's private data was longer than this.
+    /// True if the peer's private data was longer than the supported length and has been truncated.
     truncated: bool,
-    /// Endpoint that came with the request: of a reserved or socket service point, or the
-    /// provider's.
+    /// Endpoint that belongs to the request: that of a reserved or socket service point, or one
+    /// that the provider created.
     ep: Option<Handle>,
     answer: Mutex<Answer<Pending<R>>>,
     ia: Arc<Ia<R>>,
@@ -40,10 +40,10 @@ pub struct Cr<R: Rnic> {
 
 opaque_debug!(Cr { handle, remote, ep });
 
-/// What waits for an answer.
+/// The RNIC's request and the socket, until the answer.
 pub(crate) struct Pending<R: Rnic> {
     pub(crate) request: R::ConnReq,
-    /// The consumer's socket that it came over.
+    /// The consumer's socket over which the request was received.
     pub(crate) socket: Option<ConsumerSocket>,
 }
 
@@ -57,7 +57,7 @@ impl<R: Rnic> Pending<R> {
     }
 }
 
-/// What a service point makes a connection request of.
+/// Data from which a service point creates a connection request.
 pub(crate) struct NewCr<R: Rnic> {
     pub(crate) pending: Pending<R>,
     pub(crate) ep: Option<Handle>,
@@ -68,7 +68,7 @@ impl<R: Rnic> Object for Cr<R> {
 }
 
 impl<R: Rnic> Cr<R> {
-    /// Brings a connection request to life. On failure the peer is refused.
+    /// Publishes a connection request. On failure the peer is refused.
     pub(crate) fn install(
         ia: &Arc<Ia<R>>,
         reservation: Reservation,
@@ -92,12 +92,13 @@ impl<R: Rnic> Cr<R> {
         Ok(cr)
     }
 
-    /// Its handle.
+    /// The handle of the request.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// `dat_cr_query`. Consumers pass the masks of other objects, so all members are filled.
+    /// Implements `dat_cr_query`. Fills all members, because consumers pass the masks of other
+    /// objects.
     pub fn query(&self) -> DatCrParam {
         DatCrParam {
             remote_ia_address_ptr: self.remote_for_c.as_dat(),
@@ -108,8 +109,8 @@ impl<R: Rnic> Cr<R> {
         }
     }
 
-    /// `dat_cr_accept`, with the endpoint that came with the request (`None`) or one of the
-    /// consumer's.
+    /// Implements `dat_cr_accept`, with the endpoint that belongs to the request (`None`) or one of
+    /// the consumer's.
     pub fn accept(
         this: &Pinned<Self>,
         ep: Option<Pinned<Ep<R>>>,
@@ -145,14 +146,14 @@ impl<R: Rnic> Cr<R> {
             this.ia.counters().bump(DCNT_IA_CM_REP_TX);
         }
         if result.is_err() && creator == Creator::Provider {
-            // The request is spent, and the endpoint was made for nothing else.
+            // The request is used up, and the endpoint was created only for it.
             Ep::abandon(&ep);
         }
         this.end();
         result
     }
 
-    /// `dat_cr_reject`.
+    /// Implements `dat_cr_reject`.
     pub fn reject(this: &Pinned<Self>, private_data: &[u8]) -> DatResult {
         check_private_data(private_data, this.ia.attr().private_data_len_max, 2)?;
         let mut pending = this.take()?;
@@ -169,8 +170,8 @@ impl<R: Rnic> Cr<R> {
         Ok(result?)
     }
 
-    /// Gives the request to `taker`, another service point, as a new one, with the private data as
-    /// it is now. The endpoint that it came with is the consumer's again.
+    /// Passes the request to `taker`, another service point, as a new request with the current
+    /// private data. The endpoint of the request belongs to the consumer again.
     pub(crate) fn hand_over(
         this: &Pinned<Self>,
         taker: impl FnOnce(Pending<R>, &RequestInfo<'_>) -> DatResult,
@@ -189,7 +190,7 @@ impl<R: Rnic> Cr<R> {
         result
     }
 
-    /// Its IA.
+    /// The IA of the request.
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }
@@ -198,7 +199,7 @@ impl<R: Rnic> Cr<R> {
         CrId(self.handle.as_token())
     }
 
-    /// The first answer gets the request.
+    /// Takes the request for an answer; only the first caller gets it.
     fn take(&self) -> DatResult<Pending<R>> {
         self.lock()
             .on_take()

@@ -1,4 +1,4 @@
-//! Network devices of this machine and their addresses: what the beginning of `ia_params` names.
+//! Network devices of this machine and their addresses, which the first word of `ia_params` names.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,29 +8,30 @@ use dat_abi::read_socket_addr;
 
 use crate::rnic::RnicError;
 
-/// One address of one network device.
+/// An address of a network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Network device.
     pub name: String,
-    /// One of its addresses.
+    /// One of the device's addresses.
     pub address: IpAddr,
-    /// The number of the device, where the address is told apart by it (RFC 4007: link-local IPv6);
+    /// The index of the device, if the address is ambiguous without it (RFC 4007: link-local IPv6);
     /// otherwise 0.
     pub scope_id: u32,
 }
 
-/// Every address of every device that is configured now.
+/// Returns every address of every device that is configured now.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local; on success the list is ours until `freeifaddrs`.
+    // SAFETY: the pointer is to a local; on success this function owns the list until
+    // `freeifaddrs`.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut entry = list;
     while !entry.is_null() {
-        // SAFETY: `entry` is an element of the list that getifaddrs made and nobody has freed.
+        // SAFETY: `entry` is an element of the list from getifaddrs, which has not been freed.
         let item = unsafe { &*entry };
         entry = item.ifa_next;
         // SAFETY: `ifa_addr` is null or points to a socket address of this list.
@@ -45,13 +46,13 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             scope_id,
         });
     }
-    // SAFETY: the list came from getifaddrs and is freed once; all that was kept are copies.
+    // SAFETY: the list came from getifaddrs and is freed once; the results are copies.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
 
-/// The address that stands for a device: its first IPv4, otherwise its first IPv6 that needs no
-/// scope, otherwise its first.
+/// Returns the main address of a device: its first IPv4 address, otherwise its first IPv6 address
+/// that needs no scope, otherwise its first address.
 pub fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
     let mut own = interfaces
         .iter()
@@ -65,7 +66,7 @@ pub fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
         .copied()
 }
 
-/// The scope in which a device's link-local addresses are meant; 0 for a device that has none.
+/// Returns the scope of a device's link-local addresses; 0 for a device that has none.
 pub fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
     interfaces
         .iter()
@@ -75,12 +76,12 @@ pub fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
         .unwrap_or(0)
 }
 
-/// Whether an address means something on one link only.
+/// Returns true if an address is valid on one link only.
 pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// The device that holds an address. The whole of 127/8 belongs to the loopback device.
+/// Returns the device that has an address. The whole of 127/8 belongs to the loopback device.
 pub fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&str> {
     interfaces
         .iter()
@@ -95,21 +96,21 @@ fn is_loopback_v4(address: IpAddr) -> bool {
     address.is_ipv4() && address.is_loopback()
 }
 
-/// What the first word of an IA line means.
+/// The adapter that the first word of an IA line selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adapter {
     /// Network device.
     pub name: String,
-    /// The address that stands for it.
+    /// The main address of the device.
     pub address: IpAddr,
-    /// As in [`Interface`].
+    /// Scope index, as in [`Interface`].
     pub scope_id: u32,
 }
 
-/// A network device, an address of this machine, or a host name that means one.
+/// Resolves a network device, an address of this machine, or a host name of such an address.
 ///
 /// # Errors
-/// [`RnicError::NoDevice`] when it is none of these.
+/// [`RnicError::NoDevice`] when `word` is none of these.
 pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
     let interfaces = interfaces()?;
     let adapter = |name: &str, address| Adapter {
@@ -145,12 +146,12 @@ pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
 
 /// # Safety
 ///
-/// `address` is null or points to a socket address that is as long as its family says.
+/// `address` is null or points to a socket address that is as long as its family requires.
 unsafe fn ip_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: not null, and the rest is the caller's promise.
+    // SAFETY: the pointer is not null, and the caller guarantees the rest.
     match unsafe { read_socket_addr(address.cast()) }.ok()? {
         SocketAddr::V4(v4) => Some(((*v4.ip()).into(), 0)),
         SocketAddr::V6(v6) => Some(((*v6.ip()).into(), v6.scope_id())),

@@ -1,30 +1,30 @@
-//! Counting who uses an object, so that it cannot be freed under them.
+//! Use counts, which keep an object from being freed while it is used.
 //!
-//! The count and the freedom are one word: an object that is being freed takes no new users, and an
-//! object with users cannot be freed. Without that a create call in another thread could slip
-//! between the look at the count and the end of the object.
+//! The count and the "being freed" flag are in one word: an object that is being freed accepts no
+//! new users, and an object with users cannot be freed. With two words, a create call on another
+//! thread could add a use between the check of the count and the end of the object.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CLOSED: u32 = 1 << 31;
 
-/// How many objects use the owner of this.
+/// The number of objects that use the owner of this count.
 #[derive(Debug, Default)]
 pub struct Users(Arc<AtomicU32>);
 
-/// One use; its drop ends it.
+/// One use, which ends when it is dropped.
 #[derive(Debug)]
 pub struct User(Arc<AtomicU32>);
 
 impl Users {
-    /// Nobody.
+    /// Creates a count of zero.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more; `None` when the owner is being freed.
+    /// Adds a use; `None` when the owner is being freed.
     #[must_use]
     pub fn take(&self) -> Option<User> {
         self.0
@@ -35,7 +35,7 @@ impl Users {
             .map(|_| User(self.0.clone()))
     }
 
-    /// Takes no more users from now on. `false`, and nothing is changed, while there are some.
+    /// Refuses new users from now on. Returns `false`, and changes nothing, while there are users.
     #[must_use]
     pub fn close(&self) -> bool {
         self.0
@@ -43,12 +43,12 @@ impl Users {
             .is_ok()
     }
 
-    /// Takes no more users from now on, whoever is left.
+    /// Refuses new users from now on, even if there are users.
     pub fn close_anyway(&self) {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether anybody uses the owner.
+    /// Returns true if the owner has users.
     #[must_use]
     pub fn any(&self) -> bool {
         self.0.load(Ordering::Acquire) & !CLOSED != 0
@@ -65,7 +65,7 @@ impl Drop for User {
 mod tests {
     use super::*;
 
-    /// An owner with so many users, open or closed.
+    /// Creates an owner with so many users, open or closed.
     fn owner(count: u32, closed: bool) -> (Users, Vec<User>) {
         let users = Users::new();
         let held = (0..count).map(|_| users.take().unwrap()).collect();

@@ -1,9 +1,8 @@
 //! The consumer's wait-proxy agent and the thread that calls it.
 //!
-//! The agent is consumer code: it may block, and it may call any DAT function, closing the IA
-//! included. So it never runs in a thread that carries the RNIC's work, nor under a lock. One
-//! thread serves all CNOs of the process; it starts with the first agent that is due and then
-//! stays.
+//! The agent is consumer code: it may block, and it may call any DAT function, including a close of
+//! the IA. So it never runs on a thread that does the RNIC's work, nor under a lock. One thread
+//! serves all CNOs of the process; it starts with the first due call and then stays.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Sender, channel};
@@ -13,14 +12,14 @@ use dat_abi::*;
 
 use crate::handle::Handle;
 
-/// An agent that is there.
+/// An agent that has a function.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agent {
     func: DatAgentFunc,
     instance_data: DatPvoid,
 }
 
-/// Agents are told apart by their data: functions have no identity.
+/// Agents are compared by their data, because functions have no identity.
 impl PartialEq for Agent {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.instance_data, other.instance_data)
@@ -29,12 +28,13 @@ impl PartialEq for Agent {
 
 impl Eq for Agent {}
 
-// SAFETY: the data pointer is never dereferenced here; the consumer, who gave it to be passed to
-// its function in a thread of the provider, vouches for that use (DAT 2.0 section 6.3.3.1).
+// SAFETY: the data pointer is never dereferenced here. The consumer passed it for use by its
+// function on a thread of the provider, and guarantees that this is allowed (DAT 2.0 section
+// 6.3.3.1).
 unsafe impl Send for Agent {}
 
 impl Agent {
-    /// `None` for the null agent.
+    /// Converts an agent from C; `None` for the null agent.
     pub(super) fn from_dat(agent: &DatOsWaitProxyAgent) -> Option<Self> {
         let func = agent.proxy_agent_func?;
         Some(Self {
@@ -43,26 +43,26 @@ impl Agent {
         })
     }
 
-    /// Calls the consumer.
+    /// Calls the consumer's function.
     pub(super) fn call(self, evd: Handle) {
-        // SAFETY: function and data came from the consumer together, to be called in just this way.
+        // SAFETY: function and data came from the consumer together, to be called in this way.
         unsafe { (self.func)(self.instance_data, evd.as_dat()) }
     }
 }
 
-/// What the next trigger, or the agent thread, finds.
+/// The action of the next trigger, or of the agent thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// No agent: none was set since the last trigger.
     Nothing,
-    /// The next trigger makes a call due.
+    /// The next trigger makes a call of the agent due.
     Armed(Agent),
-    /// The agent thread has a call to make.
+    /// The agent thread must make a call.
     Due(Agent, Handle),
 }
 
-/// An agent is used up by the first trigger and has to be set again. While it runs the next one may
-/// be set, by itself for example, and become due.
+/// State of the agent. The first trigger uses an agent up, and it must be set again. While it runs
+/// the next agent may be set, for example by the agent itself, and become due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AgentState {
     next: Next,
@@ -77,7 +77,7 @@ impl AgentState {
         }
     }
 
-    /// `true`: a call is due now.
+    /// Returns `true` if a call is due now.
     pub(super) fn on_trigger(&mut self, evd: Handle) -> bool {
         match self.next {
             Next::Armed(agent) => {
@@ -103,7 +103,8 @@ impl AgentState {
         self.running = false;
     }
 
-    /// A call that is due and has not begun goes with the former agent.
+    /// Sets or removes the agent. A call of the former agent that is due and has not begun is
+    /// dropped.
     pub(super) fn on_modify(&mut self, agent: Option<Agent>) {
         self.next = agent.map_or(Next::Nothing, Next::Armed);
     }
@@ -125,7 +126,7 @@ impl AgentState {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The process that started the thread: after a fork the child has to start its own.
+/// The agent thread, and the process that started it: after a fork the child must start its own.
 struct Runner {
     pid: u32,
     jobs: Sender<Job>,
@@ -137,12 +138,12 @@ thread_local! {
     static IS_AGENT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is the one that calls agents.
+/// Returns true if the calling thread is the agent thread.
 pub(super) fn is_agent_thread() -> bool {
     IS_AGENT_THREAD.get()
 }
 
-/// Runs `job` in the agent thread.
+/// Runs `job` on the agent thread.
 pub(super) fn run(job: Job) {
     let mut runner = RUNNER.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = std::process::id();
@@ -191,7 +192,7 @@ mod tests {
         let begin = |mut state: AgentState| (state.on_begin_call().is_some(), state);
         for running in [false, true] {
             let rows = [
-                // (next, what a trigger and the agent thread find, and what they leave)
+                // (next, results and next states of a trigger and of the agent thread)
                 (
                     Next::Nothing,
                     (false, Next::Nothing),

@@ -1,41 +1,42 @@
-//! The descriptor of a CNO that `dat_cno_fd_create` made: readable while something has triggered.
+//! The descriptor of a CNO that `dat_cno_fd_create` created: readable while a trigger is pending.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// An event counter of the kernel. It is above zero exactly while the CNO has something to report,
-/// unless the consumer reads it; then it stays silent until the next trigger, and the call that
-/// asks for the trigger finds those before it all the same. No thread is cancelled in the calls
-/// here, which go past libc: they are made under locks.
+/// An event counter of the kernel. It is above zero exactly while the CNO has a trigger to report.
+/// If the consumer reads it, it is zero until the next trigger, but the call that takes triggers
+/// still finds the earlier ones. The calls here bypass libc, so a thread is not cancelled in them
+/// while it holds locks.
 #[derive(Debug)]
 pub(super) struct Signal(OwnedFd);
 
 impl Signal {
-    /// Not raised.
+    /// Creates a descriptor that is not readable.
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: eventfd takes no pointers; the result is checked before it is owned.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: eventfd just returned this descriptor and nobody else knows it.
+        // SAFETY: eventfd just returned this descriptor and no other code has it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// What the consumer polls.
+    /// The descriptor for the consumer to poll.
     pub(super) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub(super) fn raise(&self) {
-        // Only a count near 2^64 would refuse the write, and then it is readable anyway.
+        // Only a count near 2^64 would refuse the write, and then the descriptor is readable
+        // anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it silent.
+    /// Makes the descriptor not readable.
     pub(super) fn lower(&self) {
-        // A counter that is zero already refuses the read without blocking.
+        // If the counter is zero already, the read fails without blocking.
         let _ = rustix::io::read(&self.0, &mut [0_u8; size_of::<u64>()]);
     }
 }

@@ -1,6 +1,6 @@
-//! Who waits on a CNO, and which of them lets the RNIC use its thread.
+//! The threads that wait on a CNO, and which of them makes progress for the RNIC.
 
-/// `on_*` are the only writers.
+/// State of a CNO. The `on_*` methods are the only writers.
 ///
 /// ```text
 ///          begin_wait               begin_wait, end_wait, begin_drive, end_drive
@@ -10,18 +10,18 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CnoState {
-    /// Nobody waits.
+    /// No thread waits.
     Idle,
     /// Some threads wait.
     Waited {
-        /// How many; not 0.
+        /// Number of waiting threads; not 0.
         waiters: u32,
-        /// One of them is in the RNIC.
+        /// True while one of them makes progress in the RNIC.
         driven: bool,
     },
     /// Freed.
     Dead {
-        /// Threads that have not noticed.
+        /// Number of threads that have not noticed that the CNO was freed.
         waiters: u32,
     },
 }
@@ -56,7 +56,8 @@ impl CnoState {
         }
     }
 
-    /// A waiter wants to drive. `false`: another one does, or there is nothing to wait for.
+    /// Called when a waiter wants to make progress. Returns `false` if another waiter does so, or
+    /// if there is nothing to wait for.
     pub(crate) fn on_begin_drive(&mut self) -> bool {
         match self {
             Self::Waited { driven, .. } if !*driven => {
@@ -88,7 +89,7 @@ impl CnoState {
         }
     }
 
-    /// Whether threads may wait for the one that drives.
+    /// Returns true if threads may wait for the one that makes progress.
     pub(super) fn has_followers(self) -> bool {
         match self {
             Self::Idle => false,
@@ -127,7 +128,7 @@ mod tests {
             CnoState::on_free,
         ];
         let rows = [
-            // (state, what begin_wait, end_wait, begin_drive, end_drive and free make of it)
+            // (state, results of begin_wait, end_wait, begin_drive, end_drive and free)
             (Idle, [waited(1, false), Idle, Idle, Idle, dead(0)]),
             (
                 waited(1, false),

@@ -16,7 +16,7 @@ fn software_evd(dat: &Dat, cno: DatCnoHandle) -> DatEvdHandle {
     dat.try_evd(64, cno, DAT_EVD_SOFTWARE_FLAG).unwrap()
 }
 
-/// Waits until somebody waits on the CNO.
+/// Waits until a thread waits on the CNO.
 fn await_waiter(dat: &Dat, cno: DatCnoHandle) {
     while !dat.pin::<Cno<FakeRnic>>(cno).has_waiter() {
         thread::yield_now();
@@ -35,7 +35,7 @@ fn nothing_triggered_is_an_empty_queue_and_a_null_evd() {
     assert_eq!(call!(dat, cno_wait, cno, 0, ptr::null_mut()), 0x8006_0027);
 }
 
-/// A CNO waits at the RNIC of its own IA, and that IA could not close while it is used.
+/// A CNO waits at the RNIC of its own IA, and that IA could not close while the CNO is used.
 #[test]
 fn evds_of_another_ia_are_refused() {
     let (dat, other) = (Dat::open(), Dat::open());
@@ -80,7 +80,7 @@ fn each_evd_that_triggered_is_reported_once_in_order() {
         assert_eq!(dat.cno_wait(cno, LONG_US), Ok(evd));
     }
     assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
-    // Once reported, the next event triggers again, drained or not.
+    // Once reported, the next event triggers again, whether or not the EVD was emptied.
     assert_eq!(dat.post_software(evds[2], 1), SUCCESS);
     assert_eq!(dat.cno_wait(cno, LONG_US), Ok(evds[2]));
 }
@@ -154,7 +154,7 @@ fn completions_that_were_announced_do_not_trigger_again_until_somebody_looks() {
     for _ in 0..3 {
         assert!(pair.dat.cno_wait(cno, AT_ONCE).is_err(), "nothing is new");
     }
-    // A new one triggers, looked at or not.
+    // A new completion triggers, whether or not the EVD was polled.
     assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
     assert_eq!(pair.dat.cno_wait(cno, LONG_US), Ok(recv));
     assert!(pair.dat.dequeue(recv).is_ok());
@@ -267,7 +267,7 @@ fn freeing_wakes_waiters_with_bad_news_and_guards_the_evds_of_waiters() {
     );
 }
 
-/// `dat_cno_fd_create`.
+/// Calls `dat_cno_fd_create`.
 fn fd_cno(dat: &Dat) -> (DatCnoHandle, DatFd) {
     let (mut fd, mut cno) = (-1, ptr::null_mut());
     let code = call!(dat, cno_fd_create, dat.ia, &raw mut fd, &raw mut cno);
@@ -275,7 +275,7 @@ fn fd_cno(dat: &Dat) -> (DatCnoHandle, DatFd) {
     (cno, fd)
 }
 
-/// `dat_cno_trigger`.
+/// Calls `dat_cno_trigger`.
 fn take_trigger(dat: &Dat, cno: DatCnoHandle) -> Result<DatEvdHandle, (u32, DatEvdHandle)> {
     let mut evd = ptr::without_provenance_mut(0xBAD);
     match call!(dat, cno_trigger, cno, &raw mut evd) {
@@ -290,7 +290,7 @@ fn is_readable(fd: DatFd) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one pollfd of this frame.
+    // SAFETY: one pollfd, in this frame.
     unsafe { libc::poll(&raw mut set, 1, 0) == 1 }
 }
 
@@ -334,7 +334,7 @@ fn a_cno_with_a_descriptor_says_so_and_has_no_agent() {
     let mut param = DatCnoParam::zeroed();
     assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
     assert_eq!(param.proxy_type, DAT_PROXY_TYPE_FD);
-    // SAFETY: the type says that this member is meant.
+    // SAFETY: the proxy type selects this member.
     assert_eq!(unsafe { param.proxy.fd }, fd);
     let agent = DatOsWaitProxyAgent::zeroed();
     assert_eq!(call!(dat, cno_modify_agent, cno, agent), 0x8007_0000);
@@ -358,7 +358,7 @@ fn descriptor_calls_check_their_places() {
     assert_eq!(call!(dat, cno_trigger, dat.cno(), none), 0x8006_0026);
 }
 
-/// What an agent does: it tells the test which EVD it was called for.
+/// An agent that reports to the test the EVD for which it was called.
 unsafe extern "C" fn tell(instance_data: DatPvoid, evd: DatEvdHandle) {
     // SAFETY: the tests below pass the address of a sender that lives until the IA is closed.
     let told = unsafe { &*instance_data.cast::<Sender<usize>>() };
@@ -380,7 +380,7 @@ fn with_agent(test: impl FnOnce(&Dat, DatCnoHandle, DatOsWaitProxyAgent, &Receiv
     assert_eq!(call!(dat, cno_create, dat.ia, agent, &raw mut cno), SUCCESS);
     test(&dat, cno, agent, &told);
     assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
-    // Whatever was due has been called or dropped: nobody uses the sender any more.
+    // Every due call has been made or dropped, so the sender is no longer used.
     drop(tell);
 }
 
@@ -390,7 +390,7 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         let evd = software_evd(dat, cno);
         let mut param = DatCnoParam::zeroed();
         assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
-        // SAFETY: the proxy type of this CNO says agent.
+        // SAFETY: the proxy type of this CNO selects the agent.
         let queried = unsafe { param.proxy.agent };
         assert_eq!(queried.instance_data, agent.instance_data);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
@@ -428,9 +428,9 @@ fn no_agent_is_called_after_it_was_replaced() {
     });
 }
 
-/// An agent may use the objects it is called for, and end them.
+/// An agent may use the objects for which it is called, and free them.
 unsafe extern "C" fn free_everything(instance_data: DatPvoid, evd: DatEvdHandle) {
-    // SAFETY: the test below passes this tuple and keeps it until it has heard from here.
+    // SAFETY: the test below passes this tuple and keeps it until it has received from this agent.
     let (dat, cno, told) = unsafe { &*instance_data.cast::<(Dat, usize, Sender<u32>)>() };
     let cno = ptr::with_exposed_provenance_mut(*cno);
     told.send(dat.dequeue(evd).map_or_else(|code| code, |_| SUCCESS))
@@ -463,9 +463,9 @@ fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
     }
 }
 
-/// Whether a sleep on these would end.
+/// Returns true if a sleep on these descriptors would end.
 fn is_woken(fds: &mut [libc::pollfd]) -> bool {
-    // SAFETY: a slice, as long as told; no waiting.
+    // SAFETY: a slice with its length; the timeout is zero.
     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) > 0 }
 }
 
@@ -475,7 +475,7 @@ const NO_FD: libc::pollfd = libc::pollfd {
     revents: 0,
 };
 
-/// Begins a sleep elsewhere. An EVD that has joined is a reason to look first.
+/// Begins an external sleep. If an EVD has joined, the first calls only poll it and return 0.
 fn fall_asleep(cno: &Cno<FakeRnic>, fds: &mut [libc::pollfd]) -> usize {
     let counts = std::iter::repeat_with(|| cno.begin_sleep(fds).unwrap());
     counts.take(3).find(|count| *count > 0).unwrap()
@@ -512,7 +512,8 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     let busy = crate::error::DatError::of(DAT_INVALID_STATE);
     assert_eq!(cno.begin_sleep(&mut fds), Err(busy), "somebody sleeps");
     thread::scope(|scope| {
-        // Waits until it is its turn to drive, and is not forgotten when that has come.
+        // This thread waits for its turn to make progress, and must not be forgotten when that has
+        // come.
         let waiter = scope.spawn(|| cno.wait(LONG_US));
         thread::sleep(Duration::from_millis(10));
         scope.spawn(|| cno.end_sleep());
@@ -561,7 +562,7 @@ fn a_poller_that_leaves_events_behind_is_told_of_more() {
     for timeout_us in [0, 1000] {
         arrive();
         assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv));
-        // Not until the EVD is empty, so it has not been armed again.
+        // The EVD was not armed again before, because it was not empty.
         assert!(pair.dat.dequeue(recv).is_ok());
         arrive();
         assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv), "{timeout_us}");
@@ -588,14 +589,14 @@ fn an_evd_that_is_enabled_tells_of_what_came_meanwhile() {
     assert_eq!(take_trigger(&pair.dat, cno), Ok(recv));
 }
 
-/// An agent that tells that it has begun, and returns when it is let go.
+/// An agent that reports that it has begun, and returns when the test lets it.
 struct Slow {
     begun: Sender<()>,
     go: std::sync::Mutex<Receiver<()>>,
 }
 
 unsafe extern "C" fn be_slow(instance_data: DatPvoid, _evd: DatEvdHandle) {
-    // SAFETY: the test below passes this and keeps it until the agent has been waited for.
+    // SAFETY: the test below passes this value and keeps it until the agent has returned.
     let slow = unsafe { &*instance_data.cast::<Slow>() };
     slow.begun.send(()).unwrap();
     let _ = slow.go.lock().unwrap().recv();
@@ -631,7 +632,7 @@ fn those_who_wait_for_the_agent_take_no_turn_from_waiters() {
                 assert_eq!(call!(dat, cno_modify_agent, cno, none), SUCCESS);
             });
         }
-        // Nothing tells that they wait; when they come later than this, nothing is tested.
+        // Nothing shows that the threads wait; if they begin later than this, nothing is tested.
         thread::sleep(brief);
         let waiters = [(); 2].map(|()| {
             scope.spawn(|| {

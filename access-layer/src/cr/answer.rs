@@ -1,6 +1,6 @@
-//! Who may answer a connection request.
+//! State of the answer to a connection request.
 
-/// What waits for an answer, and whether it still does. `on_*` are the only writers.
+/// The request that waits for an answer, and its state. The `on_*` methods are the only writers.
 ///
 /// ```text
 ///            take            over
@@ -10,16 +10,16 @@
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<P> {
-    /// The first answer gets it.
+    /// The first answer takes the request.
     Waiting(P),
-    /// A thread has it and answers.
+    /// A thread has taken the request and answers it.
     Taken,
-    /// Answered, handed off or gone.
+    /// Answered, handed off or ended.
     Over,
 }
 
 impl<P> Answer<P> {
-    /// A thread begins to answer.
+    /// Called when a thread begins to answer.
     pub(super) fn on_take(&mut self) -> Option<P> {
         match std::mem::replace(self, Self::Taken) {
             Self::Waiting(pending) => Some(pending),
@@ -30,7 +30,8 @@ impl<P> Answer<P> {
         }
     }
 
-    /// The answer could not be given. What comes back was given up meanwhile: the caller ends it.
+    /// Called when the answer could not be given. Returns the request if it has ended meanwhile:
+    /// the caller ends it.
     pub(super) fn on_put_back(&mut self, pending: P) -> Option<P> {
         match self {
             Self::Taken => {
@@ -41,7 +42,8 @@ impl<P> Answer<P> {
         }
     }
 
-    /// The handle dies. What comes back was never answered: the caller ends it.
+    /// Called when the handle is retired. Returns the request if it was never answered: the caller
+    /// ends it.
     pub(super) fn on_over(&mut self) -> Option<P> {
         match std::mem::replace(self, Self::Over) {
             Self::Waiting(pending) => Some(pending),
@@ -66,7 +68,7 @@ mod tests {
             Answer::on_over,
         ];
         let rows: [Row; 3] = [
-            // (state, what take, put_back and over give and leave)
+            // (state, results and next states of take, put_back and over)
             (
                 || Waiting(1),
                 [(Some(1), Taken), (Some(2), Waiting(1)), (Some(1), Over)],

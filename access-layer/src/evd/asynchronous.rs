@@ -1,4 +1,4 @@
-//! Asynchronous events of an IA, which go to the EVD that it was opened with.
+//! Asynchronous events of an IA, which are posted to the EVD with which it was opened.
 
 use dat_abi::*;
 
@@ -36,9 +36,10 @@ impl<R: Rnic> Ia<R> {
         }
     }
 
-    /// The device is gone or unusable.
+    /// Called when the device is gone or unusable.
     pub fn on_device_fatal(&self) {
-        // OFA's providers name the IA by their own pointer here, which consumers can only compare.
+        // OFA's providers identify the IA by their own pointer here, which consumers can only
+        // compare.
         self.post_async(
             DAT_ASYNC_ERROR_IA_CATASTROPHIC,
             self.handle().as_dat(),

@@ -1,6 +1,6 @@
-//! CQ entry to `DAT_EVENT`.
+//! Conversion of a CQ entry to a `DAT_EVENT`.
 //!
-//! No table is consulted except for binds: the queue pair's token is the EP's handle, and the work
+//! Only binds need a table: otherwise the queue pair's token is the EP's handle, and the work
 //! request id is the consumer's cookie.
 
 use dat_abi::*;
@@ -9,7 +9,7 @@ use crate::handle::Handle;
 use crate::ia::Binds;
 use crate::rnic::{Completion, WcOpcode, WcStatus};
 
-/// The event of a completion that was taken from the CQ of `evd`.
+/// Returns the event of a completion that was taken from the CQ of `evd`.
 pub(super) fn event_of(completion: &Completion, evd: Handle, binds: &Binds) -> DatEvent {
     let mut event = DatEvent::zeroed();
     event.evd_handle = evd.as_dat();
@@ -73,7 +73,7 @@ fn operation_of(opcode: WcOpcode) -> DatDtos {
     }
 }
 
-/// Type of the extension data, for the operations that have some.
+/// Returns the type of the extension data, for the operations that have such data.
 fn extension_of(opcode: WcOpcode) -> Option<DatIbExtType> {
     match opcode {
         WcOpcode::RecvImmediate => Some(DAT_IB_RDMA_WRITE_IMMED_DATA),
@@ -128,7 +128,7 @@ mod tests {
             };
             fill_dto(&mut event, &completion, opcode);
             assert_eq!(event.event_number, DAT_IB_DTO_EVENT);
-            // SAFETY: the event number says that this member is meant.
+            // SAFETY: the event number selects this member.
             let dto = unsafe { event.event_data.dto_completion_event_data };
             assert_eq!(dto.operation, operation);
             assert_eq!(event.event_extension_data[..2], [u64::from(kind), 0x7777]);

@@ -1,4 +1,4 @@
-//! The two places where an EVD's events rest: its own queue and what it has pulled from its CQ.
+//! The two queues of an EVD's events: its own queue and the completions pulled from its CQ.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use dat_abi::DatEvent;
 
 use crate::rnic::{Completion, Rnic};
 
-/// Completions asked of a CQ at once.
+/// Number of completions requested from a CQ at once.
 const BATCH: usize = 32;
 
-/// The own queue is full.
+/// Error: the own queue is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -20,13 +20,13 @@ pub(super) struct OwnQueue {
     capacity: usize,
 }
 
-// SAFETY: the pointers in an event are words for the consumer, which takes it in a thread of its
-// choice; the queue moves them and reads none.
+// SAFETY: the pointers in an event are values for the consumer, which takes the event on a thread
+// of its choice; the queue moves them and dereferences none.
 unsafe impl Send for OwnQueue {}
 
 impl OwnQueue {
     pub(super) fn new(capacity: usize) -> Self {
-        // Most EVDs never hold more than a few; the queue grows when it must.
+        // Most EVDs never hold more than a few events; the queue grows when necessary.
         Self {
             events: VecDeque::with_capacity(capacity.min(16)),
             capacity,
@@ -57,7 +57,7 @@ impl OwnQueue {
         self.events.iter_mut().for_each(change);
     }
 
-    /// Takes everything out.
+    /// Takes all events.
     pub(super) fn take_all(&mut self) -> VecDeque<DatEvent> {
         std::mem::take(&mut self.events)
     }
@@ -65,8 +65,8 @@ impl OwnQueue {
 
 /// Completions pulled from the CQ and not yet taken, oldest first: `entries[head..tail]`.
 ///
-/// The CQ writes straight into it, and it starts over at index 0 whenever it is empty, so the
-/// steady state neither moves nor allocates.
+/// The CQ writes directly into `entries`, and the indices restart at 0 whenever the queue is empty.
+/// So in the steady state nothing is moved or allocated.
 #[derive(Debug)]
 pub(super) struct Pulled {
     entries: Vec<Completion>,
@@ -111,7 +111,7 @@ impl Pulled {
         &self.entries[start..self.tail]
     }
 
-    /// Takes everything from the CQ; returns whether any of it satisfies `wanted`.
+    /// Takes all completions from the CQ; returns true if any of them satisfies `wanted`.
     pub(super) fn pull_all<R: Rnic>(
         &mut self,
         rnic: &R,

@@ -1,10 +1,10 @@
-//! What an EVD lets its consumer do: waiting, dequeuing, being resized.
+//! State of an EVD: waiting, dequeuing, resizing.
 
 use dat_abi::*;
 
 use crate::error::{DatError, DatResult};
 
-/// Who may take events. `on_*` are the only writers.
+/// Right to take events. The `on_*` methods are the only writers.
 ///
 /// ```text
 ///              begin_wait            set_unwaitable
@@ -14,13 +14,13 @@ use crate::error::{DatError, DatResult};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Nobody waits.
+    /// No thread waits.
     Idle,
-    /// One thread waits; only it takes events.
+    /// One thread waits; only this thread takes events.
     Waited,
-    /// Events were lost; nothing can be had any more. `true`: somebody still waits.
+    /// Events were lost; no events can be taken any more.
     Overflowed {
-        /// A thread that has not yet noticed.
+        /// True while a waiting thread has not yet noticed the overflow.
         waited: bool,
     },
     /// Freed, with or without a waiter that has not noticed.
@@ -33,11 +33,11 @@ pub(super) struct EvdState {
     access: Access,
     enabled: bool,
     waitable: bool,
-    /// Counts `set_unwaitable`, so that a waiter notices one that was reverted at once.
+    /// Number of `set_unwaitable` calls, so that a waiter notices a call that was reverted at once.
     interruptions: u64,
 }
 
-/// Proof of being the waiter.
+/// Proof that the holder is the waiter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitTicket {
     interruptions: u64,
@@ -76,7 +76,7 @@ impl EvdState {
         };
     }
 
-    /// `true`: it is the first.
+    /// Returns `true` for the first overflow.
     pub(super) fn on_overflow(&mut self) -> bool {
         let waited = match self.access {
             Access::Idle => false,
@@ -104,7 +104,7 @@ impl EvdState {
         self.enabled = enabled;
     }
 
-    /// Whether the waiter may go on waiting.
+    /// Checks that the waiter may continue to wait.
     pub(super) fn check_wait(&self, ticket: WaitTicket) -> DatResult {
         match self.access {
             Access::Closed => Err(DatError::of(DAT_ABORT)),
@@ -135,7 +135,7 @@ impl EvdState {
         self.enabled
     }
 
-    /// As `dat_evd_query` says it.
+    /// Returns the state in the form of `dat_evd_query`.
     pub(super) fn as_dat(&self) -> DatEvdState {
         let enabled = if self.enabled {
             DAT_EVD_STATE_ENABLED
@@ -184,7 +184,7 @@ mod tests {
         let end: Event = EvdState::on_end_wait;
         let events = [begin, end, OVERFLOWED, CLOSED];
         let rows: [(&[Event], [Access; 4]); 5] = [
-            // (way into the state, what begin_wait, end_wait, overflow and close make of it)
+            // (path to the state, results of begin_wait, end_wait, overflow and close)
             (&[IDLE], [Access::Waited, Idle, lost(false), Closed]),
             (&[WAITED], [Access::Waited, Idle, lost(true), Closed]),
             (
@@ -203,7 +203,7 @@ mod tests {
                 event(&mut state);
                 assert_eq!(state.access, access, "row {number}");
             }
-            // Whether it triggers and whether it can be waited on are questions of their own.
+            // The enabled and the waitable flag are independent of the access state.
             let mut state = state_after(way);
             let before = (state.access, state.is_waited(), state.is_closed());
             for (enabled, waitable) in [(false, false), (true, true)] {

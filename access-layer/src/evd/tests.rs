@@ -25,14 +25,15 @@ fn param(dat: &Dat, evd: DatEvdHandle) -> DatEvdParam {
     param
 }
 
-/// Waits until somebody waits on the EVD: the only sign of it is that dequeuing is refused.
+/// Waits until a thread waits on the EVD, which shows only in that dequeuing is refused.
 fn await_waiter(dat: &Dat, evd: DatEvdHandle) {
     while dat.dequeue(evd).map(drop) != Err(0x8007_0000) {
         thread::yield_now();
     }
 }
 
-/// In another thread: the cookie of the first completion, and how many are left.
+/// Returns the cookie of the first completion, and the number of remaining ones. Called on another
+/// thread.
 fn wait_for_cookie(dat: &Dat, evd: usize, threshold: i32) -> (u64, i32) {
     let evd = ptr::with_exposed_provenance_mut(evd);
     let (event, nmore) = dat.wait(evd, LONG_US, threshold).unwrap();
@@ -309,13 +310,13 @@ fn software_events_need_the_flag_the_number_and_room() {
     assert_eq!(dat.post_software(evd, 1), 0x800E_0000);
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     let error = unsafe { event.event_data.asynch_error_event_data };
     assert_eq!(
         (error.dat_handle, error.reason),
         (evd, DAT_EVD_OVERFLOW_ERROR)
     );
-    // The poster knows, nothing was lost: the EVD goes on.
+    // The caller that posts has the error and nothing was lost, so the EVD continues to work.
     for _ in 0..room {
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
     }
@@ -477,7 +478,8 @@ fn an_unsignalled_completion_wakes_nobody_but_is_there_for_the_asking() {
         let waiter = scope.spawn(|| wait_for_cookie(&pair.dat, word, 1));
         await_waiter(&pair.dat, recv);
         assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
-        // Not proof, but with a waiter that wakes wrongly this fails nearly always.
+        // This is no proof, but with a waiter that wakes up wrongly the test nearly always fails
+        // here.
         thread::sleep(Duration::from_millis(20));
         assert!(!waiter.is_finished());
         assert_eq!(pair.send(0, 2, DEFAULT), SUCCESS);
@@ -546,7 +548,8 @@ fn many_completions_come_in_order_whatever_takes_them() {
             assert_eq!(pair.recv(1, round * 60 + cookie, DEFAULT), SUCCESS);
             assert_eq!(pair.send(0, cookie, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
         }
-        // A threshold pulls everything out of the CQ, a dequeue takes one batch at a time.
+        // A wait with a threshold pulls everything out of the CQ; a dequeue takes one batch at a
+        // time.
         let (event, nmore) = pair.dat.wait(recv, LONG_US, 40).unwrap();
         assert_eq!(nmore, 59);
         assert_eq!(dto(&event).user_cookie.to_u64(), next);
@@ -655,16 +658,16 @@ fn a_freed_ep_leaves_no_completions_behind() {
         Err(0x000D_0000)
     );
     assert_eq!(call!(pair.dat, evd_free, pair.ends[1].recv), SUCCESS);
-    // The other side keeps its own.
+    // The other side keeps its own completion.
     assert!(pair.dat.dequeue(pair.ends[0].request).is_ok());
 }
 
-/// How many overflows of `evd` the asynchronous EVD tells.
+/// Returns the number of overflows of `evd` that the asynchronous EVD reports.
 fn overflows(dat: &Dat, evd: DatEvdHandle) -> usize {
     let events = std::iter::from_fn(|| dat.dequeue(dat.async_evd).ok());
     let told = events.map(|event| {
         assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-        // SAFETY: the event number says that this member is meant.
+        // SAFETY: the event number selects this member.
         let error = unsafe { event.event_data.asynch_error_event_data };
         assert_eq!(error.dat_handle, evd);
     });
@@ -678,7 +681,7 @@ fn an_overflow_is_told_once_until_there_is_room_again() {
         .try_evd(1, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
         .unwrap();
     while dat.post_software(evd, 1) == SUCCESS {}
-    // More than an asynchronous EVD holds.
+    // More events than an asynchronous EVD holds.
     for _ in 0..5000 {
         assert_eq!(dat.post_software(evd, 1), 0x800E_0000);
     }
@@ -695,7 +698,7 @@ fn an_overflow_is_told_once_until_there_is_room_again() {
         }
         assert_eq!(overflows(&dat, evd), 1);
     }
-    // That events are lost is told whatever was told before, and once as well.
+    // The loss of events is reported once, regardless of earlier reports.
     let pinned = dat.pin::<Evd<FakeRnic>>(evd);
     for _ in 0..3 {
         pinned.on_cq_overflow();
@@ -705,7 +708,7 @@ fn an_overflow_is_told_once_until_there_is_room_again() {
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
 
-/// Has a handler of nothing run in `thread`.
+/// Runs a handler that does nothing on `thread`.
 fn interrupt<T>(thread: &thread::JoinHandle<T>) {
     // SAFETY: the handler only returns; the thread is not joined yet.
     unsafe {
@@ -733,7 +736,7 @@ fn a_signal_handler_ends_a_wait_for_completions_and_no_other() {
             shared.wait(evd, LONG_US, 1).map(drop)
         });
         await_waiter(&dat, evd);
-        // One that comes before the thread sleeps is not noticed.
+        // A signal before the thread sleeps is not noticed.
         for _ in 0..500 {
             if waiter.is_finished() {
                 break;
@@ -747,7 +750,7 @@ fn a_signal_handler_ends_a_wait_for_completions_and_no_other() {
         }
         let expected = if ends { Err((0x0013_0000, -1)) } else { Ok(()) };
         assert_eq!(waiter.join().unwrap(), expected);
-        // The EVD is as good as before.
+        // The EVD works as before.
         assert_eq!(dat.post_software(evd, 2), SUCCESS);
         assert!(dat.wait(evd, 0, 1).is_ok());
     }

@@ -162,7 +162,7 @@ impl Node {
 }
 
 impl Network {
-    /// Brings together requests and armed sockets that are the two ends of one TCP connection.
+    /// Connects requests and armed sockets that are the two ends of one TCP connection.
     fn match_sockets(&self) {
         self.drop_ended();
         let mut armed = lock(&self.armed);
@@ -193,7 +193,7 @@ impl Network {
 }
 
 impl Service {
-    /// Asks the service's consumer; `local` is the service's side.
+    /// Passes the request to the service's consumer; `local` is the service's side.
     fn ask(self, attempt: Attempt, local: SocketAddr, remote: SocketAddr) {
         let Some(node) = self.node.upgrade() else {
             return attempt.fail(ConnectionEvent::NonPeerRejected);
@@ -299,13 +299,13 @@ impl Drop for FakeListener {
     }
 }
 
-/// A share of the consumer's socket and the addresses of its ends.
+/// Returns a duplicate of the consumer's socket and the addresses of its ends.
 fn stream_of(socket: RawFd) -> Result<(TcpStream, SocketAddr, SocketAddr), SocketFault> {
     if socket < 0 {
         return Err(SocketFault::NotASocket);
     }
-    // SAFETY: the descriptor is not -1 and is only used for the duration of the call; one that is
-    // not open makes the duplication fail.
+    // SAFETY: the descriptor is not -1 and is used only during the call; if it is not open, the
+    // duplication fails.
     let borrowed = unsafe { BorrowedFd::borrow_raw(socket) };
     let owned = borrowed
         .try_clone_to_owned()
@@ -316,7 +316,7 @@ fn stream_of(socket: RawFd) -> Result<(TcpStream, SocketAddr, SocketAddr), Socke
     Ok((stream, local, remote))
 }
 
-/// A port that looks like a client's.
+/// Returns a port in the range of a client's.
 fn ephemeral_port(number: u64) -> u16 {
     u16::try_from(number % 10_000).unwrap_or(0) + 50_000
 }

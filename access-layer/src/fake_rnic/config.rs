@@ -1,4 +1,4 @@
-//! What `ia_params` may say to the in-memory RNIC.
+//! Configuration of the in-memory RNIC from `ia_params`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use crate::rnic::{NamedAttr, RnicAttr, RnicConfig, RnicError};
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) net: String,
-    /// News waits until the test tells it.
+    /// True if events wait until the test delivers them.
     pub(super) held: bool,
     ip: IpAddr,
     srq_max: u32,

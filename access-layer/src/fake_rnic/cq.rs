@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::{FakeRnic, lock};
 use crate::rnic::{AsyncEvent, Completion, CqToken, Notify, Upcall, WcStatus};
 
-/// Completion queue.
+/// A completion queue.
 #[derive(Debug)]
 pub struct FakeCq(Arc<CqInner>);
 
@@ -79,7 +79,7 @@ impl FakeCq {
 }
 
 impl CqInner {
-    /// Adds a completion; tells when the queue is armed for it, or full.
+    /// Adds a completion; makes an upcall when the queue is armed for it, or full.
     pub(super) fn push(&self, completion: Completion) {
         let mut state = lock(&self.state);
         if state.queue.len() >= state.depth {

@@ -1,4 +1,5 @@
-//! Who tells news: upcalls of connections never come from within the call that asked for them.
+//! Delivery of upcalls. Upcalls of connections are never made from within the call that caused
+//! them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ enum Order {
     Stop,
 }
 
-/// Handle of whoever tells the news of one RNIC.
+/// Handle of the thread or test that delivers the events of one RNIC.
 #[derive(Debug)]
 pub(super) struct Engine {
     teller: Teller,
@@ -25,12 +26,12 @@ pub(super) struct Engine {
 
 #[derive(Debug)]
 enum Teller {
-    /// A thread of its own, at once.
+    /// A thread of the RNIC, immediately.
     Thread {
         orders: Sender<Order>,
         thread: Mutex<Option<JoinHandle<()>>>,
     },
-    /// The test, when it likes.
+    /// The test, when it calls [`HeldUpcalls::tell`].
     Held(Arc<HeldUpcalls>, Owner),
 }
 
@@ -46,7 +47,7 @@ impl Engine {
         }))
     }
 
-    /// News waits until [`HeldUpcalls::tell`].
+    /// Creates an engine whose events wait until [`HeldUpcalls::tell`].
     pub(super) fn held(news: Arc<HeldUpcalls>) -> Self {
         let owner = news.new_owner();
         Self::of(Teller::Held(news, owner))
@@ -59,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// Runs a job, after those asked for before. After `stop` it is dropped instead.
+    /// Runs a job, after the jobs requested before. After `stop` the job is dropped instead.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
         if self.stopped.load(Ordering::Acquire) {
             return;
@@ -86,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Returns when everything asked for before has run.
+    /// Returns when every job requested before has run.
     pub(super) fn settle(&self) {
         if let Teller::Held(news, _) = &self.teller {
             news.tell();

@@ -1,4 +1,5 @@
-//! News that waits until a test tells it: the same order in every run, no thread and no clock.
+//! Events that wait until a test delivers them: the order is equal in every run, without a thread
+//! or a clock.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,16 +9,16 @@ use super::lock;
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Which RNIC news is of.
+/// The RNIC to which an event belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
-/// The news of all RNICs of a network that hold theirs back, in the order in which it came up.
+/// The events of all RNICs of a network with held upcalls, in the order in which they occurred.
 #[derive(Default)]
 pub(super) struct HeldUpcalls {
     owners: AtomicU64,
     queue: Mutex<VecDeque<(Owner, Job)>>,
-    /// What happens when time passes.
+    /// Jobs to run when time passes.
     timers: Mutex<VecDeque<(Owner, Job)>>,
 }
 
@@ -40,9 +41,9 @@ impl HeldUpcalls {
         lock(&self.timers).push_back((owner, job));
     }
 
-    /// Tells everything, and what comes up meanwhile.
+    /// Delivers all events, including those that occur meanwhile.
     pub(super) fn tell(&self) {
-        // No lock is held while a job runs or is dropped: jobs bring further news.
+        // No lock is held while a job runs or is dropped, because jobs cause further events.
         while let Some(job) = self.next() {
             job();
         }
@@ -52,13 +53,13 @@ impl HeldUpcalls {
         lock(&self.queue).pop_front().map(|(_, job)| job)
     }
 
-    /// All timers expire, the oldest first.
+    /// Expires all timers, the oldest first.
     pub(super) fn expire(&self) {
         let due = std::mem::take(&mut *lock(&self.timers));
         lock(&self.queue).extend(due);
     }
 
-    /// The RNIC is gone: nothing of it is told any more.
+    /// Called when the RNIC is closed: drops all its events.
     pub(super) fn forget(&self, owner: Owner) {
         for list in [&self.queue, &self.timers] {
             let mut list = lock(list);
@@ -81,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// News that notes its number when it is told.
+    /// Returns an event that stores its number when it is delivered.
     fn noting(said: &Arc<Mutex<Vec<u32>>>, number: u32) -> Job {
         let said = said.clone();
         Box::new(move || lock(&said).push(number))

@@ -1,4 +1,4 @@
-//! Who is where, and whose memory is whose: what the RNICs of one network share.
+//! State that the RNICs of one network share: services, sockets and memory.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ static NETWORKS: OnceLock<Mutex<HashMap<String, Arc<Network>>>> = OnceLock::new(
 #[derive(Debug, Default)]
 pub(super) struct Network {
     ids: AtomicU64,
-    /// How often a consumer wanted to sleep elsewhere.
+    /// Listening services, by address and port.
     pub(super) services: Mutex<HashMap<(IpAddr, u16), Service>>,
     pub(super) armed: Mutex<Vec<ArmedSocket>>,
     pub(super) waiting: Mutex<Vec<WaitingSocket>>,
@@ -24,7 +24,7 @@ pub(super) struct Network {
     pub(super) held: Arc<HeldUpcalls>,
 }
 
-/// A listener, and the RNIC that it belongs to.
+/// A listener, and the RNIC to which it belongs.
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     pub(super) token: ListenToken,
@@ -39,7 +39,7 @@ pub(super) struct ArmedSocket {
     pub(super) remote: SocketAddr,
 }
 
-/// A request whose socket nobody has armed yet.
+/// A request whose socket no service point has armed yet.
 #[derive(Debug)]
 pub(super) struct WaitingSocket {
     pub(super) attempt: Attempt,
@@ -55,26 +55,26 @@ pub(super) struct Attempt {
     pub(super) private_data: Vec<u8>,
 }
 
-/// What a key gives access to.
+/// The memory of a key.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     pd: u64,
     /// First byte of memory.
     addr: u64,
-    /// What the first byte is called in segments and remote ranges.
+    /// Address of the first byte in segments and remote ranges.
     first: u64,
     len: u64,
     access: Access,
 }
 
-/// Memory region.
+/// A memory region.
 #[derive(Debug)]
 pub struct FakeMr {
     key: u32,
     network: Arc<Network>,
 }
 
-/// Memory window.
+/// A memory window.
 #[derive(Debug)]
 pub struct FakeMw {
     pd: u64,
@@ -82,7 +82,7 @@ pub struct FakeMw {
     network: Arc<Network>,
 }
 
-/// How memory is to be used.
+/// Kind of access to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     LocalRead,
@@ -92,7 +92,7 @@ pub(super) enum Use {
     RemoteAtomic,
 }
 
-/// The key does not allow it.
+/// The key does not allow the access.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Denied;
 
@@ -102,7 +102,8 @@ impl Network {
         lock(networks).entry(name.to_owned()).or_default().clone()
     }
 
-    /// Attempts that ended while their sockets waited do not count, nor do they stay.
+    /// Returns true if nothing is registered or waiting. Attempts that ended while their sockets
+    /// waited do not count and are dropped.
     pub(super) fn is_deserted(&self) -> bool {
         self.drop_ended();
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
@@ -113,14 +114,14 @@ impl Network {
             && self.held.is_empty()
     }
 
-    /// Forgets waiting sockets whose attempt has ended.
+    /// Drops waiting sockets whose attempt has ended.
     pub(super) fn drop_ended(&self) {
         let mut waiting = lock(&self.waiting);
         let (live, ended): (Vec<_>, Vec<_>) = waiting
             .drain(..)
             .partition(|socket| socket.attempt.is_live());
         *waiting = live;
-        // Dropping one may end a queue pair, which wants the network.
+        // The drop may end a queue pair, which locks the network.
         drop(waiting);
         drop(ended);
     }
@@ -152,7 +153,7 @@ impl Network {
     }
 
     fn insert(&self, region: Region) -> u32 {
-        // Never 0, and far from other numbers that a test may mix up with a key.
+        // Never 0, and different from other numbers that a test may confuse with a key.
         let key = u32::try_from(self.next_id() & 0x00FF_FFFF).unwrap_or(0) | 0x4B00_0000;
         self.regions
             .write()
@@ -168,7 +169,7 @@ impl Network {
             .remove(&key);
     }
 
-    /// The address of `len` bytes that `key` calls `place`, if `pd` may use them so.
+    /// Returns the address of `len` bytes at `place` of `key`, if `pd` may access them in this way.
     pub(super) fn resolve(
         &self,
         pd: u64,
@@ -190,7 +191,7 @@ impl Network {
         Ok(region.addr + offset)
     }
 
-    /// All addresses of a segment list.
+    /// Returns all addresses of a segment list.
     pub(super) fn resolve_all(
         &self,
         pd: u64,
@@ -245,7 +246,7 @@ impl FakeMw {
         }
     }
 
-    /// Binds it to part of a region, or to nothing. The former key dies.
+    /// Binds the window to part of a region, or to nothing. The former key becomes invalid.
     pub(super) fn bind(
         &self,
         part: Option<(&FakeMr, Sge)>,
@@ -284,7 +285,7 @@ impl Drop for FakeMw {
     }
 }
 
-/// Nobody is at these addresses (RFC 5737).
+/// Returns true for addresses at which no host exists (RFC 5737).
 pub(super) fn is_unreachable(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V4(ip) if ip.octets()[..3] == [192, 0, 2])
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: states, posted receives, endings.
+//! Queue pairs: states, posted receives, ends of connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +11,11 @@ use crate::rnic::{
     Sge, WcOpcode, WcStatus,
 };
 
-/// Queue pair.
+/// A queue pair.
 #[derive(Debug)]
 pub struct FakeQp(pub(super) Arc<QpInner>);
 
-/// Shared receive queue.
+/// A shared receive queue.
 #[derive(Debug, Clone)]
 pub struct FakeSrq(Arc<SrqInner>);
 
@@ -35,7 +35,7 @@ pub(super) struct QpInner {
     recv_cq: Option<Arc<CqInner>>,
     srq: Option<FakeSrq>,
     state: Mutex<QpState>,
-    /// Held while a work request is done, so that they are done in order.
+    /// Held while a work request is executed, so that work requests are executed in order.
     pub(super) sending: Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ struct QpState {
 #[derive(Debug)]
 enum Phase {
     Idle,
-    /// The number tells one attempt from the next.
+    /// The number distinguishes the attempts.
     Connecting(u64),
     Connected(Weak<QpInner>),
     Ended,
@@ -62,13 +62,13 @@ pub(super) struct Receive {
     signalled: bool,
 }
 
-/// Where a request can go.
+/// Destination of a request.
 #[derive(Debug)]
 pub(super) enum Reach {
     Peer(Arc<QpInner>),
-    /// It completes flushed.
+    /// The request completes as flushed.
     Ended,
-    /// It is refused.
+    /// The request is refused.
     NotYet,
 }
 
@@ -186,7 +186,7 @@ impl QpInner {
         }
     }
 
-    /// The next receive of a connected queue pair.
+    /// Takes the next receive of a connected queue pair.
     pub(super) fn take_receive(&self) -> Option<Receive> {
         match &self.srq {
             Some(srq) => lock(&srq.0.receives).pop_front(),
@@ -194,7 +194,7 @@ impl QpInner {
         }
     }
 
-    /// Idle to connecting.
+    /// Changes the phase from idle to connecting.
     pub(super) fn begin_attempt(&self, attempt: u64) -> bool {
         self.advance(
             |phase| matches!(phase, Phase::Idle),
@@ -202,12 +202,12 @@ impl QpInner {
         )
     }
 
-    /// Whether this attempt has not ended.
+    /// Returns true if this attempt has not ended.
     pub(super) fn is_attempting(&self, attempt: u64) -> bool {
         matches!(lock(&self.state).phase, Phase::Connecting(number) if number == attempt)
     }
 
-    /// This attempt to connected.
+    /// Changes the phase from this attempt to connected.
     pub(super) fn finish_attempt(&self, attempt: u64, peer: &Arc<Self>) -> bool {
         let peer = Phase::Connected(Arc::downgrade(peer));
         self.advance(
@@ -216,7 +216,7 @@ impl QpInner {
         )
     }
 
-    /// Idle to connected, at the accepting side.
+    /// Changes the phase from idle to connected, at the accepting side.
     pub(super) fn join(&self, peer: &Arc<Self>) -> bool {
         let peer = Phase::Connected(Arc::downgrade(peer));
         self.advance(|phase| matches!(phase, Phase::Idle), peer)
@@ -231,7 +231,7 @@ impl QpInner {
         possible
     }
 
-    /// This attempt has failed.
+    /// Called when this attempt has failed.
     pub(super) fn fail_attempt(
         self: &Arc<Self>,
         attempt: u64,
@@ -243,7 +243,7 @@ impl QpInner {
         );
     }
 
-    /// Ends a connection or an attempt, and the peer's side with it.
+    /// Ends a connection or an attempt at both ends.
     pub(super) fn end_both(
         self: &Arc<Self>,
         mine: ConnectionEvent<'static>,
@@ -265,7 +265,7 @@ impl QpInner {
         self.end(live, move |qp| qp.tell(event));
     }
 
-    /// Flushes first and tells afterwards.
+    /// Flushes first and makes the upcall afterwards.
     fn end(
         self: &Arc<Self>,
         from: impl Fn(&Phase) -> bool,
@@ -291,7 +291,7 @@ impl QpInner {
         });
     }
 
-    /// In the engine's thread: tells news of the connection.
+    /// Makes the upcall for an event of the connection. Called on the engine's thread.
     pub(super) fn tell(&self, event: ConnectionEvent<'_>) {
         self.node.upcall.connection(self.token, event);
     }

@@ -1,4 +1,4 @@
-//! What a work request does: copies, keys, completions. All of it in the posting thread.
+//! Execution of a work request on the posting thread: copies, keys, completions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::rnic::{
     WcOpcode, WcStatus,
 };
 
-/// Memory as the network resolves it: address and length.
+/// Resolved memory: address and length.
 type Piece = (u64, usize);
 
 impl FakeQp {
@@ -88,10 +88,10 @@ impl FakeQp {
     }
 }
 
-/// Completes a receive of the peer's, once no lock is held.
+/// Completes a receive of the peer, after all locks were released.
 type Delivery = Box<dyn FnOnce(&QpInner)>;
 
-/// What a request did, and what the peer's receive queue has to say of it.
+/// The status of a request, and the completion for the peer's receive queue.
 struct Done {
     status: WcStatus,
     receive: Option<Delivery>,
@@ -176,7 +176,7 @@ impl QpInner {
         }
     }
 
-    /// The memory that a remote range names at its owner.
+    /// Returns the peer's memory of a remote range.
     fn remote(&self, range: RemoteRange, wanted: Use) -> Result<Piece, Denied> {
         let addr = self
             .node
@@ -258,7 +258,8 @@ impl QpInner {
             return Done::with(WcStatus::RemoteAccess);
         }
         let word = std::ptr::with_exposed_provenance_mut::<u64>(addr_of(addr));
-        // SAFETY: aligned, and inside a registered region, which the test keeps alive.
+        // SAFETY: the address is aligned, and inside a registered region, which the test keeps
+        // alive.
         let atom = unsafe { std::sync::atomic::AtomicU64::from_ptr(word) };
         let order = std::sync::atomic::Ordering::SeqCst;
         let old = atom.fetch_update(order, order, |old| Some(change(old)));
@@ -297,13 +298,13 @@ fn addr_of(addr: u64) -> usize {
     usize::try_from(addr).unwrap_or(0)
 }
 
-/// Copies as many bytes as both sides have.
+/// Copies the minimum of the two lengths.
 fn copy(from: &[Piece], to: &[Piece]) {
     let mut bytes = Vec::with_capacity(total(from));
     for (addr, len) in from {
         let start = std::ptr::with_exposed_provenance::<u8>(addr_of(*addr));
-        // SAFETY: inside a registered region, which the test keeps alive and does not write
-        // meanwhile.
+        // SAFETY: the bytes are inside a registered region, which the test keeps alive and does not
+        // write meanwhile.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, *len) });
     }
     let mut rest = bytes.as_slice();

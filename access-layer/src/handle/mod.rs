@@ -1,28 +1,29 @@
-//! Handles: type-stable slots that a stale, foreign or invented handle cannot hurt.
+//! Handles: type-stable slots, protected against stale, foreign and invented handles.
 //!
-//! Owns the one table of handles of the process (of this shared library, to be exact) and refuses
+//! Owns the one table of handles of the process (more exactly, of this shared library) and refuses
 //! every word that is not the handle of a live object of the wanted type. Meets DAT 2.0 chapter 5
 //! and the rule of all registry libraries that the first word behind a handle is the provider's
 //! address.
 //!
 //! # How
 //!
-//! One range of addresses is reserved for good (`table`) and cut into slots. A slot begins with
-//! sixteen equal provider words; the generation of its present object chooses which of them is the
-//! handle, so sixteen lives of a slot have sixteen different handles, and freed slots rest in a
-//! FIFO before they live again. Nothing outside the range is ever dereferenced, and the range is
-//! never unmapped, so a registry library may read the provider word of a freed handle as well.
+//! One range of addresses is reserved for the life of the process (`table`) and divided into slots.
+//! A slot begins with sixteen equal provider words. The generation of its present object selects
+//! the word that is the handle, so sixteen lives of a slot have sixteen different handles. Freed
+//! slots wait in a FIFO before they are reused. No address outside the range is ever dereferenced,
+//! and the range is never unmapped, so a registry library may also read the provider word of a
+//! freed handle.
 //!
 //! A slot's state is one atomic word: pins, phase, kind, generation. [`pin`] adds a pin first and
-//! looks afterwards; whoever takes the last pin off a retired slot drops the object. Most threads
-//! do not count their pins in the state but announce them (`pins`).
+//! checks the state afterwards. The thread that removes the last pin of a retired slot drops the
+//! object. Most threads do not count their pins in the state but announce them (`pins`).
 //!
 //! # Cost
 //!
 //! `pin` and the drop of its result: a plain store each, or an atomic addition where pins are
-//! counted; no lock, no allocation, no system call but for the first pin of a thread. Creation: one
-//! short lock, a system call for every `table::CHUNK_SLOTS` fresh slots. Destruction: one short
-//! lock and a barrier on the processors that run the process.
+//! counted; no lock, no allocation, no system call except for the first pin of a thread. Creation:
+//! one short lock, and a system call for every `table::CHUNK_SLOTS` new slots. Destruction: one
+//! short lock and a barrier on the processors that run the process.
 
 mod pins;
 mod state;
@@ -40,7 +41,7 @@ use dat_abi::{DatHandle, DatHandleType, DatProvider};
 
 use self::table::{Pin, Slot};
 
-/// What a handle names; the numbers are those of `DAT_HANDLE_TYPE`.
+/// The kind of a handle's object; the numbers are those of `DAT_HANDLE_TYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -68,7 +69,7 @@ pub enum Kind {
     Srq = 10,
     /// Common service point.
     Csp = 11,
-    /// Socket service point (`DAT_IW_HANDLE_TYPE_SSP`, the first number left to extensions).
+    /// Socket service point (`DAT_IW_HANDLE_TYPE_SSP`, the first number reserved for extensions).
     Ssp = 12,
 }
 
@@ -97,19 +98,19 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == bits)
     }
 
-    /// As C says it.
+    /// Returns the number of the kind in C.
     #[must_use]
     pub fn as_dat(self) -> DatHandleType {
         DatHandleType::from(self as u8)
     }
 }
 
-/// The table of a provider, where it stays for the rest of the process.
+/// The table of a provider, which stays valid for the rest of the process.
 #[derive(Clone, Copy)]
 pub struct ProviderRef(&'static DatProvider);
 
 impl ProviderRef {
-    /// Names a provider's table.
+    /// Wraps a provider's table.
     #[must_use]
     pub fn new(provider: &'static DatProvider) -> Self {
         Self(provider)
@@ -134,36 +135,36 @@ impl fmt::Debug for ProviderRef {
     }
 }
 
-/// Something a handle can name.
+/// An object that has a handle.
 pub trait Object: Send + Sync + 'static {
-    /// What `dat_get_handle_type` says of it.
+    /// The result of `dat_get_handle_type` for the object.
     const KIND: Kind;
 }
 
-/// A word that was a handle when it was made. It proves nothing: [`pin`] does.
+/// A word that was a handle when it was created. Only [`pin`] checks that it still is one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(NonZeroUsize);
 
 impl Handle {
-    /// As C knows it.
+    /// Returns the handle as C uses it.
     #[must_use]
     pub fn as_dat(self) -> DatHandle {
         std::ptr::with_exposed_provenance_mut::<c_void>(self.0.get())
     }
 
-    /// As the RNIC knows it, in its tokens.
+    /// Returns the handle as a token for the RNIC.
     #[must_use]
     pub fn as_token(self) -> u64 {
         self.0.get() as u64
     }
 
-    /// Any word from C; `None` for the null handle only.
+    /// Wraps any word from C; `None` for the null handle only.
     #[must_use]
     pub fn from_dat(handle: DatHandle) -> Option<Self> {
         NonZeroUsize::new(handle.addr()).map(Self)
     }
 
-    /// A token that comes back from the RNIC.
+    /// Converts a token from the RNIC.
     #[must_use]
     pub fn from_token(token: u64) -> Option<Self> {
         usize::try_from(token)
@@ -179,14 +180,14 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// A handle whose object does not exist yet, so that the object can be told its own name.
+/// A handle whose object does not exist yet, so that the object can be created with its own handle.
 #[derive(Debug)]
 pub struct Reservation {
     slot: Option<&'static Slot>,
     handle: Handle,
 }
 
-/// Takes a handle out of the table for an object of `provider`; `None` when the table is full.
+/// Reserves a handle for an object of `provider`; `None` when the table is full.
 #[must_use]
 pub fn reserve(provider: ProviderRef) -> Option<Reservation> {
     let (slot, handle) = table::take(provider)?;
@@ -197,13 +198,13 @@ pub fn reserve(provider: ProviderRef) -> Option<Reservation> {
 }
 
 impl Reservation {
-    /// The handle that [`publish`](Self::publish) will bring to life.
+    /// The handle that [`publish`](Self::publish) will make valid.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Brings the handle to life.
+    /// Makes the handle valid.
     pub fn publish<T: Object>(mut self, object: Arc<T>) -> Handle {
         if let Some(slot) = self.slot.take() {
             slot.publish(object);
@@ -220,7 +221,7 @@ impl Drop for Reservation {
     }
 }
 
-/// A live object that stays alive while this exists, freed or not.
+/// A live object that stays alive while this value exists, even if it is freed.
 pub struct Pinned<T: Object> {
     slot: &'static Slot,
     pin: Pin,
@@ -228,21 +229,22 @@ pub struct Pinned<T: Object> {
     handle: Handle,
 }
 
-// SAFETY: a pin is a share of an Arc<T> that the slot keeps; T is Send and Sync by `Object`.
+// SAFETY: a pin represents a reference of the Arc<T> that the slot owns; T is Send and Sync by
+// `Object`.
 unsafe impl<T: Object> Send for Pinned<T> {}
 // SAFETY: as above; all methods take &self and the slot's words are atomics.
 unsafe impl<T: Object> Sync for Pinned<T> {}
 
-/// Pins the object that `handle` names, if it is alive, of type `T`, and of this generation.
+/// Pins the object of `handle`, if it is alive, of type `T`, and of this generation.
 ///
-/// Any word may be passed.
+/// The caller may pass any word.
 #[inline]
 #[must_use]
 pub fn pin<T: Object>(handle: DatHandle) -> Option<Pinned<T>> {
     let (slot, ordinal) = table::find(handle.addr())?;
     let pin = slot.try_pin(T::KIND, ordinal)?;
     // From here on the slot is pinned in a life that had begun, so the object and its type are
-    // there.
+    // valid.
     let object = slot.object(TypeId::of::<T>());
     match (object, Handle::from_dat(handle)) {
         (Some(object), Some(handle)) => Some(Pinned {
@@ -258,21 +260,21 @@ pub fn pin<T: Object>(handle: DatHandle) -> Option<Pinned<T>> {
     }
 }
 
-/// [`pin`] for a handle or token that the access layer keeps.
+/// Calls [`pin`] for a handle or token that the access layer stores.
 #[inline]
 #[must_use]
 pub fn pin_handle<T: Object>(handle: Handle) -> Option<Pinned<T>> {
     pin(handle.as_dat())
 }
 
-/// The kind of a live handle.
+/// Returns the kind of a live handle.
 #[must_use]
 pub fn kind_of(handle: DatHandle) -> Option<Kind> {
     let (slot, ordinal) = table::find(handle.addr())?;
     slot.with_pin(ordinal, |slot| slot.kind()).flatten()
 }
 
-/// The consumer's context of a live handle; 0 until set.
+/// Returns the consumer's context of a live handle; 0 until set.
 #[must_use]
 pub fn context(handle: DatHandle) -> Option<u64> {
     let (slot, ordinal) = table::find(handle.addr())?;
@@ -287,34 +289,34 @@ pub fn set_context(handle: DatHandle, context: u64) -> Option<()> {
 }
 
 impl<T: Object> Pinned<T> {
-    /// The handle under which it was found.
+    /// The handle under which the object was found.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// A share that outlives the pin.
+    /// Returns a reference that outlives the pin.
     #[must_use]
     pub fn to_arc(&self) -> Arc<T> {
         let object = self.object.as_ptr().cast_const();
-        // SAFETY: the pointer came from Arc::into_raw in `publish`, and the slot's share of it is
-        // not dropped while the slot is pinned, so the count is at least one when it is raised.
+        // SAFETY: the pointer came from Arc::into_raw in `publish`. The slot's reference is not
+        // dropped while the slot is pinned, so the count is at least one when it is incremented.
         unsafe {
             Arc::increment_strong_count(object);
             Arc::from_raw(object)
         }
     }
 
-    /// Ends the life of the handle; the object goes when its last pin does.
+    /// Ends the life of the handle; the object is dropped with its last pin.
     ///
-    /// `false`: somebody else was first, and owns the destruction.
+    /// `false`: another thread has retired the handle before, and must destroy the object.
     #[must_use]
     pub fn retire(&self) -> bool {
         self.slot.retire()
     }
 
-    /// How many pins there are, this one included. It changes at any time, but of a retired object
-    /// it only falls.
+    /// Returns the number of pins, including this one. It changes at any time, but for a retired
+    /// object it only decreases.
     #[must_use]
     pub fn pin_count(&self) -> u64 {
         self.slot.pin_count()
@@ -326,7 +328,8 @@ impl<T: Object> Deref for Pinned<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `pin` checked that the slot holds a T, and the pin keeps it until our drop.
+        // SAFETY: `pin` checked that the slot holds a T, and the pin keeps it until the drop of
+        // `self`.
         unsafe { self.object.as_ref() }
     }
 }

@@ -1,10 +1,10 @@
-//! Pins that cost no locked instruction, for as many threads as have a record.
+//! Pins without a locked instruction, for as many threads as there are records.
 //!
-//! A thread announces what it pins in a record of its own, by plain stores. The price is paid where
-//! objects are freed: a barrier on all processors that run threads of the process, by
-//! `membarrier(2)`, and a look at all records. Where the kernel does not offer the barrier, and for
-//! threads behind the first [`RECORDS_MAX`], [`announce`] returns `None` and the caller counts its
-//! pin otherwise.
+//! A thread announces its pins in a record of its own, by plain stores. The cost is on the side
+//! that frees objects: a barrier on all processors that run threads of the process, by
+//! `membarrier(2)`, and a check of all records. If the kernel does not offer the barrier, and for
+//! threads after the first [`RECORDS_MAX`], [`announce`] returns `None` and the caller counts its
+//! pin in the slot instead.
 //!
 //! # Why no pin is missed
 //!
@@ -17,22 +17,21 @@
 //! * Before the load: P sees "retired" and does not pin.
 //! * After the store: F sees the entry and does not free.
 //!
-//! The end of a pin is the same with the roles of the values exchanged: P clears its entry, then
-//! loads the state. Either P sees "retired" and tries to free, or F sees that the entry is clear.
-//! The store that clears is a release and the load of F an acquire, so what P did with the object
-//! is over when F frees it.
+//! The end of a pin is symmetric: P clears its entry, then loads the state. Either P sees "retired"
+//! and tries to free, or F sees that the entry is clear. The store that clears is a release and the
+//! load of F an acquire, so P has finished its accesses to the object when F frees it.
 //!
-//! A thread that the kernel does not run has passed a full barrier when it was put aside, and
-//! passes one before it goes on.
+//! A thread that the kernel does not run has executed a full barrier when it was descheduled, and
+//! executes another before it continues.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-/// Threads that announce their pins.
+/// Maximum number of threads that announce their pins.
 const RECORDS_MAX: usize = 64;
-/// Pins that one thread announces at once. Calls of DAT have up to three.
+/// Maximum number of pins that one thread announces at once. Calls of DAT have up to three.
 const ENTRIES: usize = 7;
-/// The entry of no pin.
+/// The value of an entry without a pin.
 const NOTHING: usize = 0;
 
 /// The pins of one thread, in one cache line.
@@ -55,7 +54,7 @@ static FULL: Record = Record::with_entries(usize::MAX);
 static IS_OFFERED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Without a destructor, so that it needs no memory.
+    /// The type has no destructor, so it needs no memory.
     static OWN: Cell<Option<&'static Record>> = const { Cell::new(None) };
 }
 
@@ -64,8 +63,8 @@ pub(super) fn prepare() {
     IS_OFFERED.store(barrier::register(), Ordering::Relaxed);
 }
 
-/// Announces a pin of the object that `word` names. Loads of the caller that follow in the program
-/// are ordered behind the announcement as the module describes.
+/// Announces a pin of the object that `word` names. Loads of the caller that follow in program
+/// order are ordered after the announcement, as the module's documentation describes.
 #[inline]
 pub(super) fn announce(word: usize) -> Option<Entry> {
     let record = OWN.get().unwrap_or_else(find_own);
@@ -80,7 +79,7 @@ pub(super) fn announce(word: usize) -> Option<Entry> {
 }
 
 impl Entry {
-    /// Ends the pin, on any thread.
+    /// Ends the pin. May be called on any thread.
     #[inline]
     pub(super) fn withdraw(self) {
         self.0.store(NOTHING, Ordering::Release);
@@ -88,15 +87,15 @@ impl Entry {
     }
 }
 
-/// The number of pins that are announced for `word`, of all that began before the caller's last
-/// store. `None`: the kernel refuses to tell.
+/// Returns the number of pins announced for `word`, of all that began before the caller's last
+/// store. `None`: the kernel refused the barrier.
 pub(super) fn announced(word: usize) -> Option<u64> {
     if !IS_OFFERED.load(Ordering::Relaxed) {
         return Some(0);
     }
     compiler_fence(Ordering::SeqCst);
     if !barrier::execute() {
-        // Offered before, so a filter of system calls was installed since.
+        // The barrier was offered before, so a filter of system calls was installed since.
         tracing::error!("the kernel refuses membarrier(2) now: an object is not freed");
         return None;
     }
@@ -121,7 +120,8 @@ fn find_own() -> &'static Record {
 
 #[inline]
 fn is_free(entry: &AtomicUsize) -> bool {
-    // Acquire: what the thread did that has withdrawn the last pin is over for the next one.
+    // Acquire: the thread that withdrew the last pin has finished its accesses before the entry is
+    // reused.
     entry.load(Ordering::Acquire) == NOTHING
 }
 
@@ -144,7 +144,7 @@ impl Record {
         self.entries.iter().find(|entry| is_free(entry))
     }
 
-    /// Makes the thread `me` the owner, if the present one permits that.
+    /// Makes the thread `me` the owner, if `may_claim` permits that for the present owner.
     fn claim(&self, me: u64, may_claim: fn(u64) -> bool) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
         may_claim(owner)
@@ -155,15 +155,15 @@ impl Record {
     }
 }
 
-/// The calling thread: process in the upper half, thread in the lower.
+/// Returns the identity of the calling thread: process in the upper half, thread in the lower.
 fn thread_id() -> u64 {
-    // SAFETY: takes nothing, and never fails.
+    // SAFETY: the call has no arguments and never fails.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     u64::from(std::process::id()) << 32 | u64::from(thread as u32)
 }
 
-/// Returns true if this thread of this process has ended. A thread of another process is the one
-/// that has forked this process, and may go on here under another number.
+/// Returns true if this thread of this process has ended. A thread of another process is the thread
+/// that forked this process, and may continue here under another number.
 fn has_ended(owner: u64) -> bool {
     let (process, thread) = ((owner >> 32) as u32, owner as u32);
     if process != std::process::id() {
@@ -187,21 +187,21 @@ mod barrier {
         call(REGISTER) && call(EXECUTE)
     }
 
-    /// Has every other thread of the process execute a full barrier between two instructions, or
-    /// have executed one since the call began. False: the kernel refuses.
+    /// Makes every other thread of the process execute a full barrier between two instructions, or
+    /// have executed one since the call began. Returns false if the kernel refuses.
     pub(super) fn execute() -> bool {
         call(EXECUTE) || register()
     }
 
     fn call(command: libc::c_int) -> bool {
-        // SAFETY: takes numbers, and changes no memory.
+        // SAFETY: the call takes numbers and changes no memory.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 }
 
 #[cfg(miri)]
 mod barrier {
-    //! The interpreter does not know the call.
+    //! Miri does not support the call.
 
     pub(super) fn register() -> bool {
         false
@@ -216,7 +216,7 @@ mod barrier {
 pub(super) mod tests {
     use super::*;
 
-    /// Has the calling thread count its pins from now on, as a thread without a record does.
+    /// Makes the calling thread count its pins from now on, as a thread without a record does.
     pub(in super::super) fn go_without_record() {
         OWN.set(Some(&FULL));
     }
@@ -248,7 +248,7 @@ pub(super) mod tests {
         assert!(!has_ended(me));
         assert!(!has_ended(u64::MAX), "of another process");
         let ended = std::thread::spawn(thread_id).join().unwrap();
-        // The kernel takes a joined thread apart a moment later.
+        // The kernel removes a joined thread slightly later.
         while !has_ended(ended) {
             std::thread::yield_now();
         }

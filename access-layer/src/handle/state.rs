@@ -2,15 +2,15 @@
 
 use super::Kind;
 
-/// How far a slot's life has come.
+/// The phase of a slot's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// Nobody's, or reserved for an object that is being made.
+    /// Not in use, or reserved for an object that is being created.
     Empty = 0,
-    /// Its handle is good.
+    /// The handle is valid.
     Live = 1,
-    /// Its handle is dead; the object waits for the last pin.
+    /// The handle is retired; the object waits for the end of the last pin.
     Retired = 2,
     /// The object is being dropped by the one thread that moved the slot here.
     Dropping = 3,
@@ -24,10 +24,10 @@ const KIND_SHIFT: u32 = PHASE_SHIFT + 2;
 const KIND_MASK: u64 = 0xFF << KIND_SHIFT;
 const GENERATION_SHIFT: u32 = KIND_SHIFT + 8;
 
-/// One value of the state word. Bits 0-23 pins, 24-25 phase, 26-33 kind, 34-63 generation.
+/// Value of the state word. Bits 0-23 pins, 24-25 phase, 26-33 kind, 34-63 generation.
 ///
-/// A pin is the addition of one, whatever the phase; 2^24 threads inside this library at once would
-/// be needed to reach the phase.
+/// A pin adds one in any phase. To overflow into the phase, 2^24 threads would have to be inside
+/// this library at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(pub(super) u64);
 
@@ -51,12 +51,13 @@ impl State {
         Kind::from_bits(((self.0 & KIND_MASK) >> KIND_SHIFT) as u8)
     }
 
-    /// Which of the slot's provider words is the handle in this life.
+    /// Returns the index of the provider word that is the handle in this life.
     pub(super) fn ordinal(self) -> usize {
         ((self.0 >> GENERATION_SHIFT) & 0xF) as usize
     }
 
-    /// Alive, of this kind, and in a life whose handle is this one. One comparison.
+    /// Returns true if the slot is live, of this kind, and in a life with this handle. One
+    /// comparison.
     #[inline]
     pub(super) fn is_live(self, kind: Kind, ordinal: usize) -> bool {
         let wanted = (ordinal as u64) << GENERATION_SHIFT
@@ -65,25 +66,25 @@ impl State {
         self.0 & (0xF << GENERATION_SHIFT | KIND_MASK | PHASE_MASK) == wanted
     }
 
-    /// A reserved slot gets its object and a handle that is good.
+    /// Called when a reserved slot gets its object; the handle becomes valid.
     pub(super) fn on_publish(self, kind: Kind) -> Option<Self> {
         (self.phase() == Phase::Empty).then(|| self.with_kind(kind).with_phase(Phase::Live))
     }
 
-    /// The handle dies.
+    /// Called when the handle is retired.
     pub(super) fn on_retire(self) -> Option<Self> {
         (self.phase() == Phase::Live).then(|| self.with_phase(Phase::Retired))
     }
 
-    /// A thread that has found nobody who announces a pin in the life of `seen` drops the object:
-    /// only of a retired slot without counted pins, and only in that life.
+    /// Called by a thread that has found no announced pin in the life of `seen` and drops the
+    /// object: only for a retired slot without counted pins, and only in that life.
     pub(super) fn on_reclaim(self, seen: Self) -> Option<Self> {
         let is_same_life = self.0 >> GENERATION_SHIFT == seen.0 >> GENERATION_SHIFT;
         (is_same_life && self.phase() == Phase::Retired && self.pins() == 0)
             .then(|| self.with_phase(Phase::Dropping))
     }
 
-    /// The object, or the reservation, is gone.
+    /// Called when the object or the reservation is gone.
     pub(super) fn on_give_back(self) -> Option<Self> {
         matches!(self.phase(), Phase::Empty | Phase::Dropping).then(|| self.next_life())
     }
@@ -96,7 +97,7 @@ impl State {
         Self(self.0 & !KIND_MASK | (kind as u64) << KIND_SHIFT)
     }
 
-    /// Empty, in the next generation; pins of passers-by stay.
+    /// Returns the empty state of the next generation; pins added by concurrent look-ups are kept.
     fn next_life(self) -> Self {
         Self(self.0.wrapping_add(1 << GENERATION_SHIFT)).with_phase(Phase::Empty)
     }
@@ -106,14 +107,15 @@ impl State {
 mod tests {
     use super::*;
 
-    /// A slot of an endpoint in its third life, `pins` times pinned.
+    /// Returns the state of an endpoint's slot in its third life, with `pins` pins.
     fn slot(phase: Phase, pins: u64) -> State {
         State(3 << GENERATION_SHIFT | pins)
             .with_kind(Kind::Ep)
             .with_phase(phase)
     }
 
-    /// The phase that an event leads to, and that it touches nothing else in this life.
+    /// Returns the phase after an event, and checks that the event changes nothing else in this
+    /// life.
     fn phase_after(before: State, after: Option<State>) -> Option<Phase> {
         after.map(|after| {
             assert_eq!(after.pins(), before.pins());
@@ -134,7 +136,7 @@ mod tests {
             State::on_give_back,
         ];
         let rows = [
-            // (phase, pins, what publish, retire, reclaim and give_back make of it)
+            // (phase, pins, results of publish, retire, reclaim and give_back)
             (Empty, 0, [Some(Live), None, None, Some(Empty)]),
             (Empty, 1, [Some(Live), None, None, Some(Empty)]),
             (Live, 0, [None, Some(Retired), None, None]),

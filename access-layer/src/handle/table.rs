@@ -18,44 +18,44 @@ use super::pins::{self, Entry};
 use super::state::{Phase, State};
 use super::{Handle, Kind, Object, ProviderRef};
 
-/// Handles that one slot goes through before it repeats one.
+/// Number of handles of one slot before one is repeated.
 const ORDINALS: usize = 16;
 const WORD: usize = size_of::<usize>();
-/// Slots made usable at once: 1024 of 192 bytes are 48 pages.
+/// Number of slots made usable at once: 1024 of 192 bytes are 48 pages.
 pub(super) const CHUNK_SLOTS: usize = 1024;
-/// Freed slots rest while fewer than this many do and fresh ones are left.
+/// Freed slots are not reused while fewer than this many are waiting and unused slots are left.
 const QUARANTINE: usize = 1024;
-/// Slots asked for; halved until the process's address space limit allows it.
+/// Number of slots to reserve; halved until the process's address space limit allows it.
 #[cfg(not(miri))]
 const CAPACITY: usize = 2 * 1024 * CHUNK_SLOTS;
 #[cfg(miri)]
 const CAPACITY: usize = 2 * CHUNK_SLOTS;
 
-/// More pins than one.
+/// Stands for an unknown number of pins; more than one.
 const PINS_UNKNOWN: u64 = 2;
 
 /// A pin of a slot: announced, or else counted in the slot's state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pin(Option<Entry>);
 
-/// A place for one object after another. All zero bytes are an empty slot in generation 0.
+/// A slot for one object after another. All zero bytes are an empty slot in generation 0.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// A registry library loads one of these through the handle, whenever and with whatever it
-    /// likes.
+    /// A registry library loads one of these words through the handle, at any time and with any
+    /// kind of access.
     provider: [AtomicPtr<DatProvider>; ORDINALS],
     state: AtomicU64,
     context: AtomicU64,
     /// Result of `Arc::into_raw`; null in an empty slot. Written by the one owner of an empty or
-    /// dropping slot, read under a pin of a live one.
+    /// dropping slot, read under a pin of a live slot.
     object: UnsafeCell<*const ()>,
     type_id: UnsafeCell<MaybeUninit<TypeId>>,
     drop_object: UnsafeCell<Option<unsafe fn(*const ())>>,
 }
 
 // SAFETY: the cells are written only by the thread that owns the slot (Empty and reserved, or
-// Dropping) and read only by those who saw the Live phase that was stored, with release, after the
-// writing.
+// Dropping). They are read only by threads that saw the Live phase, which was stored with release
+// after the writes.
 unsafe impl Sync for Slot {}
 
 impl std::fmt::Debug for Slot {
@@ -72,7 +72,7 @@ impl Slot {
         State(self.state.load(Ordering::Acquire))
     }
 
-    /// Changes the state, whatever the passers-by do to the pins meanwhile.
+    /// Changes the state, while concurrent look-ups may change the pins.
     fn update(&self, change: impl Fn(State) -> Option<State>) -> bool {
         self.state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
@@ -118,13 +118,13 @@ impl Slot {
         }
     }
 
-    /// The word by which pins of this slot are announced.
+    /// Returns the word by which pins of this slot are announced.
     #[inline]
     fn address(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// Runs `look` with the slot pinned in any life of this ordinal.
+    /// Runs `look` with the slot pinned in a life of this ordinal.
     pub(super) fn with_pin<V>(&self, ordinal: usize, look: impl FnOnce(&Self) -> V) -> Option<V> {
         let old = State(self.state.fetch_add(1, Ordering::Acquire));
         let good = old.phase() == Phase::Live && old.ordinal() == ordinal;
@@ -138,7 +138,7 @@ impl Slot {
     }
 
     pub(super) fn pin_count(&self) -> u64 {
-        // Where the kernel refuses to tell, somebody may pin it.
+        // If the kernel refuses the barrier, another thread may hold a pin.
         let announced = pins::announced(self.address()).unwrap_or(PINS_UNKNOWN);
         announced + self.load().pins()
     }
@@ -151,11 +151,12 @@ impl Slot {
         self.context.store(context, Ordering::Release);
     }
 
-    /// The object of a pinned live slot, if it is of this type.
+    /// Returns the object of a pinned live slot, if it is of this type.
     #[inline]
     pub(super) fn object(&self, wanted: TypeId) -> Option<NonNull<()>> {
-        // SAFETY: the caller holds a pin got in the Live phase; `publish` wrote both cells before
-        // that phase was stored with release, and nobody writes them while a pin is held.
+        // SAFETY: the caller holds a pin that was taken in the Live phase. `publish` wrote both
+        // cells before that phase was stored with release, and nobody writes them while a pin is
+        // held.
         let (type_id, object) =
             unsafe { ((*self.type_id.get()).assume_init(), *self.object.get()) };
         if type_id == wanted {
@@ -165,9 +166,9 @@ impl Slot {
         }
     }
 
-    /// Fills a reserved slot and makes its handle good.
+    /// Fills a reserved slot and makes its handle valid.
     pub(super) fn publish<T: Object>(&self, object: Arc<T>) {
-        // SAFETY: the slot is Empty and out of the free list, so the reservation is its only owner.
+        // SAFETY: the slot is Empty and not in the free list, so the reservation is its only owner.
         unsafe {
             *self.object.get() = Arc::into_raw(object).cast();
             (*self.type_id.get()).write(TypeId::of::<T>());
@@ -181,18 +182,18 @@ impl Slot {
         self.update(State::on_retire)
     }
 
-    /// Drops the object of a retired slot, unless another thread pins it or does the same.
+    /// Drops the object of a retired slot, unless another thread has pinned it or drops it.
     #[cold]
     fn reclaim(&self) {
         let seen = self.load();
-        // A thread whose pin is announced comes here when it ends its pin.
+        // A thread with an announced pin calls this when it ends its pin.
         if seen.phase() == Phase::Retired && pins::announced(self.address()) == Some(0) {
             self.reclaim_life(seen);
         }
     }
 
     /// Drops the object once no announced pin was found in the life of `seen`. The slot may have
-    /// been used again since: then what was found says nothing about its present life.
+    /// been reused since; then that result says nothing about its present life.
     fn reclaim_life(&self, seen: State) {
         if !self.update(|state| state.on_reclaim(seen)) {
             return;
@@ -205,8 +206,8 @@ impl Slot {
         };
         give_back_after(self, || {
             if let Some(drop_object) = drop_object {
-                // SAFETY: `publish` stored the two together, and they were taken out, so this runs
-                // once.
+                // SAFETY: `publish` stored the two together, and they were removed from the slot,
+                // so this runs once.
                 unsafe { drop_object(object) }
             }
         });
@@ -214,13 +215,13 @@ impl Slot {
 }
 
 /// # Safety
-/// `object` is the result of `Arc::<T>::into_raw`, and its share is given up here.
+/// `object` is the result of `Arc::<T>::into_raw`, and its reference is released here.
 unsafe fn drop_arc<T: Object>(object: *const ()) {
-    // SAFETY: by the contract above.
+    // SAFETY: guaranteed by the caller, as documented above.
     drop(unsafe { Arc::from_raw(object.cast::<T>()) });
 }
 
-/// Runs `end` and gives the slot back even when it panics.
+/// Runs `end` and returns the slot to the table even when it panics.
 fn give_back_after(slot: &Slot, end: impl FnOnce()) {
     struct GiveBack<'a>(&'a Slot);
     impl Drop for GiveBack<'_> {
@@ -235,7 +236,7 @@ fn give_back_after(slot: &Slot, end: impl FnOnce()) {
 struct Table {
     base: NonNull<Slot>,
     capacity: usize,
-    /// Slots in readable memory; only grows.
+    /// Number of slots in readable memory; only grows.
     usable: AtomicUsize,
     free: Mutex<Free>,
 }
@@ -249,13 +250,13 @@ unsafe impl Sync for Table {}
 struct Free {
     /// Freed slots, oldest first.
     resting: VecDeque<usize>,
-    /// First slot that was never used.
+    /// Index of the first slot that was never used.
     fresh: usize,
 }
 
 static TABLE: OnceLock<Option<Table>> = OnceLock::new();
 
-/// The slot whose provider words contain `addr`, and which of them it is.
+/// Returns the slot whose provider words contain `addr`, and the index of the word.
 #[inline]
 pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
     let table = TABLE.get()?.as_ref()?;
@@ -268,7 +269,7 @@ pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
     (ordinal < ORDINALS).then(|| (table.slot(index), ordinal))
 }
 
-/// A slot for an object of `provider`, and the handle of its coming life.
+/// Takes a slot for an object of `provider`, and returns it with the handle of its next life.
 pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
     let table = TABLE.get_or_init(Table::reserve).as_ref()?;
     let index = table.take_index()?;
@@ -282,7 +283,7 @@ pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
     Handle::from_dat(place.cast_mut().cast::<c_void>()).map(|handle| (slot, handle))
 }
 
-/// Ends a slot's life (or a reservation) and lets it rest.
+/// Ends a slot's life (or a reservation) and appends the slot to the free list.
 pub(super) fn give_back(slot: &Slot) {
     let given_back = slot.update(State::on_give_back);
     debug_assert!(given_back, "the slot is the caller's");
@@ -294,14 +295,14 @@ pub(super) fn give_back(slot: &Slot) {
     free.resting.push_back(offset / size_of::<Slot>());
 }
 
-/// The lock of the slots that nobody has, where there is a table.
+/// Locks the free list, if there is a table.
 #[cfg(not(miri))]
 fn lock() -> Option<MutexGuard<'static, Free>> {
     let table = TABLE.get()?.as_ref()?;
     Some(table.free.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Goes through the lock as whoever makes and frees an object.
+/// Takes the lock as a thread that creates and frees an object does.
 #[cfg(all(test, not(miri)))]
 fn pass_lock() {
     TABLE.get_or_init(Table::reserve);
@@ -316,7 +317,7 @@ impl Table {
         let mut capacity = CAPACITY;
         while capacity >= CHUNK_SLOTS {
             if let Some(base) = memory::reserve(capacity * size_of::<Slot>()) {
-                // C gets addresses inside the range and brings them back as integers.
+                // C gets addresses inside the range and passes them back as integers.
                 base.expose_provenance();
                 return Some(Self {
                     base: base.cast(),
@@ -334,8 +335,7 @@ impl Table {
     fn slot(&self, index: usize) -> &'static Slot {
         debug_assert!(index < self.usable.load(Ordering::Relaxed));
         // SAFETY: the index is below `usable`, so the memory is readable and writable, zero or a
-        // Slot, and stays so for the rest of the process; all shared access goes through atomics
-        // and cells.
+        // Slot, and stays so for the rest of the process; all shared access uses atomics and cells.
         unsafe { self.base.add(index).as_ref() }
     }
 
@@ -360,14 +360,14 @@ impl Table {
 
 #[cfg(not(miri))]
 mod memory {
-    //! Address space that costs nothing until it is used.
+    //! Address space that uses no memory until it is committed.
 
     use std::ptr::{self, NonNull};
 
     pub(super) fn reserve(len: usize) -> Option<NonNull<u8>> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing
-        // existing.
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice changes no existing
+        // memory.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             None
@@ -377,7 +377,7 @@ mod memory {
     }
 
     pub(super) fn commit(base: NonNull<u8>, byte: usize, len: usize) -> bool {
-        // SAFETY: the bytes lie inside the reservation, which nobody else maps over.
+        // SAFETY: the bytes are inside the reservation, which no other code maps over.
         let start = unsafe { base.add(byte) };
         // SAFETY: as above; making own memory accessible invalidates no reference.
         unsafe {
@@ -392,7 +392,7 @@ mod memory {
 
 #[cfg(miri)]
 mod memory {
-    //! The interpreter has no `mprotect`: everything is committed at once, in its own allocator.
+    //! Miri has no `mprotect`: all memory is committed at once, in its own allocator.
 
     use std::alloc::{Layout, alloc_zeroed};
     use std::ptr::NonNull;

@@ -13,7 +13,7 @@ impl Object for Probe {
     const KIND: Kind = Kind::Pz;
 }
 
-/// Another type of the same kind, as another RNIC's object would be.
+/// Another type of the same kind, as an object of another RNIC would be.
 impl Object for Other {
     const KIND: Kind = Kind::Pz;
 }
@@ -24,8 +24,8 @@ impl Drop for Probe {
     }
 }
 
-/// A table that stays, as those of real providers do. It stays reachable too, or whoever looks for
-/// leaks would find it.
+/// Returns a table that is never freed, as those of real providers are. It stays reachable, because
+/// a leak detector would report it otherwise.
 fn provider() -> ProviderRef {
     static KEPT: Mutex<Vec<ProviderRef>> = Mutex::new(Vec::new());
     let provider = ProviderRef::new(Box::leak(Box::new(DatProvider::zeroed())));
@@ -59,7 +59,7 @@ fn every_other_word_of_a_slot_and_around_it_is_refused() {
     let (handle, _) = probe(provider());
     let good = handle.as_dat().addr();
     for addr in good - 256..good + 256 {
-        // Another test's probe may live next door.
+        // A probe of another test may be in the next slot.
         let near = std::ptr::with_exposed_provenance_mut(addr);
         if addr % 8 != 0 {
             assert!(pin::<Probe>(near).is_none(), "{addr:#x}");
@@ -157,7 +157,7 @@ fn a_context_begins_at_zero_and_dies_with_its_handle() {
 #[test]
 fn a_reused_slot_has_another_handle() {
     let provider = provider();
-    // Slots rest in a queue of more than a thousand, so that this many lives reuse each a few
+    // The queue of freed slots holds more than a thousand, so this many lives reuse each slot a few
     // times.
     let lives = if cfg!(miri) { 1500 } else { 8000 };
     let mut seen = std::collections::HashSet::new();
@@ -172,8 +172,8 @@ fn a_reused_slot_has_another_handle() {
     );
 }
 
-/// Four threads pin an object until one of them retires it; `counts` says of each whether it counts
-/// its pins in the slot instead of announcing them.
+/// Four threads pin an object until one of them retires it. `counts` is true for each thread that
+/// counts its pins in the slot instead of announcing them.
 fn race(provider: ProviderRef, counts: [bool; 4]) {
     let (handle, drops) = probe(provider);
     let start = Arc::new(Barrier::new(4));
@@ -190,7 +190,7 @@ fn race(provider: ProviderRef, counts: [bool; 4]) {
                     let Some(pinned) = pin_handle::<Probe>(handle) else {
                         break;
                     };
-                    // Through the pin: the object is alive as long as we hold it.
+                    // Access through the pin: the object is alive as long as the pin is held.
                     assert_eq!(pinned.drops.load(Ordering::SeqCst), 0);
                     if number == 0 {
                         assert!(pinned.retire());
@@ -222,8 +222,8 @@ fn racing_pins_and_one_retirement_drop_the_object_once() {
     }
 }
 
-/// More pins than a record has entries, the rest of them counted, and all of them ended by another
-/// thread.
+/// More pins than a record has entries; the others are counted, and another thread ends all of
+/// them.
 #[test]
 fn announced_and_counted_pins_keep_an_object_together() {
     let (handle, drops) = probe(provider());

@@ -1,8 +1,8 @@
 //! Common service point: listens on a transport address instead of a qualifier (DAT 2.0
 //! `dat_csp_*`).
 //!
-//! Peers find it by address and port, with `dat_ep_common_connect` or any other iWARP stack. The
-//! requests are answered like those of a public service point.
+//! Peers connect to the address and port, with `dat_ep_common_connect` or any other iWARP stack.
+//! The requests are answered like those of a public service point.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -20,13 +20,13 @@ use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
 
-/// Common service point.
+/// A common service point.
 pub struct Csp<R: Rnic> {
     handle: Handle,
-    /// Boxed: `dat_csp_query` points at it.
+    /// Boxed, because `dat_csp_query` returns a pointer to it.
     comm: Box<DatComm>,
     address: SharedAddress,
-    /// Set once, late when the RNIC chooses it.
+    /// Set once; later than the creation if the RNIC chooses the port.
     port: OnceLock<u16>,
     listening: Listening<R>,
     ia: Arc<Ia<R>>,
@@ -43,7 +43,7 @@ impl<R: Rnic> Object for Csp<R> {
 }
 
 impl<R: Rnic> Csp<R> {
-    /// `dat_csp_create`. Port 0 lets the RNIC choose; the query tells which.
+    /// Implements `dat_csp_create`. Port 0 lets the RNIC choose; the query returns the port.
     pub fn create(
         ia: &Arc<Ia<R>>,
         comm: DatComm,
@@ -63,7 +63,7 @@ impl<R: Rnic> Csp<R> {
         Ok(csp.handle)
     }
 
-    /// The object comes to life before it listens, because requests name it by its handle.
+    /// The object is published before it listens, because requests refer to it by its handle.
     fn install(
         ia: &Arc<Ia<R>>,
         comm: DatComm,
@@ -86,7 +86,8 @@ impl<R: Rnic> Csp<R> {
         handle::pin_handle(handle).ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA))
     }
 
-    /// `dat_csp_query`. What it points at stays until the service point is freed.
+    /// Implements `dat_csp_query`. The pointers in the result are valid until the service point is
+    /// freed.
     pub fn query(&self) -> DatCspParam {
         DatCspParam {
             ia_handle: self.ia.consumer_handle(),
@@ -96,7 +97,7 @@ impl<R: Rnic> Csp<R> {
         }
     }
 
-    /// `dat_csp_free`. Requests that were told stay valid.
+    /// Implements `dat_csp_free`. Requests that were delivered stay valid.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())
@@ -105,12 +106,12 @@ impl<R: Rnic> Csp<R> {
         }
     }
 
-    /// A peer asks for the service.
+    /// Called when a peer requests a connection.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
         let Some(evd) = self.listening.evd() else {
             return; // Freed: dropping the request refuses the peer.
         };
-        // A chosen port is known here before `create` has written it down.
+        // A chosen port may be known here before `create` has stored it.
         let port = *self.port.get_or_init(|| info.local.port());
         let new = NewCr {
             pending: Pending {
@@ -131,7 +132,7 @@ impl<R: Rnic> Csp<R> {
 }
 
 impl<R: Rnic> Pinned<Csp<R>> {
-    /// Starts listening, or ends the service point.
+    /// Starts listening, or ends the service point on failure.
     fn listen(&self, port: u16) -> DatResult {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
@@ -145,7 +146,7 @@ impl<R: Rnic> Pinned<Csp<R>> {
             Err(error) => {
                 self.end();
                 let error = listen_error(error);
-                // The same refusal as of a qualifier, said of a port.
+                // The RNIC's error is that of a qualifier; here it concerns a port.
                 if error.code().is(DAT_CONN_QUAL_IN_USE) {
                     return Err(DatError::of(DAT_PORT_IN_USE));
                 }
@@ -170,7 +171,8 @@ impl<R: Rnic> Child for Csp<R> {
     }
 }
 
-/// Refuses a communicator other than TCP in the family of the address; zeros stand for just that.
+/// Refuses a communicator other than TCP in the family of the address; zeros select this
+/// communicator.
 fn check_comm(comm: DatComm, address: SocketAddr) -> DatResult {
     let family = match address.ip() {
         IpAddr::V4(_) => libc::AF_INET,

@@ -1,5 +1,5 @@
-//! What public and common service points have in common: a listener and an EVD, until they are
-//! freed.
+//! Common part of public and common service points: a listener and an EVD, until the service point
+//! is freed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,19 +12,20 @@ use crate::rnic::Rnic;
 /// The listener and the EVD of a service point.
 pub(super) struct Listening<R: Rnic>(Mutex<Stage<R::Listener, Held<Evd<R>>>>);
 
-/// How far a service point is; `L` listens, `E` is where requests go. `on_*` are the only writers.
+/// State of a service point; `L` is the listener, `E` the EVD of its requests. The `on_*` methods
+/// are the only writers.
 #[derive(Debug, PartialEq, Eq)]
 enum Stage<L, E> {
-    /// The RNIC is being asked to listen, and may tell requests already.
+    /// The RNIC is being asked to listen, and may already report requests.
     Opening(E),
-    /// Requests come.
+    /// Requests are received.
     Open(L, E),
     /// Freed.
     Over,
 }
 
 impl<L, E> Stage<L, E> {
-    /// The RNIC listens. What comes back listens for a service point that was freed meanwhile.
+    /// Called when the RNIC listens. Returns the listener if the service point was freed meanwhile.
     fn on_listening(&mut self, listener: L) -> Option<L> {
         match std::mem::replace(self, Self::Over) {
             Self::Opening(evd) => {
@@ -38,7 +39,8 @@ impl<L, E> Stage<L, E> {
         }
     }
 
-    /// The service point is freed: what listened and where requests went, for the caller to drop.
+    /// Called when the service point is freed. Returns the listener and the EVD, which the caller
+    /// drops.
     fn on_end(&mut self) -> (Option<L>, Option<E>) {
         match std::mem::replace(self, Self::Over) {
             Self::Opening(evd) => (None, Some(evd)),
@@ -56,19 +58,19 @@ impl<L, E> Stage<L, E> {
 }
 
 impl<R: Rnic> Listening<R> {
-    /// Requests will go to `evd`; nothing listens yet.
+    /// Creates the state before listening; requests will be posted to `evd`.
     pub(super) fn new(evd: Held<Evd<R>>) -> Self {
         Self(Mutex::new(Stage::Opening(evd)))
     }
 
-    /// Keeps what listens. An IA that closes meanwhile has ended the service point already; then
-    /// the listener ends here.
+    /// Stores the listener. If the IA was closed meanwhile, the service point has ended already and
+    /// the listener is dropped here.
     pub(super) fn keep(&self, listener: R::Listener) {
         let late = self.lock().on_listening(listener);
         drop(late);
     }
 
-    /// Where requests go; `None` once freed.
+    /// Returns the EVD of requests; `None` once freed.
     pub(super) fn evd(&self) -> Option<Arc<Evd<R>>> {
         self.lock().evd().map(|evd| evd.object().clone())
     }
@@ -79,8 +81,8 @@ impl<R: Rnic> Listening<R> {
             .map_or(DAT_HANDLE_NULL, |evd| evd.handle().as_dat())
     }
 
-    /// Stops listening and lets go of the EVD. Both go without the lock: the RNIC has locks of its
-    /// own.
+    /// Stops listening and releases the EVD. Both are dropped without the lock, because the RNIC
+    /// takes its own locks.
     pub(super) fn end(&self) {
         let ended = self.lock().on_end();
         drop(ended);
@@ -101,7 +103,7 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         let rows: [(fn() -> TestStage, _, _); 3] = [
-            // (state, what listening, and what the end, give back and leave)
+            // (state, result and next state of listening, and of the end)
             (
                 || Opening("evd"),
                 (None, Open("new", "evd")),

@@ -1,13 +1,14 @@
-//! Service points: where connection requests come in (DAT 2.0 section 6.5, iWARP extensions 3.1).
+//! Service points: the receivers of connection requests (DAT 2.0 section 6.5, iWARP extensions
+//! 3.1).
 //!
 //! | Kind | Endpoint | Requests | Ends |
 //! |---|---|---|---|
 //! | [`Psp`], public | the consumer's at accept, or made by the provider | any number | when freed |
-//! | [`Csp`], common | the consumer's at accept | any number | when freed |
+//! | [`Psp`], public | the consumer's at accept, or created by the provider | any number | when freed |
 //! | [`Rsp`], reserved | given at creation | one | when freed |
-//! | [`Ssp`], socket | given at creation, or made by the provider | at most one | when freed |
+//! | [`Rsp`], reserved | set at creation | one | when freed |
 //!
-//! A service point names its endpoint, it does not own it: either may go first.
+//! A service point has the handle of its endpoint but does not own it: either may be freed first.
 
 mod csp;
 mod listening;
@@ -33,7 +34,7 @@ use crate::handle::{self, Handle};
 use crate::ia::{Child, Ia};
 use crate::rnic::{RequestInfo, Rnic};
 
-/// Uses the EVD of a service point, which must belong to its IA and take connection requests.
+/// Uses the EVD of a service point, which must belong to its IA and accept connection requests.
 fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
     if !Arc::ptr_eq(evd.ia(), ia) {
         return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EVD_CR));
@@ -41,7 +42,7 @@ fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd
     Held::evd(evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
 }
 
-/// Refuses an endpoint of another IA: that is another RNIC.
+/// Refuses an endpoint of another IA, because that is another RNIC.
 fn check_ep<R: Rnic>(ia: &Arc<Ia<R>>, ep: &Ep<R>) -> DatResult {
     if Arc::ptr_eq(ep.ia(), ia) {
         Ok(())
@@ -50,11 +51,11 @@ fn check_ep<R: Rnic>(ia: &Arc<Ia<R>>, ep: &Ep<R>) -> DatResult {
     }
 }
 
-/// What the arrival of a connection request says.
+/// Content of the event for a connection request.
 struct Arrival {
     sp: Handle,
     conn_qual: u64,
-    /// The request; `None` when there is none and the event tells something else.
+    /// The request; `None` if the event reports something else.
     cr: Option<Handle>,
     truncated: bool,
 }
@@ -72,8 +73,8 @@ fn arrival_event<R: Rnic>(ia: &Ia<R>, number: DatEventNumber, arrival: &Arrival)
     event
 }
 
-/// Tells the consumer of `cr` at service point `sp`, or refuses its peer where there is no room:
-/// who asks again may find some.
+/// Posts `cr` to the consumer of service point `sp`. If the EVD is full, the peer is refused; a
+/// later request may find room.
 fn tell_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
@@ -82,7 +83,7 @@ fn tell_request<R: Rnic>(
     conn_qual: u64,
     info: &RequestInfo<'_>,
 ) {
-    // The log has it.
+    // The error has been logged.
     let _ = try_tell(ia, evd, cr, sp, conn_qual, info);
 }
 
@@ -109,8 +110,8 @@ fn try_tell<R: Rnic>(
     })
 }
 
-/// [`tell_request`] for a service point that takes one request: without room for it nothing will
-/// ever come there, so the asynchronous EVD says why.
+/// Calls [`tell_request`] for a service point that takes one request. If the EVD is full, no
+/// request will ever be delivered there, so an asynchronous event reports the reason.
 fn tell_only_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
@@ -124,8 +125,8 @@ fn tell_only_request<R: Rnic>(
     }
 }
 
-/// Why a request was not told to the consumer: for the log, the peer sees a service that does not
-/// exist.
+/// Logs why a request was not delivered to the consumer. To the peer the service looks as if it did
+/// not exist.
 fn refuse_quietly(sp: Handle, error: DatError) {
     tracing::warn!(?sp, %error, "connection request dropped");
 }

@@ -16,10 +16,10 @@ use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic, RnicError};
 
-/// Public service point.
+/// A public service point.
 pub struct Psp<R: Rnic> {
     handle: Handle,
-    /// Set once, late when the RNIC chooses it.
+    /// Set once; later than the creation if the RNIC chooses the qualifier.
     conn_qual: OnceLock<u64>,
     flags: DatPspFlags,
     listening: Listening<R>,
@@ -37,15 +37,15 @@ impl<R: Rnic> Object for Psp<R> {
 }
 
 impl<R: Rnic> Psp<R> {
-    /// `dat_psp_create`.
+    /// Implements `dat_psp_create`.
     pub fn create(
         ia: &Arc<Ia<R>>,
         conn_qual: DatConnQual,
         evd: Arc<Evd<R>>,
         flags: DatPspFlags,
     ) -> DatResult<Handle> {
-        // The RNIC takes port 0 for "any"; as a qualifier it names no service that a peer could ask
-        // for.
+        // For the RNIC port 0 means "any"; as a qualifier it is not a service to which a peer could
+        // connect.
         if port_of(conn_qual) == 0 {
             return Err(DatError::invalid_arg(2));
         }
@@ -55,7 +55,7 @@ impl<R: Rnic> Psp<R> {
         Ok(psp.handle)
     }
 
-    /// `dat_psp_create_any`: the RNIC chooses the qualifier.
+    /// Implements `dat_psp_create_any`: the RNIC chooses the qualifier.
     pub fn create_any(
         ia: &Arc<Ia<R>>,
         evd: Arc<Evd<R>>,
@@ -74,7 +74,7 @@ impl<R: Rnic> Psp<R> {
         Ok((psp.handle, conn_qual))
     }
 
-    /// The object comes to life before it listens, because requests name it by its handle.
+    /// The object is published before it listens, because requests refer to it by its handle.
     fn install(
         ia: &Arc<Ia<R>>,
         conn_qual: Option<u64>,
@@ -98,7 +98,7 @@ impl<R: Rnic> Psp<R> {
         handle::pin_handle(handle).ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA))
     }
 
-    /// `dat_psp_query`.
+    /// Implements `dat_psp_query`.
     pub fn query(&self) -> DatPspParam {
         DatPspParam {
             ia_handle: self.ia.consumer_handle(),
@@ -108,7 +108,7 @@ impl<R: Rnic> Psp<R> {
         }
     }
 
-    /// `dat_psp_free`. Requests that were told stay valid.
+    /// Implements `dat_psp_free`. Requests that were delivered stay valid.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())
@@ -117,7 +117,7 @@ impl<R: Rnic> Psp<R> {
         }
     }
 
-    /// A peer asks for the service.
+    /// Called when a peer requests a connection.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
         let pending = Pending {
             request,
@@ -128,23 +128,23 @@ impl<R: Rnic> Psp<R> {
         }
     }
 
-    /// Tells a request, be it a peer's or one that another service point hands off. On failure the
-    /// peer is refused.
+    /// Delivers a request of a peer, or a request that another service point hands off. On failure
+    /// the peer is refused.
     fn take_over(&self, pending: Pending<R>, info: &RequestInfo<'_>) -> DatResult {
         let freed = DatError::invalid_handle(DAT_INVALID_HANDLE_PSP);
         let evd = self.listening.evd().ok_or(freed)?;
-        // A chosen qualifier is known here before `create_any` has written it down.
+        // A chosen qualifier may be known here before `create_any` has stored it.
         let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
         let cr = self.make_cr(pending, info)?;
         tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
         Ok(())
     }
 
-    /// `dat_cr_handoff`: the request goes to the public service point of `conn_qual` on the same
-    /// IA.
+    /// Implements `dat_cr_handoff`: hands the request to the public service point of `conn_qual` on
+    /// the same IA.
     ///
-    /// Another process cannot be given a connection, so its service points are as unknown as those
-    /// that do not exist.
+    /// A connection cannot be passed to another process, so a service point of another process is
+    /// treated as one that does not exist.
     pub(crate) fn handoff(cr: &Pinned<Cr<R>>, conn_qual: DatConnQual) -> DatResult {
         let Some(target) = cr.ia().find_child(|psp: &Self| psp.serves(conn_qual)) else {
             tracing::info!(
@@ -157,7 +157,7 @@ impl<R: Rnic> Psp<R> {
         Cr::hand_over(cr, |pending, info| target.take_over(pending, info))
     }
 
-    /// Whether it serves this qualifier.
+    /// Returns true if the service point has this qualifier.
     fn serves(&self, conn_qual: DatConnQual) -> bool {
         self.conn_qual.get() == Some(&conn_qual)
     }
@@ -182,7 +182,7 @@ fn abandon_ep<R: Rnic>(ep: Option<Handle>) {
 }
 
 impl<R: Rnic> Pinned<Psp<R>> {
-    /// Starts listening, or ends the service point.
+    /// Starts listening, or ends the service point on failure.
     fn listen(&self, port: u16) -> DatResult<u16> {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
@@ -214,7 +214,7 @@ impl<R: Rnic> Child for Psp<R> {
     }
 }
 
-/// Why listening failed: a port that another program has is a qualifier in use.
+/// Converts the error of listening: a port that another program uses is a qualifier in use.
 pub(super) fn listen_error(error: RnicError) -> DatError {
     match error {
         RnicError::Os(os) if os.kind() == std::io::ErrorKind::AddrInUse => {

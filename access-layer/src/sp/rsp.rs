@@ -16,7 +16,7 @@ use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
 
-/// Reserved service point.
+/// A reserved service point.
 pub struct Rsp<R: Rnic> {
     handle: Handle,
     conn_qual: u64,
@@ -37,19 +37,19 @@ struct Inner<R: Rnic> {
     evd: Option<Held<Evd<R>>>,
 }
 
-/// Whether the one request is still to come; `L` listens for it. `on_*` are the only writers.
+/// State of the one request; `L` is the listener. The `on_*` methods are the only writers.
 #[derive(Debug, PartialEq, Eq)]
 enum Service<L> {
-    /// The RNIC is being asked to listen, and may tell the request already.
+    /// The RNIC is being asked to listen, and may already report the request.
     Opening,
-    /// It is still to come.
+    /// The request has not been received.
     Open(L),
-    /// It came, or nobody wants it any more.
+    /// The request was received, or the service point was freed.
     Closed,
 }
 
 impl<L> Service<L> {
-    /// The RNIC listens. What comes back is of no use any more.
+    /// Called when the RNIC listens. Returns the listener if it is no longer needed.
     fn on_listening(&mut self, listener: L) -> Option<L> {
         match self {
             Self::Opening => {
@@ -60,13 +60,14 @@ impl<L> Service<L> {
         }
     }
 
-    /// A request. `true`: it is the one; the listener is for the caller to drop.
+    /// Called for a request. Returns `true` for the first one, and the listener, which the caller
+    /// drops.
     fn on_request(&mut self) -> (bool, Option<L>) {
         let is_first = !matches!(self, Self::Closed);
         (is_first, self.on_end())
     }
 
-    /// The service point is freed.
+    /// Called when the service point is freed.
     fn on_end(&mut self) -> Option<L> {
         match std::mem::replace(self, Self::Closed) {
             Self::Open(listener) => Some(listener),
@@ -80,7 +81,7 @@ impl<R: Rnic> Object for Rsp<R> {
 }
 
 impl<R: Rnic> Rsp<R> {
-    /// `dat_rsp_create`: reserves `ep` and listens.
+    /// Implements `dat_rsp_create`: reserves `ep` and listens.
     pub fn create(
         ia: &Arc<Ia<R>>,
         conn_qual: DatConnQual,
@@ -114,7 +115,7 @@ impl<R: Rnic> Rsp<R> {
         Ok(rsp.handle)
     }
 
-    /// `dat_rsp_query`.
+    /// Implements `dat_rsp_query`.
     pub fn query(&self) -> DatRspParam {
         let inner = self.lock();
         DatRspParam {
@@ -128,8 +129,8 @@ impl<R: Rnic> Rsp<R> {
         }
     }
 
-    /// `dat_rsp_free`, before, while or after the request comes. An endpoint that is still reserved
-    /// is the consumer's again.
+    /// Implements `dat_rsp_free`, before, during or after the arrival of the request. An endpoint
+    /// that is still reserved belongs to the consumer again.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())
@@ -138,7 +139,8 @@ impl<R: Rnic> Rsp<R> {
         }
     }
 
-    /// A peer asks for the service. The first one gets it; for all others it is closed.
+    /// Called when a peer requests a connection. The first request is delivered; all others are
+    /// refused.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
         let ((is_first, listener), evd) = {
             let mut inner = self.lock();
@@ -179,13 +181,13 @@ impl<R: Rnic> Rsp<R> {
 }
 
 impl<R: Rnic> Pinned<Rsp<R>> {
-    /// Starts listening, or ends the service point.
+    /// Starts listening, or ends the service point on failure.
     fn listen(&self, port: u16) -> DatResult {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((made, _)) => {
                 self.ia.counters().bump(DCNT_IA_CM_LISTEN);
-                // The request may have come already; then the listener goes at once.
+                // If the request was received already, the listener is dropped at once.
                 let late = self.lock().service.on_listening(made);
                 drop(late);
                 Ok(())
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         let rows: [(Make, _, _, _); 3] = [
-            // (state, what listening leaves and gives back, what a request and the end give back)
+            // (state, state after listening and result, results of a request and of the end)
             (|| Opening, (None, Open(2)), (true, None), None),
             (|| Open(1), (Some(2), Open(1)), (true, Some(1)), Some(1)),
             (|| Closed, (Some(2), Closed), (false, None), None),

@@ -17,22 +17,22 @@ use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{ListenToken, RequestInfo, Rnic};
 
-/// Number that `dat_iw_ssp_query` tells when no socket is associated any more.
+/// Number that `dat_iw_ssp_query` returns when no socket is associated any more.
 const NO_SOCKET: DatIwSocket = -1;
 
-/// Arguments of `dat_iw_ssp_create` besides the IA.
+/// Arguments of `dat_iw_ssp_create`, except for the IA.
 pub(crate) struct SspArgs<'a, R: Rnic> {
     /// The consumer's socket.
     pub(crate) socket: RawFd,
-    /// The endpoint to reserve; `None`: the provider makes one.
+    /// The endpoint to reserve; `None` lets the provider create one.
     pub(crate) ep: Option<Pinned<Ep<R>>>,
-    /// Where the connection request goes.
+    /// EVD of the connection request.
     pub(crate) evd: Arc<Evd<R>>,
-    /// Sent before the MPA request is awaited.
+    /// Message to send before the MPA request is awaited.
     pub(crate) final_message: &'a [u8],
 }
 
-/// Socket service point.
+/// A socket service point.
 pub struct Ssp<R: Rnic> {
     handle: Handle,
     ep: Handle,
@@ -48,14 +48,14 @@ struct Inner<R: Rnic> {
     evd: Option<Held<Evd<R>>>,
 }
 
-/// "typedef enum dat_iw_ssp_state" (section 2.2.3); `A` is the RNIC's word for a socket that it
-/// watches. `on_*` are the only writers.
+/// "typedef enum dat_iw_ssp_state" (section 2.2.3); `A` is the RNIC's object for a socket that it
+/// watches. The `on_*` methods are the only writers.
 #[derive(Debug, PartialEq, Eq)]
 enum State<A> {
-    /// The socket is the service point's and a connection request may come.
+    /// The socket belongs to the service point and a connection request may be received.
     Operational {
         socket: ConsumerSocket,
-        /// Missing only until the RNIC has taken the socket.
+        /// `None` only until the RNIC has taken the socket.
         armed: Option<A>,
     },
     /// "Once the SSP is in non-operational state it can not be used for connection establishment
@@ -64,8 +64,8 @@ enum State<A> {
 }
 
 impl<A> State<A> {
-    /// The RNIC has taken the socket. What comes back is of no use any more: news came first, or
-    /// the free.
+    /// Called when the RNIC has taken the socket. Returns the RNIC's object if it is no longer
+    /// needed, because an event or a free happened before.
     fn on_armed(&mut self, taken: A) -> Option<A> {
         match self {
             Self::Operational { armed, .. } if armed.is_none() => {
@@ -76,8 +76,9 @@ impl<A> State<A> {
         }
     }
 
-    /// The connection request came: "The SSP transitions into non-operational state and socket is
-    /// no longer associated with SSP. The socket become associated with the CR".
+    /// Called when the connection request was received: "The SSP transitions into non-operational
+    /// state and socket is no longer associated with SSP. The socket become associated with the
+    /// CR".
     fn on_request(&mut self) -> Option<ConsumerSocket> {
         self.leave(ConsumerSocket::on_request)
             .map(|(socket, _)| socket)
@@ -95,7 +96,7 @@ impl<A> State<A> {
             .and_then(|(_, armed)| armed)
     }
 
-    /// The RNIC has not taken the socket.
+    /// Called when the RNIC has not taken the socket.
     fn on_arm_failed(&mut self) -> bool {
         self.on_down()
     }
@@ -119,7 +120,7 @@ impl<R: Rnic> Object for Ssp<R> {
 }
 
 impl<R: Rnic> Ssp<R> {
-    /// `dat_iw_ssp_create` (section 3.1.1).
+    /// Implements `dat_iw_ssp_create` (section 3.1.1).
     pub(crate) fn create(ia: &Arc<Ia<R>>, args: SspArgs<'_, R>) -> DatResult<Handle> {
         if !ia.attr().socket_service_points {
             log_no_sockets();
@@ -152,7 +153,7 @@ impl<R: Rnic> Ssp<R> {
         Ok(ssp.handle)
     }
 
-    /// `dat_iw_ssp_query` (section 3.1.3). "The Provider can return values for any other
+    /// Implements `dat_iw_ssp_query` (section 3.1.3). "The Provider can return values for any other
     /// parameters."
     pub(crate) fn query(&self, mask: DatIwSspParamMask) -> DatResult<DatIwSspParam> {
         if mask & !DAT_IW_SSP_FIELD_ALL != 0 {
@@ -175,8 +176,8 @@ impl<R: Rnic> Ssp<R> {
         })
     }
 
-    /// `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the connectivity
-    /// of its socket", and none on a connection request that was told.
+    /// Implements `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the
+    /// connectivity of its socket", and none on a connection request that was delivered.
     pub(crate) fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())
@@ -185,11 +186,13 @@ impl<R: Rnic> Ssp<R> {
         }
     }
 
-    /// The peer has sent its MPA request: the one connection request of this service point.
+    /// Called when the peer has sent its MPA request: the one connection request of this service
+    /// point.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
-        // Held until the request has been told, so that a free comes either before it or after it:
-        // "either a Connection Requested Event was generated [...] or the Connection Request is
-        // rejected by the Provider without any local notification" (section 3.1.2).
+        // The lock is held until the request has been delivered, so that a free happens either
+        // before it or after it: "either a Connection Requested Event was generated [...] or the
+        // Connection Request is rejected by the Provider without any local notification" (section
+        // 3.1.2).
         let mut inner = self.lock();
         let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
             return;
@@ -199,7 +202,7 @@ impl<R: Rnic> Ssp<R> {
             return;
         };
         // "Socket Service Point Connection Qualifier [we need to decide what to return for it]":
-        // the port that the peer is connected to.
+        // the local port of the socket, to which the peer is connected.
         let conn_qual = u64::from(info.local.port());
         match self.make_cr(request, socket, info) {
             Ok(cr) => tell_only_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
@@ -207,7 +210,7 @@ impl<R: Rnic> Ssp<R> {
         }
     }
 
-    /// The socket was lost, or carried something else than an MPA request.
+    /// Called when the socket was lost, or the bytes received over it were not an MPA request.
     pub(crate) fn on_socket_down(&self) {
         let evd = {
             let mut inner = self.lock();
@@ -277,17 +280,17 @@ fn reserve_ep<R: Rnic>(
 }
 
 impl<R: Rnic> Pinned<Ssp<R>> {
-    /// Hands the socket to the RNIC, or ends the service point. "Since socket connection can fail
-    /// at any time Consumer must be ready for the SSP to be created in the non-operational state":
-    /// then the RNIC reports the socket down before it returns.
+    /// Passes the socket to the RNIC, or ends the service point on failure. "Since socket
+    /// connection can fail at any time Consumer must be ready for the SSP to be created in the
+    /// non-operational state": then the RNIC reports the socket down before it returns.
     fn arm(&self, socket: RawFd, final_message: &[u8]) -> DatResult {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().arm_socket(socket, final_message, token) {
             Ok(taken) => {
                 let late = self.lock().state.on_armed(taken);
                 if let Some(late) = late {
-                    // After news there is nothing left to disarm; after a free the socket is the
-                    // consumer's again.
+                    // After an event there is nothing left to disarm; after a free the socket
+                    // belongs to the consumer again.
                     let _ = self.ia.rnic().disarm_socket(late);
                 }
                 Ok(())
@@ -309,7 +312,8 @@ impl<R: Rnic> Pinned<Ssp<R>> {
             (inner.state.on_freed(), inner.evd.take())
         };
         if let Some(armed) = armed {
-            // `false` means that news of the socket is on its way; it will find the handle dead.
+            // `false` means that an event of the socket will still arrive; it will find the handle
+            // retired.
             let _ = self.ia.rnic().disarm_socket(armed);
         }
         drop(evd);
@@ -345,8 +349,8 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         let rows: [(Make, bool, _, _); 3] = [
-            // (state, whether it has the socket, what arming leaves and gives back, what is to be
-            // disarmed by a free)
+            // (state, true if it has the socket, state after arming and result, object to disarm
+            // after a free)
             (
                 || operational(None),
                 true,

@@ -1,8 +1,9 @@
-//! What a `fork` does to the table: the child goes on with it, as its parent left it.
+//! Handling of `fork`: the child continues to use the table in the state in which its parent left
+//! it.
 //!
-//! Another thread of the parent may be taking a slot in that moment. The child has no such thread
-//! and would wait for ever for its lock; so the lock is held around the fork by the thread that
-//! forks, which both have.
+//! Another thread of the parent may be taking a slot at that moment. The child has no such thread
+//! and would wait for its lock for ever. So the thread that forks, which exists in both processes,
+//! holds the lock during the fork.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -13,13 +14,14 @@ use super::Free;
 type Guard = MutexGuard<'static, Free>;
 
 thread_local! {
-    /// Without a destructor, so that it needs no memory.
+    /// The type has no destructor, so it needs no memory.
     static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
 }
 
-/// From now on. Called once, when the table is made.
+/// Installs the handlers. Called once, when the table is created.
 pub(super) fn prepare() {
-    // SAFETY: the handlers are made to run around a fork. They go with this library.
+    // SAFETY: the handlers are written to run around a fork, and are unregistered together with
+    // this library.
     unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
 }
 
@@ -56,17 +58,17 @@ mod tests {
     }
 
     fn child_passes_lock() -> bool {
-        // SAFETY: the child uses the table alone and ends.
+        // SAFETY: the child uses only the table and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: numbers. The alarm ends a child that hangs.
+            // SAFETY: the call takes a number. The alarm ends a child that hangs.
             unsafe { libc::alarm(20) };
             super::super::pass_lock();
-            // SAFETY: as above.
+            // SAFETY: the call takes a number.
             unsafe { libc::_exit(0) };
         }
         let mut status = -1;
-        // SAFETY: our own child, and a local.
+        // SAFETY: the child is that of this process, and the pointer is to a local.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         status == 0
     }
