@@ -1,4 +1,4 @@
-//! Compiles the C functions that read variable arguments: stable Rust cannot.
+//! Compiles the C functions that read variable arguments, which stable Rust cannot do.
 
 fn main() {
     println!("cargo::rerun-if-changed=csrc");

@@ -1,4 +1,4 @@
-//! Addresses and connection qualifiers: C form, Rust form, TCP port.
+//! Conversion of addresses and connection qualifiers between C, Rust and TCP ports.
 
 use dat_abi::{
     CSocketAddr, DAT_INVALID_ADDRESS_MALFORMED, DAT_INVALID_ADDRESS_UNSUPPORTED, DatReturnSubtype,
@@ -8,13 +8,14 @@ use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First TCP port that stands for connection qualifiers too large to be a port.
+/// First TCP port of the range for connection qualifiers that are too large to be a port.
 const FOLDED_PORT_BASE: u64 = 33534;
-/// How many such ports there are.
+/// Number of ports in that range.
 const FOLDED_PORT_COUNT: u64 = 32001;
 
-/// The TCP port of a connection qualifier: itself where it is one, else folded into a range, the
-/// way OFA's provider over the RDMA connection manager does it, so that both find each other.
+/// Returns the TCP port of a connection qualifier: the qualifier itself if it is a port, else one
+/// of the range. The mapping is that of OFA's provider over the RDMA connection manager, so that
+/// both providers use the same port.
 pub(crate) fn port_of(conn_qual: u64) -> u16 {
     let port = if conn_qual <= u64::from(u16::MAX) {
         conn_qual
@@ -24,34 +25,37 @@ pub(crate) fn port_of(conn_qual: u64) -> u16 {
     u16::try_from(port).unwrap_or(u16::MAX)
 }
 
-/// The length of an address for C.
+/// Length of an address for C, in words.
 const WORDS: usize = CSocketAddr::LEN / size_of::<u64>();
 
-/// A socket address that changes while a consumer may look at it: what `dat_ep_query` points at.
+/// A socket address that may change while a consumer reads it; `dat_ep_query` returns a pointer to
+/// it.
 ///
-/// A consumer that looks during a change sees parts of both, never a wild pointer.
+/// A consumer that reads during a change gets parts of both addresses, but never an invalid
+/// pointer.
 #[derive(Debug)]
 pub(crate) struct SharedAddress([AtomicU64; WORDS]);
 
 impl SharedAddress {
-    /// No address: family `AF_INET`, port and address 0. Consumers print it without looking.
+    /// Creates the value without an address: family `AF_INET`, port and address 0. Consumers print
+    /// it without a check.
     pub(crate) fn new() -> Self {
         Self(encode(NO_ADDRESS).map(AtomicU64::new))
     }
 
-    /// Puts another address in its place.
+    /// Replaces the address.
     pub(crate) fn set(&self, address: SocketAddr) {
         for (word, value) in self.0.iter().zip(encode(address)) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
-    /// Forgets the address.
+    /// Removes the address.
     pub(crate) fn clear(&self) {
         self.set(NO_ADDRESS);
     }
 
-    /// For C, valid as long as `self` stays where it is.
+    /// Returns a pointer for C, valid as long as `self` exists and is not moved.
     pub(crate) fn as_dat(&self) -> *mut DatSockAddr {
         std::ptr::from_ref(self).cast_mut().cast::<c_void>().cast()
     }
@@ -65,20 +69,20 @@ fn encode(address: SocketAddr) -> [u64; WORDS] {
     std::array::from_fn(|i| u64::from_ne_bytes(words[i]))
 }
 
-/// Reads a consumer's socket address. The subtype belongs to `DAT_INVALID_ADDRESS`.
+/// Reads a consumer's socket address. The error is a subtype of `DAT_INVALID_ADDRESS`.
 ///
 /// # Safety
 ///
-/// `address` is not null and points at as many bytes as the address family at its start says.
+/// `address` is not null and points at as many bytes as the address family at its start requires.
 pub(crate) unsafe fn read(address: *const DatSockAddr) -> Result<SocketAddr, DatReturnSubtype> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_socket_addr(address) }.map_err(|OtherFamily(family)| match family {
         0 => DAT_INVALID_ADDRESS_MALFORMED,
         _ => DAT_INVALID_ADDRESS_UNSUPPORTED,
     })
 }
 
-/// `address` with another port.
+/// Returns `address` with another port.
 pub(crate) fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) => SocketAddr::new(IpAddr::V4(*v4.ip()), port),
@@ -112,7 +116,7 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             let shared = SharedAddress::new();
             shared.set(address);
-            // SAFETY: the place has room for an address of either family.
+            // SAFETY: the memory is large enough for an address of either family.
             assert_eq!(unsafe { read(shared.as_dat()) }, Ok(address));
             shared.clear();
             // SAFETY: as above.
@@ -130,7 +134,7 @@ mod tests {
                 sa_family: family,
                 sa_data: [0; 14],
             };
-            // SAFETY: only the family is read of an address whose family is not known.
+            // SAFETY: only the family is read if it is unknown.
             assert_eq!(unsafe { read(&raw const c) }, Err(subtype));
         }
     }

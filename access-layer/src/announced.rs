@@ -1,7 +1,7 @@
 //! The names that a registry library has announced, each with its table of entry points.
 //!
-//! One table is made for each name. Tables stay for the rest of the process: registry libraries
-//! read through handles that were freed long ago.
+//! One table is created for each name. Tables stay for the rest of the process, because registry
+//! libraries read through handles that were freed long ago.
 
 use std::any::TypeId;
 use std::ffi::{CString, c_char};
@@ -12,21 +12,21 @@ use dat_abi::{DAT_FALSE, DatProvider, DatProviderInfo};
 use crate::handle::ProviderRef;
 use crate::rnic::{Rnic, RnicConfig};
 
-/// Makes the table of a kind of RNIC under a device name.
+/// Creates the table of an RNIC type under a device name.
 pub(crate) type MakeTable = fn(*const c_char) -> DatProvider;
 
-/// A name that was announced, and the table made for it.
+/// An announced name, and its table.
 #[derive(Debug, Clone)]
 struct Announced {
     rnic: TypeId,
     config: RnicConfig,
     provider: ProviderRef,
-    /// The registry's entries for it that are in use.
+    /// The registry's entries for this name that are in use.
     entries: Vec<Entry>,
 }
 
 /// The DAT version and thread safety of a `dat.conf` entry. Entries of one name differ in them, and
-/// `dat_ia_open` is not told which entry is meant.
+/// `dat_ia_open` has no argument for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry(u32, u32, bool);
 
@@ -42,13 +42,15 @@ impl Entry {
 
 static ANNOUNCED: Mutex<Vec<Announced>> = Mutex::new(Vec::new());
 
-/// Remembers a name with its parameters and returns its table; the same one when it comes again.
+/// Stores a name with its parameters and returns its table; returns the existing table if the name
+/// is announced again.
 pub(crate) fn announce<R: Rnic>(config: RnicConfig, table: MakeTable) -> ProviderRef {
     announce_in::<R>(&mut lock(), config, table).provider
 }
 
-/// [`announce`] for an entry of the registry. `None`: an entry of the same name is in use and says
-/// something else, and what is opened by name would get the settings of either.
+/// Calls [`announce`] for an entry of the registry. Returns `None` if an entry of the same name
+/// with other parameters is in use, because an open by name could then get the settings of either
+/// entry.
 pub(crate) fn enter<R: Rnic>(
     config: RnicConfig,
     entry: Entry,
@@ -71,7 +73,7 @@ pub(crate) fn enter<R: Rnic>(
     Some(known.provider)
 }
 
-/// The registry gives an entry up. `None`: it was not in use.
+/// Removes an entry that the registry no longer uses. Returns `None` if it was not in use.
 pub(crate) fn leave<R: Rnic>(ia_name: &str, entry: Entry) -> Option<ProviderRef> {
     let mut announced = lock();
     let known = announced.iter_mut().find(|known| known.is::<R>(ia_name))?;
@@ -92,7 +94,7 @@ fn announce_in<R: Rnic>(
         announced[place].config = config;
         return &mut announced[place];
     }
-    // A name from a NUL-terminated field holds no zero byte.
+    // A name from a NUL-terminated field contains no zero byte.
     let name = CString::new(config.ia_name.clone()).unwrap_or_default();
     // Both are leaked on purpose, see the module documentation; there is one of each per name.
     let provider = ProviderRef::new(Box::leak(Box::new(table(name.into_raw()))));
@@ -104,7 +106,7 @@ fn announce_in<R: Rnic>(
     })
 }
 
-/// The table and parameters of a name that was announced for this kind of RNIC.
+/// Returns the table and parameters of a name that was announced for this RNIC type.
 pub(crate) fn find<R: Rnic>(ia_name: &str) -> Option<(ProviderRef, RnicConfig)> {
     let announced = lock();
     let known = announced.iter().find(|known| known.is::<R>(ia_name))?;

@@ -1,7 +1,8 @@
-//! The RNIC's news, brought to the objects that it concerns.
+//! Dispatch of the RNIC's upcalls to the objects that they concern.
 //!
-//! Tokens are handles. One that names no live object of the right kind is late news of an object
-//! that is gone, and does nothing: a request is dropped, which refuses the peer.
+//! Tokens are handles. If a token is not the handle of a live object of the right kind, the event
+//! is a late event of a freed object and has no effect: a request is dropped, which refuses the
+//! peer.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub struct Dispatch<R> {
 }
 
 impl<R: Rnic> Dispatch<R> {
-    /// For the IA that will live under `ia`. News that comes before it does is dropped.
+    /// Creates the receiver for the IA with the handle `ia`. Events before the IA is published are
+    /// dropped.
     #[expect(clippy::new_ret_no_self, reason = "the RNIC wants it behind the trait")]
     pub(crate) fn new(ia: Handle) -> Arc<dyn Upcall<R>> {
         Arc::new(Self {
@@ -104,7 +106,7 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
                 }
             }
             AsyncEvent::LastWqeReached(qp) => {
-                // OFA's providers say it with this number, and dtestsrq waits for it.
+                // OFA's providers use this event number, and dtestsrq waits for it.
                 if let Some(ep) = pinned::<Ep<R>>(qp.0) {
                     ep.ia().post_async(
                         DAT_ASYNC_ERROR_EP_BROKEN,
@@ -114,7 +116,8 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
                 }
             }
             AsyncEvent::RecvWatermark(qp) => {
-                // No event number of its own: the reason tells it from a broken endpoint.
+                // There is no separate event number: the reason distinguishes this event from a
+                // broken endpoint.
                 if let Some(ep) = pinned::<Ep<R>>(qp.0) {
                     ep.ia().post_async(
                         DAT_ASYNC_ERROR_EP_BROKEN,

@@ -1,4 +1,4 @@
-//! `DatError`: a refusal as DAT says it, and how an RNIC's refusal becomes one.
+//! `DatError`: an error in the form of DAT, and the conversion of an RNIC's error.
 
 use std::io;
 
@@ -6,29 +6,29 @@ use dat_abi::*;
 
 use crate::rnic::{Resource, RnicError, SocketFault};
 
-/// A call's refusal: type and subtype, with or without the class bit.
+/// The error of a call: type and subtype, with or without the class bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}")]
 pub struct DatError(DatReturn);
 
-/// What the calls of this layer return.
+/// Result of the calls of this layer.
 pub type DatResult<T = ()> = Result<T, DatError>;
 
 impl DatError {
-    /// An error of this type and subtype.
+    /// Creates an error of this type and subtype.
     #[must_use]
     pub const fn new(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
         Self(DatReturn::error(ty, subtype))
     }
 
-    /// An error of this type without subtype.
+    /// Creates an error of this type without subtype.
     #[must_use]
     pub const fn of(ty: DatReturnType) -> Self {
         Self::new(ty, DAT_NO_SUBTYPE)
     }
 
-    /// Type and subtype without the class bit, where OFA's providers leave it out and consumers
-    /// compare whole values.
+    /// Creates a type and subtype without the class bit, for cases in which OFA's providers omit it
+    /// and consumers compare whole values.
     #[must_use]
     pub const fn bare(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
         Self(DatReturn::without_class(ty, subtype))
@@ -61,7 +61,7 @@ impl DatError {
         Self::new(DAT_INSUFFICIENT_RESOURCES, subtype)
     }
 
-    /// `DAT_MODEL_NOT_SUPPORTED`, without class bit as all providers say it.
+    /// `DAT_MODEL_NOT_SUPPORTED`, without class bit as in all providers.
     #[must_use]
     pub const fn not_supported() -> Self {
         Self::bare(DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE)
@@ -73,19 +73,19 @@ impl DatError {
         Self::of(DAT_NOT_IMPLEMENTED)
     }
 
-    /// `DAT_INTERNAL_ERROR`: a fault of ours.
+    /// `DAT_INTERNAL_ERROR`: an error of this library.
     #[must_use]
     pub const fn internal() -> Self {
         Self::of(DAT_INTERNAL_ERROR)
     }
 
-    /// As C gets it.
+    /// Returns the error as a code for C.
     pub const fn code(self) -> DatReturn {
         self.0
     }
 }
 
-/// The value that a call of the C interface returns for this result.
+/// Converts the result to the return value of a call of the C interface.
 pub fn to_return(result: DatResult) -> DatReturn {
     match result {
         Ok(()) => DatReturn::SUCCESS,
@@ -94,7 +94,7 @@ pub fn to_return(result: DatResult) -> DatReturn {
 }
 
 impl From<DatReturn> for DatError {
-    /// A code that is known to be a failure.
+    /// Wraps a code that is known to be a failure.
     fn from(code: DatReturn) -> Self {
         Self(code)
     }
@@ -117,7 +117,7 @@ impl From<Resource> for DatError {
 impl From<RnicError> for DatError {
     fn from(error: RnicError) -> Self {
         match error {
-            // The name of the IA is the first argument of dat_ia_open, and it leads to the device.
+            // The name of the IA is the first argument of dat_ia_open, and it selects the device.
             RnicError::NoDevice(_) | RnicError::BadConfig(_) => Self::invalid_arg(1),
             RnicError::NoResources(resource) => resource.into(),
             RnicError::InvalidArgument(_) => Self::of(DAT_INVALID_PARAMETER),
@@ -149,7 +149,7 @@ impl From<SocketFault> for DatError {
     }
 }
 
-/// The conversion of OFA's providers; it leaves out the class bit.
+/// The conversion of OFA's providers, which omits the class bit.
 fn from_errno(error: &io::Error) -> DatError {
     let (ty, subtype) = match error.raw_os_error() {
         Some(libc::EOVERFLOW) => (DAT_LENGTH_ERROR, DAT_NO_SUBTYPE),

@@ -1,7 +1,8 @@
-//! Extension operations: the arguments are a `va_list` whose shape the operation number tells.
+//! Extension operations, whose arguments are a `va_list`; the operation number determines its
+//! contents.
 //!
-//! Opening and closing for a query are here, because their handles are not what handles are
-//! elsewhere; everything else is [`iw_extension`]'s.
+//! The open and close of a query are here, because their handles differ from those of other calls;
+//! [`iw_extension`] handles all other operations.
 
 use std::ffi::CStr;
 
@@ -36,7 +37,7 @@ pub(crate) unsafe extern "C" fn handle<R: Rnic>(
     })
 }
 
-/// What all providers say of an operation that they do not know.
+/// Result of all providers for an unknown operation.
 const UNKNOWN_OPERATION: DatReturn = DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE).code();
 
 /// Arguments of `dat_ib_open_query` after the name.
@@ -53,8 +54,8 @@ unsafe extern "C" {
     fn access_read_open_query(args: DatVaList, out: *mut OpenQueryArgs);
 }
 
-/// Opens an IA without asynchronous EVD and queries it. The handle that the consumer gets is the
-/// provider's own, not a small integer of the registry library.
+/// Opens an IA without asynchronous EVD and queries it. The handle that the consumer receives is
+/// the provider's own, not a small integer of the registry library.
 ///
 /// # Safety
 /// `name` is null or a C string; `args` is the `va_list` of this operation.
@@ -64,7 +65,7 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
     }
     // SAFETY: every member is an integer or a raw pointer.
     let mut read: OpenQueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: by the contract of this function; the structure is the same in C.
+    // SAFETY: by the contract of this function; the structure has the same layout in C.
     unsafe { access_read_open_query(args, &raw mut read) };
     // SAFETY: not null, so a C string by the contract of this function.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();

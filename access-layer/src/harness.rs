@@ -1,4 +1,4 @@
-//! What the tests of this crate share: the consumer of the conformance suite over the in-memory
+//! Common code of the tests of this crate: the consumer of the conformance suite with the in-memory
 //! RNIC.
 
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::handle::{self, Object, Pinned};
 use crate::ia::Ia;
 
 impl Dat {
-    /// Opens an IA of its own network.
+    /// Opens an IA in a network of its own.
     pub(crate) fn open() -> Self {
         Self::open_with("")
     }
@@ -39,16 +39,16 @@ impl Dat {
 }
 
 impl Pair {
-    /// Two connected endpoints in a network of their own.
+    /// Creates two connected endpoints in a network of their own.
     pub(crate) fn connected(params: &str, recv_flags: DatCompletionFlags) -> Self {
         Self::on(Dat::open_with(params), recv_flags)
     }
 }
 
-/// The consumer's word in a software event.
+/// Returns the consumer's value in a software event.
 pub(crate) fn software_word(event: &DatEvent) -> usize {
     assert_eq!(event.event_number, DAT_SOFTWARE_EVENT);
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     unsafe { event.event_data.software_event_data }
         .pointer
         .addr()

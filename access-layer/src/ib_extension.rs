@@ -1,9 +1,8 @@
-//! Operations of the IB extension that this layer has (`dat_ib_extensions.h` version 209): RDMA
-//! Write with immediate data and the two atomics, where the RNIC has them, and
-//! `counters`.
+//! Operations of the IB extension that this layer supports (`dat_ib_extensions.h` version 209):
+//! RDMA Write with immediate data and the two atomics, if the RNIC supports them, and `counters`.
 //!
-//! The rest answers "not implemented", as OFA's providers do when built without it: collectives,
-//! and everything about unreliable datagrams.
+//! Collectives and all operations for unreliable datagrams return "not implemented", as OFA's
+//! providers do when built without them.
 
 mod counters;
 
@@ -44,7 +43,7 @@ unsafe extern "C" {
     fn access_read_write_immediate(args: DatVaList, out: *mut WriteImmediateArgs);
 }
 
-/// Does operation `op` on `handle`. `None`: there is no such operation.
+/// Executes operation `op` on `handle`. Returns `None` if there is no such operation.
 ///
 /// # Safety
 ///
@@ -54,7 +53,7 @@ pub(crate) unsafe fn handle<R: Rnic>(
     op: DatExtendedOp,
     args: DatVaList,
 ) -> Option<DatResult> {
-    // SAFETY: the caller's contract is that of each of these.
+    // SAFETY: the caller guarantees the contract of these functions, which is the same.
     unsafe {
         match op {
             DAT_IB_FETCH_AND_ADD_OP => Some(fetch_and_add::<R>(handle, args)),
@@ -145,7 +144,7 @@ unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRe
     ep.post_rdma_write_immediate(sgl, args.cookie, &remote, args.immediate, args.flags)
 }
 
-/// The endpoint, if its RNIC has these operations.
+/// Returns the endpoint, if its RNIC supports these operations.
 fn pin_able<R: Rnic>(ep: DatEpHandle) -> DatResult<crate::handle::Pinned<Ep<R>>> {
     let ep = pin::<Ep<R>>(ep, DAT_INVALID_HANDLE_EP)?;
     if ep.ia().attr().immediate_and_atomics {

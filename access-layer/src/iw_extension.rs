@@ -1,13 +1,13 @@
-//! Extension operations: Socket Service Points (iWARP extensions for DAT 2.0), and the way to those
-//! of the IB extension.
+//! Extension operations: Socket Service Points (iWARP extensions for DAT 2.0), and the dispatch to
+//! those of the IB extension.
 //!
-//! The two extensions were numbered without regard to each other: 0 to 3 mean one thing on an IA or
-//! a socket service point and another on an endpoint. The kind of the handle tells them apart, with
-//! one exception: 3 on an endpoint is "UD send" for IB, which needs a kind of endpoint that this
-//! layer does not make, so it is the socket connect.
+//! The two extensions were numbered independently: 0 to 3 have one meaning on an IA or a socket
+//! service point and another on an endpoint. The kind of the handle distinguishes them, with one
+//! exception: 3 on an endpoint is "UD send" for IB. That operation needs a kind of endpoint that
+//! this layer does not create, so 3 is the socket connect.
 //!
-//! Arguments arrive as a `va_list`, which only C can read; `csrc/iw_extension.c` turns it into one
-//! of the structures below.
+//! Arguments are passed as a `va_list`, which only C can read; `csrc/iw_extension.c` converts it to
+//! one of the structures below.
 
 use std::ffi::c_void;
 
@@ -24,7 +24,7 @@ use crate::rnic::Rnic;
 use crate::sp::{Ssp, SspArgs};
 use crate::thunk::guard::{Out, pin, pin_or_null, private_data};
 
-/// Numbers of the header that came first; ours are in `dat_abi`.
+/// Numbers of the original header; those of dat-rs are in `dat_abi`.
 const FIRST_SSP_CREATE: DatExtendedOp = 0;
 const FIRST_SSP_FREE: DatExtendedOp = 1;
 const FIRST_SSP_QUERY: DatExtendedOp = 2;
@@ -60,7 +60,7 @@ struct ConnectArgs {
     private_data_size: DatCount,
 }
 
-/// Arguments of a sleep after the CNO handle.
+/// Arguments of the start of a sleep after the CNO handle.
 #[repr(C)]
 #[derive(Debug)]
 struct BeginSleepArgs {
@@ -76,19 +76,19 @@ unsafe extern "C" {
     fn access_read_begin_sleep(args: DatVaList, out: *mut BeginSleepArgs);
 }
 
-/// Does operation `op` on `handle`. `None`: there is no such operation.
+/// Executes operation `op` on `handle`. Returns `None` if there is no such operation.
 ///
 /// # Safety
 ///
-/// `args` is the `va_list` of a call with the arguments that the operation has, each of which
-/// follows the contract of the thunks.
+/// `args` is the `va_list` of a call with the arguments of the operation, each of which follows the
+/// contract of the thunks.
 pub(crate) unsafe fn handle<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
     args: DatVaList,
 ) -> Option<DatReturn> {
     let kind = handle::kind_of(handle);
-    // SAFETY: the caller's contract is that of each of these.
+    // SAFETY: the caller guarantees the contract of these functions, which is the same.
     let result = unsafe {
         match (op, kind) {
             (DAT_IW_SSP_CREATE_OP, _) | (FIRST_SSP_CREATE, Some(Kind::Ia)) => {
@@ -183,7 +183,7 @@ unsafe fn begin_sleep<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResu
         return Err(DatError::invalid_arg(3));
     }
     let cno = pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
-    // SAFETY: not null, so there is room for so many of the consumer's.
+    // SAFETY: the pointer is not null, so the consumer guarantees space for so many entries.
     let fds = unsafe { std::slice::from_raw_parts_mut(args.fds, args.room as usize) };
     count.write(u32::try_from(cno.begin_sleep(fds)?).unwrap_or(u32::MAX));
     Ok(())
@@ -194,7 +194,7 @@ fn end_sleep<R: Rnic>(cno: DatCnoHandle) -> DatResult {
     Ok(())
 }
 
-/// A byte string: argument `pointer_argument` and its length, argument `len_argument`.
+/// Returns a byte string from argument `pointer_argument` and its length, argument `len_argument`.
 ///
 /// # Safety
 /// As for `private_data`.
@@ -208,7 +208,7 @@ unsafe fn bytes<'a>(
     match len {
         0 => Ok(&[]),
         _ if pointer.is_null() => Err(DatError::invalid_arg(pointer_argument)),
-        // SAFETY: not null, so it points at `len` bytes.
+        // SAFETY: the pointer is not null, so it points at `len` bytes.
         _ => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), len) }),
     }
 }

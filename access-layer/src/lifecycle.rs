@@ -1,4 +1,4 @@
-//! `dat_ia_open` and `dat_ia_close`: an interface adapter with all that is made of it.
+//! `dat_ia_open` and `dat_ia_close`: an interface adapter and all its children.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -21,22 +21,23 @@ use crate::rnic::{Rnic, RnicConfig, RnicError};
 use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
 
-/// How long a close waits for calls of other threads to leave the objects it has ended.
+/// Time by which a close waits until calls of other threads no longer use the objects that it has
+/// ended.
 pub(crate) const QUIESCENCE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where an IA's asynchronous events go.
+/// EVD of an IA's asynchronous events.
 #[derive(Debug)]
 pub enum AsyncEvd<R: Rnic> {
-    /// To an EVD that opening creates, for at least this many events.
+    /// An EVD that the open creates, for at least this many events.
     New(DatCount),
-    /// To an EVD of another instance of the same device.
+    /// An EVD of another instance of the same device.
     Given(Arc<Evd<R>>),
-    /// Nowhere from here: another instance has them (`DAT_EVD_ASYNC_EXISTS`).
+    /// No EVD of this instance, because another instance has one (`DAT_EVD_ASYNC_EXISTS`).
     Elsewhere,
 }
 
-/// Reports why an RNIC was not opened: in the log, or to the registry library where the log is off,
-/// so that a user reads the reason once.
+/// Reports why an RNIC was not opened: in the log, or to the registry library if the log is off, so
+/// that a user reads the reason once.
 fn report_failure(ia_name: &str, error: &RnicError) {
     if tracing::enabled!(tracing::Level::WARN) {
         tracing::warn!(ia = %ia_name, %error, "open failed");
@@ -58,7 +59,7 @@ impl<R: Rnic> Ia<R> {
             .inspect_err(|error| report_failure(&config.ia_name, error))?;
         tracing::debug!(ia = %config.ia_name, params = %config.ia_params, "opened");
         let ia = Arc::new(Self::new(handle, provider, &config.ia_name, rnic));
-        // A failure from here on drops the Arc, and with it shuts the RNIC down.
+        // A failure from here on drops the Arc, which shuts the RNIC down.
         let evd = match async_evd {
             AsyncEvd::New(qlen) => Some(Evd::create_async(&ia, qlen)?),
             AsyncEvd::Given(evd) => Some(evd),
@@ -71,7 +72,7 @@ impl<R: Rnic> Ia<R> {
         Ok((reservation.publish(ia), evd_handle))
     }
 
-    /// `dat_ia_close`.
+    /// Implements `dat_ia_close`.
     pub fn close(this: Pinned<Self>, flags: DatCloseFlags) -> DatResult {
         match flags {
             DAT_CLOSE_GRACEFUL_FLAG if this.is_in_use() => {
@@ -87,7 +88,8 @@ impl<R: Rnic> Ia<R> {
         let evds = this.consumers_evds();
         this.abandon_children();
         let ia = this.to_arc();
-        // EVDs may serve endpoints of other instances; then this one goes with the last of those.
+        // EVDs may serve endpoints of other instances; then this instance is dropped together with
+        // the last of those.
         let lent = || {
             evds.iter()
                 .any(|evd| evd.upgrade().is_some_and(|evd| evd.is_used()))
@@ -103,7 +105,7 @@ impl<R: Rnic> Ia<R> {
         Ok(())
     }
 
-    /// All EVDs but its own asynchronous one.
+    /// Returns all EVDs except the IA's own asynchronous EVD.
     fn consumers_evds(&self) -> Vec<Weak<Evd<R>>> {
         let own = self.own_async_evd();
         self.children::<Evd<R>>()
@@ -112,7 +114,7 @@ impl<R: Rnic> Ia<R> {
             .collect()
     }
 
-    /// Users before what they use.
+    /// Ends all children. Objects that use others are ended before the objects that they use.
     fn abandon_children(&self) {
         self.abandon_all::<Rmr<R>>();
         self.abandon_all::<Rsp<R>>();
@@ -129,7 +131,7 @@ impl<R: Rnic> Ia<R> {
     }
 }
 
-/// Waits until `condition` holds, for as long as calls that were told to return may need.
+/// Waits until `condition` is true, for as long as calls that were asked to return may need.
 fn is_quiet(condition: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + QUIESCENCE_LIMIT;
     let mut pause = Duration::from_micros(20);

@@ -1,7 +1,8 @@
-//! Macros of this crate: exporting a provider, and `Debug` for objects that hold an RNIC's.
+//! Macros of this crate: exporting a provider, and `Debug` for objects that contain an RNIC's
+//! objects.
 
-/// `Debug` for an object generic over `R: Rnic` whose RNIC parts need not have it: shows these
-/// fields.
+/// Implements `Debug` for an object generic over `R: Rnic`, whose RNIC parts need not implement it.
+/// Shows only the given fields.
 macro_rules! opaque_debug {
     ($ty:ident { $($field:ident),+ $(,)? }) => {
         impl<R: $crate::rnic::Rnic> std::fmt::Debug for $ty<R> {
@@ -15,8 +16,7 @@ macro_rules! opaque_debug {
 }
 
 /// Exports the four entry points of a provider library for an RNIC: `export_provider!(SoftRnic);`.
-///
-/// For leaf shared libraries only: an exported symbol of a library crate would show up in every
+/// For leaf shared libraries only: a symbol exported by a library crate would appear in every
 /// shared library that is linked with it.
 #[macro_export]
 macro_rules! export_provider {

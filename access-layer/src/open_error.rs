@@ -1,7 +1,7 @@
 //! The reason why an IA was not opened, for the registry library.
 //!
-//! `dat_ia_open` returns a number. The registry library of dat-rs asks the provider for the
-//! sentence behind the number and reports it, because the registry library knows where reports go.
+//! `dat_ia_open` returns a number. The registry library of dat-rs asks the provider for the text of
+//! the reason and reports it, because the registry library knows the destination of reports.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -9,22 +9,22 @@ use std::fmt::Display;
 use std::ptr;
 
 thread_local! {
-    /// Of the last attempt of this thread.
+    /// Reason of the last attempt of this thread.
     static REASON: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// Begins an attempt to open.
+/// Removes the reason, at the begin of an attempt to open.
 pub(crate) fn clear() {
     REASON.set(None);
 }
 
-/// Keeps the reason for [`last`].
+/// Stores the reason for [`last`].
 pub(crate) fn keep(error: &impl Display) {
     let text: String = error.to_string().replace('\0', " ");
     REASON.set(CString::new(text).ok());
 }
 
-/// See [`DatRsOpenErrorFunc`](dat_abi::DatRsOpenErrorFunc).
+/// Returns the stored reason; see [`DatRsOpenErrorFunc`](dat_abi::DatRsOpenErrorFunc).
 #[must_use]
 pub fn last() -> *const c_char {
     REASON.with_borrow(|reason| reason.as_ref().map_or(ptr::null(), |text| text.as_ptr()))
@@ -40,7 +40,7 @@ mod tests {
     fn the_reason_is_that_of_the_last_attempt_of_the_thread() {
         assert!(last().is_null());
         keep(&"no device: a\0b");
-        // SAFETY: kept until the thread opens again.
+        // SAFETY: the string is valid until the thread opens again.
         let text = unsafe { CStr::from_ptr(last()) };
         assert_eq!(text, c"no device: a b");
         std::thread::spawn(|| assert!(last().is_null()))

@@ -1,4 +1,4 @@
-//! Protection zone: which endpoints may use which memory (DAT 2.0 section 6.8).
+//! Protection zone: the memory that endpoints may use (DAT 2.0 section 6.8).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ia::{Child, Ia};
 use crate::rnic::Rnic;
 use crate::users::{User, Users};
 
-/// Protection zone: a protection domain of the RNIC and the count of those who use it.
+/// A protection zone: a protection domain of the RNIC and its use count.
 pub struct Pz<R: Rnic> {
     pd: R::Pd,
     handle: Handle,
@@ -25,7 +25,7 @@ impl<R: Rnic> Object for Pz<R> {
 }
 
 impl<R: Rnic> Pz<R> {
-    /// `dat_pz_create`.
+    /// Implements `dat_pz_create`.
     pub fn create(ia: &Arc<Ia<R>>) -> DatResult<Handle> {
         let reservation = ia.reserve()?;
         let pz = Arc::new(Self {
@@ -42,31 +42,31 @@ impl<R: Rnic> Pz<R> {
         &self.pd
     }
 
-    /// Its handle.
+    /// The handle of the zone.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Its IA.
+    /// The IA of the zone.
     pub fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }
 
-    /// Keeps it from being freed.
+    /// Adds a use, which keeps the zone from being freed.
     pub fn use_it(&self) -> DatResult<User> {
         self.users
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ))
     }
 
-    /// `dat_pz_query`.
+    /// Implements `dat_pz_query`.
     pub fn query(&self) -> DatPzParam {
         DatPzParam {
             ia_handle: self.ia.consumer_handle(),
         }
     }
 
-    /// `dat_pz_free`.
+    /// Implements `dat_pz_free`.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if !this.users.close() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_PZ_IN_USE));

@@ -1,9 +1,9 @@
-//! The registry library of the process, whoever made it: found at run time, never linked.
+//! The registry library of the process, of any vendor: found at run time, never linked.
 //!
 //! OFA's providers take `dat_registry_add_provider` from the global scope, which fails when libdat2
-//! itself was loaded without `RTLD_GLOBAL` (a plug-in, a scripting language). Looking it up finds
-//! both. Nothing is cached: these calls are rare, and the registry library may be replaced in
-//! between.
+//! itself was loaded without `RTLD_GLOBAL` (by a plug-in or a scripting language). The look-up here
+//! works in both cases. Nothing is cached, because these calls are rare, and the registry library
+//! may be replaced in between.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -20,20 +20,21 @@ type GetIaHandleFunc = unsafe extern "C" fn(ia: DatIaHandle, out: *mut DatIaHand
 
 const SONAME: &CStr = c"libdat2.so.2";
 
-/// A function of the registry library; `None` when there is none in this process.
+/// Returns a function of the registry library; `None` when there is no such library in this
+/// process.
 fn find(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a C string; the pseudo handle stands for the global scope.
+    // SAFETY: the name is a C string; the pseudo handle selects the global scope.
     let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if !global.is_null() {
         return Some(global);
     }
-    // SAFETY: a C string; NOLOAD only finds what is loaded already, so no code runs. The count it
-    // raises is never given back: the pointers must stay good.
+    // SAFETY: the name is a C string; NOLOAD only finds a library that is loaded already, so no
+    // code runs. The reference is never released, because the pointers must stay valid.
     let library = unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     if library.is_null() {
         return None;
     }
-    // SAFETY: the handle was just opened; a C string.
+    // SAFETY: the handle was just opened, and the name is a C string.
     let local = unsafe { libc::dlsym(library, name.as_ptr()) };
     (!local.is_null()).then_some(local)
 }
@@ -43,7 +44,7 @@ pub(crate) fn add_provider(provider: ProviderRef, info: &DatProviderInfo) -> Opt
     call(c"dat_registry_add_provider", provider, info)
 }
 
-/// Takes a provider out of the registry; `None` without a registry library.
+/// Unregisters a provider; `None` without a registry library.
 pub(crate) fn remove_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
     call(c"dat_registry_remove_provider", provider, info)
 }
@@ -55,17 +56,18 @@ fn call(name: &CStr, provider: ProviderRef, info: &DatProviderInfo) -> Option<Da
     };
     // SAFETY: every DAT 2.0 registry library exports these names with this signature.
     let func = unsafe { std::mem::transmute::<*mut c_void, RegistryFunc>(address) };
-    // SAFETY: the table stays for ever; `info` is only read during the call.
+    // SAFETY: the table is never freed; `info` is only read during the call.
     Some(unsafe { func(provider.get(), info) })
 }
 
-/// The consumer's small integer for an IA; the provider's own handle where no registry library
-/// knows it.
+/// Returns the consumer's small integer for an IA, or the provider's own handle if no registry
+/// library has an integer for it.
 pub(crate) fn consumer_ia_handle(ia: Handle) -> DatIaHandle {
     known_ia_handle(ia.as_dat()).unwrap_or(ia.as_dat())
 }
 
-/// What the consumer calls the IA that we call `ia`; `None` while nobody has given it a name.
+/// Returns the consumer's handle of the IA whose own handle is `ia`; `None` if no registry library
+/// has assigned one.
 fn known_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
     let address = find(c"dats_get_ia_handle")?;
     // SAFETY: every DAT 2.0 registry library exports this name with this signature.
@@ -76,8 +78,9 @@ fn known_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
     code.is_success().then_some(out)
 }
 
-/// Keeps this shared library in memory until the process ends: handles, threads and the tables in
-/// other libraries' hands refer to it. Harmless in a program that is linked with this crate.
+/// Keeps this shared library in memory until the process ends, because handles, threads and the
+/// tables that other libraries use refer to it. Has no effect in a program that is linked with this
+/// crate.
 pub(crate) fn keep_loaded() {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -95,7 +98,8 @@ pub(crate) fn keep_loaded() {
     // SAFETY: dladdr filled in a C string that lives as long as this library; NOLOAD runs no code.
     let library = unsafe { libc::dlopen(info.dli_fname, flags) };
     if !library.is_null() {
-        // SAFETY: just opened; NODELETE keeps the library although this count is given back.
+        // SAFETY: the handle was just opened; NODELETE keeps the library although this reference is
+        // released.
         unsafe { libc::dlclose(library) };
     }
 }

@@ -16,7 +16,7 @@ use crate::pz::Pz;
 use crate::rnic::{BindMw, Rnic, Sge};
 use crate::users::User;
 
-/// Remote memory region.
+/// A remote memory region.
 pub struct Rmr<R: Rnic> {
     mw: R::Mw,
     binding: Mutex<Binding<Bound>>,
@@ -29,7 +29,7 @@ pub struct Rmr<R: Rnic> {
 
 opaque_debug!(Rmr { handle, binding });
 
-/// What a window is bound to since its last bind was posted.
+/// The binding of a window since its last bind was posted.
 #[derive(Debug)]
 struct Bound {
     triplet: DatLmrTriplet,
@@ -40,16 +40,16 @@ struct Bound {
     _lmr: User,
 }
 
-/// A bind as `dat_rmr_bind` wants it.
+/// Arguments of `dat_rmr_bind`.
 #[derive(Debug, Clone, Copy)]
 pub struct BindArgs {
     /// Part of the region; length 0 unbinds.
     pub triplet: DatLmrTriplet,
     /// `DAT_MEM_PRIV_*`.
     pub privileges: DatMemPrivFlags,
-    /// How the peer's addresses count.
+    /// Type of the peer's addresses: virtual or zero-based.
     pub va_type: DatVaType,
-    /// Comes back in the event.
+    /// Value that the event returns.
     pub cookie: u64,
     /// `DAT_COMPLETION_*`.
     pub flags: DatCompletionFlags,
@@ -60,13 +60,13 @@ impl<R: Rnic> Object for Rmr<R> {
 }
 
 impl<R: Rnic> Rmr<R> {
-    /// `dat_rmr_create`: whoever is connected to an endpoint of the zone may use what it is bound
-    /// to.
+    /// Implements `dat_rmr_create`: the peer of any endpoint of the zone may use the bound memory.
     pub fn create(pz: &Pinned<Pz<R>>) -> DatResult<Handle> {
         Self::create_with(pz, DAT_RMR_SCOPE_PZ)
     }
 
-    /// `dat_rmr_create_for_ep`: only the peer of the endpoint on which it was bound may use it.
+    /// Implements `dat_rmr_create_for_ep`: only the peer of the endpoint that posted the bind may
+    /// use the window.
     pub fn create_for_ep(pz: &Pinned<Pz<R>>) -> DatResult<Handle> {
         Self::create_with(pz, DAT_RMR_SCOPE_EP)
     }
@@ -90,7 +90,7 @@ impl<R: Rnic> Rmr<R> {
         ia.install(reservation, rmr)
     }
 
-    /// `dat_rmr_bind`. Returns the context that is good once the bind has completed.
+    /// Implements `dat_rmr_bind`. Returns the context, which is valid once the bind has completed.
     pub fn bind(
         &self,
         lmr: Option<&Pinned<Lmr<R>>>,
@@ -140,7 +140,8 @@ impl<R: Rnic> Rmr<R> {
         Ok(rmr_context)
     }
 
-    /// The region has to contain what is bound, and to be of the same zone. `None` when unbinding.
+    /// Checks that the region contains the part to bind and belongs to the same zone. Returns
+    /// `None` for an unbind.
     fn check_region(
         &self,
         lmr: Option<&Pinned<Lmr<R>>>,
@@ -165,7 +166,7 @@ impl<R: Rnic> Rmr<R> {
         lmr.use_it().map(Some)
     }
 
-    /// `dat_rmr_query`.
+    /// Implements `dat_rmr_query`.
     pub fn query(&self, mask: DatRmrParamMask) -> DatResult<DatRmrParam> {
         let binding = self.lock();
         let mut param = DatRmrParam::zeroed();
@@ -185,8 +186,8 @@ impl<R: Rnic> Rmr<R> {
         Ok(param)
     }
 
-    /// `dat_rmr_free`. Destroying the window unbinds it; binds whose completion nobody has read are
-    /// told all the same, with the handle that the window had.
+    /// Implements `dat_rmr_free`. Destroying the window unbinds it. The unread completions of its
+    /// binds are still delivered, with the handle that the window had.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         Self::abandon(this);
         Ok(())

@@ -12,11 +12,11 @@ use crate::pz::Pz;
 use crate::rnic::{RecvWr, Rnic, Sge, SrqToken};
 use crate::users::{User, Users};
 
-/// Shared receive queue.
+/// A shared receive queue.
 pub struct Srq<R: Rnic> {
     srq: R::Srq,
     attr: DatSrqAttr,
-    /// `attr` has the one it was created with.
+    /// The current depth; `attr` contains the one at creation.
     max_recv_dtos: AtomicI32,
     low_watermark: AtomicI32,
     failed: AtomicBool,
@@ -38,7 +38,7 @@ impl<R: Rnic> Object for Srq<R> {
 }
 
 impl<R: Rnic> Srq<R> {
-    /// `dat_srq_create`.
+    /// Implements `dat_srq_create`.
     pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, attr: &DatSrqAttr) -> DatResult<Handle> {
         let limits = ia.attr();
         if limits.srq_max == 0 {
@@ -56,7 +56,7 @@ impl<R: Rnic> Srq<R> {
         if attr.low_watermark < 0 || attr.low_watermark > attr.max_recv_dtos {
             return Err(bad);
         }
-        // Another IA is another RNIC, and would wait for this queue when it closes.
+        // Another IA is another RNIC, whose close would wait for this queue.
         if !Arc::ptr_eq(pz.ia(), ia) {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
         }
@@ -81,12 +81,12 @@ impl<R: Rnic> Srq<R> {
         ia.install(reservation, srq)
     }
 
-    /// Its handle.
+    /// The handle of the queue.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Its IA.
+    /// The IA of the queue.
     pub fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }
@@ -96,7 +96,7 @@ impl<R: Rnic> Srq<R> {
         &self.srq
     }
 
-    /// Keeps it from being freed: an EP takes its receives from it.
+    /// Adds a use, which keeps the queue from being freed: an EP takes its receives from it.
     pub fn use_it(&self) -> DatResult<User> {
         self.check_operational()?;
         self.users
@@ -104,7 +104,7 @@ impl<R: Rnic> Srq<R> {
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_SRQ))
     }
 
-    /// `dat_srq_post_recv`.
+    /// Implements `dat_srq_post_recv`.
     pub fn post_recv(&self, sgl: &[Sge], cookie: u64) -> DatResult {
         if sgl.len() > usize::try_from(self.attr.max_recv_iov).unwrap_or(0) {
             return Err(DatError::invalid_arg(2));
@@ -118,8 +118,8 @@ impl<R: Rnic> Srq<R> {
         Ok(self.ia.rnic().post_srq_recv(&self.srq, &wr)?)
     }
 
-    /// `dat_srq_query`. Its endpoints have taken `outstanding` receives for messages that are
-    /// still arriving.
+    /// Implements `dat_srq_query`. `outstanding` is the number of receives that its endpoints have
+    /// taken for messages which are still arriving.
     pub fn query(&self, outstanding: DatCount) -> DatSrqParam {
         DatSrqParam {
             ia_handle: self.ia.consumer_handle(),
@@ -136,14 +136,13 @@ impl<R: Rnic> Srq<R> {
         }
     }
 
-    /// Receives that are posted and that no message has taken.
+    /// Returns the number of receives that are posted and that no message has consumed.
     fn available(&self) -> Option<DatCount> {
         let available = self.ia.rnic().srq_available(&self.srq)?;
         Some(DatCount::try_from(available).unwrap_or(DatCount::MAX))
     }
 
-    /// `dat_srq_resize`. Neither the receives that are posted nor the low watermark may be lost by
-    /// it.
+    /// Implements `dat_srq_resize`. Refused if posted receives or the low watermark would not fit.
     pub fn resize(&self, max_recv_dtos: DatCount) -> DatResult {
         self.check_operational()?;
         if max_recv_dtos == self.max_recv_dtos.load(Ordering::Relaxed) {
@@ -163,7 +162,7 @@ impl<R: Rnic> Srq<R> {
         Ok(())
     }
 
-    /// `dat_srq_set_lw`: one event when fewer receives are left than this.
+    /// Implements `dat_srq_set_lw`: requests one event for when fewer receives than this remain.
     pub fn set_low_watermark(&self, low_watermark: DatCount) -> DatResult {
         let within = 0..=self.max_recv_dtos.load(Ordering::Relaxed);
         let limit = u32::try_from(low_watermark)
@@ -176,12 +175,12 @@ impl<R: Rnic> Srq<R> {
         Ok(())
     }
 
-    /// Fewer receives are left than the low watermark.
+    /// Called when fewer receives remain than the low watermark.
     pub fn on_limit(&self) {
         self.tell(DAT_SRQ_LOW_WATERMARK_EVENT);
     }
 
-    /// The RNIC's queue has failed. Told once; its endpoints fail by themselves.
+    /// Called when the RNIC's queue has failed. Reported once; its endpoints fail separately.
     pub fn on_failed(&self) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             tracing::error!(srq = ?self.handle, "a shared receive queue failed");
@@ -189,14 +188,15 @@ impl<R: Rnic> Srq<R> {
         }
     }
 
-    /// DAT has reasons for a shared receive queue (`DAT_SRQ_ASYNC_ERROR_REASON`) and no event
-    /// number: it comes under that of endpoints, and the handle tells the two apart.
+    /// Posts an event of the queue. DAT has reasons for a shared receive queue
+    /// (`DAT_SRQ_ASYNC_ERROR_REASON`) but no event number. So the event number is that of
+    /// endpoints, and the handle distinguishes the two.
     fn tell(&self, reason: DatAsyncErrorReason) {
         self.ia
             .post_async(DAT_ASYNC_ERROR_EP_BROKEN, self.handle.as_dat(), reason);
     }
 
-    /// `DAT_SRQ_STATE_OPERATIONAL`, or why not.
+    /// Returns an error unless the state is `DAT_SRQ_STATE_OPERATIONAL`.
     fn check_operational(&self) -> DatResult {
         match self.failed.load(Ordering::Acquire) {
             true => Err(DatError::invalid_state(DAT_INVALID_STATE_SRQ_ERROR)),
@@ -204,7 +204,7 @@ impl<R: Rnic> Srq<R> {
         }
     }
 
-    /// `dat_srq_free`.
+    /// Implements `dat_srq_free`.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if !this.users.close() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_SRQ_IN_USE));

@@ -1,8 +1,8 @@
 //! `DAT_IA_ATTR` and `DAT_PROVIDER_ATTR` of an open IA, built once.
 //!
-//! Owns every string and the socket address that the two structures point at, so they stay valid as
-//! long as the IA is open. Both are always filled whole, whatever the consumer's mask: the test
-//! tools of OFA set one bit and read another field.
+//! Owns every string and the socket address to which the two structures point, so they stay valid
+//! as long as the IA is open. All fields of both are filled for any mask of the consumer, because
+//! the test tools of OFA set one bit and read another field.
 
 mod named;
 
@@ -14,8 +14,8 @@ use self::named::NamedAttrs;
 use crate::addr::SharedAddress;
 use crate::rnic::RnicAttr;
 
-/// Version of the DAT interface, major part. OFA's providers name it here too; the release of this
-/// one is the attribute `DAT_RS_VERSION`.
+/// Version of the DAT interface, major part. OFA's providers report this version here too; the
+/// release of this provider is the attribute `DAT_RS_VERSION`.
 const PROVIDER_VERSION_MAJOR: u32 = 2;
 /// Version of the DAT interface, minor part.
 const PROVIDER_VERSION_MINOR: u32 = 0;
@@ -30,14 +30,14 @@ const STREAMS: [DatEvdFlags; DAT_EVD_STREAM_COUNT] = [
     DAT_EVD_ASYNC_FLAG,
 ];
 
-/// Both attribute structures and what they point at.
+/// Both attribute structures and the data to which they point.
 #[derive(Debug)]
 pub(crate) struct Attributes {
     ia: Box<DatIaAttr>,
     provider: Box<DatProviderAttr>,
-    /// Boxed, so that it stays where it is when this structure moves.
+    /// Boxed, so that its address does not change when this structure moves.
     address: Box<SharedAddress>,
-    /// Owns what `provider_specific_attr` points at.
+    /// Owns the target of `provider_specific_attr`.
     _named: NamedAttrs,
 }
 
@@ -92,7 +92,7 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
         max_evd_qlen: count(attr.cqe_max),
         max_iov_segments_per_dto: count(attr.sge_max),
         max_lmrs: count(attr.mr_max),
-        // DAT says this in 32 bits although regions may be longer.
+        // The DAT field has 32 bits, although regions may be longer.
         max_lmr_block_size: u32::try_from(attr.mr_len_max).unwrap_or(u32::MAX),
         max_lmr_virtual_address: u64::MAX,
         max_pzs: count(attr.pd_max),
@@ -124,12 +124,14 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
     }
 }
 
-/// One enum has to name the extensions: with atomics and immediate data it names those, because
-/// OFA's tools look for them, and Socket Service Points are announced by a named attribute.
+/// Returns the family of extensions, for which DAT has only one field. With atomics and immediate
+/// data it is IB, because OFA's tools check for it; Socket Service Points are then announced by a
+/// named attribute.
 ///
-/// Without atomics it names the iWARP extensions, also where the device makes no connection over a
-/// socket: the registry library lets their calls through only then, and they say why they are
-/// refused (`DAT_MODEL_NOT_SUPPORTED`). IB would mean to consumers (`dtest -w`, `dtestx`) that a
+/// Without atomics it is iWARP, even if the device makes no connection over a socket. Only then the
+/// registry library passes the calls on, so that they can return the reason of the refusal
+/// (`DAT_MODEL_NOT_SUPPORTED`). To consumers (`dtest -w`, `dtestx`) IB would mean that a write with
+/// immediate data is supported.
 /// write with immediate data works.
 fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
     if attr.immediate_and_atomics {
@@ -146,11 +148,12 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
         provider_name: name(ia_name),
         provider_version_major: PROVIDER_VERSION_MAJOR,
         provider_version_minor: PROVIDER_VERSION_MINOR,
-        // Registry libraries look the provider up again by these three when an IA is closed.
+        // Registry libraries use these three values as a key to find the provider when an IA is
+        // closed.
         dapl_version_major: DAT_VERSION_MAJOR,
         dapl_version_minor: DAT_VERSION_MINOR,
         is_thread_safe: DAT_FALSE,
-        // OR-ed, where virtual memory is the absence of bits.
+        // The types are OR-ed; virtual memory is the absence of bits.
         lmr_mem_types_supported: DAT_MEM_TYPE_VIRTUAL
             | DAT_MEM_TYPE_LMR
             | DAT_MEM_TYPE_SHARED_VIRTUAL,
@@ -174,8 +177,8 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
         ep_recv_info_supported: 1,
         lmr_sync_req: DAT_FALSE,
         dto_async_return_guaranteed: DAT_TRUE,
-        // The sink of an RDMA Read needs no right of the peer. Where the device wants one, the
-        // provider gives it.
+        // The sink of an RDMA Read needs no privilege for the peer. If the device needs one, the
+        // provider sets it.
         rdma_write_for_rdma_read_req: DAT_FALSE,
         rdma_read_lmr_rmr_context_exposure: DAT_TRUE,
         rmr_scope_supported: DAT_RMR_SCOPE_ANY,
@@ -186,14 +189,14 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
     }
 }
 
-/// What `dat_evd_create` accepts, pair by pair.
+/// Returns the pairs of streams that `dat_evd_create` accepts.
 fn merging() -> [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT] {
     STREAMS.map(|row| STREAMS.map(|column| DatBoolean::from(is_mergeable(row | column))))
 }
 
-/// True if these streams may share an EVD: all but asynchronous events, and not data transfers with
-/// connection events, whose relative order two queues could not keep. The provider attribute
-/// `evd_stream_merging_supported` says the same.
+/// Returns true if these streams may share an EVD: all but asynchronous events, and not data
+/// transfers with connection events, because two queues could not keep their relative order. The
+/// provider attribute `evd_stream_merging_supported` reports the same pairs.
 pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
     let known = DAT_EVD_SOFTWARE_FLAG
         | DAT_EVD_CR_FLAG
@@ -205,7 +208,7 @@ pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
     flags & !known == 0 && flags & both != both
 }
 
-/// A limit as DAT counts: signed.
+/// Converts a limit to DAT's signed type.
 fn count(limit: u32) -> DatCount {
     DatCount::try_from(limit).unwrap_or(DatCount::MAX)
 }
@@ -214,7 +217,7 @@ fn times(each: u32, number: u32) -> DatCount {
     count(each.saturating_mul(number))
 }
 
-/// Text in a name field, cut to leave room for the terminating zero.
+/// Returns the text in a name field, truncated to leave space for the terminating zero.
 fn name(text: &str) -> DatName {
     let mut field = [0; DAT_NAME_MAX_LENGTH];
     let bytes = text

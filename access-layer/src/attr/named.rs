@@ -10,7 +10,7 @@ use crate::rnic::RnicAttr;
 #[derive(Debug)]
 pub(super) struct NamedAttrs {
     array: Box<[DatNamedAttr]>,
-    /// Owns what the array points at.
+    /// Owns the strings to which the array points.
     _strings: Vec<(CString, CString)>,
 }
 
@@ -39,13 +39,13 @@ impl NamedAttrs {
     }
 }
 
-/// The largest MTU of InfiniBand. Messages may be longer here, but consumers that look for the
+/// The largest MTU of InfiniBand. Messages may be longer here, but consumers that read the
 /// attribute allocate hundreds of buffers of its size.
 const TRANSPORT_MTU: u32 = 4096;
 
-/// What this layer says of every RNIC, unless the RNIC says it of itself, and what the RNIC adds.
-/// The `DAT_IB_*` names are those that consumers written for OFA's providers look for, whatever the
-/// transport.
+/// Returns the attributes that this layer reports for every RNIC, unless the RNIC reports them
+/// itself, and those that the RNIC adds. Consumers written for OFA's providers search the
+/// `DAT_IB_*` names on any transport.
 fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
     let mtu = attr.message_len_max.min(TRANSPORT_MTU).to_string();
     let mut pairs: Vec<_> = [
@@ -53,7 +53,7 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
         ("DAT_IB_CONNECTIVITY_MODE", "DIRECT"),
         ("DAT_IB_RDMA_READ", "TRUE"),
         ("DAT_IB_PORT_STATUS", "PORT_ACTIVE"),
-        // Numbers of versions in the attributes are DAT's or the device's; this is the release.
+        // The version numbers in the attributes are DAT's or the device's; this one is the release.
         ("DAT_RS_VERSION", env!("CARGO_PKG_VERSION")),
         ("DAT_IB_TRANSPORT_MTU", &mtu),
     ]
@@ -71,7 +71,7 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
     pairs
 }
 
-/// Which extensions work.
+/// Returns the attributes of the supported extensions.
 fn extension_pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
     let mut pairs = Vec::new();
     if attr.immediate_and_atomics || attr.socket_service_points {
@@ -104,7 +104,7 @@ fn pair_c(name: &CStr, value: &str) -> (CString, CString) {
     (name.to_owned(), text(value))
 }
 
-/// Text for C, up to its first zero byte.
+/// Converts text to a C string, up to its first zero byte.
 fn text(text: &str) -> CString {
     let bytes: Vec<u8> = text.bytes().take_while(|byte| *byte != 0).collect();
     CString::new(bytes).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What is announced is what the RNIC does.
+//! Tests that the attributes match the abilities of the RNIC.
 
 use std::ffi::CStr;
 
@@ -11,7 +11,7 @@ fn named(attributes: &Attributes, name: &str) -> Vec<String> {
     let count = usize::try_from(provider.num_provider_specific_attr).unwrap();
     // SAFETY: the array has as many entries as the count says, and lives as long as `attributes`.
     let array = unsafe { std::slice::from_raw_parts(provider.provider_specific_attr, count) };
-    // SAFETY: C strings that live as long.
+    // SAFETY: the C strings live as long.
     let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
     let of_name = array.iter().filter(|attr| text(attr.name) == name);
     of_name.map(|attr| text(attr.value)).collect()

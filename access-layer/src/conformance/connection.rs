@@ -1,4 +1,4 @@
-//! Making connections.
+//! Connection establishment.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::rnic::Rnic;
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
-/// A service and an endpoint that wants to connect to it.
+/// A service and an endpoint that will connect to it.
 struct Attempt {
     dat: Dat,
     active: End,
@@ -48,19 +48,19 @@ impl Attempt {
         assert_eq!(code, SUCCESS);
     }
 
-    /// The request, with what it says.
+    /// Returns the request and its private data.
     fn request(&self) -> (DatCrHandle, Vec<u8>) {
         let cr = self.dat.request(self.requests);
         let mut param = DatCrParam::zeroed();
         let all = DAT_CR_FIELD_ALL;
         assert_eq!(call!(self.dat, cr_query, cr, all, &raw mut param), SUCCESS);
-        // SAFETY: the provider's bytes stay until the request is answered.
+        // SAFETY: the provider's bytes are valid until the request is answered.
         let said = unsafe { bytes_of(param.private_data, param.private_data_size) };
         (cr, said)
     }
 
-    /// Private data came as it was given. InfiniBand does not say how long it was: there the field
-    /// of the message is filled up with zeros, and an attribute says so.
+    /// Checks that private data was received as it was sent. InfiniBand does not transmit the
+    /// length: there the field of the message is padded with zeros, and an attribute reports that.
     fn expect_carried(&self, said: &[u8], given: &[u8]) {
         let is_padded = self.dat.named("DAT_IB_PRIVATE_DATA_PADDED").as_deref() == Some("TRUE");
         let (front, rest) = said.split_at(given.len().min(said.len()));
@@ -75,7 +75,7 @@ impl Attempt {
         // SAFETY: connection events use this member.
         let data = unsafe { event.event_data.connect_event_data };
         assert_eq!(data.ep_handle, end.ep);
-        // SAFETY: the provider's bytes stay as long as the endpoint.
+        // SAFETY: the provider's bytes are valid as long as the endpoint.
         unsafe { bytes_of(data.private_data, data.private_data_size) }
     }
 
@@ -97,7 +97,7 @@ unsafe fn bytes_of(bytes: DatPvoid, len: DatCount) -> Vec<u8> {
     if len == 0 {
         return Vec::new();
     }
-    // SAFETY: by the contract.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) }.to_vec()
 }
 
@@ -145,7 +145,7 @@ pub(super) fn a_rejected_request_tells_its_reason<R: Rnic>(params: &str) {
 pub(super) fn nobody_listens<R: Rnic>(params: &str) {
     let attempt = Attempt::new::<R>(params);
     assert_eq!(call!(attempt.dat, psp_free, attempt.psp), SUCCESS);
-    // Providers may try again for a while, in case the service is about to listen.
+    // Providers may retry for a while, in case the service is about to listen.
     attempt.connect(LONG_US, b"");
     attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
     assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);

@@ -1,4 +1,4 @@
-//! A consumer that calls through the provider table, as C does.
+//! A consumer that calls through the provider table, as a C program does.
 
 use std::ffi::{CStr, CString};
 use std::ptr;
@@ -13,25 +13,25 @@ use crate::rnic::{Rnic, RnicConfig};
 macro_rules! call {
     ($dat:expr, $slot:ident $(, $arg:expr)* $(,)?) => {{
         let entry = $dat.provider.$slot.unwrap();
-        // SAFETY: tests pass pointers that are null or to live places of the right type; handles
-        // may be any words.
+        // SAFETY: tests pass pointers that are null or point to live values of the right type;
+        // handles may be any words.
         unsafe { entry($($arg),*) }.0
     }};
 }
 pub(crate) use call;
 
 pub(crate) const SUCCESS: u32 = 0;
-/// Longer than anything takes, so that only a lost wake-up reaches it.
+/// A timeout that is longer than any step takes, so that only a lost wake-up reaches it.
 pub(crate) const LONG_US: u32 = 20_000_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A number that no other test of this process has.
+/// Returns a number that no other test of this process uses.
 pub(crate) fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An open IA; closed abruptly in the end.
+/// An open IA, which is closed abruptly when it is dropped.
 pub(crate) struct Dat {
     pub(crate) provider: &'static DatProvider,
     pub(crate) name: String,
@@ -62,7 +62,7 @@ impl Dat {
         dat
     }
 
-    /// `dat_ia_open` once more, of the same name.
+    /// Calls `dat_ia_open` again with the same name.
     pub(crate) fn try_open(
         &self,
         qlen: i32,
@@ -81,7 +81,7 @@ impl Dat {
         (code, ia, evd)
     }
 
-    /// All attributes of the IA.
+    /// Returns all attributes of the IA.
     pub(crate) fn attr(&self) -> DatIaAttr {
         let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
         let all = DAT_IA_FIELD_ALL;
@@ -99,14 +99,14 @@ impl Dat {
         attr
     }
 
-    /// What a provider specific attribute says; `None` where there is none of this name.
+    /// Returns the value of a provider specific attribute; `None` if there is none of this name.
     pub(crate) fn named(&self, name: &str) -> Option<String> {
         let (mut attr, evd, no_ia) = (DatProviderAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
         let all = DAT_PROVIDER_FIELD_ALL;
         let code = call!(self, ia_query, self.ia, evd, 0, no_ia, all, &raw mut attr);
         assert_eq!(code, SUCCESS);
         let count = usize::try_from(attr.num_provider_specific_attr).unwrap();
-        // SAFETY: so many attributes of two strings each stay as long as the IA is open.
+        // SAFETY: so many attributes of two strings each are valid as long as the IA is open.
         let all = unsafe { std::slice::from_raw_parts(attr.provider_specific_attr, count) };
         // SAFETY: as above.
         let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap();
@@ -160,7 +160,7 @@ impl Dat {
         let region = DatRegionDescription {
             for_va: memory.as_ptr().cast_mut().cast(),
         };
-        // The in-memory RNIC gets at the bytes by their address, as a device does.
+        // The in-memory RNIC accesses the bytes by their address, as a device does.
         memory.as_ptr().expose_provenance();
         let code = call!(
             self,
@@ -194,7 +194,8 @@ impl Dat {
         }
     }
 
-    /// The event and how many are left, or the code and how many there are.
+    /// Returns the event and the number of remaining events, or the code and the number of queued
+    /// events.
     pub(crate) fn wait(
         &self,
         evd: DatEvdHandle,
@@ -242,10 +243,10 @@ unsafe impl Send for Dat {}
 // SAFETY: as above.
 unsafe impl Sync for Dat {}
 
-/// The data of a DTO completion.
+/// Returns the data of a DTO completion.
 pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
     assert_eq!(event.event_number, DAT_DTO_COMPLETION_EVENT);
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     unsafe { event.event_data.dto_completion_event_data }
 }
 
@@ -264,7 +265,8 @@ pub(crate) struct Pair {
     pub(crate) pz: DatPzHandle,
     pub(crate) lmr: DatLmrParam,
     pub(crate) lmr_handle: DatLmrHandle,
-    /// Atomics, because the in-memory RNIC reads and writes it behind the back of the compiler.
+    /// Atomics, because the in-memory RNIC reads and writes the memory without the compiler's
+    /// knowledge.
     pub(crate) memory: Box<[AtomicU8]>,
 }
 
@@ -308,7 +310,7 @@ impl Pair {
         assert_eq!(call!(dat, evd_free, requests), SUCCESS);
     }
 
-    /// `len` bytes of the memory from `offset`.
+    /// Returns `len` bytes of the memory from `offset`.
     pub(crate) fn triplet(&self, offset: u64, len: u32) -> DatLmrTriplet {
         DatLmrTriplet {
             virtual_address: self.lmr.registered_address + offset,
@@ -347,7 +349,7 @@ impl Pair {
 }
 
 impl Dat {
-    /// A service under a qualifier of the provider's choice.
+    /// Creates a service under a qualifier of the provider's choice.
     pub(crate) fn psp(&self, requests: DatEvdHandle) -> (DatPspHandle, DatConnQual) {
         let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
         let (qual, flag) = (&raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);
@@ -364,15 +366,15 @@ impl Dat {
         (psp, conn_qual)
     }
 
-    /// The next connection request.
+    /// Waits for the next connection request.
     pub(crate) fn request(&self, requests: DatEvdHandle) -> DatCrHandle {
         let (event, _) = self.wait(requests, LONG_US, 1).unwrap();
         assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
-        // SAFETY: the event number says that this member is meant.
+        // SAFETY: the event number selects this member.
         unsafe { event.event_data.cr_arrival_event_data }.cr_handle
     }
 
-    /// An endpoint with EVDs of its own.
+    /// Creates an endpoint with EVDs of its own.
     pub(crate) fn end(&self, pz: DatPzHandle, recv_flags: DatCompletionFlags) -> End {
         let recv = self.evd(DAT_EVD_DTO_FLAG);
         let request = self.evd(DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);

@@ -1,4 +1,4 @@
-//! Ends of connections and of everything.
+//! Disconnecting, flushing and closing.
 
 use std::sync::atomic::Ordering;
 
@@ -38,7 +38,7 @@ pub(super) fn each_side_hears_of_the_end_once<R: Rnic>(params: &str) {
         );
         assert!(pair.dat.dequeue(pair.ends[1].connect).is_err());
     }
-    // Both at once.
+    // Both ends disconnect at the same time.
     for _ in 0..10 {
         let pair = pair::<R>(params);
         let words = [0, 1].map(|end: usize| pair.ends[end].ep.expose_provenance());
@@ -68,7 +68,7 @@ pub(super) fn posted_receives_are_flushed<R: Rnic>(params: &str) {
         call!(pair.dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG),
         SUCCESS
     );
-    // Flushed before the call returned.
+    // The receives were flushed before the call returned.
     for cookie in 0..4 {
         let flushed = dto(&pair.dat.dequeue(pair.ends[0].recv).unwrap());
         assert_eq!(flushed.user_cookie.to_u64(), cookie);

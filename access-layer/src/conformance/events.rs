@@ -31,7 +31,7 @@ pub(super) fn a_waiter_sleeps_until_its_threshold<R: Rnic>(params: &str) {
         assert_eq!(pair.send(0, 2, 0), SUCCESS);
         assert_eq!(waiter.join().unwrap(), (0, 2));
     });
-    // What was not reached: nothing is taken, and the number is told.
+    // If the threshold is not reached, no event is taken and the number of events is returned.
     let result = pair.dat.wait(pair.ends[1].recv, 1000, 3).map(drop);
     assert_eq!(result, Err((0x000F_0000, 2)));
 }

@@ -1,5 +1,5 @@
-//! One suite for every RNIC: what a consumer may rely on, asked through the provider table as C
-//! asks.
+//! A test suite for every RNIC. It tests the rules on which a consumer may rely, through the
+//! provider table as a C program would.
 //!
 //! A provider's test is one line: `access_layer::conformance::run::<SoftRnic>("lo 0")`. Each case
 //! opens an IA of its own and connects over its own address, so the suite needs no second machine.
@@ -7,7 +7,7 @@
 //! | File | Cases |
 //! |---|---|
 //! | `events` | EVDs and CNOs over real completions |
-//! | `connection` | connecting, rejecting, nobody there, private data |
+//! | `connection` | connecting, rejecting, no listener, private data |
 //! | `transfer` | Send, RDMA Write, RDMA Read: data, order, lengths, errors |
 //! | `ending` | disconnecting, flushing, closing |
 //! | `consumer` | the consumer that all cases use |
@@ -25,17 +25,18 @@ mod transfer;
 
 use crate::rnic::Rnic;
 
-/// A case: its name, and what it does with the `ia_params` of the RNIC. It panics when it fails.
+/// A case: its name, and its function, which takes the `ia_params` of the RNIC and panics when it
+/// fails.
 pub type Case = (&'static str, fn(&str));
 
-/// Lists functions generic over the RNIC under their own names.
+/// Lists functions that are generic over the RNIC, under their own names.
 macro_rules! cases {
     ($rnic:ident: $($file:ident::{$($case:ident),+ $(,)?}),+ $(,)?) => {
         vec![$($((concat!(stringify!($file), "::", stringify!($case)), $file::$case::<$rnic>),)+)+]
     };
 }
 
-/// All cases for an RNIC.
+/// Returns all cases for an RNIC.
 #[must_use]
 pub fn cases<R: Rnic>() -> Vec<Case> {
     cases! { R:
@@ -66,7 +67,7 @@ pub fn cases<R: Rnic>() -> Vec<Case> {
     }
 }
 
-/// Runs all cases; the output names each before it runs.
+/// Runs all cases; the output names each case before it runs.
 ///
 /// # Panics
 /// When a case fails.

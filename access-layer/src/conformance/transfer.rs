@@ -1,4 +1,4 @@
-//! Moving data.
+//! Data transfers.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -46,7 +46,7 @@ impl Bulk {
         }
     }
 
-    /// Fills the memory of one end with bytes that tell their place and the round.
+    /// Fills the memory of one end with bytes that depend on their position and the round.
     fn fill(&self, end: usize, round: usize) {
         for (place, byte) in self.memory[end].iter().enumerate() {
             byte.store(pattern(place, round), Ordering::Relaxed);
@@ -96,8 +96,9 @@ impl Bulk {
         done(&self.pair.dat, evd)
     }
 
-    /// The completions of a request of one end and of the peer's receive, waited for in two
-    /// threads: a message that fills the sockets between them needs both ends to be driven.
+    /// Returns the completions of a request of one end and of the peer's receive. Two threads wait
+    /// for them, because a message that fills the sockets between the ends needs progress at both
+    /// ends.
     fn both(&self, end: usize) -> (Finished, Finished) {
         let dat = &self.pair.dat;
         let sent = self.pair.ends[end].request.expose_provenance();
@@ -110,12 +111,12 @@ impl Bulk {
     }
 }
 
-/// The next completion of an EVD.
+/// Waits for the next completion of an EVD.
 fn done(dat: &Dat, evd: DatEvdHandle) -> Finished {
     Finished::of(&dto(&dat.wait(evd, LONG_US, 1).unwrap().0))
 }
 
-/// What matters of a completion.
+/// The relevant fields of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Finished {
     status: DatDtoCompletionStatus,
@@ -213,7 +214,7 @@ pub(super) fn rdma_write_and_read_move_the_named_bytes<R: Rnic>(params: &str) {
         );
         let read = bulk.done(end.request);
         assert_eq!(read, Finished::good(DAT_DTO_RDMA_READ, len, 5));
-        // The read came behind the write, so it brought back what was written.
+        // The read was posted after the write, so it returned the written data.
         bulk.expect(0, BIG / 2..BIG / 2 + len, 0, round);
         bulk.expect(1, 1000..1000 + len, 0, round);
     }

@@ -1,4 +1,4 @@
-//! What an endpoint inherits from a consumer's socket (DAT 2.0 iWARP extensions 3.1.4).
+//! Properties that an endpoint inherits from a consumer's socket (DAT 2.0 iWARP extensions 3.1.4).
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -15,8 +15,8 @@ pub(crate) struct Inherited {
     pub(crate) remote: SocketAddr,
 }
 
-/// Asks the system about `socket`. `None` when it is no connected internet socket; whether that is
-/// an error, and which one, is for the RNIC to say when it is asked to take the socket.
+/// Queries the system for `socket`. `None` when it is not a connected internet socket. The RNIC
+/// decides whether that is an error, and which one, when it is asked to take the socket.
 pub(crate) fn from_socket(socket: RawFd) -> Option<Inherited> {
     let comm = DatComm {
         domain: option(socket, libc::SO_DOMAIN)?,
@@ -35,8 +35,7 @@ pub(crate) fn from_socket(socket: RawFd) -> Option<Inherited> {
 fn option(socket: RawFd, name: libc::c_int) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut len = size_of_u32::<libc::c_int>();
-    // SAFETY: value and length are of this frame and agree; any descriptor number may be asked
-    // about.
+    // SAFETY: value and length are in this frame and agree; any descriptor number may be queried.
     let result = unsafe {
         libc::getsockopt(
             socket,
@@ -56,18 +55,17 @@ fn address(socket: RawFd, call: NameCall) -> Option<SocketAddr> {
     // SAFETY: a sockaddr_storage is integers, for which all zero bytes are a value.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of_u32::<libc::sockaddr_storage>();
-    // SAFETY: storage and length are of this frame and agree; any descriptor number may be asked
-    // about.
+    // SAFETY: storage and length are in this frame and agree; any descriptor number may be queried.
     let result = unsafe { call(socket, (&raw mut storage).cast(), &raw mut len) };
     if result != 0 {
         return None;
     }
-    // SAFETY: a sockaddr_storage has room for the address of every family.
+    // SAFETY: a sockaddr_storage is large enough for an address of any family.
     unsafe { addr::read((&raw const storage).cast::<DatSockAddr>()) }.ok()
 }
 
 fn size_of_u32<T>() -> libc::socklen_t {
-    // Both types asked about here have less than 200 bytes.
+    // Both types used here have less than 200 bytes.
     libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0)
 }
 

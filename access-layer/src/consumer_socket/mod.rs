@@ -1,7 +1,7 @@
-//! Who owns a consumer's socket (DAT 2.0 iWARP extensions 3.1).
+//! Ownership of a consumer's socket (DAT 2.0 iWARP extensions 3.1).
 //!
-//! A socket given to `dat_iw_ssp_create` or `dat_iw_socket_connect` belongs to exactly one owner at
-//! any time. The owner is written down here, and each change of it is one method:
+//! A socket given to `dat_iw_ssp_create` or `dat_iw_socket_connect` has exactly one owner at any
+//! time. This module records the owner, and each change of ownership is one method:
 //!
 //! ```text
 //!              arm                 request              accept
@@ -13,39 +13,40 @@
 //!   └──────────────────────────connect──────────────────────────────┘
 //! ```
 //!
-//! The RNIC moves the descriptor itself; this record says what its moves mean to the consumer.
+//! The RNIC moves the descriptor itself; this record is the meaning of these moves for the
+//! consumer.
 
 pub(crate) mod inherit;
 
 use std::os::fd::RawFd;
 
-/// Whose the socket is.
+/// The owner of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The consumer's: it may read, write, poll and close it.
+    /// The consumer, which may read, write, poll and close the socket.
     Consumer,
     /// A service point waits on it for a connection request.
     Ssp,
-    /// The connection request that came in over it.
+    /// The connection request that was received over the socket.
     Cr,
-    /// The endpoint that connects or is connected over it.
+    /// The endpoint that connects or is connected over the socket.
     Ep,
-    /// The operating system's: the connection is over and the socket closed.
+    /// The operating system: the connection has ended and the socket is closed.
     System,
 }
 
-/// A consumer's socket and its owner. Not `Clone`: there is one record, and it moves with the
-/// socket.
+/// A consumer's socket and its owner. Not `Clone`, because there is one record, which moves with
+/// the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConsumerSocket {
     id: RawFd,
     owner: Owner,
-    /// The connection over it has been established.
+    /// True if the connection over the socket has been established.
     carries: bool,
 }
 
 impl ConsumerSocket {
-    /// A socket that nobody has taken from its consumer.
+    /// Creates the record of a socket that its consumer still owns.
     pub(crate) fn new(id: RawFd) -> Self {
         Self {
             id,
@@ -54,58 +55,58 @@ impl ConsumerSocket {
         }
     }
 
-    /// The number under which the consumer knows it.
+    /// The descriptor number that the consumer uses.
     pub(crate) fn id(&self) -> RawFd {
         self.id
     }
 
-    /// Whose it is.
+    /// The owner of the socket.
     pub(crate) fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// A service point was made of it.
+    /// Called when a service point was created with the socket.
     pub(crate) fn on_armed(&mut self) {
         self.pass(Owner::Consumer, Owner::Ssp);
     }
 
-    /// Its connection request was told.
+    /// Called when the connection request was delivered.
     pub(crate) fn on_request(&mut self) {
         self.pass(Owner::Ssp, Owner::Cr);
     }
 
-    /// It was found disconnected before a connection request came.
+    /// Called when the socket was found disconnected before a connection request was received.
     pub(crate) fn on_down(&mut self) {
         self.pass(Owner::Ssp, Owner::Consumer);
     }
 
-    /// Its service point was freed before a connection request came.
+    /// Called when the service point was freed before a connection request was received.
     pub(crate) fn on_ssp_freed(&mut self) {
         self.pass(Owner::Ssp, Owner::Consumer);
     }
 
-    /// Its connection request was accepted.
+    /// Called when the connection request was accepted.
     pub(crate) fn on_accepted(&mut self) {
         self.pass(Owner::Cr, Owner::Ep);
     }
 
-    /// Its connection request was rejected.
+    /// Called when the connection request was rejected.
     pub(crate) fn on_rejected(&mut self) {
         self.pass(Owner::Cr, Owner::Consumer);
     }
 
-    /// An endpoint connects over it.
+    /// Called when an endpoint connects over the socket.
     pub(crate) fn on_connecting(&mut self) {
         self.pass(Owner::Consumer, Owner::Ep);
     }
 
-    /// The connection over it is established.
+    /// Called when the connection over the socket is established.
     pub(crate) fn on_established(&mut self) {
         debug_assert_eq!(self.owner, Owner::Ep);
         self.carries = true;
     }
 
-    /// The endpoint is done with it, one way or the other.
+    /// Called when the endpoint no longer uses the socket, for any reason.
     pub(crate) fn on_over(&mut self) {
         if self.carries {
             self.on_ended()
@@ -114,12 +115,13 @@ impl ConsumerSocket {
         }
     }
 
-    /// The connection over it was not made: rejected, refused, unreachable, timed out.
+    /// Called when no connection was made over the socket: rejected, refused, unreachable, timed
+    /// out.
     pub(crate) fn on_not_made(&mut self) {
         self.pass(Owner::Ep, Owner::Consumer);
     }
 
-    /// The connection over it was made and is over.
+    /// Called when the connection over the socket has ended.
     pub(crate) fn on_ended(&mut self) {
         self.pass(Owner::Ep, Owner::System);
     }
@@ -131,7 +133,7 @@ impl ConsumerSocket {
     }
 }
 
-/// Says why this adapter has no Socket Service Points, and how a consumer may go on.
+/// Logs why this adapter has no Socket Service Points, and an alternative for the consumer.
 pub(crate) fn log_no_sockets() {
     tracing::warn!(
         "this adapter opens its connections itself and cannot take over a socket: use a public \

@@ -9,17 +9,17 @@ use super::Counters;
 
 /// The counters of an IA.
 ///
-/// A family that was stopped stands still, so that its figures can be read together; started again
-/// it begins at 0. What belongs to no family always counts.
+/// The counters of a family that was stopped do not change, so that they can be read together; when
+/// the family is started again they begin at 0. Counters without a family always count.
 #[derive(Debug)]
 pub(crate) struct IaCounters {
     all: Counters<{ DCNT_IA_ALL_COUNTERS as usize }>,
-    /// One bit for each family that stands still.
+    /// One bit for each family that is stopped.
     stopped: AtomicU32,
 }
 
 impl IaCounters {
-    /// All zero and counting.
+    /// Creates the counters; all are zero and count.
     pub(crate) fn new() -> Self {
         Self {
             all: Counters::new(),
@@ -27,7 +27,7 @@ impl IaCounters {
         }
     }
 
-    /// One more.
+    /// Increments a counter, unless its family is stopped.
     pub(crate) fn bump(&self, index: u32) {
         let stopped = self.stopped.load(Ordering::Relaxed);
         if stopped == 0 || family_of(index).is_none_or(|family| stopped & 1 << family == 0) {
@@ -35,12 +35,12 @@ impl IaCounters {
         }
     }
 
-    /// The array behind.
+    /// The underlying array.
     pub(crate) fn all(&self) -> &Counters<{ DCNT_IA_ALL_COUNTERS as usize }> {
         &self.all
     }
 
-    /// `dat_ib_start_counter`. `None`: there is no such family.
+    /// Implements `dat_ib_start_counter`. Returns `None` if there is no such family.
     pub(crate) fn on_start(&self, family: DatIaCounterType) -> Option<()> {
         for index in range_of(family)? {
             self.all.read(index as usize, true);
@@ -49,7 +49,7 @@ impl IaCounters {
         Some(())
     }
 
-    /// `dat_ib_stop_counter`. `None`: there is no such family.
+    /// Implements `dat_ib_stop_counter`. Returns `None` if there is no such family.
     pub(crate) fn on_stop(&self, family: DatIaCounterType) -> Option<()> {
         range_of(family)?;
         self.stopped.fetch_or(1 << family, Ordering::Relaxed);

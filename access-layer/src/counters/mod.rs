@@ -1,15 +1,15 @@
 //! Counters of the IB extension (`dat_ib_extensions.h`, `dat_ib_query_counters`).
 //!
 //! Every IA, EP and EVD has its array, indexed by the numbers of the header, so that a query copies
-//! it out as it is. What this layer cannot see stays 0: datagrams, InfiniBand links, and messages
-//! of connection management that iWARP does not have.
+//! the array unchanged. Counters of events that this layer does not see stay 0: datagrams,
+//! InfiniBand links, and messages of connection management that iWARP does not have.
 //!
 //! # Cost
 //!
-//! A load and a store for each counter, no locked instruction: those of a small Send alone would
-//! show in its latency. Where several threads use one object at the same moment a count may
-//! be lost, as it may with OFA's; no decision hangs on a counter. A received message is added when
-//! its event is taken.
+//! A load and a store for each counter, and no locked instruction, because the locked instructions
+//! of a small Send would be measurable in its latency. If several threads use one object at the
+//! same moment a count may be lost, as with OFA's providers; no decision depends on a counter. A
+//! received message is counted when its event is taken.
 
 mod family;
 mod traffic;
@@ -31,18 +31,18 @@ pub(crate) type EvdCounters = Counters<{ DCNT_EVD_ALL_COUNTERS as usize }>;
 pub(crate) struct Counters<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Counters<N> {
-    /// All zero.
+    /// Creates counters that are all zero.
     pub(crate) fn new() -> Self {
         Self([const { AtomicU64::new(0) }; N])
     }
 
-    /// One more.
+    /// Increments a counter by one.
     #[inline]
     pub(crate) fn bump(&self, index: u32) {
         self.add(index, 1);
     }
 
-    /// `amount` more.
+    /// Increments a counter by `amount`.
     #[inline]
     pub(crate) fn add(&self, index: u32, amount: u64) {
         let counter = &self.0[index as usize];
@@ -52,14 +52,14 @@ impl<const N: usize> Counters<N> {
         );
     }
 
-    /// One transfer more of so many bytes, which the next counter has.
+    /// Counts one transfer, and its bytes in the next counter.
     #[inline]
     pub(crate) fn transfer(&self, index: u32, bytes: u64) {
         self.bump(index);
         self.add(index + 1, bytes);
     }
 
-    /// The value, which begins at 0 again if `reset`.
+    /// Returns the value, and sets it to 0 if `reset`.
     pub(crate) fn read(&self, index: usize, reset: bool) -> u64 {
         if reset {
             self.0[index].swap(0, Ordering::Relaxed)

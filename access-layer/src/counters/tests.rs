@@ -87,7 +87,7 @@ fn receives_are_counted_by_what_they_took() {
             ep_handle: receiver.ep,
             transfered_length: 10,
             operation,
-            // SAFETY: numbers and pointers, for which zero is a value.
+            // SAFETY: the members are numbers and pointers, for which zero is a value.
             ..unsafe { std::mem::zeroed() }
         };
         count_receive::<FakeRnic>(&event);
@@ -147,7 +147,7 @@ fn counters_of_dat_rs_have_numbers_behind_those_of_the_extension() {
     let pair = Pair::connected("", 0);
     let count = (DCNT_RS_ALL_COUNTERS - DCNT_RS_TCP_SENT) as usize;
     for handle in [pair.dat.ia, pair.ends[0].ep] {
-        // The RNIC in memory has one way only.
+        // The in-memory RNIC has one transport only.
         assert_eq!(one(handle, DCNT_RS_TCP_SENT), 0);
         let mut values = vec![u64::MAX; count + 1];
         let all = DCNT_RS_ALL_COUNTERS as c_int;

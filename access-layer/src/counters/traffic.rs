@@ -1,7 +1,7 @@
-//! Counters of dat-rs: how the payload of connections travelled.
+//! Counters of dat-rs: payload of connections by transport.
 //!
-//! The RNIC counts. An endpoint asks for the connections of its queue pair, and an IA adds up its
-//! endpoints and those that are gone.
+//! The RNIC counts. An endpoint reads the counts of its queue pair's connections, and an IA adds up
+//! the counts of its endpoints, including freed endpoints.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::rnic::{Flow, Traffic};
 /// The number of these counters.
 pub(crate) const COUNT: usize = (DCNT_RS_ALL_COUNTERS - DCNT_RS_TCP_SENT) as usize;
 
-/// The figures in the order of their numbers.
+/// The values in the order of their numbers.
 pub(crate) type Figures = [u64; COUNT];
 
 /// The traffic counters of an IA or an endpoint: totals of freed endpoints, and the values at the
@@ -22,9 +22,9 @@ pub(crate) struct TrafficCounters(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Of an IA: the traffic of endpoints that are gone.
+    /// For an IA: the traffic of freed endpoints.
     gone: Traffic,
-    /// The figures at the last reset.
+    /// The values at the last reset.
     base: Figures,
 }
 
@@ -34,18 +34,18 @@ impl TrafficCounters {
         self.lock().gone += traffic;
     }
 
-    /// The traffic of endpoints that are gone.
+    /// Returns the traffic of freed endpoints.
     pub(crate) fn gone(&self) -> Traffic {
         self.lock().gone
     }
 
-    /// The figures of `traffic` since the last reset. The counters of `reset` begin at 0 again.
+    /// Returns the values of `traffic` since the last reset. The counters in `reset` are set to 0.
     pub(crate) fn read(&self, traffic: &Traffic, reset: Option<std::ops::Range<usize>>) -> Figures {
         let now = figures(traffic);
         let mut kept = self.lock();
         let mut since = now;
         for (figure, base) in since.iter_mut().zip(kept.base) {
-            // A connection that leaves TCP is no longer counted there.
+            // A connection that moves away from TCP is no longer counted there.
             *figure = figure.saturating_sub(base);
         }
         if let Some(range) = reset {

@@ -1,8 +1,8 @@
-//! Taking events, and what that means for the objects that the events are about.
+//! Taking events, and the effects on the objects of the events.
 //!
-//! An EVD queues events and knows nothing of their objects. A receive counts at its endpoint when
-//! its event is taken. A connection request ends with its event: only the event names it, so when
-//! nobody can take the event any more, its peer and its endpoint would wait for ever.
+//! An EVD queues events and has no access to their objects. A receive is counted at its endpoint
+//! when its event is taken. A connection request ends with its event: only the event contains its
+//! handle, so if nobody can take the event any more, its peer and its endpoint would wait for ever.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -23,21 +23,21 @@ use crate::ia::Child;
 use crate::rnic::Rnic;
 
 impl<R: Rnic> Evd<R> {
-    /// `dat_evd_dequeue`: the oldest event. Never blocks.
+    /// Implements `dat_evd_dequeue`: returns the oldest event. Never blocks.
     pub fn dequeue(&self) -> DatResult<DatEvent> {
         let event = self.take_oldest()?;
         count_receive::<R>(&event);
         Ok(event)
     }
 
-    /// `dat_evd_wait`.
+    /// Implements `dat_evd_wait`.
     pub fn wait(&self, timeout_us: DatTimeout, threshold: DatCount) -> Result<Woken, WaitError> {
         let woken = self.await_events(timeout_us, threshold)?;
         count_receive::<R>(&woken.event);
         Ok(woken)
     }
 
-    /// `dat_evd_free`. Events that nobody has taken are dropped, and their connection requests are
+    /// Implements `dat_evd_free`. Unread events are dropped, and their connection requests are
     /// refused.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         this.close_to_users()?;
@@ -52,8 +52,8 @@ impl<R: Rnic> Child for Evd<R> {
     }
 }
 
-/// Adds a received message to its endpoint. Called without the lock of the EVD: the endpoint may
-/// end with this pin.
+/// Counts a received message at its endpoint. Called without the lock of the EVD, because the
+/// endpoint may be dropped with this pin.
 pub(crate) fn count_receive<R: Rnic>(event: &DatEvent) {
     if !matches!(
         event.event_number,
@@ -61,7 +61,7 @@ pub(crate) fn count_receive<R: Rnic>(event: &DatEvent) {
     ) {
         return;
     }
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     let dto = unsafe { event.event_data.dto_completion_event_data };
     if dto.status == DAT_DTO_SUCCESS
         && is_receive(dto.operation)
@@ -86,7 +86,7 @@ fn refuse_undelivered<R: Rnic>(event: &DatEvent) {
     if event.event_number != DAT_CONNECTION_REQUEST_EVENT {
         return;
     }
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     let request = unsafe { event.event_data.cr_arrival_event_data }.cr_handle;
     if let Some(cr) = handle::pin::<Cr<R>>(request) {
         Cr::abandon(&cr);

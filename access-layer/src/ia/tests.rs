@@ -53,7 +53,7 @@ fn a_device_that_is_absent_is_an_invalid_name() {
     let (mut ia, mut evd) = (ptr::null_mut(), ptr::null_mut());
     let open = provider.ia_open.unwrap();
     let name = provider.device_name.cast_mut();
-    // SAFETY: a C string and pointers to locals.
+    // SAFETY: the arguments are a C string and pointers to locals.
     let code = unsafe { open(name, 8, &raw mut evd, &raw mut ia) };
     assert_eq!(code.0, 0x8006_0025);
     assert!(ia.is_null() && evd.is_null());
@@ -130,14 +130,14 @@ fn a_query_checks_masks_and_pointers_and_fills_whole_structures() {
     assert_eq!(query(1, no_ia, 0, no_provider), 0x8006_0028);
     assert_eq!(query(0, no_ia, 1 << 31, &raw mut provider), 0x8006_0029);
     assert_eq!(query(0, no_ia, 1, no_provider), 0x8006_002A);
-    // dtest asks for one field and reads another.
+    // dtest requests one field and reads another.
     assert_eq!(
         query(1, &raw mut ia, 0x4000_0000, &raw mut provider),
         SUCCESS
     );
     assert!(ia.max_eps > 0 && ia.max_evd_qlen > 0 && ia.max_message_size > 0);
     assert!(provider.num_provider_specific_attr > 0 && provider.max_private_data_size >= 56);
-    // SAFETY: filled by the call; valid while the IA is open.
+    // SAFETY: the call has filled the structure; the address is valid while the IA is open.
     assert_eq!(unsafe { *ia.ia_address_ptr }.sa_data[2..6], [127, 0, 0, 1]);
 }
 
@@ -268,7 +268,7 @@ fn the_end_of_the_device_is_told_with_the_ia() {
     dat.ia().rnic().settle();
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_IA_CATASTROPHIC);
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     let error = unsafe { event.event_data.asynch_error_event_data };
     assert_eq!(error.dat_handle, dat.ia);
 }

@@ -37,7 +37,8 @@ unsafe extern "C" {
     fn access_read_print_counters(args: DatVaList, out: *mut PrintArgs);
 }
 
-/// `dat_ib_query_counters`: one counter, or with the number of all of them the whole array.
+/// Implements `dat_ib_query_counters`: returns one counter, or the whole array for the number of
+/// all counters.
 ///
 /// # Safety
 ///
@@ -58,7 +59,7 @@ pub(crate) unsafe fn query<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> Da
     Ok(())
 }
 
-/// `dat_ib_print_counters`: the same with names, on standard output.
+/// Implements `dat_ib_print_counters`: prints the counters with their names to standard output.
 ///
 /// # Safety
 ///
@@ -80,12 +81,12 @@ pub(crate) unsafe fn print<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> Da
     for (name, value) in named {
         text.push_str(&format!("{name:<28} {value}\n"));
     }
-    // A standard output that is closed is no fault of this call.
+    // A closed standard output is not an error of this call.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
 }
 
-/// `dat_ib_start_counter`: a family of an IA's counters begins at 0 and counts.
+/// Implements `dat_ib_start_counter`: sets a family of an IA's counters to 0 and starts it.
 ///
 /// # Safety
 ///
@@ -98,7 +99,7 @@ pub(crate) unsafe fn start<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatRes
     known.ok_or(DatError::invalid_arg(2))
 }
 
-/// `dat_ib_stop_counter`: a family of an IA's counters stands still.
+/// Implements `dat_ib_stop_counter`: stops a family of an IA's counters.
 ///
 /// # Safety
 ///
@@ -113,7 +114,7 @@ pub(crate) unsafe fn stop<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatResu
 
 type Named = Vec<(&'static str, u64)>;
 
-/// Returns true if `counter` stands for all counters of an IA or an endpoint.
+/// Returns true if `counter` is the number of all counters of an IA or an endpoint.
 fn is_all(handle: DatHandle, counter: c_int) -> bool {
     let all = match handle::kind_of(handle) {
         Some(Kind::Ia) => DCNT_IA_ALL_COUNTERS,
@@ -123,7 +124,7 @@ fn is_all(handle: DatHandle, counter: c_int) -> bool {
     u32::try_from(counter) == Ok(all)
 }
 
-/// The counters of dat-rs, which an IA and an endpoint have.
+/// Reads the counters of dat-rs, which an IA and an endpoint have.
 fn read_traffic<R: Rnic>(handle: DatHandle, counter: u32, reset: bool) -> DatResult<Named> {
     let gone = DAT_INVALID_HANDLE1;
     match handle::kind_of(handle) {
@@ -186,7 +187,7 @@ fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Na
     }
 }
 
-/// The counter of this number; all of them for the number after the last.
+/// Returns the counter of this number; all counters for the number after the last.
 fn choose<const N: usize>(
     counters: &Counters<N>,
     names: &[&'static str],

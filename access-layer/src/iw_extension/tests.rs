@@ -1,4 +1,4 @@
-//! The operations as a C program calls them: through a variadic function and a `va_list`.
+//! Tests of the operations as a C program calls them: through a variadic function and a `va_list`.
 
 use std::ffi::c_int;
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ unsafe extern "C" {
 
 macro_rules! call {
     ($handle:expr, $op:expr $(, $arg:expr)* $(,)?) => {{
-        // SAFETY: each test passes the arguments that the operation has, in C's types.
+        // SAFETY: each test passes the arguments of the operation, in C's types.
         unsafe { access_call_extension(extension::handle::<ScriptedRnic>, $handle, $op $(, $arg)*) }
     }};
 }

@@ -57,7 +57,7 @@ fn create(dat: &Dat, pz: DatPzHandle, request: &Request) -> (u32, DatLmrHandle) 
 fn memory_is_registered_untouched_and_told_as_given() {
     let dat = Dat::open();
     let pz = dat.pz();
-    // An address that is not mapped: nothing may touch it.
+    // The address is not mapped, because no code may access it.
     let (code, lmr) = create(&dat, pz, &GOOD);
     assert_eq!(code, SUCCESS);
     let mut param = DatLmrParam::zeroed();
@@ -65,7 +65,7 @@ fn memory_is_registered_untouched_and_told_as_given() {
         call!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
         SUCCESS
     );
-    // SAFETY: the memory type says that this member is meant.
+    // SAFETY: the memory type selects this member.
     assert_eq!(unsafe { param.region_desc.for_va }.addr(), GOOD.addr);
     assert_eq!(
         (param.length, param.pz_handle, param.mem_priv),
@@ -136,7 +136,7 @@ fn a_region_of_no_bytes_at_an_address_is_one() {
     assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
 }
 
-/// The zone would keep its IA from closing for as long as the other one's region is there.
+/// The zone would keep its IA from closing as long as the region of the other IA exists.
 #[test]
 fn protection_zone_of_another_ia_is_refused() {
     let (dat, other) = (Dat::open(), Dat::open());
@@ -189,7 +189,7 @@ fn synchronising_memory_checks_its_arguments_and_does_nothing() {
     }
 }
 
-/// `dat_lmr_create` with a description of any kind; the query of what came of it.
+/// Calls `dat_lmr_create` with a description of any kind, and returns the result of a query.
 fn create_of(
     dat: &Dat,
     pz: DatPzHandle,
@@ -242,7 +242,7 @@ fn a_region_of_a_region_has_its_memory_and_rights_and_keys_of_its_own() {
         (whole.mem_type, whole.mem_priv, whole.pz_handle),
         (DAT_MEM_TYPE_LMR, DAT_MEM_PRIV_REMOTE_READ_FLAG, other_pz)
     );
-    // SAFETY: the memory type says that this member is meant.
+    // SAFETY: the memory type selects this member.
     assert_eq!(unsafe { whole.region_desc.for_lmr_handle }, parent);
     let part = of(region, 0x10).unwrap();
     assert_eq!(part.registered_size, 0x10);

@@ -1,9 +1,8 @@
-//! The provider: its table of entry points, its life as a shared library, its place in the
-//! registry.
+//! The provider: its table of entry points, its life as a shared library, its registration.
 //!
 //! The tables stay for the rest of the process (see `announced`). For the same reason the library
-//! keeps itself loaded (`registry::keep_loaded`); OFA's libdat2 unloads a provider after the last
-//! close otherwise.
+//! keeps itself loaded (`registry::keep_loaded`); otherwise OFA's libdat2 would unload a provider
+//! after the last close.
 
 mod table;
 
@@ -22,12 +21,12 @@ use crate::thunk;
 pub use self::table::table;
 pub use crate::open_error::last as open_error;
 
-/// `dat_provider_init`: makes the provider known under the name in `info`, also when the device is
-/// absent, because a name that init does not register is never asked for again.
+/// Implements `dat_provider_init`: registers the provider under the name in `info`, even if the
+/// device is absent, because a name that init does not register is never tried again.
 ///
 /// # Safety
 /// `info` is null or points at a `DAT_PROVIDER_INFO`, `instance_data` is null or a C string; both
-/// are what a registry library passes.
+/// come from a registry library.
 pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const c_char) {
     thunk::guard_unit("dat_provider_init", || {
         crate::logging::init_logging();
@@ -55,7 +54,7 @@ pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const 
     });
 }
 
-/// `dat_provider_fini`: takes the provider out of the registry.
+/// Implements `dat_provider_fini`: unregisters the provider.
 ///
 /// # Safety
 /// As for [`init`].
@@ -73,11 +72,11 @@ pub unsafe fn fini<R: Rnic>(info: *const DatProviderInfo) {
     });
 }
 
-/// `dapl_extensions`.
+/// Implements `dapl_extensions`.
 ///
 /// # Safety
 /// `args` is the `va_list` that belongs to operation `op`; `handle` may be any word, except that
-/// the operations that open take a C string or null.
+/// the operations that open an IA take a C string or null.
 pub unsafe fn extension<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
@@ -87,13 +86,15 @@ pub unsafe fn extension<R: Rnic>(
     unsafe { extension::handle::<R>(handle, op, args) }
 }
 
-/// Remembers a name with its parameters and returns its table; the same one when it comes again.
+/// Stores a name with its parameters and returns its table; returns the existing table if the name
+/// is announced again.
 pub fn announce<R: Rnic>(config: RnicConfig) -> ProviderRef {
     announced::announce::<R>(config, table::<R>)
 }
 
-/// The name field up to its zero; `None` without one, and for what is no UTF-8: a registry library
-/// takes the name from the provider's table when it closes an IA, so it has to be the same bytes.
+/// Returns the name field up to its zero; `None` without a zero, and for text that is not UTF-8. A
+/// registry library takes the name from the provider's table when it closes an IA, so the bytes
+/// must be the same.
 fn name_of(info: &DatProviderInfo) -> Option<String> {
     let bytes: Vec<u8> = info
         .ia_name
@@ -116,7 +117,7 @@ unsafe fn text(text: *const c_char) -> String {
     if ptr::eq(text, ptr::null()) {
         return String::new();
     }
-    // SAFETY: not null, so a C string by the contract.
+    // SAFETY: the pointer is not null, so a C string by the contract.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()

@@ -9,7 +9,8 @@ use crate::extension;
 use crate::rnic::Rnic;
 use crate::thunk::{cno, cr, csp, ep, evd, ia, lmr, object, psp, pz, rmr, rsp, srq};
 
-/// The table of entry points under a device name. No slot is empty: registry libraries do not look.
+/// Returns the table of entry points under a device name. No slot is empty, because registry
+/// libraries do not check.
 pub const fn table<R: Rnic>(device_name: *const c_char) -> DatProvider {
     DatProvider {
         device_name,

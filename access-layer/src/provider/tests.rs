@@ -93,7 +93,7 @@ fn entries_of_one_name_that_differ_do_not_take_each_others_parameters() {
     assert_eq!(params(), "net=b", "nobody is left whom it could disturb");
 }
 
-/// A registry library makes the key of `dat_ia_close` of the name that the provider tells.
+/// A registry library creates the key of `dat_ia_close` from the name that the provider reports.
 #[test]
 fn a_name_that_is_no_text_is_refused() {
     let name = format!("bad{}", unique());

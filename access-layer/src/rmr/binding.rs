@@ -1,19 +1,19 @@
-//! What a window is bound to.
+//! The binding of a window.
 
-/// `B` describes a binding. `on_*` are the only writers.
+/// State of a window; `B` describes a binding. The `on_*` methods are the only writers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Binding<B> {
-    /// To nothing: the peer has no way in.
+    /// Not bound: the peer has no access.
     Unbound,
-    /// Since the last bind was posted.
+    /// Bound since the last bind was posted.
     Bound(B),
     /// The window is freed.
     Over,
 }
 
 impl<B> Binding<B> {
-    /// A bind was posted, or with `None` an unbind. What comes back is for the caller to drop: the
-    /// binding that was replaced, or the new one where the window is gone.
+    /// Called when a bind was posted, or an unbind (`None`). Returns the binding that the caller
+    /// must drop: the one that was replaced, or the new one if the window was freed.
     pub(super) fn on_bind(&mut self, new: Option<B>) -> Option<B> {
         let next = match (&self, new) {
             (Self::Over, new) => return new,
@@ -23,12 +23,12 @@ impl<B> Binding<B> {
         std::mem::replace(self, next).into_bound()
     }
 
-    /// The window is freed, which unbinds it.
+    /// Called when the window is freed, which unbinds it.
     pub(super) fn on_free(&mut self) -> Option<B> {
         std::mem::replace(self, Self::Over).into_bound()
     }
 
-    /// The binding, if there is one.
+    /// Returns the binding, if there is one.
     pub(super) fn bound(&self) -> Option<&B> {
         match self {
             Self::Bound(bound) => Some(bound),
@@ -60,7 +60,7 @@ mod tests {
             Binding::on_free,
         ];
         let rows: [Row; 3] = [
-            // (state, what bind, unbind and free give back and leave)
+            // (state, results and next states of bind, unbind and free)
             (
                 || Unbound,
                 [(None, Bound(2)), (None, Unbound), (None, Over)],

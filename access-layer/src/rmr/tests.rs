@@ -35,7 +35,7 @@ fn bind(
 fn bind_event(pair: &Pair) -> DatRmrBindCompletionEventData {
     let (event, _) = pair.dat.wait(pair.ends[0].request, LONG_US, 1).unwrap();
     assert_eq!(event.event_number, DAT_RMR_BIND_COMPLETION_EVENT);
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     unsafe { event.event_data.rmr_completion_event_data }
 }
 
@@ -127,7 +127,7 @@ fn a_region_with_windows_is_not_freed_until_they_are_unbound() {
         assert_eq!(bind(&pair, rmr, lmr, pair.triplet(0, 8), 0).0, SUCCESS);
     }
     assert_eq!(call!(pair.dat, lmr_free, lmr), 0x0007_0000);
-    // Unbinding: the region does not matter, and the context may be left out.
+    // For an unbind the region is ignored, and the context may be omitted.
     let none = pair.triplet(0, 0);
     let (ep, cookie) = (pair.ends[0].ep, DatContext::from_u64(0));
     let (null, out) = (ptr::null_mut(), ptr::null_mut());
@@ -263,7 +263,7 @@ fn suppressed_binds_do_not_pile_up() {
             SUCCESS
         );
     }
-    // As many as the queue pair and the EVD can hold, and some.
+    // The limit is the capacity of the queue pair and the EVD, with a margin.
     assert!(pair.dat.ia().binds().len() < 500);
     assert_eq!(
         bind(&pair, rmr, pair.lmr_handle, pair.triplet(0, 8), 0).0,

@@ -101,7 +101,8 @@ fn query_resize_and_watermark_answer_as_documented() {
         0x8006_0026
     );
     assert_eq!(param.outstanding_dto_count, 0);
-    // The RNIC in memory has no limits; one that has them is tested through the stack.
+    // The in-memory RNIC has no limits; an RNIC with limits is tested in the suites of the whole
+    // stack.
     assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x0009_0000);
     assert_eq!(call!(dat, srq_set_lw, srq, -1), 0x8006_0026);
     assert_eq!(call!(dat, srq_set_lw, srq, 9), 0x8006_0026);
@@ -143,8 +144,8 @@ fn one_in_use_is_not_freed_and_keeps_its_zone() {
     assert_eq!(call!(dat, pz_free, pz), SUCCESS);
 }
 
-/// The RNIC tells this of a queue: number and reason of the event that comes of it, which is about
-/// the queue.
+/// Delivers an upcall of the RNIC for a queue. Returns the number and the reason of the resulting
+/// event, which concerns the queue.
 fn told(
     dat: &Dat,
     srq: DatSrqHandle,

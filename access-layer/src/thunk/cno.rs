@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn query<R: Rnic>(
     param: *mut DatCnoParam,
 ) -> DatReturn {
     guard("cno_query", || {
-        // The mask is not looked at: the header gives it values that are not bits.
+        // The mask is ignored, because the header defines values for it that are not bits.
         let cno = pin_cno::<R>(cno)?;
         Out::required(param, 3)?.write(cno.query());
         Ok(())
@@ -57,12 +57,12 @@ pub(crate) unsafe extern "C" fn wait<R: Rnic>(
     evd: *mut DatEvdHandle,
 ) -> DatReturn {
     guard("cno_wait", || {
-        // OFA leaves out the class bit here.
+        // OFA's providers omit the class bit here.
         let bad = DatError::bare(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CNO);
         let cno = pin_cno::<R>(cno).map_err(|_| bad)?;
         let out = Out::required(evd, 3)?;
         let result = cno.wait(timeout_us);
-        // Written on failure as well: consumers look at the null handle after a timeout.
+        // Written on failure as well, because consumers check the null handle after a timeout.
         out.write(result.map_or(DAT_HANDLE_NULL, |evd| evd.as_dat()));
         result.map(drop)
     })
@@ -92,7 +92,8 @@ pub(crate) unsafe extern "C" fn trigger<R: Rnic>(
         let cno = pin_cno::<R>(cno)?;
         let out = Out::required(evd, 2)?;
         let result = cno.take_trigger();
-        // As of a wait: consumers look at the null handle when nothing has triggered.
+        // Written on failure as well, because consumers check the null handle when nothing has
+        // triggered.
         out.write(result.map_or(DAT_HANDLE_NULL, |evd| evd.as_dat()));
         result.map(drop)
     })

@@ -22,7 +22,7 @@ pub(crate) unsafe extern "C" fn query<R: Rnic>(
     param: *mut DatCrParam,
 ) -> DatReturn {
     guard("cr_query", || {
-        // The mask is not looked at: OFA's tools pass that of another object.
+        // The mask is ignored, because OFA's tools pass that of another object.
         let cr = pin_cr::<R>(cr)?;
         Out::required(param, 3)?.write(cr.query());
         Ok(())

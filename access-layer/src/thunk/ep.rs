@@ -82,7 +82,7 @@ fn parts<R: Rnic>(
     })
 }
 
-/// Attributes, argument `n`; null stands for the defaults.
+/// Reads attributes, argument `n`; null selects the defaults.
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at attributes.
@@ -133,7 +133,8 @@ pub(crate) unsafe extern "C" fn connect<R: Rnic>(
     flags: DatConnectFlags,
 ) -> DatReturn {
     guard("ep_connect", || {
-        // SAFETY: by the contract of all thunks. Before the handle, as OFA's providers do.
+        // SAFETY: by the contract of all thunks. The address is checked before the handle, as in
+        // OFA's providers.
         let remote = unsafe { socket_address(remote_address, 2) }?;
         let ep = pin_ep::<R>(ep)?;
         // SAFETY: by the contract of all thunks; the bytes are not used after the call.

@@ -89,7 +89,7 @@ pub(crate) unsafe extern "C" fn wait<R: Rnic>(
                 nmore_out.write(nmore);
                 Ok(())
             }
-            // The one result that is written on failure: DAT says how many events there are.
+            // The one result that is written on failure: DAT requires the number of events.
             Err(WaitError::TimedOut(TimedOut { nmore, error })) => {
                 nmore_out.write(nmore);
                 Err(error)
@@ -118,7 +118,8 @@ pub(crate) unsafe extern "C" fn post_se<R: Rnic>(
     })
 }
 
-/// Number and pointer of the consumer's event: all that counts, and all that has to be initialised.
+/// Reads the number and the pointer of the consumer's event. Only these are used, so only these
+/// must be initialised.
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at a `DAT_EVENT`.
@@ -126,9 +127,10 @@ unsafe fn read_software_event(event: *const DatEvent) -> DatResult<DatEvent> {
     let mut copy = DatEvent::zeroed();
     // SAFETY: by the contract of this function; `read` refuses null.
     copy.event_number = unsafe { read(event.cast::<DatEventNumber>(), 2) }?;
-    // SAFETY: `read` has seen that it is not null; this is the address of a member of the event.
+    // SAFETY: `read` has checked that the pointer is not null; this is the address of a member of
+    // the event.
     let data = unsafe { &raw const (*event).event_data };
-    // SAFETY: the member that the call is about; other event numbers are refused afterwards.
+    // SAFETY: this is the member for the call; other event numbers are refused afterwards.
     copy.event_data.software_event_data = unsafe { read(data.cast::<DatSoftwareEventData>(), 2) }?;
     Ok(copy)
 }

@@ -1,4 +1,4 @@
-//! What all thunks share: the unwind guard and the checks of pointers and handles.
+//! Common code of all thunks: the unwind guard and the checks of pointers and handles.
 
 use std::ffi::c_void;
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ use crate::handle::{self, Object, Pinned};
 use crate::ia::Ia;
 use crate::rnic::{Rnic, Sge};
 
-/// Runs the body of an entry. A panic in it is a fault of ours: it is logged and becomes
-/// `DAT_INTERNAL_ERROR`, never an unwinding into C.
+/// Runs the body of an entry. A panic in it is an error of this library: it is logged and converted
+/// to `DAT_INTERNAL_ERROR`, and never unwinds into C.
 #[inline]
 pub(crate) fn guard(entry: &'static str, body: impl FnOnce() -> DatResult) -> DatReturn {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -23,12 +23,12 @@ pub(crate) fn guard(entry: &'static str, body: impl FnOnce() -> DatResult) -> Da
     }
 }
 
-/// [`guard`] for entries whose result is a code already.
+/// Calls [`guard`] for entries whose result already is a code.
 pub(crate) fn guard_code(entry: &'static str, body: impl FnOnce() -> DatReturn) -> DatReturn {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked(entry))
 }
 
-/// [`guard`] for entries that return nothing.
+/// Calls [`guard`] for entries that return nothing.
 pub(crate) fn guard_unit(entry: &'static str, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         let _ = panicked(entry);
@@ -42,13 +42,13 @@ fn panicked(entry: &'static str) -> DatReturn {
     DatError::internal().code()
 }
 
-/// The object behind a handle, or `DAT_INVALID_HANDLE` with this subtype.
+/// Returns the object of a handle, or `DAT_INVALID_HANDLE` with this subtype.
 #[inline]
 pub(crate) fn pin<T: Object>(handle: DatHandle, subtype: DatReturnSubtype) -> DatResult<Pinned<T>> {
     handle::pin(handle).ok_or(DatError::invalid_handle(subtype))
 }
 
-/// The object behind a handle that may be null.
+/// Returns the object of a handle that may be null.
 pub(crate) fn pin_or_null<T: Object>(
     handle: DatHandle,
     subtype: DatReturnSubtype,
@@ -60,7 +60,7 @@ pub(crate) fn pin_or_null<T: Object>(
     }
 }
 
-/// A share of the object behind a handle that may be null.
+/// Returns a reference to the object of a handle that may be null.
 pub(crate) fn share_or_null<T: Object>(
     handle: DatHandle,
     subtype: DatReturnSubtype,
@@ -68,17 +68,17 @@ pub(crate) fn share_or_null<T: Object>(
     Ok(pin_or_null::<T>(handle, subtype)?.map(|object| object.to_arc()))
 }
 
-/// The IA behind a handle.
+/// Returns the IA of a handle.
 pub(crate) fn pin_ia<R: Rnic>(handle: DatIaHandle) -> DatResult<Pinned<Ia<R>>> {
     pin(handle, DAT_INVALID_HANDLE_IA)
 }
 
-/// A place for a result. Checked first, written last and only on success.
+/// An out-pointer. It is checked first, and written last and only on success.
 #[derive(Debug)]
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// A place that has to be there; otherwise argument `n` is invalid.
+    /// Wraps an out-pointer that must not be null; otherwise argument `n` is invalid.
     #[inline]
     pub(crate) fn required(place: *mut T, n: u32) -> DatResult<Self> {
         if place.is_null() {
@@ -88,7 +88,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// A place that the consumer may leave out.
+    /// Wraps an out-pointer that may be null.
     pub(crate) fn optional(place: *mut T) -> Self {
         Self(place)
     }
@@ -96,14 +96,14 @@ impl<T> Out<T> {
     #[inline]
     pub(crate) fn write(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not null, so by the contract of all thunks it points at room for a T of the C
-            // type; nothing is assumed of its alignment.
+            // SAFETY: the pointer is not null, so by the contract of all thunks it points at space
+            // for a T of the C type; no alignment is assumed.
             unsafe { self.0.write_unaligned(value) }
         }
     }
 }
 
-/// A structure of the consumer's, copied; otherwise argument `n` is invalid.
+/// Copies a structure of the consumer; if the pointer is null, argument `n` is invalid.
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at a `T`.
@@ -111,11 +111,11 @@ pub(crate) unsafe fn read<T: Copy>(place: *const T, n: u32) -> DatResult<T> {
     if place.is_null() {
         return Err(DatError::invalid_arg(n));
     }
-    // SAFETY: not null, so it points at a T; nothing is assumed of its alignment.
+    // SAFETY: the pointer is not null, so it points at a T; no alignment is assumed.
     Ok(unsafe { place.read_unaligned() })
 }
 
-/// A segment list, used in place: arguments 2 (count) and 3 (list) of every post call.
+/// Returns a segment list, used in place: arguments 2 (count) and 3 (list) of every post call.
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at `count` triplets that stay unchanged for `'a`.
@@ -132,8 +132,9 @@ pub(crate) unsafe fn segments<'a>(
     if list.is_null() || !list.is_aligned() {
         return Err(DatError::invalid_arg(3));
     }
-    // SAFETY: aligned and not null, so it points at `count` triplets, whose layout `Sge` has
-    // (asserted below). A count that no memory could hold is the consumer's breach of the contract.
+    // SAFETY: the pointer is aligned and not null, so it points at `count` triplets, whose layout
+    // `Sge` has (asserted below). With a count that no memory could hold the consumer breaks the
+    // contract.
     Ok(unsafe { std::slice::from_raw_parts(list, count) })
 }
 
@@ -144,7 +145,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Sge, lkey) == std::mem::offset_of!(DatLmrTriplet, lmr_context));
 };
 
-/// Private data: arguments `n` (size) and `n + 1` (pointer).
+/// Returns private data: arguments `n` (size) and `n + 1` (pointer).
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at `size` bytes that stay unchanged for `'a`.
@@ -160,19 +161,20 @@ pub(crate) unsafe fn private_data<'a>(
     if bytes.is_null() {
         return Err(DatError::invalid_arg(n + 1));
     }
-    // SAFETY: not null, so it points at `size` bytes.
+    // SAFETY: the pointer is not null, so it points at `size` bytes.
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), size) })
 }
 
-/// A remote address, argument `n`.
+/// Returns a remote address, argument `n`.
 ///
 /// # Safety
-/// By the contract of all thunks: null, or points at a socket address as long as its family says.
+/// By the contract of all thunks: null, or points at a socket address as long as its family
+/// requires.
 pub(crate) unsafe fn socket_address(address: DatIaAddressPtr, n: u32) -> DatResult<SocketAddr> {
     if address.is_null() {
         return Err(DatError::invalid_arg(n));
     }
-    // SAFETY: not null, so the contract is that of `read`.
+    // SAFETY: the pointer is not null, so the contract is that of `read`.
     unsafe { addr::read(address) }.map_err(|subtype| DatError::new(DAT_INVALID_ADDRESS, subtype))
 }
 
@@ -189,7 +191,7 @@ mod tests {
     fn segment_lists_are_checked_before_use() {
         let triplet = DatLmrTriplet::zeroed();
         let code = |count, list: *const DatLmrTriplet| {
-            // SAFETY: the pointers are null, misaligned (and refused) or to one triplet.
+            // SAFETY: the pointers are null, misaligned (and refused) or point to one triplet.
             unsafe { segments(count, list) }
                 .map(<[Sge]>::len)
                 .map_err(|error| error.code().0)
@@ -210,7 +212,7 @@ mod tests {
             } else {
                 bytes.as_ptr().cast()
             };
-            // SAFETY: the pointer is null or to as many bytes as are said.
+            // SAFETY: the pointer is null or points to as many bytes as given.
             unsafe { private_data(size, bytes, 5) }.map_err(|error| error.code().0)
         };
         assert_eq!(code(-1, b"x", false), Err(0x8006_0029));

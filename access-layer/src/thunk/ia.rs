@@ -25,12 +25,12 @@ pub(crate) unsafe extern "C" fn open<R: Rnic>(
         if name.is_null() {
             return Err(DatError::invalid_arg(1));
         }
-        // SAFETY: not null, so a C string by the contract of all thunks.
+        // SAFETY: the pointer is not null, so a C string by the contract of all thunks.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let (provider, config) = announced::find::<R>(&name).ok_or(DatError::invalid_arg(1))?;
         let evd_out = Out::required(async_evd, 3)?;
         let ia_out = Out::required(ia, 4)?;
-        // SAFETY: not null, so it points at a handle; nothing is assumed of its alignment.
+        // SAFETY: the pointer is not null, so it points at a handle; no alignment is assumed.
         let given = unsafe { async_evd.read_unaligned() };
         let choice = async_evd_of::<R>(given, async_evd_qlen, provider)?;
         let (ia, evd) = Ia::<R>::open(provider, &config, choice)?;
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn ha_related<R: Rnic>(
         if provider.is_null() {
             return Err(DatError::invalid_arg(2));
         }
-        // No adapter stands in for another one: `ha_supported` says so of them all.
+        // No adapter can replace another one, as `ha_supported` reports for all of them.
         Out::required(answer, 3)?.write(DAT_FALSE);
         Ok(())
     })

@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn create<R: Rnic>(
     guard("lmr_create", || {
         let ia = pin_ia::<R>(ia)?;
         let pz = pin::<Pz<R>>(pz, DAT_INVALID_HANDLE_PZ)?;
-        // Argument 7 in the counting of all providers, which is that of DAT 1.
+        // Argument 7 in the numbering of all providers, which is that of DAT 1.
         let out = Out::required(lmr, 7)?;
         let spec = LmrSpec {
             mem_type,
@@ -86,8 +86,8 @@ pub(crate) unsafe extern "C" fn sync_rdma_write<R: Rnic>(
     })
 }
 
-/// Memory is coherent on every machine this runs on, so there is nothing to do, and the segments
-/// are not looked at beyond being there.
+/// Memory is coherent on every machine that this library supports, so there is nothing to do. The
+/// segments are only checked for presence.
 fn sync<R: Rnic>(
     ia: DatIaHandle,
     segments: *const DatLmrTriplet,

@@ -1,15 +1,15 @@
-//! C arguments to Rust, Rust results to `DAT_RETURN`.
+//! Conversion of C arguments to Rust, and of Rust results to `DAT_RETURN`.
 //!
-//! One file per object, one function per slot of the provider table. A thunk has no semantics: it
-//! checks that out-pointers are there, turns handles into pinned objects and pointer pairs into
-//! slices, calls one method and writes its result, in this order. Nothing borrowed from C outlives
-//! the call.
+//! One file per object, one function per slot of the provider table. A thunk has no semantics. In
+//! this order it checks that out-pointers are present, converts handles to pinned objects and
+//! pointer pairs to slices, calls one method and writes its result. Nothing borrowed from C
+//! outlives the call.
 //!
-//! # Safety of all of them
+//! # Safety of all thunks
 //!
 //! The contract of every function here is that of the C call of the same name: each pointer is null
-//! or points at as much memory as its C type and the count beside it say, valid for the duration of
-//! the call. Handles may be any words.
+//! or points at as much memory as its C type and the count next to it require, valid for the
+//! duration of the call. Handles may be any words.
 
 pub(crate) mod cno;
 pub(crate) mod cr;

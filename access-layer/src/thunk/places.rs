@@ -1,4 +1,5 @@
-//! Every call that needs a place for a result, or a structure, named by the number of its argument.
+//! Tests of every call that needs an out-pointer or a structure: null is refused with the number of
+//! its argument.
 
 use std::ptr;
 
@@ -8,12 +9,13 @@ use crate::harness::{LONG_US, Pair, SUCCESS, call};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
-/// `DAT_INVALID_PARAMETER` with this argument.
+/// Returns `DAT_INVALID_PARAMETER` with this argument.
 fn argument(n: u32) -> u32 {
     0x8006_0024 + n
 }
 
-/// Calls slots with good arguments but for one place, and expects its number.
+/// Calls slots with valid arguments except for one null pointer, and expects the number of that
+/// argument.
 macro_rules! expect_places {
     ($dat:expr, $($n:literal: $($slot:ident($($arg:expr),* $(,)?)),+ $(,)?;)+) => {$($(
         let code = call!($dat, $slot $(, $arg)*);
@@ -25,7 +27,7 @@ fn null<T>() -> *mut T {
     ptr::null_mut()
 }
 
-/// A connected pair, an endpoint that is not, and one object of each other kind.
+/// A connected pair, an unconnected endpoint, and one object of each other kind.
 struct All {
     pair: Pair,
     idle: DatEpHandle,

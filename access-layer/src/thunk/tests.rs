@@ -14,8 +14,8 @@ fn null<T>() -> *mut T {
     ptr::null_mut()
 }
 
-/// Calls every slot whose first argument is a handle of one kind with `$bad`, and with arguments
-/// that would be good enough otherwise; each has to answer with its own `DAT_INVALID_HANDLE`.
+/// Calls every slot whose first argument is a handle of one kind with `$bad`, and with other
+/// arguments that are valid; each must return its own `DAT_INVALID_HANDLE`.
 macro_rules! expect_refusals {
     (
         $dat:expr, $bad:expr,
@@ -26,7 +26,8 @@ macro_rules! expect_refusals {
     )+)+};
 }
 
-/// Every slot that takes a handle first, but those of the handle's own kind when `skip` says so.
+/// Calls every slot that takes a handle first, except those of the handle's own kind if `skip`
+/// names it.
 fn refuse_everywhere(dat: &Dat, bad: DatHandle, skip: Option<Kind>) {
     let (mut handle, mut word): (DatHandle, u64) = (null(), 0);
     let (handle, word) = (&raw mut handle, &raw mut word);
@@ -307,10 +308,10 @@ fn no_slot_of_the_table_is_empty() {
     let words = size_of::<DatProvider>() / size_of::<usize>();
     let table = ptr::from_ref(dat.provider).cast::<usize>();
     for word in 2..words {
-        // SAFETY: inside the table, which is made of words.
+        // SAFETY: the address is inside the table, which consists of words.
         assert_ne!(unsafe { table.add(word).read() }, 0, "slot {}", word * 8);
     }
-    // SAFETY: the table holds a C string that is never freed.
+    // SAFETY: the table contains a C string that is never freed.
     let name = unsafe { std::ffi::CStr::from_ptr(dat.provider.device_name) };
     assert_eq!(name, CString::new(dat.name.clone()).unwrap().as_c_str());
 }

@@ -86,7 +86,7 @@ fn a_refused_queue_pair_refuses_the_endpoint() {
         code(Ep::create(&bench.ia, bench.parts(), None)),
         (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP)
     );
-    // Nothing is left in use.
+    // No object is still in use.
     assert_eq!(bench.ia.child_count(Kind::Ep), 0);
     free_pz(bench.pz.handle()).unwrap();
 }
@@ -125,7 +125,7 @@ fn established_tells_the_peers_private_data_and_the_addresses() {
     assert_eq!(state(&ep), DAT_EP_STATE_CONNECTED);
     let event = bench.conn.dequeue().unwrap();
     assert_eq!(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
-    // SAFETY: the event number says that this member is meant.
+    // SAFETY: the event number selects this member.
     let data = unsafe { event.event_data.connect_event_data };
     assert_eq!(data.ep_handle, ep.handle().as_dat());
     assert_eq!(
@@ -133,7 +133,7 @@ fn established_tells_the_peers_private_data_and_the_addresses() {
         b"welcome"
     );
     assert_eq!(ep.query().local_port_qual, 815);
-    // SAFETY: the endpoint is alive, so its address is.
+    // SAFETY: the endpoint is alive, so its address is valid.
     let remote = unsafe { addr::read(ep.query().remote_ia_address_ptr) };
     assert_eq!(remote.unwrap(), ([127, 0, 0, 1], 4711).into());
 }
@@ -146,7 +146,7 @@ fn private_data_stays_readable_after_the_disconnect() {
     bench.establish(&ep, b"welcome");
     bench.tell(&ep, ConnectionEvent::Disconnected);
     let event = bench.conn.dequeue().unwrap();
-    // SAFETY: connection events all have this member.
+    // SAFETY: all connection events use this member.
     let data = unsafe { event.event_data.connect_event_data };
     assert_eq!(
         bytes_at(data.private_data, data.private_data_size),
@@ -168,15 +168,15 @@ fn a_rejection_tells_the_peers_private_data() {
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
     let event = bench.conn.dequeue().unwrap();
     assert_eq!(event.event_number, DAT_CONNECTION_EVENT_PEER_REJECTED);
-    // SAFETY: connection events all have this member.
+    // SAFETY: all connection events use this member.
     let data = unsafe { event.event_data.connect_event_data };
     assert_eq!(bytes_at(data.private_data, data.private_data_size), b"no");
 }
 
-/// Private data of the next connection event, and its number.
+/// Returns the number and the private data of the next connection event.
 fn next_private_data(bench: &Bench) -> (DatEventNumber, DatCount, DatPvoid) {
     let event = bench.conn.dequeue().unwrap();
-    // SAFETY: connection events all have this member.
+    // SAFETY: all connection events use this member.
     let data = unsafe { event.event_data.connect_event_data };
     (
         event.event_number,
@@ -202,7 +202,7 @@ fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     assert_eq!(next_private_data(&bench), (number, 0, std::ptr::null_mut()));
     let (_, size, place) = next_private_data(&bench);
     assert_eq!(bytes_at(place, size), b"no", "of another endpoint");
-    // What the new attempt brings is told whole.
+    // The private data of the new attempt is delivered completely.
     bench.tell(&ep, rejected());
     let (_, size, place) = next_private_data(&bench);
     assert_eq!(bytes_at(place, size), b"no");
@@ -444,7 +444,7 @@ fn a_disconnected_endpoint_connects_again_after_a_reset() {
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     assert!(bench.script.calls().contains(&Call::ResetQp));
     ep.connect(&connect_args()).unwrap();
-    // The old connection's ending comes late and must not end the new attempt.
+    // The end of the old connection is reported late and must not end the new attempt.
     bench.tell(&ep, ConnectionEvent::Disconnected);
     bench.no_conn_event();
     bench.establish(&ep, b"");

@@ -1,4 +1,4 @@
-//! The endpoint against an RNIC that does what each test says.
+//! Tests of the endpoint with a scripted RNIC.
 
 mod life_cycle;
 mod modify;
@@ -10,7 +10,7 @@ use crate::scripted_rnic::{
     Bench, Call, ScriptedRnic, TestEp, bytes_at, connect_args, free_evd, free_pz,
 };
 
-/// Type and subtype of a refusal.
+/// Returns the type and subtype of an error.
 fn code<T: std::fmt::Debug>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
     let code = result.unwrap_err().code();
     (code.ty(), code.subtype())

@@ -166,10 +166,10 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
     ep.reset().unwrap();
     let private_data = || {
         let event = bench.conn.dequeue().unwrap();
-        // SAFETY: connection events all have this member.
+        // SAFETY: all connection events use this member.
         unsafe { event.event_data.connect_event_data }
     };
-    // The same one again replaces nothing.
+    // Setting the same EVD again replaces nothing.
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &param(&bench))
         .unwrap();
     let data = private_data();

@@ -17,7 +17,7 @@ fn args(socket: i32) -> SocketConnectArgs<'static> {
     }
 }
 
-/// A connected socket and what keeps it so.
+/// Returns a connected socket, and the listener that keeps it connected.
 fn socket() -> (TcpStream, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     (
@@ -30,7 +30,7 @@ fn owner(ep: &TestEp) -> Option<Owner> {
     ep.lock().socket.as_ref().map(ConsumerSocket::owner)
 }
 
-/// An endpoint that connects over a socket.
+/// Returns an endpoint that connects over a socket.
 fn connecting(bench: &Bench, stream: &TcpStream) -> TestEp {
     let ep = bench.ep();
     ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
@@ -98,7 +98,7 @@ fn the_endpoint_inherits_domain_type_protocol_address_and_port_of_the_socket() {
         param.remote_port_qual,
         u64::from(listener.local_addr().unwrap().port())
     );
-    // SAFETY: the endpoint is alive, so its addresses are.
+    // SAFETY: the endpoint is alive, so its addresses are valid.
     let (local, remote) = unsafe {
         (
             addr::read(param.local_ia_address_ptr),
@@ -120,7 +120,8 @@ fn acceptance_by_the_remote_consumer_is_established_and_connected() {
     assert_eq!(owner(&ep), Some(Owner::Ep));
 }
 
-/// A failed set-up: its event, the endpoint disconnected, the socket not the endpoint's any more.
+/// Checks a failed set-up: its event, the endpoint disconnected, the socket no longer the
+/// endpoint's.
 fn fails(news: ConnectionEvent<'_>, event: DatEventNumber) {
     let bench = Bench::new();
     let (stream, _listener) = socket();

@@ -16,7 +16,7 @@ fn csp(bench: &Bench, address: &str) -> DatResult<Pinned<Csp<ScriptedRnic>>> {
 }
 
 fn address_of(csp: &Pinned<Csp<ScriptedRnic>>) -> SocketAddr {
-    // SAFETY: the service point is alive, so its address is there.
+    // SAFETY: the service point is alive, so its address is valid.
     unsafe { crate::addr::read(csp.query().address_ptr) }.unwrap()
 }
 
@@ -48,7 +48,7 @@ fn query_fills_every_member() {
     let param = handle::pin_handle::<Csp<ScriptedRnic>>(csp)
         .unwrap()
         .query();
-    // SAFETY: the service point is alive, so its communicator is there.
+    // SAFETY: the service point is alive, so its communicator is valid.
     assert_eq!(unsafe { *param.comm }, comm);
     assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
 }

@@ -1,4 +1,4 @@
-//! `dat_cr_handoff`: from one service point to another of the same IA.
+//! Tests of `dat_cr_handoff`: from one service point to another of the same IA.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Service points and connection requests against an RNIC that does what each test says.
+//! Tests of service points and connection requests with a scripted RNIC.
 
 mod csp;
 mod handoff;
@@ -16,7 +16,7 @@ use crate::scripted_rnic::{Bench, Call, HERE, PEER, ScriptedRnic, TestEp, bytes_
 
 type TestCr = Pinned<Cr<ScriptedRnic>>;
 
-/// Type and subtype of a refusal.
+/// Returns the type and subtype of an error.
 fn code<T>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
     let Err(error) = result else {
         panic!("not refused")
@@ -36,7 +36,7 @@ fn ep_of(cr: &TestCr) -> TestEp {
     handle::pin(cr.query().local_ep_handle).expect("the request has an endpoint")
 }
 
-/// Gives a provider's endpoint what it lacks.
+/// Sets the parts that a provider-created endpoint lacks.
 fn equip(bench: &Bench, ep: &TestEp) {
     let param = DatEpParam {
         pz_handle: bench.pz.handle().as_dat(),

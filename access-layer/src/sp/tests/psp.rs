@@ -117,7 +117,7 @@ fn a_request_tells_who_asks_and_what_it_says() {
         b"hello"
     );
     assert_eq!(param.remote_port_qual, u64::from(PEER.1));
-    // SAFETY: the request is not answered, so its address is there.
+    // SAFETY: the request is not answered, so its address is valid.
     let remote = unsafe { crate::addr::read(param.remote_ia_address_ptr) };
     assert_eq!(remote.unwrap(), PEER.into());
     assert!(param.local_ep_handle.is_null());
@@ -150,7 +150,7 @@ fn private_data_of_a_request_may_be_changed_and_sent_back() {
     bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 3, b"abc");
     let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
     let param = cr.query();
-    // SAFETY: three bytes that are the consumer's until the accept returns.
+    // SAFETY: the consumer owns these three bytes until the accept returns.
     let back = unsafe {
         param.private_data.cast::<u8>().write(b'x');
         std::slice::from_raw_parts(param.private_data.cast::<u8>(), 3)

@@ -135,6 +135,6 @@ fn the_request_may_come_before_the_listening_returns() {
     script.meanwhile(move |token| request_source.request(token, 1));
     let rsp = Rsp::create(&bench.ia, QUALIFIER, &ep, bench.cr.clone()).unwrap();
     assert_eq!(bench.arrival().sp_handle.as_handle(), rsp.as_dat());
-    // The listener that comes too late goes at once.
+    // The listener that is created too late is dropped at once.
     assert!(bench.script.calls().contains(&Call::Unlisten));
 }

@@ -28,7 +28,7 @@ fn lose_socket(bench: &Bench, ssp: &Pinned<Ssp<ScriptedRnic>>) {
     bench.news.socket_down(ListenToken(ssp.handle().as_token()));
 }
 
-/// The next event, which must say that the socket of `ssp` is down.
+/// Reads the next event, which must report that the socket of `ssp` is down.
 fn expect_socket_down(bench: &Bench, ssp: Handle) {
     let event = bench.cr.dequeue().unwrap();
     assert_eq!(event.event_number, DAT_CONNECTION_EVENT_SOCKET_DOWN);
@@ -353,7 +353,7 @@ fn a_request_in_progress_at_the_free_is_rejected_without_local_notification() {
     let ssp = ssp(&bench, &ep);
     Ssp::free(&ssp).unwrap();
     bench.script.calls();
-    // The upcall had found the service point alive: it is still pinned here.
+    // The upcall found the service point before it was freed, so it is still pinned here.
     let handle = ssp.handle();
     bench.request(handle, 1, b"");
     assert_eq!(bench.script.calls(), [Call::DropRequest { request: 1 }]);

@@ -1,9 +1,9 @@
-//! Requests whose event nobody will read: they end, and so does their hold on an endpoint.
+//! Requests whose event can no longer be read: they end, and release their endpoints.
 
 use super::*;
 
-/// A service point of one kind on the bench's EVD, its endpoint if it reserves one, and how it is
-/// freed.
+/// Creates a service point of one kind on the bench's EVD. Returns it with its endpoint, if it
+/// reserves one, and the function that frees it.
 type Make = fn(&Bench) -> (Handle, Option<TestEp>, fn(Handle));
 
 fn free_psp(psp: Handle) {
@@ -41,7 +41,8 @@ const KINDS: [(&str, Make); 4] = [
     }),
 ];
 
-/// Nothing of request 1 is left: its peer is refused and its endpoint the consumer's, or gone.
+/// Checks that request 1 has ended: its peer is refused, and its endpoint belongs to the consumer
+/// or is freed.
 fn expect_ended(kind: &str, bench: &Bench, ep: Option<&TestEp>) {
     let refused = Call::DropRequest { request: 1 };
     assert!(bench.script.calls().contains(&refused), "{kind}");
@@ -123,11 +124,11 @@ fn a_request_that_was_the_only_one_is_not_lost_in_silence() {
         }
         let evd = handle::pin::<Evd<ScriptedRnic>>(bench.ia.async_evd()).unwrap();
         let told: Vec<_> = std::iter::from_fn(|| evd.dequeue().ok()).collect();
-        // Whoever asks a public service again may find room.
+        // For a public service no event is posted, because a later request may find room.
         assert_eq!(told.len(), usize::from(ep.is_some()), "{kind}");
         for event in told {
             assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-            // SAFETY: the event number says that this member is meant.
+            // SAFETY: the event number selects this member.
             let error = unsafe { event.event_data.asynch_error_event_data };
             assert_eq!(error.dat_handle, bench.cr.handle().as_dat(), "{kind}");
         }
