@@ -132,7 +132,6 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
 /// registry library passes the calls on, so that they can return the reason of the refusal
 /// (`DAT_MODEL_NOT_SUPPORTED`). To consumers (`dtest -w`, `dtestx`) IB would mean that a write with
 /// immediate data is supported.
-/// write with immediate data works.
 fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
     if attr.immediate_and_atomics {
         (DAT_EXTENSION_IB, DAT_IB_EXTENSION_VERSION)

@@ -531,7 +531,7 @@ fn an_evd_without_threshold_flag_refuses_thresholds() {
     let recv = pair.ends[1].recv;
     assert_eq!(pair.dat.wait(recv, 0, 2).map(drop), Err((0x8006_0027, -1)));
     assert_eq!(pair.dat.wait(recv, 0, 1).map(drop), Err((0x000F_0000, 0)));
-    // The request EVD's EP asked for thresholds.
+    // The EP of the request EVD requested thresholds.
     assert_eq!(
         pair.dat.wait(pair.ends[1].request, 0, 2).map(drop),
         Err((0x000F_0000, 0))
