@@ -3,10 +3,10 @@
 //!
 //! | Kind | Endpoint | Requests | Ends |
 //! |---|---|---|---|
-//! | [`Psp`], public | the consumer's at accept, or made by the provider | any number | when freed |
 //! | [`Psp`], public | the consumer's at accept, or created by the provider | any number | when freed |
-//! | [`Rsp`], reserved | given at creation | one | when freed |
+//! | [`Csp`], common | the consumer's at accept | any number | when freed |
 //! | [`Rsp`], reserved | set at creation | one | when freed |
+//! | [`Ssp`], socket | set at creation, or created by the provider | at most one | when freed |
 //!
 //! A service point has the handle of its endpoint but does not own it: either may be freed first.
 
