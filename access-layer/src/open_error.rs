@@ -13,7 +13,7 @@ thread_local! {
     static REASON: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// Removes the reason, at the begin of an attempt to open.
+/// Removes the reason, when an attempt to open begins.
 pub(crate) fn clear() {
     REASON.set(None);
 }

@@ -89,7 +89,7 @@ pub enum ConnectionKind {
     NonPeerRejected,
     /// The peer ended an accepted connection before it was usable.
     AcceptCompletionError,
-    /// The connection was closed in order.
+    /// The connection was closed in an orderly way.
     Disconnected,
     /// The connection failed.
     Broken,

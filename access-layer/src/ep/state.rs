@@ -87,7 +87,7 @@ pub(crate) enum Ending {
     TimedOut,
     /// The peer closed an accepted connection too early.
     AcceptFailed,
-    /// Closed in order by either side.
+    /// Closed in an orderly way by either side.
     Disconnected,
     /// The connection failed.
     Broken,

@@ -68,7 +68,7 @@ pub enum ConnectionEvent<'a> {
     TimedOut,
     /// The peer closed an accepted connection before it was usable.
     AcceptFailed,
-    /// Either side closed an established or pending connection in order.
+    /// Either side closed an established or pending connection in an orderly way.
     Disconnected,
     /// The connection failed: reset, Terminate, protocol error, failed work request.
     Broken,

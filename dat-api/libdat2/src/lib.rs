@@ -13,15 +13,15 @@
 //! - An entry has no semantics. The provider implements the rules of DAT about arguments and
 //!   states. An entry resolves a handle, calls a slot and returns its result.
 //! - No lock is held while code of a provider or of the dynamic loader runs.
-//! - No handle value makes an entry fault; see [`handle`] for what is checked and how.
+//! - No handle value makes an entry fault; see [`handle`] for the checks.
 //! - Nothing happens before the first call. OFA's library reads `dat.conf` before `main`. Reading
 //!   it on first use gives the same results, has no cost for idle programs, and cannot run before
-//!   the program's own initialisers. Nothing happens at exit either: providers of IAs that are
-//!   still open are not notified, and calls from late destructors still work.
+//!   the program's own initialisers have run. Nothing happens at exit either: providers of IAs
+//!   that are still open are not notified, and calls from late destructors still work.
 //!
 //! The crate is a static library. The shared library is linked from it by the C compiler driver,
 //! following `link.txt`, because `rustc` cannot place symbols under the version node `DAT_2.0`,
-//! which every existing DAT 2.0 program asks for.
+//! which every existing DAT 2.0 program requires.
 
 pub mod entry;
 pub mod handle;
