@@ -1,12 +1,12 @@
 /*
  * Reads the variable arguments of extension operations.
  *
- * A va_list parameter reaches Rust as one pointer (System V AMD64 and AAPCS64 both pass it so), but
- * only C can take arguments out of it. Each function below takes those of one operation, in the
- * order of the header dat2/dat_iw_extensions.h or dat2/dat_ib_extensions.h, and checks nothing:
- * that is Rust's part.
+ * A va_list parameter is passed to Rust as one pointer (by System V AMD64 and by AAPCS64), but only
+ * C can read arguments from it. Each function below reads the arguments of one operation, in the
+ * order of the header dat2/dat_iw_extensions.h or dat2/dat_ib_extensions.h. The functions check
+ * nothing; the Rust code does.
  *
- * DAT_DTO_COOKIE is a union of a pointer and 64-bit integers; it travels like a 64-bit integer.
+ * DAT_DTO_COOKIE is a union of a pointer and 64-bit integers; it is passed like a 64-bit integer.
  */
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /*
  * Reads the variable arguments of the IB extension's "open query" operation, which a registry
- * library passes on with the IA name in place of the handle and the name taken off the list.
+ * library passes on with the IA name in place of the handle and the name removed from the list.
  */
 #include <stdarg.h>
 #include <stdint.h>

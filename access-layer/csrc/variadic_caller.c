@@ -1,8 +1,8 @@
 /*
- * Calls an extension entry the way a registry library does: variable arguments in, va_list out.
+ * Calls an extension entry as a registry library does: variable arguments in, va_list out.
  *
- * For the tests of this crate. It is an object of its own, so a library that does not refer to it
- * does not get it.
+ * For the tests of this crate. The function is in a separate object, so the linker does not add it
+ * to a library that does not refer to it.
  */
 #include <stdarg.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /*
- * The variadic entry dat_extension_op. Its arguments become a va_list, which travels as one pointer
- * on every supported machine, and everything else is decided in Rust.
+ * The variadic entry dat_extension_op. It converts its arguments to a va_list, which is passed as
+ * one pointer on every supported machine. The Rust code does everything else.
  *
- * Operations with the open bit carry the name of an IA as their first variadic argument. It is
- * taken here, because providers expect the list to stand behind it.
+ * The first variadic argument of operations with the open bit is the name of an IA. It is read
+ * here, because providers expect a list that begins after it.
  */
 #include <stdarg.h>
 #include <stddef.h>

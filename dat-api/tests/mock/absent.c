@@ -1,6 +1,6 @@
 /*
- * The calls of DAT 2.0 that no test of the Rust API needs: each says "not implemented". They are in
- * a file without the DAT headers, because one shape serves for all of them.
+ * The calls of DAT 2.0 that no test of the Rust API needs: each returns "not implemented". They are
+ * in a file without the DAT headers, so that one signature can be used for all of them.
  */
 #define NOT_IMPLEMENTED 0xBFFF0000u
 

@@ -1,7 +1,7 @@
 /*
  * A registry library for the tests of the Rust API: objects are counted and their frees logged,
- * events are what a test has put in, and nothing is ever sent. Calls that no test needs say "not
- * implemented".
+ * events are those that a test has queued, and nothing is ever sent. Calls that no test needs
+ * return "not implemented".
  */
 #include <stdarg.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 #define LOG_MAX 4096
 #define FAILURE(type, subtype) ((DAT_RETURN)(DAT_CLASS_ERROR | (type) | (subtype)))
 
-/* What a test sees and steers. */
+/* State that a test reads and sets. */
 struct mock {
 	char log[LOG_MAX];
 	DAT_RETURN refuse_socket, refuse_lmr_free;
@@ -29,7 +29,7 @@ struct mock {
 
 API struct mock mock;
 
-/* Handles are numbers; each kind begins at its own. */
+/* Handles are numbers; each kind starts at its own number. */
 static uintptr_t next_handle = 0x1000;
 
 static void note(const char *what)
@@ -126,7 +126,7 @@ API DAT_RETURN dat_cno_create(DAT_IA_HANDLE ia, DAT_OS_WAIT_PROXY_AGENT agent, D
 	return create(cno);
 }
 
-/* The CNO of the event dispatcher that has one; somebody waits on it all the time. */
+/* The CNO of the event dispatcher that has one; a waiter is always on it. */
 static DAT_CNO_HANDLE waited;
 
 API DAT_RETURN dat_evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno,

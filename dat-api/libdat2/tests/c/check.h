@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Checks that say what was expected and count failures; main returns failures(). */
+/* Checks that print the expected value and count failures; main returns failures(). */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -17,7 +17,7 @@ static int check_count;
 		} \
 	} while (0)
 
-/* A DAT_RETURN and the exact value expected. */
+/* Checks a DAT_RETURN for an exact value. */
 #define CHECK_RETURN(call, expected) \
 	do { \
 		DAT_RETURN check_status = (call); \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* dat_extension_op: what decides where an operation goes, and that its arguments get there. */
+/* dat_extension_op: the choice of the provider for an operation, and the passing of its arguments. */
 #include <string.h>
 
 #include "check.h"
@@ -53,14 +53,14 @@ static void open_operations_load_a_provider_by_name(void)
 	CHECK_RETURN(dat_extension_op(NULL, TEST_OP_OPEN, name, &raw), DAT_SUCCESS);
 	CHECK(plog->last_extension_handle == (DAT_HANDLE)name);
 	CHECK((unsigned long)raw > 4096);
-	/* It is a pointer of the provider's and no IA handle. */
+	/* The handle is a pointer of the provider and not an IA handle. */
 	CHECK_RETURN(dats_get_ia_handle(raw, &stray), INVALID_IA);
 
 	CHECK_RETURN(dat_extension_op(NULL, TEST_OP_CLOSE), INVALID_IA);
 	CHECK_RETURN(dat_extension_op(raw, TEST_OP_CLOSE), DAT_SUCCESS);
 	CHECK(plog->last_extension_handle == raw);
 	CHECK(plog->finis == finis + 1);
-	/* A failing open lets the provider go again. */
+	/* A failing open releases the provider again. */
 	CHECK_RETURN(dat_extension_op(NULL, TEST_OP_OPEN | 0x800, "good", &raw), DAT_NOT_IMPLEMENTED);
 	CHECK(plog->finis == finis + 2);
 }

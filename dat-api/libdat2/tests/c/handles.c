@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * No handle value may crash a call, and arguments arrive in order. Every entry gets null, small
- * integers, misaligned and unmapped addresses, and readable memory that is no object.
+ * No handle value may crash a call, and arguments are passed in order. Every entry gets null,
+ * small integers, misaligned and unmapped addresses, and readable memory that is not an object.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -228,7 +228,7 @@ static void arguments_arrive_in_order(DAT_IA_HANDLE ia)
 	CHECK_RETURN(dat_ep_post_send_with_invalidate(ep, 1, ARG_PTR(2), cookie,
 						      DAT_COMPLETION_SUPPRESS_FLAG, DAT_TRUE, ARG_32(6)),
 		     DAT_SUCCESS);
-	/* A slot the provider left empty. */
+	/* A slot that is empty in the provider's table. */
 	CHECK_RETURN(dat_ep_reset(ep), DAT_CLASS_ERROR | DAT_NOT_IMPLEMENTED);
 	CHECK_RETURN(dat_ep_free(ep), DAT_SUCCESS);
 

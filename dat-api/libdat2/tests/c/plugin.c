@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Loads libdat2 with local scope, as interpreters and plug-ins do, and opens an IA. A provider that
- * does not name libdat2 among its libraries finds the registry calls only if libdat2 sees to it.
+ * does not name libdat2 among its libraries finds the registry calls only if libdat2 makes them
+ * visible.
  */
 #include <dlfcn.h>
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A provider with just enough behind it to test a registry library. Its instance data say how it
- * behaves:
+ * A provider with the minimum of code to test a registry library. Its instance data select its
+ * behaviour:
  *
  *   ok            everything works
  *   no-extensions the IA reports no extensions
  *   no-register   init registers nothing
  *   fail-open     ia_open fails with INSUFFICIENT_RESOURCES
- *   bad-handle    ia_open returns a handle that does not lead to this provider
+ *   bad-handle    ia_open returns a handle that does not belong to this provider
  *   fail-query    the query for provider attributes fails with INTERNAL_ERROR
- *   other-key     the provider attributes name another version
+ *   other-key     the provider attributes contain another version
  *   reenter       init calls back into the registry
  */
 #include <stdarg.h>
@@ -31,7 +31,7 @@ struct instance {
 	struct instance *next;
 };
 
-/* Outlives the provider, which is unloaded: belongs to the process, found by name if it exists. */
+/* Outlives the provider, which is unloaded: it belongs to the process and is looked up by name. */
 extern struct provider_log provider_log_of_program __attribute__((weak));
 
 static struct provider_log own_log;
@@ -386,7 +386,7 @@ void dat_provider_init(const DAT_PROVIDER_INFO *info, const char *params)
 		DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 		DAT_COUNT count = 0;
 
-		/* Its own name is busy; everything else answers. */
+		/* The provider's own name is busy; all other calls work. */
 		expect(dat_ia_open(instance->info.ia_name, 8, &evd, &ia) ==
 		       (DAT_CLASS_ERROR | DAT_INVALID_STATE));
 		expect(dat_ia_open((char *)"no such name", 8, &evd, &ia) ==

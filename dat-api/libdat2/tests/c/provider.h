@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the test provider tells the test programs, which find it with dlsym. */
+/* The record that the test provider writes for the test programs, which find it with dlsym. */
 #ifndef PROVIDER_H
 #define PROVIDER_H
 
@@ -12,7 +12,7 @@ struct provider_log {
 	int opens;
 	int closes;
 	int extension_ops;
-	int argument_errors; /* arguments that did not arrive as the program sent them */
+	int argument_errors; /* arguments that differ from those that the program passed */
 	char last_init[256];
 	char last_params[256];
 	DAT_HANDLE last_extension_handle;
@@ -24,7 +24,7 @@ struct provider_log {
 #define TEST_OP_OPEN 0x1001 /* IA handle pointer */
 #define TEST_OP_CLOSE 0x2001
 
-/* What every argument of the by-value tests carries. */
+/* The values of the arguments of the by-value tests. */
 #define ARG_PTR(n) ((DAT_PVOID)(0x1111000000000000ULL + (n)))
 #define ARG_64(n) (0x2222000000000000ULL + (n))
 #define ARG_32(n) (0x33330000U + (n))

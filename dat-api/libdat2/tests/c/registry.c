@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Opening, closing, listing and registering, row by row. With the argument "ofa" the rows where
- * this library means to differ from OFA's are left out, so that both can be held against the same
- * program.
+ * Opening, closing, listing and registering, row by row. The argument "ofa" omits the rows in which
+ * this library differs from OFA's by design, so that one program can test both.
  */
 #define _GNU_SOURCE
 #include <link.h>
@@ -275,7 +274,7 @@ static void a_program_can_bring_its_own_provider(void)
 	CHECK_RETURN(open_ia("dynamic", &ia), DAT_SUCCESS);
 	CHECK_RETURN(dat_registry_remove_provider(&dynamic_provider, &info),
 		     DAT_CLASS_ERROR | DAT_PROVIDER_IN_USE);
-	/* Closed, although the code says that the file does not have it. */
+	/* The IA is closed, although the code reports that the file does not have it. */
 	CHECK_RETURN(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), NOT_REGISTERED);
 	CHECK_RETURN(dat_registry_remove_provider(&dynamic_provider, &info), DAT_SUCCESS);
 	CHECK_RETURN(open_ia("dynamic", &ia), NOT_REGISTERED);
@@ -304,22 +303,22 @@ static void what_differs_from_ofa(void)
 	DAT_PROVIDER_INFO info = { "dynamic", 2, 0, DAT_FALSE };
 	int inits = plog->inits, finis = plog->finis;
 
-	/* Null pointers crash there. */
+	/* Null pointers crash OFA's library. */
 	CHECK_RETURN(dat_registry_add_provider(NULL, &info), INVALID_ARG(1));
 	CHECK_RETURN(dat_registry_add_provider(&dynamic_provider, NULL), INVALID_ARG(2));
 	CHECK_RETURN(dat_registry_remove_provider(NULL, &info), INVALID_ARG(1));
 	CHECK_RETURN(dat_registry_remove_provider(&dynamic_provider, NULL), INVALID_ARG(2));
 	CHECK_RETURN(dat_strerror(INVALID_IA, NULL, NULL), DAT_SUCCESS);
-	/* A library that does not register is let go, and asked again by the next open. */
+	/* A library that does not register is unloaded, and loaded again by the next open. */
 	CHECK_RETURN(open_ia("no-register", &ia), NOT_REGISTERED);
 	CHECK(plog->inits == inits + 1 && plog->finis == finis + 1);
 	CHECK_RETURN(open_ia("no-register", &ia), NOT_REGISTERED);
 	CHECK(plog->inits == inits + 2 && plog->finis == finis + 2);
-	/* A handle that does not lead back to the provider is not given out. */
+	/* A handle that does not belong to the provider is not returned. */
 	CHECK_RETURN(open_ia("bad-handle", &ia), DAT_CLASS_ERROR | DAT_INTERNAL_ERROR);
-	/* Init may call back. */
+	/* Init may call the registry. */
 	CHECK_RETURN(open_ia("reenter", &ia), DAT_SUCCESS);
-	/* The provider's own pointer is no IA handle for consumers. */
+	/* The provider's own pointer is not a valid IA handle for consumers. */
 	CHECK_RETURN(dats_get_ia_handle(ia, &raw), DAT_SUCCESS);
 	CHECK_RETURN(dat_ia_close(raw, DAT_CLOSE_ABRUPT_FLAG), INVALID_IA);
 	CHECK_RETURN(dat_ia_query(raw, NULL, 0, NULL, 0, NULL), INVALID_IA);
