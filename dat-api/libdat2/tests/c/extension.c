@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* dat_extension_op: the choice of the provider for an operation, and the passing of its arguments. */
+/* dat_extension_op: the choice of the provider for an operation, and passing its arguments. */
 #include <string.h>
 
 #include "check.h"
