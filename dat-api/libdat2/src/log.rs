@@ -6,7 +6,7 @@
 //! | `DAT_DBG_TYPE` | OFA's bit mask: 1 errors (the default), 2 to 8 registry, 16 and 32 calls |
 //! | `DAT_DBG_DEST` | 1 standard output, 2 the system log; otherwise standard error |
 //!
-//! Where neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user did not ask for lines. Then they are
+//! If neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user did not ask for lines. Then they are
 //! written to descriptors 1 and 2 only while each is the file that it was when this library was
 //! loaded: a program may close such a descriptor and get its number again for a file or a
 //! connection. A pipe without a reader gets no line at all, because the signal of the write would
@@ -139,7 +139,7 @@ fn is_as_at_first(fd: RawFd) -> bool {
     let at_first = AT_FIRST
         .get()
         .map(|all| all[usize::from(fd == libc::STDERR_FILENO)]);
-    // Where the loader has not run `note_descriptors`, the file is taken for the first one.
+    // If the loader has not run `note_descriptors`, the file is taken for the first one.
     now.is_some() && at_first.is_none_or(|first| first == now)
 }
 

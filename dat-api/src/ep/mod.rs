@@ -78,7 +78,7 @@ struct Attempts {
     ownership: SocketOwnership,
 }
 
-/// How an endpoint disconnects (`DAT_CLOSE_FLAGS`).
+/// Way in which an endpoint disconnects (`DAT_CLOSE_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
     /// At once: everything posted completes as flushed.

@@ -25,7 +25,7 @@ typedef struct dat_named_attr {
 	const char *value;
 } DAT_NAMED_ATTR;
 
-/* Eight bytes of the consumer's choice that come back unchanged. */
+/* Eight bytes of the consumer's choice that are returned unchanged. */
 typedef union dat_context {
 	DAT_PVOID as_ptr;
 	DAT_UINT64 as_64;
@@ -142,13 +142,13 @@ typedef enum dat_evd_flags {
 	DAT_EVD_EXTENSION_BASE = 0x200   /* first bit left to extensions */
 } DAT_EVD_FLAGS;
 
-/* Who supplies the endpoint of an incoming connection. */
+/* The side that supplies the endpoint of an incoming connection. */
 typedef enum dat_psp_flags {
 	DAT_PSP_CONSUMER_FLAG = 0, /* the consumer, with dat_cr_accept */
 	DAT_PSP_PROVIDER_FLAG = 1  /* the provider, with the connection request */
 } DAT_PSP_FLAGS;
 
-/* Who may do what with memory. */
+/* Accesses to memory that are allowed. */
 typedef enum dat_mem_priv_flags {
 	DAT_MEM_PRIV_NONE_FLAG = 0,            /* nothing */
 	DAT_MEM_PRIV_LOCAL_READ_FLAG = 0x01,   /* the local adapter may read */
@@ -184,7 +184,7 @@ typedef enum dat_iov_ownership {
 	DAT_IOV_PROVIDER_MOD = 2    /* the provider's until completion, maybe modified */
 } DAT_IOV_OWNERSHIP;
 
-/* Whether the provider makes endpoints for connection requests. */
+/* Policy by which the provider creates endpoints for connection requests. */
 typedef enum dat_ep_creator_for_psp {
 	DAT_PSP_CREATES_EP_NEVER = 0,   /* never */
 	DAT_PSP_CREATES_EP_IFASKED = 1, /* when the service point asks for it */
@@ -622,7 +622,7 @@ typedef struct dat_software_event_data {
 	DAT_PVOID pointer;
 } DAT_SOFTWARE_EVENT_DATA;
 
-/* What happened. */
+/* Kind of event. */
 typedef enum dat_event_number {
 	/* a data transfer is done; see dto_completion_event_data */
 	DAT_DTO_COMPLETION_EVENT = 0x00001,
@@ -630,12 +630,12 @@ typedef enum dat_event_number {
 	DAT_RMR_BIND_COMPLETION_EVENT = 0x01001,
 	/* somebody wants to connect; see cr_arrival_event_data */
 	DAT_CONNECTION_REQUEST_EVENT = 0x02001,
-	/* the connection stands; this and the following seven: see connect_event_data */
+	/* the connection is established; for this and the following seven see connect_event_data */
 	DAT_CONNECTION_EVENT_ESTABLISHED = 0x04001,
 	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer said no */
 	/* nobody asked the peer's consumer: no listener, backlog, protocol mismatch */
 	DAT_CONNECTION_EVENT_NON_PEER_REJECTED = 0x04003,
-	/* an accepted connection did not come about */
+	/* an accepted connection could not be established */
 	DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR = 0x04004,
 	/* the connection was closed by either side */
 	DAT_CONNECTION_EVENT_DISCONNECTED = 0x04005,

@@ -18,9 +18,9 @@
 
 #define DAT_IS_WARNING(status) ((DAT_UINT32)(status) & DAT_CLASS_WARNING)
 
-/* What kind of failure. */
+/* Kind of failure. */
 typedef enum dat_return_type {
-	DAT_SUCCESS = 0x00000000,                     /* the call did what it was asked to */
+	DAT_SUCCESS = 0x00000000,                     /* the call succeeded */
 	/* the operation was aborted because the IA was closed or the process is ending */
 	DAT_ABORT = 0x00010000,
 	DAT_CONN_QUAL_IN_USE = 0x00020000,            /* the connection qualifier is taken */

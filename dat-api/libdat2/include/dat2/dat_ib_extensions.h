@@ -89,7 +89,7 @@ typedef enum dat_ib_op {
 	DAT_IB_CLOSE_QUERY_OP = 0x2000
 } DAT_IB_OP;
 
-/* What the extension data of an event describes. */
+/* Kind of the extension data of an event. */
 typedef enum dat_ib_ext_type {
 	DAT_IB_FETCH_AND_ADD = 0,                     /* fetch-and-add */
 	DAT_IB_CMP_AND_SWAP = 1,                      /* compare-and-swap */
@@ -187,7 +187,7 @@ typedef struct dat_ib_collective_event_data {
 	DAT_CONTEXT context;
 } DAT_IB_COLLECTIVE_EVENT_DATA;
 
-/* What event_extension_data of a DAT_EVENT holds. */
+/* Content of event_extension_data of a DAT_EVENT. */
 typedef struct dat_ib_extension_event_data {
 	DAT_IB_EXT_TYPE type;
 	DAT_IB_STATUS status;

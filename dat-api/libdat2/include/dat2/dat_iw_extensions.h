@@ -39,7 +39,7 @@ typedef enum dat_iw_event_number {
 } DAT_IW_EVENT_NUMBER;
 
 typedef enum dat_iw_ssp_state {
-	/* the socket is attached and a connection request may come */
+	/* the socket is attached and a connection request may be received */
 	DAT_IW_SSP_STATE_OPERATIONAL = 0,
 	/* a connection request came, or the socket was lost */
 	DAT_IW_SSP_STATE_NON_OPERATIONAL = 1

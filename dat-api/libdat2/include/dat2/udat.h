@@ -20,7 +20,7 @@ extern "C" {
 
 typedef DAT_HANDLE DAT_CNO_HANDLE;
 
-/* What a region description describes. */
+/* Kind of memory of a region description. */
 typedef enum dat_mem_type {
 	DAT_MEM_TYPE_VIRTUAL = 0,        /* memory of this process, by address */
 	DAT_MEM_TYPE_LMR = 1,            /* the memory of another LMR */
@@ -56,7 +56,7 @@ typedef enum dat_evd_state {
 	DAT_EVD_STATE_CONFIG_THRESHOLD = 0x30  /* the threshold of the wait wakes waiters */
 } DAT_EVD_STATE;
 
-/* How a CNO tells the outside world that it triggered. */
+/* Notification of the consumer when a CNO triggers. */
 typedef enum dat_proxy_type {
 	DAT_PROXY_TYPE_NONE = 0,  /* not at all */
 	DAT_PROXY_TYPE_AGENT = 1, /* by calling an agent */

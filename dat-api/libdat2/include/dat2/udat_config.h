@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: what this installation provides.
+ * DAT 2.0: features of this installation.
  */
 #ifndef _UDAT_CONFIG_H_
 #define _UDAT_CONFIG_H_
