@@ -628,12 +628,12 @@ typedef enum dat_event_number {
 	DAT_DTO_COMPLETION_EVENT = 0x00001,
 	/* a bind is done; see rmr_completion_event_data */
 	DAT_RMR_BIND_COMPLETION_EVENT = 0x01001,
-	/* somebody wants to connect; see cr_arrival_event_data */
+	/* a peer requests a connection; see cr_arrival_event_data */
 	DAT_CONNECTION_REQUEST_EVENT = 0x02001,
 	/* the connection is established; for this and the following seven see connect_event_data */
 	DAT_CONNECTION_EVENT_ESTABLISHED = 0x04001,
-	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer said no */
-	/* nobody asked the peer's consumer: no listener, backlog, protocol mismatch */
+	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer rejected the request */
+	/* the request did not reach the peer's consumer: no listener, backlog, protocol mismatch */
 	DAT_CONNECTION_EVENT_NON_PEER_REJECTED = 0x04003,
 	/* an accepted connection could not be established */
 	DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR = 0x04004,
