@@ -632,7 +632,7 @@ typedef enum dat_event_number {
 	DAT_CONNECTION_REQUEST_EVENT = 0x02001,
 	/* the connection is established; for this and the following seven see connect_event_data */
 	DAT_CONNECTION_EVENT_ESTABLISHED = 0x04001,
-	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer rejected the request */
+	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer rejected it */
 	/* the request did not reach the peer's consumer: no listener, backlog, protocol mismatch */
 	DAT_CONNECTION_EVENT_NON_PEER_REJECTED = 0x04003,
 	/* an accepted connection could not be established */
