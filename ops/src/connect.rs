@@ -1,4 +1,4 @@
-//! An attempt to connect by something else than TCP.
+//! An attempt to connect over another stack than TCP.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,37 +21,37 @@ use crate::stage::Stage;
 use crate::switch::{Path, Switch};
 use crate::trace::{DecisionTrace, Subject};
 
-/// The peer's port mapper may take this part of the bound.
+/// The divisor of the bound: the peer's port mapper may take one half of it.
 const ASKING_SHARE: u32 = 2;
 
 /// The time that opening an adapter may take before it counts against the bound.
 const OPENING_MAX: Duration = Duration::from_secs(2);
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The connection stands.
+    /// A protocol has connected.
     Offloaded {
-        /// Which protocol carries it.
+        /// Name of the protocol that carries the connection.
         protocol: String,
         /// The connection.
         stream: Box<dyn OffloadStream>,
     },
-    /// It is left to TCP: the kernel socket is to be connected now.
+    /// The connection falls back to TCP: the caller connects the kernel socket now.
     Native(Reason),
     /// TCP is not permitted: the program's call fails.
     Impossible(Reason),
 }
 
-/// Takes the address that this end is to have, with a port that the kernel keeps for it.
+/// Takes the local address of the connection, with a port that the kernel reserves for it.
 ///
-/// It is called when a protocol is about to try, so that a connection that is left to TCP has taken
-/// none: a port that is kept belongs to one socket alone, while TCP gives one port to as many
-/// connections as there are peers.
+/// The attempt calls this function when a protocol is about to connect, so a connection that falls
+/// back to TCP has reserved no port. A reserved port belongs to one socket alone, while TCP shares
+/// one port among connections to different peers.
 pub struct Reserve<'a>(Box<dyn FnOnce() -> Result<SocketAddr, Errno> + Send + 'a>);
 
 impl<'a> Reserve<'a> {
-    /// By this function.
+    /// Reserves with this function.
     pub fn new(take: impl FnOnce() -> Result<SocketAddr, Errno> + Send + 'a) -> Self {
         Self(Box::new(take))
     }
@@ -63,14 +63,14 @@ impl fmt::Debug for Reserve<'_> {
     }
 }
 
-/// This end's address.
+/// The local address of the connection.
 #[derive(Debug)]
 enum Local<'a> {
-    /// Nobody has needed it yet.
+    /// Not reserved yet.
     Free(Reserve<'a>),
-    /// It is taken.
+    /// Reserved.
     Taken(SocketAddr),
-    /// There is none to be had.
+    /// The reservation failed.
     None(Errno),
 }
 
@@ -82,13 +82,13 @@ pub struct Connecting<'a> {
     service: SocketAddr,
     local: Local<'a>,
     offer: Offer,
-    /// The way by which the peer is asked.
+    /// The route over which the peer is asked.
     path: Option<Path>,
     stage: Stage,
     asking: Option<Asking>,
     attempt: Option<Box<dyn OffloadConnecting>>,
     mapped: Option<SocketAddr>,
-    /// The peer said so earlier, and may have changed its mind.
+    /// True if the peer's answer is one of the cache, which the peer may have changed since.
     is_remembered: bool,
     deadline: Instant,
     last: Option<Reason>,
@@ -96,7 +96,7 @@ pub struct Connecting<'a> {
 }
 
 impl<'a> Connecting<'a> {
-    /// Begins.
+    /// Starts to ask the peer.
     pub(crate) fn begin(
         switch: Arc<Switch>,
         service: SocketAddr,
@@ -126,27 +126,27 @@ impl<'a> Connecting<'a> {
         connecting
     }
 
-    /// When [`Connecting::step`] has to be called at the latest.
+    /// The latest time at which [`Connecting::step`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let asking = self.asking.as_ref().map(Asking::deadline);
         asking.map_or(self.deadline, |asking| asking.min(self.deadline))
     }
 
-    /// What to poll for input; another one after each step.
+    /// The descriptor to poll for input; it may change with each step.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         let asking = self.asking.as_ref().map(AsFd::as_fd);
         asking.or(self.attempt.as_deref().map(AsFd::as_fd))
     }
 
-    /// How it came about.
+    /// The steps of the decision so far.
     #[must_use]
     pub fn trace(&self) -> &DecisionTrace {
         &self.trace
     }
 
-    /// Goes on; never waits.
+    /// Makes progress without waiting. Returns the outcome once it is decided.
     pub fn step(&mut self) -> Option<Outcome> {
         loop {
             match self.stage {
@@ -177,8 +177,8 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// Steps until it is decided, which takes no longer than the bound and the time in which this
-    /// process opens an adapter.
+    /// Steps until the outcome is decided. This takes no longer than the bound and the time that
+    /// this process needs to open an adapter.
     pub fn wait(&mut self) -> Outcome {
         loop {
             if let Some(outcome) = self.step() {
@@ -191,12 +191,13 @@ impl<'a> Connecting<'a> {
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                 .into_iter()
                 .collect();
-            // What poll says, a signal included, is seen by the step as well.
+            // The result of poll, a signal included, does not matter: the step checks everything
+            // itself.
             let _ = rustix::event::poll(&mut polled, timeout.as_ref());
         }
     }
 
-    /// Asks the peer, if a protocol wants that and nobody has lately.
+    /// Asks the peer, if a protocol needs its answer and the cache has none.
     fn ask(&mut self, now: Instant) {
         if !self
             .offer
@@ -237,7 +238,7 @@ impl<'a> Connecting<'a> {
         self.go_on_without_answer();
     }
 
-    /// Only protocols that need no answer are left.
+    /// Continues with the protocols that need no answer of the peer.
     fn go_on_without_answer(&mut self) {
         self.offer
             .protocols
@@ -249,13 +250,13 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// This end's address, which is taken when it is first wanted.
+    /// Returns the local address. The first call reserves it.
     fn address(&mut self) -> Option<SocketAddr> {
-        // What stands for it meanwhile is seen by nobody.
+        // The placeholder is replaced at the end of this statement.
         self.local = match std::mem::replace(&mut self.local, Local::None(Errno::INVAL)) {
             Local::Free(Reserve(take)) => match take() {
                 Ok(local) => Local::Taken(local),
-                // What TCP says where no port is left for a connection.
+                // The error of TCP where no port is left for a connection.
                 Err(Errno::ADDRINUSE) => Local::None(Errno::ADDRNOTAVAIL),
                 Err(errno) => Local::None(errno),
             },
@@ -271,8 +272,8 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// One look at the protocol of this place: `None` if it needs more time, `Some(None)` if it has
-    /// failed and the next is to be tried.
+    /// Steps the protocol at this place of the list once. Returns `None` if it needs more time, and
+    /// `Some(None)` if it has failed and the next one is to be tried.
     fn try_protocol(&mut self, at: usize, local: SocketAddr) -> Option<Option<Outcome>> {
         let protocol = Arc::clone(&self.offer.protocols[at]);
         let stepped = match &mut self.attempt {
@@ -309,8 +310,8 @@ impl<'a> Connecting<'a> {
     }
 
     /// Begins to connect by a protocol. The first connection of a process may open an adapter here.
-    /// That does not count against the bound, which limits the wait for peers, unless it takes
-    /// very long.
+    /// Up to [`OPENING_MAX`], this time does not count against the bound, which limits the wait for
+    /// peers.
     fn begin_attempt(
         &mut self,
         protocol: &dyn OffloadProtocol,
@@ -322,7 +323,8 @@ impl<'a> Connecting<'a> {
         attempt
     }
 
-    /// Nobody is there any more where the peer said earlier: it is asked again, once.
+    /// Asks the peer again, once, if the service of a cached answer is gone. Returns false
+    /// otherwise.
     fn asks_again(&mut self, failure: ConnectFailure) -> bool {
         let is_gone = matches!(
             failure,
@@ -353,7 +355,8 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// The peer's answer led nowhere: for a while nobody follows it.
+    /// Caches a refusal, because the connection to the mapped port failed. Until it expires no
+    /// connection follows the peer's earlier answer.
     fn distrust(&self) {
         if self.mapped.is_some() {
             self.keep(Answer::Refused);
@@ -385,12 +388,13 @@ impl<'a> Connecting<'a> {
 }
 
 impl Switch {
-    /// Connects by the first protocol of an offer whose connections are sockets of the kernel. Such
-    /// protocols are tried before all others, because they answer at once. Those that fail are
-    /// taken out of the offer.
+    /// Connects by the first protocol of an offer whose connections are kernel sockets. Such
+    /// protocols are tried before all others, because they answer at once. Protocols that fail are
+    /// removed from the offer.
     ///
     /// # Errors
-    /// Why the last of them failed, or [`Reason::NoProtocol`] where there was none.
+    /// Fails with the reason of the last protocol, or with [`Reason::NoProtocol`] if the offer had
+    /// none.
     pub fn connect_in_kernel(
         &self,
         target: &KernelTarget,

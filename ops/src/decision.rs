@@ -1,4 +1,4 @@
-//! Who may carry a connection: policy, then the way, then each protocol's word.
+//! The protocols that may carry a connection: policy, then the route, then each protocol's answer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,53 +15,53 @@ use crate::reason::Reason;
 use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
 
-/// What a socket is about to do.
+/// The call that a socket is about to make.
 #[derive(Debug)]
 pub struct Intent<'a> {
     /// Listen or connect.
     pub role: Role,
-    /// Its own address if it listens, the peer's if it connects.
+    /// The socket's own address if it listens, the peer's if it connects.
     pub address: SocketAddr,
-    /// Its own address if it connects and has one.
+    /// The socket's own address if it connects and is bound.
     pub from: Option<SocketAddr>,
-    /// What its program asked for.
+    /// The stacks that the program asked for.
     pub request: &'a StackRequest,
-    /// A socket option in force that only TCP has.
+    /// The name of a socket option that is set and that only TCP supports.
     pub tcp_only: Option<&'static str>,
 }
 
-/// What comes of it.
+/// The result of a decision.
 #[derive(Debug)]
 pub enum Plan {
-    /// TCP alone.
+    /// Uses TCP alone.
     Native(Reason),
-    /// These protocols first.
+    /// Tries these protocols first.
     Offload(Offer),
-    /// Nothing: TCP is not permitted, and nobody else can.
+    /// Fails: TCP is not permitted, and no protocol can carry the connection.
     Impossible(Reason),
 }
 
 /// The protocols that can carry a connection.
 #[derive(Debug)]
 pub struct Offer {
-    /// The preferred one first; not empty.
+    /// In order of preference, the preferred one first; not empty.
     pub protocols: Vec<Arc<dyn OffloadProtocol>>,
-    /// Whether TCP follows where they fail.
+    /// True if TCP is used after all protocols have failed.
     pub may_fall_back: bool,
-    /// How long they may take together.
+    /// The time that all protocols together may take.
     pub within: Duration,
-    /// The kernel's way to the peer, if somebody asked for it.
+    /// The kernel's route to the peer, if a rule or a protocol needed it.
     pub route: Option<Route>,
-    /// The active RDMA ports behind the network device of that way.
+    /// The active RDMA ports behind the network device of that route.
     pub ports: Vec<RdmaPort>,
-    /// What the rule file sets.
+    /// The settings of the matching rule.
     pub settings: Vec<Setting>,
-    /// A rule or the program names the protocol.
+    /// True if a rule or the program names the protocol.
     pub is_named: bool,
 }
 
 impl Offer {
-    /// Settings of the rule and of the program for the socket.
+    /// Returns the settings of the rule and of the program for the socket.
     #[must_use]
     pub fn terms(&self) -> Terms<'_> {
         Terms {
@@ -71,11 +71,11 @@ impl Offer {
     }
 }
 
-/// What the program and the rule file say.
+/// The choice of the program or of the rule file, before the protocols are asked.
 struct Policy {
     target: Target,
     line: Option<u32>,
-    /// Only these; all where it is empty.
+    /// The permitted protocols; empty permits all.
     protocols: Vec<String>,
     within: Duration,
     settings: Vec<Setting>,
@@ -88,7 +88,7 @@ impl Policy {
     }
 }
 
-/// The way, looked up once and only if somebody asks.
+/// The route lookup, made once and only if a rule or a protocol needs it.
 struct Finder<'a> {
     switch: &'a Switch,
     intent: &'a Intent<'a>,
@@ -104,7 +104,7 @@ struct Found {
     local: bool,
 }
 
-/// Decides.
+/// Decides which stacks may carry the socket.
 pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
     let mut finder = Finder {
         switch,
@@ -143,8 +143,8 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionT
             }
             Err(reason) => {
                 trace.note(subject, || format!("no: {reason}"));
-                // The first is the preferred one, so its reason is reported; but a protocol that
-                // nobody asked for explains nothing.
+                // The first protocol is the preferred one, so its reason is reported. A protocol
+                // that nobody asked for explains nothing, so a later reason replaces it.
                 match &passed_over {
                     Some(kept) if is_unasked(&reason) || !is_unasked(kept) => {}
                     _ => passed_over = Some(reason),
@@ -170,7 +170,7 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionT
     })
 }
 
-/// `None` if the rule file cannot be used and the program did not ask for anything else.
+/// Returns `None` if the rule file cannot be used and the program named no stack itself.
 fn policy(
     switch: &Switch,
     intent: &Intent<'_>,
@@ -216,7 +216,7 @@ fn policy(
     })
 }
 
-/// What the program has asked for itself, in a call of `socket` with a family of the switch.
+/// Returns the policy that the program chose by calling `socket` with a family of the switch.
 fn policy_of_program(
     switch: &Switch,
     request: &StackRequest,
@@ -245,7 +245,8 @@ fn is_unasked(reason: &Reason) -> bool {
     matches!(reason, Reason::OtherProtocol | Reason::NotNamed)
 }
 
-/// Checks whether a protocol can carry it. Returns by what, where the trace is for a reader.
+/// Checks whether a protocol can carry the socket. Returns the protocol's explanation if the trace
+/// keeps its steps, else an empty string.
 fn check(
     protocol: &dyn OffloadProtocol,
     intent: &Intent<'_>,
@@ -287,7 +288,7 @@ fn check(
             String::new()
         })
     };
-    // An address that is this host's in any case needs no route.
+    // A loopback address, or one to listen at, belongs to this host in any case and needs no route.
     let is_here = !can.remote && (intent.role == Role::Listen || ip.is_loopback());
     if can.self_routing || is_here {
         return answer(&way, trace);
@@ -345,7 +346,8 @@ impl Finder<'_> {
         let device = stack.device(route.device).map_err(no_device)?.name;
         let rdma = stack.rdma().map_err(no_device)?;
         let local = route.reach == Reach::Local;
-        // The route to an address of this host is by the loopback device, whose address it is not.
+        // The route to an address of this host uses the loopback device, which does not have that
+        // address.
         let ports = if local {
             let own = self.intent.address.ip().to_canonical();
             stack.rdma_ports_at(own).map_err(no_device)?
@@ -361,7 +363,8 @@ impl Finder<'_> {
         })
     }
 
-    /// Where one listens there is no route, but perhaps a device.
+    /// Finds the device of a listening socket's address. There is no route, and no device for
+    /// zeros.
     fn at_home(&self) -> Result<Found, Reason> {
         let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
         let refused = |error: ops_netlink::Error| Reason::NoRoute(error.errno());
@@ -416,7 +419,8 @@ fn told(found: &Result<Found, Reason>) -> String {
 }
 
 impl Reason {
-    /// What a call fails with where TCP is not permitted and this is why nobody else carries it.
+    /// Returns the error of a call where TCP is not permitted and this is the reason that no
+    /// protocol carries the connection.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

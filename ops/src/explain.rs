@@ -1,4 +1,4 @@
-//! Telling how a decision would be made.
+//! The explanation of a decision, without a connection.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
 
 impl Switch {
-    /// Every step of a decision in the order in which it is taken, the peer's answer included.
-    /// Nothing is connected, and nobody listens.
+    /// Returns every step of a decision in the order in which it is taken, the peer's answer
+    /// included. Nothing is connected, and nothing listens.
     #[must_use]
     pub fn explain(&self, intent: &Intent<'_>) -> DecisionTrace {
         let mut trace = DecisionTrace::kept();
         let verdict = match self.plan(intent, &mut trace) {
             Plan::Native(reason) => format!("tcp, because {reason}"),
-            // What listens is the kernel's in any case, and takes what comes over TCP.
+            // A listening socket is the kernel's in any case and accepts connections over TCP.
             Plan::Impossible(reason) if intent.role == Role::Listen => {
                 format!("tcp, because {reason}")
             }
@@ -96,7 +96,8 @@ impl Switch {
 }
 
 impl Reason {
-    /// Why a peer that answers so is not connected to by a protocol that asks; `None` if it is.
+    /// Returns the reason for which a peer with this answer is not connected to by a protocol that
+    /// asks the peer; `None` if it is connected to.
     pub(crate) fn of_answer(answer: Answer) -> Option<Self> {
         match answer {
             Answer::Mapped(_) => None,
@@ -112,8 +113,8 @@ fn fails(reason: &Reason) -> String {
     format!("connect() would fail: {reason} ({})", reason.errno())
 }
 
-/// The kernel's listener stays, whatever the rule says of TCP: who knows nothing of offload
-/// protocols could not be told otherwise.
+/// The kernel's listener is kept whatever the rule says of TCP: peers without offload protocols
+/// could not be reached otherwise.
 fn listening(offer: &Offer) -> String {
     format!("{} and tcp", names(offer))
 }

@@ -1,15 +1,16 @@
-//! Which sockets come to the switch.
+//! The sockets that the switch handles.
 //!
-//! Programs that know nothing of it ask for `AF_INET` and `AF_INET6`. Those that do may name a
-//! family of their own: `*_OFFLOAD` spans all stacks whatever the rule file says, and with the
-//! number of an offload protocol means that one alone; `*_DIRECT` is the kernel's stack alone. The
-//! kernel has no such families, so a program that runs without the switch is told `EAFNOSUPPORT`.
+//! Programs that are not written for the switch ask for `AF_INET` and `AF_INET6`. Other programs
+//! may name a family of their own: `*_OFFLOAD` spans all stacks whatever the rule file says, and
+//! with the number of an offload protocol selects that one alone; `*_DIRECT` is the kernel's stack
+//! alone. The kernel has no such families, so a program that runs without the switch gets
+//! `EAFNOSUPPORT`.
 
 use rustix::io::Errno;
 
 use crate::registry::Registry;
 
-/// `AF_INET`, as `socket` takes it.
+/// `AF_INET`, the argument of `socket`.
 const AF_INET: i32 = 2;
 
 /// `AF_INET6`.
@@ -30,41 +31,41 @@ pub const AF_INET6_DIRECT: i32 = 0x0200 | AF_INET6;
 /// `SOCK_STREAM`.
 const STREAM: i32 = 1;
 
-/// `SOCK_NONBLOCK` and `SOCK_CLOEXEC`, which say nothing of the type.
+/// `SOCK_NONBLOCK` and `SOCK_CLOEXEC`, which are flags in the argument of the type.
 const TYPE_FLAGS: i32 = 0o4000 | 0o2_000_000;
 
-/// `IPPROTO_TCP`, which careful programs name and mean "a stream" by.
+/// `IPPROTO_TCP`, by which careful programs ask for a stream.
 const TCP: i32 = 6;
 
-/// Which stacks a socket may use as far as its program says.
+/// The stacks that a socket may use by the choice of its program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StackRequest {
-    /// Whatever the rule file says.
+    /// The stacks of the matching rule.
     ByRule,
     /// All of them.
     Every,
-    /// This offload protocol and nothing else.
+    /// This offload protocol alone.
     Only(String),
 }
 
-/// What a call of `socket` comes to.
+/// The way in which a call of `socket` is handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// The kernel's, with this family.
+    /// A kernel socket of this family.
     Native {
-        /// The family to ask the kernel for.
+        /// The family in the call of the kernel.
         family: i32,
     },
-    /// One for the switch, with a kernel socket of this family.
+    /// A socket of the switch, with a kernel socket of this family.
     Switched {
         /// The family of the kernel socket.
         family: i32,
-        /// Which stacks.
+        /// The stacks that the program asked for.
         request: StackRequest,
     },
 }
 
-/// Sorts a call of `socket`.
+/// Chooses between the kernel and the switch for a call of `socket`.
 ///
 /// # Errors
 /// `EPROTONOSUPPORT` for the number of an offload protocol that is not registered.

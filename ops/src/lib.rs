@@ -1,26 +1,27 @@
 //! The offload protocol switch: which stack carries this socket?
 //!
-//! A stream socket spans every stack until `bind`, `listen` or `connect` tells enough to decide.
-//! Offload protocols register with what they can do; the switch knows none of them by name.
+//! A stream socket spans every stack until `bind`, `listen` or `connect` gives the switch enough
+//! facts to decide. Offload protocols register with a description of their capabilities; the switch
+//! knows none of them by name.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `family` | which sockets come here: AF_INET and AF_INET6, and the families of their own |
-//! | `protosw` | what an offload protocol is: a handful of traits |
-//! | `registry` | those that are registered, by priority |
-//! | `decision` | policy, route, device: who may carry a connection, and why nobody else |
-//! | `reason` | why a socket stays on TCP, or a protocol is passed over |
-//! | `trace`, `explain` | how a decision was made, and how one would be |
+//! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
+//! | `protosw` | the traits that an offload protocol implements |
+//! | `registry` | the registered protocols, by priority |
+//! | `decision` | policy, route, device: the protocols that may carry a connection, and why the others may not |
+//! | `reason` | the reasons for which a socket stays on TCP, or a protocol is passed over |
+//! | `trace`, `explain` | the steps of a decision, and a decision without a connection |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
-//! | `stage` | how far an attempt to connect is |
+//! | `stage` | the progress of an attempt to connect |
 //! | `listen` | one port and one accept queue over all stacks |
-//! | `local` | where a service listens |
+//! | `local` | the address at which a service listens |
 //! | `socket`, `state` | one socket; its states and nothing else |
-//! | `switch` | what they share: rules, routes, answers of peers, the port mapper |
+//! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
-//! What the switch gives back for TCP is the program's own kernel socket: nothing of this crate is
-//! on its way afterwards. No call here waits longer than the bound of [`Switch`], and every system
-//! call is made directly, because the crate lives in a library that replaces those of libc.
+//! A socket that stays on TCP is the program's own kernel socket: no code of this crate runs on its
+//! data path. No call here waits longer than the bound of [`Switch`]. Every system call is made
+//! directly, because the crate is part of a library that replaces the functions of libc.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One port and one accept queue over all stacks.
+//! A service with one port and one accept queue over all stacks.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::local::Local;
 use crate::protosw::{OffloadBound, OffloadListener, OffloadStream};
 use crate::reason::Reason;
 
-/// How often a port is looked for that is free on every stack.
+/// The number of ports that are tried until one is free on every stack.
 const PORTS_MAX: u32 = 16;
 
 /// A protocol that has taken the address.
@@ -24,18 +24,18 @@ pub(crate) struct Taken {
     pub(crate) bound: Box<dyn OffloadBound>,
 }
 
-/// Protocols that take an address that the kernel has, and those that do not.
+/// The protocols that are bound to the kernel socket's address, and those that are not.
 #[derive(Debug, Default)]
 pub(crate) struct Bound {
     pub(crate) taken: Vec<Taken>,
     pub(crate) passed_over: Vec<(String, Reason)>,
 }
 
-/// Gives `address` to the kernel socket and to every protocol of the offer.
+/// Binds the kernel socket and every protocol of the offer to `address`.
 ///
-/// The kernel comes first: what it refuses, no other stack gets. Port 0 becomes one that is free on
-/// every stack, if such a one is found soon; a port that the program chose is the kernel's even if
-/// a protocol has given it away.
+/// The kernel decides first: an address that it refuses is given to no other stack. Port 0 becomes
+/// a port that is free on every stack, if one is found within `PORTS_MAX` tries. A port that the
+/// program chose is bound in the kernel even if a protocol has given it to another socket.
 pub(crate) fn bind(
     native: &OwnedFd,
     address: SocketAddr,
@@ -65,7 +65,7 @@ pub(crate) fn bind(
         }
         drop(reserved);
         match rustix::net::bind(native, &with_port(address, chosen.port())) {
-            // Somebody was faster.
+            // Another socket took the port between the reservation and this bind.
             Err(Errno::ADDRINUSE) => {}
             done => return done.map(|()| bound),
         }
@@ -107,19 +107,19 @@ fn take(offer: &Offer, local: Local) -> Bound {
 /// A connection that was accepted.
 #[derive(Debug)]
 pub enum Accepted {
-    /// By TCP: a kernel socket, with which the switch has nothing more to do.
+    /// Accepted by TCP: a kernel socket, which the switch does not handle any more.
     Native(OwnedFd),
-    /// By an offload protocol.
+    /// Accepted by an offload protocol.
     Offloaded {
-        /// Which one.
+        /// Name of the protocol.
         protocol: String,
         /// The connection.
         stream: Box<dyn OffloadStream>,
     },
 }
 
-/// A service on every stack. Connections of TCP wait in the kernel, so that its backlog stays what
-/// it is; one queue is what `accept` makes of all.
+/// A service on every stack. TCP connections are queued in the kernel, so its backlog is unchanged;
+/// `accept` merges the queues of all stacks.
 #[derive(Debug)]
 pub struct Listening {
     offloads: Vec<(String, Box<dyn OffloadListener>)>,
@@ -136,13 +136,13 @@ impl Listening {
         self.offloads.iter().map(|(name, _)| name.as_str())
     }
 
-    /// What to poll for input beside the kernel's listener.
+    /// The descriptors to poll for input in addition to the kernel's listener.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.offloads.iter().map(|(_, listener)| listener.as_fd())
     }
 
-    /// The next connection of any stack; `native` is the kernel's listener, which does not block.
-    /// Stacks take turns, so that none of them waits for ever behind another.
+    /// Returns the next connection of any stack; `native` is the kernel's non-blocking listener.
+    /// The stacks take turns, so that a busy stack does not starve another.
     ///
     /// # Errors
     /// When no connection is there and one of the stacks has failed.
@@ -176,7 +176,7 @@ fn accept_native(native: &OwnedFd) -> Result<Option<Accepted>, Errno> {
         match rustix::net::accept_with(native, SocketFlags::CLOEXEC) {
             Ok(socket) => return Ok(Some(Accepted::Native(socket))),
             Err(Errno::AGAIN) => return Ok(None),
-            // A connection that is gone already; the next one may not be.
+            // A connection that was aborted before it was accepted; the next one may be alive.
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(errno) => return Err(errno),
         }

@@ -1,11 +1,11 @@
-//! Where a service listens.
+//! The address at which a service listens.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
 
-/// An address of this host, as a listening socket has it.
+/// The address of a listening socket on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Local {
     /// The address; zeros stand for every address of the host.
@@ -15,7 +15,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// An address that the program's socket has or is about to get.
+    /// Returns the address that the program's socket has or is about to get, with `IPV6_V6ONLY` as
+    /// set.
     pub fn of(socket: impl AsFd, address: SocketAddr) -> Self {
         Self {
             address,
@@ -25,7 +26,7 @@ impl Local {
 }
 
 impl From<SocketAddr> for Local {
-    /// As a socket has it whose program has set nothing.
+    /// Converts the address of a socket whose program has set no option.
     fn from(address: SocketAddr) -> Self {
         Self {
             address,

@@ -1,21 +1,21 @@
-//! Why a socket stays on TCP, or a protocol is passed over.
+//! The reasons for which a socket stays on TCP, or a protocol is passed over.
 
 use std::fmt;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// A reason.
+/// The reason for which a socket stays on TCP, or a protocol is passed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// A rule says so.
+    /// A rule selects TCP.
     Rule {
-        /// Its line.
+        /// Line number of the rule.
         line: u32,
     },
-    /// The rule file cannot be used, so nobody knows what is wanted.
+    /// The rule file cannot be used, so the wanted stack is unknown.
     NoRules,
-    /// A socket option that only TCP has.
+    /// The program set a socket option that only TCP supports.
     Option(&'static str),
     /// No offload protocol is registered.
     NoProtocol,
@@ -23,30 +23,30 @@ pub enum Reason {
     OtherProtocol,
     /// The protocol does not carry this family.
     Family,
-    /// Not an address that one can connect to.
+    /// The address is not a unicast address.
     NoUnicast,
-    /// There is no route; TCP will say the same.
+    /// There is no route; TCP will fail with the same error.
     NoRoute(Errno),
-    /// The network stack cannot be asked.
+    /// The routing tables cannot be read.
     NoNetlink,
-    /// The peer is this host, and the protocol does not carry that.
+    /// The peer is on this host, and the protocol does not carry local connections.
     Local,
-    /// The peer is another host, and the protocol does not carry that.
+    /// The peer is another host, and the protocol carries local connections only.
     Remote,
     /// The protocol is used only where a rule names it.
     NotNamed,
-    /// No program of this host offers the service by the protocol.
+    /// No program of this host offers the service over the protocol.
     NotOffered,
     /// The listener's queue is full.
     BacklogFull,
-    /// The route leaves by a device without RDMA.
+    /// The route uses a device without RDMA.
     NoRdma {
-        /// The device.
+        /// Name of the device.
         device: String,
     },
-    /// What the protocol itself says.
+    /// The protocol's own reason.
     Protocol(String),
-    /// The protocol has given the port to somebody else.
+    /// The protocol has given the port to another socket.
     PortTaken,
     /// The peer has no port mapper.
     PeerAbsent,
@@ -60,9 +60,9 @@ pub enum Reason {
     Refused,
     /// The protocol's peer speaks another version.
     Version,
-    /// It took too long.
+    /// No protocol connected within the bound.
     Late {
-        /// The bound.
+        /// The time that the protocols together had.
         within: Duration,
     },
     /// The protocol failed.
@@ -70,8 +70,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What the peer's answer was, for who asks about nothing else; the reason itself is short,
-    /// because listings have it in a column.
+    /// Returns the peer's answer in full, for a report about the peer alone. The `Display` text is
+    /// short, because listings print it in a column.
     pub(crate) fn at_length(&self) -> String {
         match self {
             Self::PeerAbsent => "nothing answers at its UDP port 3935".to_owned(),

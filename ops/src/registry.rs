@@ -1,4 +1,4 @@
-//! Offload protocols that are registered.
+//! The registered offload protocols.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::protosw::OffloadProtocol;
 
-/// Protocols by priority, the highest first; of equal ones the first that came.
+/// The protocols by priority, the highest first; among equal ones the order of registration.
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: RwLock<Vec<Entry>>,
@@ -20,7 +20,8 @@ struct Entry {
     protocol: Arc<dyn OffloadProtocol>,
 }
 
-/// A registration. Dropping it ends it: no new socket gets the protocol, connections stay.
+/// A registration. Dropping it removes the protocol: no new socket uses it, and existing
+/// connections are kept.
 #[must_use = "dropping it ends the registration"]
 #[derive(Debug)]
 pub struct Registration {
@@ -37,7 +38,7 @@ impl Registry {
     /// Registers a protocol.
     ///
     /// # Errors
-    /// When its name is taken, or another has its number.
+    /// Fails if another protocol has the name or the number.
     pub fn register(
         self: &Arc<Self>,
         protocol: Arc<dyn OffloadProtocol>,
@@ -65,7 +66,7 @@ impl Registry {
         })
     }
 
-    /// The protocols, the preferred one first.
+    /// Returns the protocols, the preferred one first.
     #[must_use]
     pub fn protocols(&self) -> Vec<Arc<dyn OffloadProtocol>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -75,13 +76,14 @@ impl Registry {
             .collect()
     }
 
-    /// Calls with each protocol, the preferred one first. No protocol can be registered meanwhile.
+    /// Calls a function with each protocol, the preferred one first. No protocol can be registered
+    /// meanwhile.
     pub fn for_each(&self, mut call: impl FnMut(&dyn OffloadProtocol)) {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.iter().for_each(|entry| call(&*entry.protocol));
     }
 
-    /// The protocol of this number.
+    /// Returns the protocol of this number.
     #[must_use]
     pub fn by_number(&self, number: i32) -> Option<Arc<dyn OffloadProtocol>> {
         let has =
@@ -89,12 +91,12 @@ impl Registry {
         self.protocols().into_iter().find(has)
     }
 
-    /// A protocol tells that its devices or addresses are others now: decisions are made again.
+    /// Reports a change of a protocol's devices or addresses, so that decisions are made again.
     pub fn notify(&self) {
         self.news.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts registrations, their ends and notifications.
+    /// The number of registrations, removals and notifications so far.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.news.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! One socket.
+//! A stream socket of a program.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::state::{Event, SocketState};
 use crate::switch::Switch;
 use crate::trace::DecisionTrace;
 
-/// A stream socket that spans every stack until it is decided which one carries it.
+/// A stream socket that spans every stack until the switch decides which stack carries it.
 #[derive(Debug)]
 pub struct Socket {
     switch: Arc<Switch>,
@@ -37,10 +37,10 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A new one; `family` is `AF_INET` or `AF_INET6`.
+    /// Makes a socket; `family` is `AF_INET` or `AF_INET6`.
     ///
     /// # Errors
-    /// What `socket` says.
+    /// The error of the system call `socket`.
     pub fn new(
         switch: Arc<Switch>,
         family: AddressFamily,
@@ -52,7 +52,7 @@ impl Socket {
         Ok(Self::with_native(switch, native, request))
     }
 
-    /// One around a TCP socket that is neither bound nor connected.
+    /// Wraps a TCP socket that is neither bound nor connected.
     #[must_use]
     pub fn with_native(switch: Arc<Switch>, native: OwnedFd, request: StackRequest) -> Self {
         Self {
@@ -70,33 +70,33 @@ impl Socket {
         }
     }
 
-    /// Its state.
+    /// Returns the state of the socket.
     #[must_use]
     pub fn state(&self) -> SocketState {
         self.state
     }
 
-    /// Why it is on TCP, or listens without a protocol.
+    /// Returns the reason for which the socket is on TCP, or listens without a protocol.
     #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
     }
 
-    /// The kernel socket. Options of the program are set on it.
+    /// Returns the kernel socket. Socket options of the program are set on it.
     #[must_use]
     pub fn native(&self) -> &OwnedFd {
         &self.native
     }
 
-    /// The program has set an option that only TCP has.
+    /// Records that the program has set an option that only TCP supports.
     pub fn require_tcp(&mut self, option: &'static str) {
         self.tcp_only = Some(option);
     }
 
-    /// Gives it an address, the same on every stack.
+    /// Binds every stack to the same address.
     ///
     /// # Errors
-    /// What `bind` says.
+    /// The error of `bind`.
     pub fn bind(&mut self, address: SocketAddr) -> Result<(), Errno> {
         let state = self.state.on(Event::Bind)?;
         let plan = self.plan(Role::Listen, address, &mut DecisionTrace::default());
@@ -116,7 +116,7 @@ impl Socket {
     /// Listens on every stack. The kernel socket does not block from then on.
     ///
     /// # Errors
-    /// What `listen` says. A protocol that cannot listen is passed over.
+    /// The error of `listen`. A protocol that cannot listen is passed over.
     pub fn listen(&mut self, backlog: u32) -> Result<(), Errno> {
         let state = self.state.on(Event::Listen)?;
         if self.state == SocketState::Fresh {
@@ -167,27 +167,27 @@ impl Socket {
         Ok(())
     }
 
-    /// The next connection of any stack, if there is one.
+    /// Returns the next connection of any stack, if there is one.
     ///
     /// # Errors
-    /// `EINVAL` for a socket that does not listen, else what `accept` says.
+    /// `EINVAL` for a socket that does not listen, else the error of `accept`.
     pub fn accept(&mut self) -> Result<Option<Accepted>, Errno> {
         let listening = self.listening.as_mut().ok_or(Errno::INVAL)?;
         listening.accept(&self.native)
     }
 
-    /// The service, while it listens.
+    /// Returns the service, while the socket listens.
     #[must_use]
     pub fn listening(&self) -> Option<&Listening> {
         self.listening.as_ref()
     }
 
-    /// Begins to connect. What it has come to when this returns tells [`Socket::state`]:
-    /// `Connecting` goes on with [`Socket::drive`] or [`Socket::finish`]; at `Native` the kernel
-    /// socket is to be connected by the caller, who knows whether his program wants to wait.
+    /// Begins to connect and returns the new state. In state `Connecting` continue with
+    /// [`Socket::drive`] or [`Socket::finish`]. In state `Native` the caller connects the kernel
+    /// socket, because only the caller knows whether the program wants to wait.
     ///
     /// # Errors
-    /// What `connect` says, where TCP is not permitted.
+    /// The error of `connect`, where TCP is not permitted.
     pub fn connect(
         &mut self,
         address: SocketAddr,
@@ -201,7 +201,7 @@ impl Socket {
             }
             Plan::Impossible(reason) => return Err(reason.errno()),
             Plan::Offload(offer) => {
-                // What the protocols have is for listening.
+                // The protocols' bound addresses are for listening only.
                 self.bound = Bound::default();
                 let source = offer.route.as_ref().and_then(|route| route.source);
                 let native = Arc::clone(&self.native);
@@ -215,10 +215,10 @@ impl Socket {
         Ok(self.state)
     }
 
-    /// Goes on connecting; never waits.
+    /// Makes progress with the connection; never waits.
     ///
     /// # Errors
-    /// What `connect` says, where TCP is not permitted.
+    /// The error of `connect`, where TCP is not permitted.
     pub fn drive(&mut self) -> Result<SocketState, Errno> {
         match self.connecting.as_mut().and_then(Connecting::step) {
             Some(outcome) => self.conclude(outcome),
@@ -226,10 +226,10 @@ impl Socket {
         }
     }
 
-    /// Goes on connecting until it is decided, which takes no longer than the bound.
+    /// Waits until the connection is decided, which takes no longer than the bound.
     ///
     /// # Errors
-    /// What `connect` says, where TCP is not permitted.
+    /// The error of `connect`, where TCP is not permitted.
     pub fn finish(&mut self) -> Result<SocketState, Errno> {
         match self.connecting.as_mut().map(Connecting::wait) {
             Some(outcome) => self.conclude(outcome),
@@ -237,13 +237,13 @@ impl Socket {
         }
     }
 
-    /// The attempt under way.
+    /// Returns the attempt under way.
     #[must_use]
     pub fn connecting(&self) -> Option<&Connecting<'static>> {
         self.connecting.as_ref()
     }
 
-    /// The connection, if an offload protocol carries it, and its name.
+    /// Returns the name of the offload protocol that carries the connection, and the connection.
     #[must_use]
     pub fn stream(&self) -> Option<(&str, &dyn OffloadStream)> {
         self.stream
@@ -251,10 +251,10 @@ impl Socket {
             .map(|(name, stream)| (name.as_str(), &**stream))
     }
 
-    /// This end's address.
+    /// Returns the local address.
     ///
     /// # Errors
-    /// What `getsockname` says.
+    /// The error of `getsockname`.
     pub fn local(&self) -> Result<SocketAddr, Errno> {
         match &self.stream {
             Some((_, stream)) => Ok(stream.local()),
@@ -262,8 +262,8 @@ impl Socket {
         }
     }
 
-    /// Takes the kernel socket out of the switch. From then on nothing stands between the program
-    /// and the kernel.
+    /// Takes the kernel socket out of the switch. From then on the program uses the kernel
+    /// directly.
     ///
     /// # Errors
     /// The socket, if TCP does not carry it.
@@ -315,8 +315,8 @@ impl Socket {
     }
 }
 
-/// Makes the kernel keep the port that the connection will have, so that both ends can be told it
-/// before anybody is connected.
+/// Makes the kernel reserve the port of the connection, so that both ends can learn it before
+/// either of them is connected.
 fn reserve(native: &OwnedFd, source: Option<IpAddr>) -> Result<SocketAddr, Errno> {
     let mut local: SocketAddr = rustix::net::getsockname(native)?.try_into()?;
     if local.port() == 0 {

@@ -1,6 +1,6 @@
-//! How far an attempt to connect is.
+//! The progress of an attempt to connect.
 
-/// How far an attempt is, before the first byte. `on_*` are the only writers.
+/// The progress of an attempt, before the first byte. The `on_*` methods are the only writers.
 ///
 /// ```text
 ///   Asking ──on_mapped──> Trying(0) ──on_failed──> Trying(1) ... ──on_failed──> Over
@@ -11,13 +11,13 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The peer's port mapper is asked.
+    /// Waits for the answer of the peer's port mapper.
     Asking,
-    /// The protocol of this place in the list tries.
+    /// The protocol at this place of the list tries to connect.
     Trying(usize),
-    /// One of them has connected.
+    /// A protocol has connected.
     Connected,
-    /// None has, and none will.
+    /// All protocols have failed.
     Over,
 }
 
@@ -34,7 +34,7 @@ impl Stage {
         }
     }
 
-    /// The protocol that tries has failed; `of` protocols are in the list.
+    /// Handles the failure of the protocol that tries; the list has `of` protocols.
     pub(crate) fn on_failed(&mut self, of: usize) {
         if let Self::Trying(at) = *self {
             *self = if at + 1 < of {
@@ -45,14 +45,14 @@ impl Stage {
         }
     }
 
-    /// What the peer said earlier does not hold any more.
+    /// Asks again, because the peer's earlier answer is out of date.
     pub(crate) fn on_stale(&mut self) {
         if matches!(self, Self::Trying(_)) {
             *self = Self::Asking;
         }
     }
 
-    /// This end gets no address for the connection.
+    /// Ends the attempt, because the connection gets no local address.
     pub(crate) fn on_no_address(&mut self) {
         if matches!(self, Self::Trying(_)) {
             *self = Self::Over;

@@ -12,55 +12,56 @@ use rustix::io::Errno;
 ///            └───── refused ────┘
 /// ```
 ///
-/// From `Offloaded` no way leads to `Native`: once a connection stands, its failures are its
-/// program's. `Native` is decided for good as well; the switch has no part in it any more.
+/// No transition leads from `Offloaded` to `Native`: once a connection is established, its failures
+/// are reported to the program. `Native` is final as well; the switch does not handle the socket
+/// any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {
-    /// It spans every stack.
+    /// Spans every stack.
     Fresh,
-    /// Every stack has given it the same address.
+    /// Bound to the same address on every stack.
     Bound,
-    /// Every stack listens.
+    /// Listens on every stack.
     Listening,
-    /// An offload protocol tries; `bound` says where it goes back to.
+    /// An offload protocol tries to connect; `bound` selects the state after a refusal.
     Connecting {
-        /// Whether it had an address before.
+        /// True if the socket was bound before.
         bound: bool,
     },
-    /// The kernel's, and nobody else's.
+    /// On the kernel's TCP alone.
     Native,
     /// Connected by an offload protocol.
     Offloaded,
 }
 
-/// What happens to a socket.
+/// An event in the life of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The program binds it.
+    /// The program binds the socket.
     Bind,
     /// The program listens on it.
     Listen,
-    /// The program connects it.
+    /// The program connects the socket.
     Connect,
-    /// An offload protocol has connected it.
+    /// An offload protocol has connected the socket.
     Offloaded,
-    /// It is left to TCP.
+    /// The connection falls back to TCP.
     FellBack,
-    /// It may not use TCP and nothing else came about.
+    /// No protocol connected, and TCP is not permitted.
     Refused,
 }
 
 impl SocketState {
-    /// What an event makes of it.
+    /// Returns the state after an event.
     ///
     /// # Errors
-    /// The number that the program's call fails with on a TCP socket in the same state. For events
-    /// that no program causes it is `EINVAL`, and says that the switch is at fault.
+    /// The error of the program's call on a TCP socket in the same state. For an event that no
+    /// program causes, the error is `EINVAL` and indicates a fault of the switch.
     pub fn on(self, event: Event) -> Result<Self, Errno> {
         use Event::{Bind, Connect, FellBack, Listen, Offloaded, Refused};
         match (self, event) {
             (Self::Fresh, Bind) => Ok(Self::Bound),
-            // The kernel chooses an address for one that listens without.
+            // The kernel chooses the address of a socket that listens without being bound.
             (Self::Fresh | Self::Bound | Self::Listening, Listen) => Ok(Self::Listening),
             (Self::Fresh, Connect) => Ok(Self::Connecting { bound: false }),
             (Self::Bound, Connect) => Ok(Self::Connecting { bound: true }),

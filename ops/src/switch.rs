@@ -1,4 +1,4 @@
-//! What the sockets of a process share.
+//! The state that the sockets of a process share.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,27 +19,27 @@ use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::trace::DecisionTrace;
 
-/// How long offload protocols may delay TCP where no rule says otherwise. Within a data centre an
-/// answer takes less than a millisecond. A peer that swallows datagrams costs half of this, once a
-/// minute.
+/// The time that offload protocols may delay TCP where no rule sets another. Within a data centre a
+/// peer answers in less than a millisecond. A peer that drops datagrams costs half of this time,
+/// once a minute.
 pub const WITHIN: Duration = Duration::from_millis(200);
 
-/// The program whose sockets these are.
+/// The program that owns the sockets.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// Path of its file.
     pub path: String,
-    /// The name that it was started by, which is another one where that was a link.
+    /// The name by which the program was started; it differs from `path` if that name is a link.
     pub called: String,
     /// Effective user id.
     pub user: u32,
 }
 
-/// The route by which a peer was asked. Over another route its answer may not hold.
+/// The route over which a peer was asked. Its answer may be wrong for another route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
     route: Route,
-    /// Counts how often its device has come and gone.
+    /// The number of times that the route's device was removed or added.
     device_changes: u64,
 }
 
@@ -59,9 +59,10 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch whose offload protocols may delay TCP for `within`, [`WITHIN`] where there is no
-    /// reason for another bound. Without `rules` every socket stays on TCP, because what was
-    /// meant is not known; without `stack` only protocols that find their way themselves are used.
+    /// Returns a switch whose offload protocols may delay TCP for `within`; use [`WITHIN`] unless
+    /// there is a reason for another bound. Without `rules` every socket stays on TCP, because the
+    /// intended stack is unknown. Without `stack` only protocols with routing of their own are
+    /// used.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -91,50 +92,50 @@ impl Switch {
         }))
     }
 
-    /// The program.
+    /// Returns the program that owns the sockets.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The rule file.
+    /// Returns the rules, or `None` if the rule file cannot be used.
     #[must_use]
     pub fn rules(&self) -> Option<&Rules> {
         self.rules.as_ref()
     }
 
-    /// The protocols.
+    /// Returns the registered protocols.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// The network stack.
+    /// Returns the network stack, or `None` where netlink is not permitted.
     #[must_use]
     pub fn stack(&self) -> Option<&NetStack> {
         self.stack.as_ref()
     }
 
-    /// How long offload protocols may delay TCP where no rule says otherwise.
+    /// The time that offload protocols may delay TCP where no rule sets another.
     #[must_use]
     pub fn within(&self) -> Duration {
         self.within
     }
 
-    /// How often sockets fell back to TCP, by reason.
+    /// The number of sockets that fell back to TCP, by the text of the reason.
     #[must_use]
     pub fn fall_backs(&self) -> BTreeMap<String, u64> {
         lock(&self.fall_backs).clone()
     }
 
-    /// Decides by the rules, then the route, then what each protocol can carry. The peer is not
-    /// asked yet.
+    /// Decides by the rules, then by the route, then by the capabilities of each protocol. The peer
+    /// is not asked yet.
     pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
         decide(self, intent, trace)
     }
 
-    /// Begins to connect to `service` as `offer` says, from the address that `reserve` takes when
-    /// the peer is one that can be tried.
+    /// Begins to connect to `service` with the protocols of `offer`. `reserve` takes the local
+    /// address as soon as a protocol is about to try.
     pub fn connect<'a>(
         self: &Arc<Self>,
         service: SocketAddr,
@@ -145,11 +146,12 @@ impl Switch {
         Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
     }
 
-    /// The route to a peer as it is now; `None` where none was looked up.
+    /// Returns the current route to a peer; `None` if no route was looked up.
     ///
-    /// Hosts hear all the time that something about the network has changed: routers repeat what
-    /// they advertise, containers come and go. A silent peer costs its part of the bound whenever
-    /// it is asked, so it is not asked again for changes that do not concern the route to it.
+    /// Hosts receive notifications of network changes all the time: routers repeat their
+    /// advertisements, containers start and stop. Asking a silent peer costs part of the bound each
+    /// time, so the switch does not ask again for changes that do not concern the route to the
+    /// peer.
     pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
         let route = offer.route.clone()?;
         let device_changes = self.stack.as_ref()?.device_changes(route.device).ok()?;
@@ -159,7 +161,8 @@ impl Switch {
         })
     }
 
-    /// What peers said lately, and nothing that a change of the protocols has made untrue.
+    /// Returns the cached answers of peers. The cache is cleared first if a protocol was
+    /// registered, removed or changed since the last call.
     pub(crate) fn answers(&self) -> MutexGuard<'_, Answers<Option<Path>>> {
         let now = self.registry.generation();
         let mut answers = lock(&self.answers);
@@ -171,15 +174,15 @@ impl Switch {
         answers
     }
 
-    /// A socket stays on TCP for this reason.
+    /// Counts a socket that stays on TCP for this reason.
     pub fn count_fall_back(&self, reason: &Reason) {
         *lock(&self.fall_backs)
             .entry(reason.to_string())
             .or_default() += 1;
     }
 
-    /// Tells peers that ask where a service is offered, once somebody answers:
-    /// [`Switch::port_mapper_service`].
+    /// Announces a service to peers that ask for it. They are answered once a
+    /// [`Switch::port_mapper_service`] runs.
     pub fn offer(&self, offering: Offering) {
         let mut port_mapper = lock(&self.port_mapper);
         port_mapper.set_addresses(self.addresses());
@@ -188,16 +191,16 @@ impl Switch {
         self.wake();
     }
 
-    /// Tells it no longer.
+    /// Withdraws an announcement of [`Switch::offer`].
     pub fn withdraw(&self, service: SocketAddr, mapped: SocketAddr) {
         lock(&self.port_mapper).withdraw(service, mapped);
         self.wake();
     }
 
-    /// Makes this process take part in answering port mapper requests, in the thread that runs
-    /// [`PortMapperService::serve`]; `None` where it does so already, or cannot. From now on, until
-    /// the result is dropped, each offered service is announced at once. So call this before the
-    /// first service is offered, and give the result to a thread that exists.
+    /// Makes this process take part in answering port mapper requests, on the thread that runs
+    /// [`PortMapperService::serve`]. Returns `None` if the process takes part already, or cannot.
+    /// Until the result is dropped, each offered service is announced at once, so call this before
+    /// the first service is offered, and give the result to a thread that exists.
     pub fn port_mapper_service(self: &Arc<Self>) -> Option<PortMapperService> {
         if !lock(&self.port_mapper).resume() {
             return None;
@@ -223,7 +226,7 @@ impl Switch {
         })
     }
 
-    /// Keeps the port mapper's descriptors as they are, until what it returns is dropped.
+    /// Keeps the port mapper's descriptors unchanged until the result is dropped.
     pub fn lock_port_mapper(&self) -> PortMapperLock<'_> {
         PortMapperLock(lock(&self.port_mapper))
     }
@@ -237,25 +240,26 @@ impl Switch {
         usable.map(|own| (own.ip, own.device)).collect()
     }
 
-    /// Makes a thread that serves look around.
+    /// Wakes the thread that runs [`PortMapperService::serve`].
     pub fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A full counter makes the write fail, but the descriptor is readable then.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
-/// Somebody who answers the port mapper's questions. Dropped, it leaves that to other processes.
+/// The right to answer port mapper requests. Dropping it hands the requests to other processes.
 #[derive(Debug)]
 pub struct PortMapperService {
     switch: Arc<Switch>,
     set: OwnedFd,
-    /// Tells of changes of the network, as long as it is open.
+    /// Receives notifications of network changes as long as it is open.
     _watch: Option<OwnedFd>,
 }
 
 impl PortMapperService {
-    /// Answers, for this process or for all of its namespace, until `stop` says so or its
-    /// descriptors are gone. It is what a thread does that a program starts with its first service.
+    /// Answers requests, for this process or for its whole network namespace, until `stop` returns
+    /// true or the descriptors are closed. A program runs this on a thread that it starts with its
+    /// first service.
     pub fn serve(self, stop: impl Fn() -> bool) {
         let nothing = Event {
             flags: EventFlags::empty(),
@@ -266,22 +270,23 @@ impl PortMapperService {
         while !stop() {
             let due = self.look_around(&mut generation);
             let timeout = Timespec::try_from(due.min(10 * WITHIN)).ok();
-            // Which descriptor is ready does not matter: `look_around` drives all of them.
+            // Which descriptor is ready does not matter: `look_around` makes progress on all of
+            // them.
             match epoll::wait(&self.set, &mut [nothing][..], timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // The program has closed our descriptors, as one that closes all numbers does.
-                // Going on would be a busy loop.
+                // The program has closed our descriptors, as a program that closes all numbers
+                // does. Continuing would be a busy loop.
                 Err(_) => return,
             }
             let _ = rustix::io::read(&switch.wake, &mut [0; 8]);
         }
     }
 
-    /// Does what is due, and returns the time until something else is.
+    /// Does the work that is due, and returns the time until the next work is due.
     fn look_around(&self, generation: &mut Option<u64>) -> Duration {
         let switch = &*self.switch;
         let now = switch.stack().and_then(|stack| stack.generation().ok());
-        // `offer` in another thread waits for this lock.
+        // A call of `offer` on another thread waits for this lock.
         let mut port_mapper = lock(&switch.port_mapper);
         if now != *generation {
             *generation = now;
@@ -301,26 +306,27 @@ impl Drop for PortMapperService {
     }
 }
 
-/// The port mapper, which nobody else drives meanwhile: around a fork.
+/// The lock on the port mapper around a fork: no other thread uses the port mapper meanwhile.
 #[derive(Debug)]
 pub struct PortMapperLock<'a>(MutexGuard<'a, PortMapper>);
 
 impl PortMapperLock<'_> {
-    /// What must be open in this process alone: the child of a fork closes its copies, or peers
-    /// would ask somebody who never answers, and nobody could take over.
+    /// Returns the descriptors that must be open in this process alone. The child of a fork closes
+    /// its copies. Otherwise peers would ask a process that never answers, and no other process
+    /// could take over.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.0.descriptors().map(|fd| fd.as_raw_fd()).collect()
     }
 }
 
-/// Arms a descriptor for one event. An `epoll` set forgets closed descriptors by itself, so it
-/// holds none of them open.
+/// Arms a descriptor for one event. An `epoll` set drops closed descriptors by itself and keeps
+/// none of them open.
 fn arm(set: &OwnedFd, fd: BorrowedFd<'_>) {
     let flags = EventFlags::IN | EventFlags::ONESHOT;
     let data = EventData::new_u64(0);
     if epoll::modify(set, fd, data, flags) == Err(Errno::NOENT) {
-        // Without it the thread looks when its time is up.
+        // If this fails, the thread still checks the descriptor after its timeout.
         let _ = epoll::add(set, fd, data, flags);
     }
 }

@@ -1,19 +1,19 @@
-//! How a decision was made, for those who ask.
+//! The steps of a decision, for a report to the user.
 
 use std::fmt;
 
-/// What a step is about.
+/// The part of a decision that a step belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// The rule file.
     Rule,
-    /// The way to the peer.
+    /// The route to the peer.
     Route,
     /// The offload protocol of this name.
     Protocol(String),
-    /// What the peer answers.
+    /// The answer of the peer's port mapper.
     Peer,
-    /// What comes of it.
+    /// The result of the decision.
     Verdict,
 }
 
@@ -29,23 +29,23 @@ impl fmt::Display for Subject {
     }
 }
 
-/// One step.
+/// A step of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it is about.
+    /// The part of the decision that the step belongs to.
     pub subject: Subject,
-    /// What was found.
+    /// The finding, for the user to read.
     pub text: String,
 }
 
-/// The steps of one decision. Where nobody asks, nothing is written.
+/// The steps of one decision. By default no step is formatted or kept.
 #[derive(Debug, Default)]
 pub struct DecisionTrace {
     steps: Option<Vec<Step>>,
 }
 
 impl DecisionTrace {
-    /// One that keeps its steps.
+    /// Returns a trace that keeps its steps.
     #[must_use]
     pub fn kept() -> Self {
         Self {
@@ -53,13 +53,13 @@ impl DecisionTrace {
         }
     }
 
-    /// The steps so far.
+    /// Returns the steps so far.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         self.steps.as_deref().unwrap_or_default()
     }
 
-    /// True if somebody reads the steps.
+    /// True if the steps are kept for a reader.
     pub(crate) fn is_kept(&self) -> bool {
         self.steps.is_some()
     }
