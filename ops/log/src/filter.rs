@@ -1,11 +1,11 @@
-//! Which events are reported.
+//! The selection of the events that are reported.
 
 use ops_rules::Log;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// The events that are selected, `None` if none are, and what is wrong with `DAT_LOG` if anything
-/// is. It wins over the rule file's line.
+/// Returns the selected events, `None` if none are, and a complaint if `DAT_LOG` cannot be parsed.
+/// `DAT_LOG` has priority over the rule file's line.
 pub(crate) fn chosen(
     log: Option<&Log>,
     directives: Option<&str>,
@@ -23,8 +23,8 @@ pub(crate) fn chosen(
     }
 }
 
-/// What libsdp's levels come to: 9 errors, 8 warnings, 7 a summary of each connect and listen,
-/// 4 and 3 rules, 2 calls, 1 everything.
+/// Maps the levels of libsdp: 9 errors, 8 warnings, 7 a summary of each connect and listen, 4 and 3
+/// rules, 2 calls, 1 everything.
 fn level(min: u8) -> LevelFilter {
     match min {
         0 | 1 => LevelFilter::TRACE,
@@ -35,7 +35,7 @@ fn level(min: u8) -> LevelFilter {
     }
 }
 
-/// The highest level that any target has, so that events above it cost one comparison.
+/// Returns the highest level of any target, so that events above it cost one comparison.
 pub(crate) fn highest(targets: &Targets) -> Option<LevelFilter> {
     let listed = targets.iter().map(|(_, level)| level);
     listed.chain(targets.default_level()).max()

@@ -1,15 +1,15 @@
-//! Reports of a library within somebody else's program.
+//! The reports of a library that is loaded into another program.
 //!
-//! The program did not ask for them and knows nothing of them. So they are off unless `DAT_LOG` or
-//! a `log` line of the rule file says otherwise; nothing is held open for them, no lock is taken
-//! that a fork could leave taken, nothing here panics, and no signal of a broken pipe reaches the
-//! program. They go to its standard error only while that is what it was at first.
+//! The program did not ask for reports and does not expect them. So they are off unless `DAT_LOG`
+//! or a `log` line of the rule file enables them. No descriptor is held open for them, no lock is
+//! taken that a fork could leave locked, and nothing here panics. No SIGPIPE reaches the program.
+//! Standard error is used only while descriptor 2 is still the file that it was at first.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `filter.rs` | which events are reported |
-//! | `line.rs` | an event as a line |
-//! | `outlet.rs` | where lines go |
+//! | `filter.rs` | the selection of the events |
+//! | `line.rs` | the text of an event |
+//! | `outlet.rs` | the destinations of lines |
 
 mod filter;
 mod line;
@@ -23,8 +23,8 @@ use tracing_subscriber::filter::Targets;
 use crate::line::Line;
 use crate::outlet::Outlet;
 
-/// Begins to report what `DAT_LOG`, given as `directives`, or the rule file's `log` selects. Where
-/// neither is there, or somebody reports already, it does nothing.
+/// Begins to report the events that `DAT_LOG`, passed as `directives`, or the rule file's `log`
+/// selects. Does nothing if neither is set, or if the process has a subscriber already.
 pub fn begin(log: Option<&Log>, directives: Option<&str>) {
     let (targets, complaint) = filter::chosen(log, directives);
     let outlet = Outlet::new(&log.cloned().unwrap_or_default().destination);
@@ -36,12 +36,12 @@ pub fn begin(log: Option<&Log>, directives: Option<&str>) {
     }
 }
 
-/// Says what the user has to know, whatever is selected, on standard error.
+/// Writes a message for the user to standard error, whatever events are selected.
 pub fn complain(text: &str) {
     Outlet::new(&ops_rules::Destination::Stderr).complain(text);
 }
 
-/// The subscriber. It knows no spans: none of our crates has any.
+/// The subscriber. It ignores spans: none of our crates has any.
 #[derive(Debug)]
 struct Reports {
     targets: Targets,

@@ -1,4 +1,4 @@
-//! An event as a line.
+//! The text of an event.
 
 use std::fmt::{self, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// What is to be said, and how urgent it is.
+/// The text of an event and its level.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) level: Level,
-    /// Where it comes from, and what it is.
+    /// Target, message and fields.
     pub(crate) text: String,
 }
 
@@ -24,14 +24,16 @@ impl Line {
         }
     }
 
-    /// As files and terminals have it. The process is named because several may share a file.
+    /// Returns the line for files and terminals. It has the process id, because several processes
+    /// may share a file.
     pub(crate) fn dated(&self, now: SystemTime, process: i32) -> String {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (level, text) = (self.level, &self.text);
         format!("{} {level:>5} opsrun[{process}] {text}\n", date(since))
     }
 
-    /// As the system's log has it, which knows the time itself: priority, tag and text (RFC 3164).
+    /// Returns the datagram for the system's log: priority, tag and text (RFC 3164), but no time,
+    /// which the system's log adds itself.
     pub(crate) fn for_system(&self, process: i32) -> String {
         const USER: u8 = 1 << 3;
         let severity = match self.level {
@@ -44,7 +46,7 @@ impl Line {
     }
 }
 
-/// Collects the fields of an event, the message first as macros give it.
+/// Collects the fields of an event in the order in which the macros record them, the message first.
 struct Text(String);
 
 impl Visit for Text {
@@ -55,7 +57,8 @@ impl Visit for Text {
             "message" => write!(told, " {value:?}"),
             name => write!(told, " {name}={value:?}"),
         };
-        // One event is one line, whatever a peer made it say.
+        // Control characters are escaped, so that one event is one line even if a peer chose a
+        // value.
         for one in told.chars() {
             match one.is_control() {
                 true => self.0.extend(one.escape_default()),

@@ -1,6 +1,7 @@
-//! Where lines go.
+//! The destinations of lines.
 //!
-//! Every call is made to the kernel itself: the C library's may be our own.
+//! Every call is a direct system call, because the C library's functions may be replaced by our
+//! own.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,19 +17,19 @@ use rustix::process::getpid;
 
 use crate::line::Line;
 
-/// Where the system's log takes datagrams.
+/// The socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
 #[derive(Debug)]
 pub(crate) enum Outlet {
-    /// Descriptor 2, while it is this file.
+    /// Descriptor 2, while it still names this file.
     StandardError(Option<Identity>),
     System,
     File(PathBuf),
 }
 
-/// Which file a descriptor names. A program may close descriptor 2 and get the number again for a
-/// connection, whose peer would read the log.
+/// The file that a descriptor names. A program may close descriptor 2 and get the number again for
+/// a connection, whose peer would receive the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -51,17 +52,17 @@ impl Outlet {
             Destination::Stderr => Self::StandardError(Identity::of(io::stderr().as_fd())),
             Destination::Syslog => Self::System,
             Destination::File(path) => {
-                // The program may go to another directory.
+                // The path is made absolute now, because the program may change its directory.
                 Self::File(std::path::absolute(path).unwrap_or_else(|_| path.into()))
             }
         }
     }
 
-    /// Says a line. Where that is not possible nobody can be told.
+    /// Writes a line. Failures cannot be reported and are ignored.
     pub(crate) fn write(&self, line: &Line) {
         let process = getpid().as_raw_nonzero().get();
         let dated = || line.dated(SystemTime::now(), process);
-        // What cannot be reported is lost.
+        // A line that cannot be written is lost.
         let _ = match self {
             Self::StandardError(identity) => to_standard_error(identity.as_ref(), &dated()),
             Self::System => to_system(&line.for_system(process)),
@@ -69,7 +70,7 @@ impl Outlet {
         };
     }
 
-    /// Says something that is no event, as the program `opsrun` would.
+    /// Writes a message that is no event, in the form of the program `opsrun`.
     pub(crate) fn complain(&self, text: &str) {
         let identity = Identity::of(io::stderr().as_fd());
         let line = match self {
@@ -80,7 +81,7 @@ impl Outlet {
                 return self.write(&Line { level, text });
             }
         };
-        // As above.
+        // A line that cannot be written is lost.
         let _ = to_standard_error(identity.as_ref(), &line);
     }
 }
@@ -93,8 +94,8 @@ fn to_standard_error(identity: Option<&Identity>, line: &str) -> Result<(), Errn
     Ok(())
 }
 
-/// One open for each line: the program may close every number that it does not know, and a file
-/// that was moved away is begun anew.
+/// Opens the file for each line. A descriptor kept open could be closed by a program that closes
+/// all numbers. A file that was moved away, as log rotation does, is created again.
 fn to_file(path: &PathBuf, line: &str) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -109,8 +110,8 @@ fn to_system(line: &str) -> Result<(), Errno> {
     rustix::net::sendto(&socket, line.as_bytes(), SendFlags::NOSIGNAL, &log).map(drop)
 }
 
-/// Writes all of it. A pipe that nobody reads is no reason to end the program, which may not be
-/// using it any more: its signal is taken back.
+/// Writes all bytes. A pipe without a reader must not end the program, which may not use it any
+/// more, so SIGPIPE is blocked during the write and discarded afterwards.
 fn write_quietly(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     let Some(mask) = Mask::set() else {
         return Err(Errno::INTR);
@@ -128,7 +129,7 @@ fn write_quietly(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     done
 }
 
-/// SIGPIPE held back from this thread.
+/// Blocks SIGPIPE in this thread.
 struct Mask {
     before: libc::sigset_t,
     pipe: libc::sigset_t,
@@ -142,8 +143,8 @@ impl Mask {
             MaybeUninit::<libc::sigset_t>::uninit(),
             MaybeUninit::<libc::sigset_t>::uninit(),
         );
-        // SAFETY: sets of this frame, each filled by its call before it is read; a thread may mask
-        // its own signals.
+        // SAFETY: the sets are local variables, and each is filled by its call before it is read.
+        // Changing a thread's own signal mask affects no other thread.
         unsafe {
             libc::sigemptyset(pipe.as_mut_ptr());
             libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
@@ -158,13 +159,14 @@ impl Mask {
         }
     }
 
-    /// `broken`: the pipe was, so the signal waits that is not the program's.
+    /// Restores the mask. `broken`: the write failed with EPIPE, so a pending SIGPIPE is our own.
     fn reset(self, broken: bool) {
         let none = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: sets that `set` filled; a thread may take its own signals and mask them.
+        // SAFETY: `Mask::set` has filled the sets. A thread may take its own pending signals and
+        // set its mask.
         unsafe {
             if broken && !self.was_pending {
                 libc::sigtimedwait(&raw const self.pipe, std::ptr::null_mut(), &raw const none);
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(ends, ["one", "two"]);
         let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
         assert_eq!(mode & 0o777, 0o600);
-        // Moved away, as logs are; then somebody puts a link there.
+        // Moves the file away, as log rotation does, and puts a link in its place.
         let old = dir.path().join("old");
         std::fs::rename(&path, &old).unwrap();
         std::os::unix::fs::symlink(&old, &path).unwrap();
@@ -219,11 +221,11 @@ mod tests {
     fn a_pipe_that_nobody_reads_ends_nothing() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        // Test programs ignore the signal, and a program of ours need not.
-        // SAFETY: the default action is no function.
+        // Rust test programs ignore SIGPIPE, but a program with our library need not.
+        // SAFETY: the default action runs no function of ours.
         let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         assert_eq!(write_quietly(writer.as_fd(), b"x"), Err(Errno::PIPE));
-        // SAFETY: what was there before.
+        // SAFETY: restores the action that `signal` returned above.
         unsafe { libc::signal(libc::SIGPIPE, before) };
     }
 

@@ -1,4 +1,4 @@
-//! What peers said lately.
+//! A cache of the answers of peers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,27 +6,28 @@ use std::time::{Duration, Instant};
 
 use crate::question::Answer;
 
-/// How long a mapping is believed.
+/// The time for which a mapping is used.
 ///
-/// A port that the service has given back may be given to anybody, and who connects there says his
-/// first words to a stranger. A peer that closes its service tells nobody, so all that can be done
-/// is to ask again soon; a service to which many connect is still asked once for all of them, and
-/// who connects now and then waits for one exchange of datagrams more. What is left is this time
-/// for services that end, and one exchange of datagrams for an answer that was true when it left.
+/// A service may close its port, and another socket may get it. A peer that connects there then
+/// sends its first bytes to the wrong program. A peer that closes its service notifies nobody, so
+/// the only remedy is to ask again soon. A service with many connections is still asked once for
+/// all of them, and an occasional connection waits for one exchange of datagrams more. The
+/// remaining risk is this time for services that end, and one exchange of datagrams for an answer
+/// that was true when it was sent.
 const MAPPED_FOR: Duration = Duration::from_secs(2);
 
-/// How long a peer with a port mapper is not asked again for a service that it did not offer; its
-/// program may start at any moment.
+/// The time for which a peer with a port mapper is not asked again for a service that it did not
+/// offer. It is short, because the peer's program may start at any moment.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
-/// How long a peer without port mapper is left alone.
+/// The time for which a peer without a port mapper is not asked again.
 const ABSENT_FOR: Duration = Duration::from_secs(60);
 
-/// Answers that are kept; with more peers than that some are asked again.
+/// The maximum number of cached answers. With more peers than that, some are asked again.
 const KEPT_MAX: usize = 4096;
 
-/// Answers by service, and by peer where no service can be offered. Each holds for the way `W` by
-/// which the peer was asked: another way may have another end.
+/// Answers by service, and by peer where the peer can offer no service at all. Each answer is valid
+/// for the route `W` by which the peer was asked: another route may lead to another host.
 #[derive(Debug, Default)]
 pub struct Answers<W> {
     services: BTreeMap<SocketAddr, Kept<W>>,
@@ -41,7 +42,8 @@ struct Kept<W> {
 }
 
 impl<W: PartialEq> Answers<W> {
-    /// What is still known about the service at `peer`, to which this is the way.
+    /// Returns the cached answer about the service at `peer`, if it is fresh and `way` is its
+    /// route.
     #[must_use]
     pub fn get(&self, peer: SocketAddr, way: &W, now: Instant) -> Option<Answer> {
         let kept = self
@@ -52,7 +54,7 @@ impl<W: PartialEq> Answers<W> {
             .map(|kept| kept.answer)
     }
 
-    /// Keeps an answer that came by this way.
+    /// Caches an answer that was received over the route `way`.
     pub fn put(&mut self, peer: SocketAddr, answer: Answer, way: W, now: Instant) {
         self.make_room(now);
         let keep = |time: Duration| Kept {
@@ -70,16 +72,16 @@ impl<W: PartialEq> Answers<W> {
             }
         };
         self.services.insert(peer, kept);
-        // Somebody answered, so the peer has a port mapper.
+        // The peer answered, so it has a port mapper.
         self.peers.remove(&peer.ip());
     }
 
-    /// A mapping led nowhere: it is asked for again.
+    /// Removes the answer about a service, so that the peer is asked again.
     pub fn forget(&mut self, peer: SocketAddr) {
         self.services.remove(&peer);
     }
 
-    /// Whatever was said may be untrue.
+    /// Removes all answers, because each of them may be out of date.
     pub fn clear(&mut self) {
         self.services.clear();
         self.peers.clear();

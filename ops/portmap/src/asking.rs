@@ -1,4 +1,4 @@
-//! A question with its socket.
+//! A question to a peer, with its socket.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,8 +12,8 @@ use crate::PORT;
 use crate::message::Message;
 use crate::question::{Answer, Question};
 
-/// A question under way. Whoever waits for other things too polls its descriptor for input until
-/// [`Asking::deadline`] and calls [`Asking::step`]; whoever does not calls [`Asking::wait`].
+/// A question under way. A caller that waits for other events too polls the descriptor for input
+/// until [`Asking::deadline`] and calls [`Asking::step`]. Any other caller calls [`Asking::wait`].
 #[derive(Debug)]
 pub struct Asking {
     socket: OwnedFd,
@@ -22,11 +22,11 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Asks the host of `service` whether it is offered over RDMA, and gives it until `within` has
-    /// passed.
+    /// Asks the host of `service` whether it offers the service over RDMA. The answer is `Silent`
+    /// after `within`.
     ///
     /// # Errors
-    /// When the system has no socket, or no way to the host.
+    /// Fails if no socket can be made, or there is no route to the host.
     pub fn begin(service: SocketAddr, within: Duration) -> Result<Self, Errno> {
         let family = match service {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -37,7 +37,8 @@ impl Asking {
         let socket = host::descriptors::raise(socket)?;
         let mut mapper = service;
         mapper.set_port(PORT);
-        // Connected, so that a host without port mapper is told by its ICMP message at once.
+        // The socket is connected, so that the ICMP message of a host without a port mapper is
+        // reported at once.
         rustix::net::connect(&socket, &mapper)?;
         let own: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
         let request = Message::request(service, own, random()?).ok_or(Errno::AFNOSUPPORT)?;
@@ -51,13 +52,14 @@ impl Asking {
         Ok(asking)
     }
 
-    /// When to call [`Asking::step`] at the latest.
+    /// Returns the latest time at which [`Asking::step`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.question.poll_timeout().unwrap_or(self.deadline)
     }
 
-    /// Takes what has arrived; the answer, once there is one. Never waits.
+    /// Receives the datagrams that have arrived. Returns the answer, once there is one. Never
+    /// waits.
     pub fn step(&mut self) -> Option<Answer> {
         let mut bytes = [0; 128];
         loop {
@@ -77,17 +79,17 @@ impl Asking {
         self.question.answer()
     }
 
-    /// Waits for the answer, at most until the bound. A signal does not end the waiting.
+    /// Waits for the answer, at most until the bound. A signal does not end the wait.
     pub fn wait(mut self) -> Answer {
         loop {
             if let Some(answer) = self.step() {
                 return answer;
             }
             let left = self.deadline().saturating_duration_since(Instant::now());
-            // A nanosecond too early would be one look more for nothing.
+            // Waking up a nanosecond too early would cost one more step without effect.
             let timeout = Timespec::try_from(left + Duration::from_nanos(1)).ok();
             let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
-            // What poll says is seen by the step as well.
+            // The result of poll does not matter: the step checks the socket itself.
             let _ = rustix::event::poll(&mut polled, timeout.as_ref());
         }
     }
@@ -95,7 +97,7 @@ impl Asking {
     fn send(&mut self, now: Instant) {
         while let Some(datagram) = self.question.poll_transmit(now) {
             match rustix::net::send(&self.socket, &datagram, SendFlags::NOSIGNAL) {
-                // A full queue loses the datagram as the network may; it is sent again.
+                // A full queue loses the datagram as the network may; the request is sent again.
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
                 Err(_) => return self.question.on_absent(),
             }
@@ -109,7 +111,7 @@ impl AsFd for Asking {
     }
 }
 
-/// A handle that nobody can guess.
+/// Returns a random handle, which no other host can guess.
 fn random() -> Result<u64, Errno> {
     let mut bytes = [0; 8];
     let len = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -1,20 +1,20 @@
-//! Does the peer offload?
+//! The port mapper: asks a peer whether it offers a service over RDMA, and answers such questions.
 //!
-//! The iWARP port mapper answers that by UDP port 3935: a Request names a TCP service, an Accept
-//! the port at which the same service is offered over RDMA, a Reject says that it is not. A peer
-//! that knows nothing of this sees a datagram at a port that nobody uses, and not one byte at its
-//! service.
+//! The protocol is the iWARP port mapper over UDP port 3935. A Request names a TCP service. An
+//! Accept names the port at which the same service is offered over RDMA; a Reject says that it is
+//! not offered. A peer without a port mapper receives a datagram at an unused port, and not one
+//! byte at its service.
 //!
-//! | Part | What | System calls |
+//! | Part | Contents | System calls |
 //! |---|---|---|
 //! | [`Message`] | the datagrams, read and written | none |
-//! | [`Question`] | asking: when to send again, what an answer means, when to give up | none |
-//! | [`Answers`] | what peers said lately | none |
+//! | [`Question`] | one question: when to send again, what an answer means, when to stop | none |
+//! | [`Answers`] | a cache of the answers of peers | none |
 //! | [`Asking`] | a [`Question`] with its socket | its own |
-//! | [`Mappings`] | which services are offered, and what to say about them | none |
-//! | [`PortMapper`] | answering for all processes of a namespace, by the first of them, then by a survivor | its own |
+//! | [`Mappings`] | the services that are offered, and the answers about them | none |
+//! | [`PortMapper`] | answers for all processes of a namespace, by the first of them, then by one that remains | its own |
 //!
-//! Nothing here starts a thread or waits longer than it is told to.
+//! Nothing here starts a thread or waits longer than the caller permits.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! What a process tells the one that answers for its namespace.
+//! The messages of a client to the process that answers for its namespace.
 //!
-//! One record a packet: what to do, the service, where it is mapped. No descriptor goes with it:
-//! whoever holds a copy of a listening socket accepts on it, and a copy under way keeps the address
-//! though the server has ended. Any local user may hold the other end.
+//! Each packet holds one record: the operation, the service, the mapped address. No descriptor is
+//! passed. A process with a copy of a listening socket could accept on it, and a copy in flight
+//! would keep the address in use after the server has ended. Any local user may be at the other
+//! end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -15,10 +16,10 @@ use crate::mappings::Offering;
 /// Family, address, port.
 const ADDRESS_LEN: usize = 1 + 16 + 2;
 
-/// What to do, service, mapped.
+/// The operation, the service, the mapped address.
 const RECORD_LEN: usize = 1 + 2 * ADDRESS_LEN;
 
-/// One record.
+/// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
     Offer(Offering),
@@ -28,15 +29,15 @@ pub(crate) enum Record {
     },
 }
 
-/// What a link has for its reader.
+/// The result of reading a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Record(Record),
-    /// Something that no process of this project sends.
+    /// A packet that no process of this project sends.
     Nonsense,
-    /// Nothing now.
+    /// No packet is queued.
     Nothing,
-    /// The other end is gone.
+    /// The other end is closed.
     Gone,
 }
 
@@ -105,8 +106,8 @@ pub(crate) fn send(link: BorrowedFd<'_>, record: Record) -> Result<(), Errno> {
     rustix::net::send(link, &record.to_bytes(), flags).map(drop)
 }
 
-/// Takes one record; never waits. Descriptors that came with it are closed by the kernel, as
-/// nothing is said to take them.
+/// Receives one record; never waits. The kernel closes descriptors that were sent with it, because
+/// the call passes no buffer for them.
 pub(crate) fn receive(link: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; RECORD_LEN + 1];
     let len = match rustix::net::recv(link, &mut bytes, RecvFlags::DONTWAIT) {

@@ -1,24 +1,23 @@
-//! Which services are offered, and what to say about them.
+//! The services that are offered, and the answers about them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::message::{Kind, Message};
 
-/// A TCP service and where it is offered over RDMA.
+/// A TCP service and its address over RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offering {
-    /// The TCP address. One of zeros stands for every address of the host; that of IPv6 for both
-    /// families.
+    /// The TCP address. Zeros mean every address of the host; the zeros of IPv6 mean both families.
     pub service: SocketAddr,
-    /// Where it is over RDMA; with an address of zeros, at whichever address was asked.
+    /// The address over RDMA. Zeros mean the address that the peer asked at.
     pub mapped: SocketAddr,
-    /// The service is for peers that come by IPv6 only.
+    /// True if the service accepts connections over IPv6 only.
     pub ipv6_only: bool,
 }
 
 impl Offering {
-    /// For peers of both families where the address is for both.
+    /// Returns an offering with `ipv6_only` unset.
     #[must_use]
     pub fn new(service: SocketAddr, mapped: SocketAddr) -> Self {
         Self {
@@ -29,24 +28,24 @@ impl Offering {
     }
 }
 
-/// Who offers something, among those for whom one process answers.
+/// The process that offers a service, among all processes for which one answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offerer(pub(crate) u64);
 
 impl Offerer {
-    /// This process itself.
+    /// The answering process itself.
     pub(crate) const SELF: Self = Self(0);
 }
 
-/// Which services are offered. Several may offer one service, as sockets with `SO_REUSEPORT` do and
-/// a server that is replaced while it runs: the newest is answered, and when it goes, the one
-/// before.
+/// The services that are offered. Several processes may offer one service, as with `SO_REUSEPORT`
+/// or when a server is replaced while it runs. The newest offering is answered; after its removal,
+/// the one before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mappings {
     services: BTreeMap<SocketAddr, Vec<Offered>>,
 }
 
-/// One way to a service.
+/// An offering of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Offered {
     by: Offerer,
@@ -54,15 +53,15 @@ struct Offered {
     ipv6_only: bool,
 }
 
-/// What may be answered.
+/// An offering that may be the answer to a request.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) by: Offerer,
     /// The address of the listener.
     pub(crate) service: SocketAddr,
-    /// Whether it serves IPv6 only, as the process that offers it says.
+    /// True if the service accepts IPv6 only, according to the process that offers it.
     pub(crate) ipv6_only: bool,
-    /// A peer asks that comes by IPv4, and the listener's address is one of IPv6.
+    /// True if the request came over IPv4 and the listener's address is an IPv6 address.
     pub(crate) over_ipv4: bool,
     pub(crate) mapped: SocketAddr,
 }
@@ -74,17 +73,17 @@ impl Candidate {
 }
 
 impl Mappings {
-    /// Offers a service, before all others that are offered at its address.
+    /// Offers a service; the new offering takes precedence over all others at its address.
     pub fn insert(&mut self, offering: Offering) {
         self.insert_by(Offerer::SELF, offering);
     }
 
-    /// Offers it no longer at this place. Says whether it was.
+    /// Removes an offering. Returns true if it existed.
     pub fn remove(&mut self, service: SocketAddr, mapped: SocketAddr) -> bool {
         self.remove_by(Offerer::SELF, service, mapped)
     }
 
-    /// Says whether it is new.
+    /// Adds or renews an offering. Returns true if it is new.
     pub(crate) fn insert_by(&mut self, by: Offerer, offering: Offering) -> bool {
         let is_new = !self.remove_by(by, offering.service, offering.mapped);
         let offered = Offered {
@@ -117,7 +116,7 @@ impl Mappings {
         is_removed
     }
 
-    /// Forgets all that these offer.
+    /// Removes all offerings of the processes for which `gone` returns true.
     pub(crate) fn forget(&mut self, gone: impl Fn(Offerer) -> bool) {
         self.services.retain(|_, ways| {
             ways.retain(|way| !gone(way.by));
@@ -125,13 +124,13 @@ impl Mappings {
         });
     }
 
-    /// Whether nothing is offered.
+    /// True if nothing is offered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
 
-    /// All that is offered; of one service, the newest last.
+    /// Returns all offerings; those of one service in order of age, the newest last.
     pub fn iter(&self) -> impl Iterator<Item = Offering> {
         self.services.iter().flat_map(|(service, ways)| {
             ways.iter().map(|way| Offering {
@@ -142,7 +141,8 @@ impl Mappings {
         })
     }
 
-    /// Where a service is offered: the listener of exactly this address goes before one of all.
+    /// Returns the RDMA address of a service. A listener at exactly this address takes precedence
+    /// over one at all addresses.
     #[must_use]
     pub fn find(&self, service: SocketAddr) -> Option<SocketAddr> {
         self.find_if(service, Candidate::is_for_family)
@@ -164,7 +164,7 @@ impl Mappings {
 
     fn candidates(&self, service: SocketAddr) -> impl Iterator<Item = Candidate> {
         let zeros: [IpAddr; 2] = [[0_u8; 4].into(), [0_u16; 8].into()];
-        // A listener for IPv4 only knows nothing of IPv6.
+        // A listener at the zeros of IPv4 does not accept IPv6.
         let wide = zeros
             .into_iter()
             .filter(move |zero| service.is_ipv4() || zero.is_ipv6());
@@ -183,14 +183,14 @@ impl Mappings {
             })
     }
 
-    /// What to say to a datagram. Nothing is said to anything but a Request, so that two mappers
-    /// cannot keep each other talking, and an answer is never longer than its question.
+    /// Returns the answer to a datagram. Only a Request is answered, so two mappers cannot answer
+    /// each other for ever. An answer is never longer than its question.
     #[must_use]
     pub fn answer(&self, datagram: &[u8]) -> Option<Message> {
         self.answer_if(datagram, Candidate::is_for_family)
     }
 
-    /// The same, of those that `stands` lets through.
+    /// Returns the answer to a datagram, considering only the candidates that `stands` accepts.
     pub(crate) fn answer_if(
         &self,
         datagram: &[u8],
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(mappings.find(v6), Some(address("[2001:db8::1]:2080")));
         mappings.remove(address("0.0.0.0:80"), address("0.0.0.0:1080"));
         assert_eq!(mappings.find(v4), None);
-        // Another socket of this address may be for both.
+        // Another socket of this address may accept both families.
         mappings.remove(address("[::]:80"), address("[::]:2080"));
         mappings.insert(Offering::new(address("[::]:80"), address("[::]:3080")));
         assert_eq!(mappings.find(v4), Some(address("192.0.2.2:3080")));
@@ -294,7 +294,7 @@ mod tests {
         let mut mappings = Mappings::default();
         mappings.insert(Offering::new(service, mapped(1)));
         mappings.insert_by(Offerer(7), Offering::new(service, mapped(2)));
-        // What another offers is not this process's to withdraw.
+        // This process cannot withdraw an offering of another process.
         assert!(!mappings.remove(service, mapped(2)));
         assert_eq!(mappings.find(service), Some(mapped(2)));
         mappings.forget(|by| by == Offerer(7));

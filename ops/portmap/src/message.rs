@@ -1,4 +1,4 @@
-//! The datagrams.
+//! The datagrams of the port mapper protocol.
 //!
 //! ```text
 //!  0  version (2 bits), kind (2 bits), IP version (4 bits)      1  map time
@@ -18,20 +18,20 @@ const SHORT_LEN: usize = 48;
 /// Length of a Request.
 const LONG_LEN: usize = 64;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Is this service offered over RDMA?
+    /// Asks whether a service is offered over RDMA.
     Request,
-    /// Yes, there.
+    /// The service is offered, at the address in the message.
     Accept,
-    /// The Accept has arrived.
+    /// The Accept was received.
     Ack,
-    /// No.
+    /// The service is not offered.
     Reject,
 }
 
-/// One message. All its addresses are of one family.
+/// A message. All its addresses are of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     kind: Kind,
@@ -43,13 +43,13 @@ pub struct Message {
     mapped_ip: Option<IpAddr>,
 }
 
-/// Why bytes are no message.
+/// The reason for which bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Too short, too long.
+    /// The length is that of no message.
     #[error("{0} bytes are no port mapper message")]
     Length(usize),
-    /// Of a version to come.
+    /// A later version of the protocol.
     #[error("version {0} of the port mapper protocol is not known, only 0 is")]
     Version(u8),
     /// Neither IPv4 nor IPv6.
@@ -58,8 +58,8 @@ pub enum Malformed {
 }
 
 impl Message {
-    /// A Request about the service at `accepting` from `connecting`, which maps itself to nothing
-    /// else. `None` if the addresses are of two families.
+    /// Returns a Request about the service at `accepting` from `connecting`, whose mapped address
+    /// is its own. `None` if the addresses are of two families.
     #[must_use]
     pub fn request(accepting: SocketAddr, connecting: SocketAddr, handle: u64) -> Option<Self> {
         let (accepting, connecting) = (plain(accepting), plain(connecting));
@@ -74,8 +74,8 @@ impl Message {
         })
     }
 
-    /// The Accept for this Request: the service is at `mapped`. `None` if that is of the other
-    /// family.
+    /// Returns the Accept for this Request: the service is at `mapped`. `None` if `mapped` is of
+    /// the other family.
     #[must_use]
     pub fn accept(&self, mapped: SocketAddr) -> Option<Self> {
         let mapped = plain(mapped);
@@ -85,13 +85,13 @@ impl Message {
         })
     }
 
-    /// The Reject for this Request.
+    /// Returns the Reject for this Request.
     #[must_use]
     pub fn reject(&self) -> Self {
         self.reply(Kind::Reject)
     }
 
-    /// The Ack for this Accept.
+    /// Returns the Ack for this Accept.
     #[must_use]
     pub fn ack(&self) -> Self {
         self.reply(Kind::Ack)
@@ -106,25 +106,25 @@ impl Message {
         }
     }
 
-    /// What it is.
+    /// Returns the kind of the message.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The service; in an Accept where it is offered over RDMA.
+    /// The address of the service; in an Accept, its address over RDMA.
     #[must_use]
     pub fn accepting(&self) -> SocketAddr {
         self.accepting
     }
 
-    /// Who asks.
+    /// The address of the process that asks.
     #[must_use]
     pub fn connecting(&self) -> SocketAddr {
         self.connecting
     }
 
-    /// What ties answers to their question.
+    /// The number that associates answers with their question.
     #[must_use]
     pub fn handle(&self) -> u64 {
         self.handle
@@ -133,7 +133,7 @@ impl Message {
     /// Reads a datagram.
     ///
     /// # Errors
-    /// When it is none of these messages. A Request may leave out the mapped address.
+    /// Fails if the bytes are no message. A Request may omit the mapped address.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let malformed = Malformed::Length(bytes.len());
         let (head, rest) = bytes.split_first_chunk::<SHORT_LEN>().ok_or(malformed)?;
@@ -200,7 +200,7 @@ impl Message {
     }
 }
 
-/// Without scope and flow, which have no place in a message; IPv4 in its own clothes.
+/// Removes scope and flow, which messages do not have. Turns an IPv4-mapped address into IPv4.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(request.to_bytes()[0], 0x06);
         assert_eq!(Message::parse(&request.to_bytes()), Ok(request));
         assert_eq!(Message::request(service, address("10.0.0.1:9"), 1), None);
-        // An IPv4 address in the clothes of IPv6 is one of IPv4.
+        // An IPv4-mapped IPv6 address counts as IPv4.
         let dressed = Message::request(address("[::ffff:10.0.0.1]:80"), address("10.0.0.2:9"), 1);
         assert_eq!(dressed.unwrap().to_bytes()[0], 0x04);
     }

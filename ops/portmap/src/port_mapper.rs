@@ -1,10 +1,10 @@
-//! Answering for all processes of a namespace.
+//! Answers port mapper requests for all processes of a namespace.
 //!
-//! The first process that offers something becomes the server: it binds an abstract socket name, of
-//! which a namespace has one. The others are its clients and tell it what they offer. When it ends,
-//! however that happens, the kernel gives the name back and closes its links; each client notices
-//! and tries to bind the name, and those that come late tell the new server. No daemon has to be
-//! installed, and nothing has to be cleaned up.
+//! The first process that offers a service becomes the server: it binds an abstract socket name,
+//! which exists once per network namespace. The other processes are its clients and send their
+//! offerings to it. When the server ends, for whatever reason, the kernel releases the name and
+//! closes the links. Each client notices this and tries to bind the name; the clients that fail
+//! connect to the new server. No daemon has to be installed, and nothing has to be cleaned up.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,23 +21,24 @@ use crate::mappings::{Mappings, Offering};
 use crate::role::Role;
 use crate::server::Server;
 
-/// The name that the server of each network namespace binds. Its number is that of the records.
+/// The name that the server of each network namespace binds. The number is the version of the
+/// records.
 const SERVER_NAME: &[u8] = b"dat-rs.port-mapper.2";
 
-/// How soon a process that is neither server nor client tries again; each time twice as late.
+/// The delay before a process that is neither server nor client tries again. It doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 
-/// It tries again this often at least.
+/// The longest delay before another try.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// A link that ends sooner was refused, and the next would be too.
+/// A link that ends sooner was refused, and the next one probably would be too.
 const SHORT_LINK: Duration = Duration::from_secs(1);
 
-/// How long a server stays with nothing to offer. The next service often follows at once,
-/// and the kernel may give names and ports back a moment after they were closed.
+/// The time for which a server without offerings continues. The next service often follows at once,
+/// and the kernel may release names and ports a moment after they were closed.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// This process among those that offer services in a namespace.
+/// The role of this process among those that offer services in a namespace.
 #[derive(Debug)]
 pub struct PortMapper {
     process: Pid,
@@ -48,10 +49,10 @@ pub struct PortMapper {
     server: Option<Server>,
     link: Option<OwnedFd>,
     link_since: Option<Instant>,
-    /// How often in a row it could be neither server nor client.
+    /// The number of consecutive failures to become server or client.
     failures: u32,
     retry_at: Option<Instant>,
-    /// A server that nobody needs any more stops then.
+    /// The time at which a server that no process needs stops.
     stops_at: Option<Instant>,
 }
 
@@ -62,7 +63,7 @@ impl Default for PortMapper {
 }
 
 impl PortMapper {
-    /// One that offers nothing yet, and so takes part in nothing.
+    /// Returns a port mapper without offerings, which takes no part in answering yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -80,8 +81,9 @@ impl PortMapper {
         }
     }
 
-    /// Where questions are expected: the addresses of this host, each with its device's number.
-    /// An answer must come from the address that was asked, so each has a socket of its own.
+    /// Sets the addresses of this host at which requests are expected, each with its device's
+    /// number. An answer must come from the address that was asked, so each address has its own
+    /// socket.
     pub fn set_addresses(&mut self, addresses: Vec<(IpAddr, u32)>) {
         self.addresses = addresses;
         if let Some(server) = &mut self.server {
@@ -89,14 +91,14 @@ impl PortMapper {
         }
     }
 
-    /// Offers a TCP service, before all others at its address.
+    /// Offers a TCP service; the new offering takes precedence over all others at its address.
     pub fn offer(&mut self, offering: Offering) {
         self.own.insert(offering);
         self.tell(Record::Offer(offering));
         self.drive();
     }
 
-    /// Offers a service no longer at this place.
+    /// Removes an offering.
     pub fn withdraw(&mut self, service: SocketAddr, mapped: SocketAddr) {
         if !self.own.remove(service, mapped) {
             return;
@@ -105,29 +107,30 @@ impl PortMapper {
         self.drive();
     }
 
-    /// Is neither server nor client before [`PortMapper::resume`]: nobody is there to drive it. A
-    /// server that does not answer would cost each peer its patience, and keep others from the
-    /// name.
+    /// Makes this process neither server nor client until [`PortMapper::resume`], because no thread
+    /// calls [`PortMapper::drive`]. A server that does not answer would cost each peer its timeout,
+    /// and keep other processes from binding the name.
     pub fn suspend(&mut self) {
         self.is_suspended = true;
         self.leave();
     }
 
-    /// Somebody drives it from now on. Says whether nobody did.
+    /// Ends a suspension: a thread calls [`PortMapper::drive`] from now on. Returns true if the
+    /// port mapper was suspended.
     pub fn resume(&mut self) -> bool {
         std::mem::replace(&mut self.is_suspended, false)
     }
 
-    /// What this process is now.
+    /// Returns the current role of this process.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Does what there is to do; never waits.
+    /// Does the work that is due; never waits.
     pub fn drive(&mut self) {
         if self.process != rustix::process::getpid() {
-            // The child of a fork must not answer with what is its parent's.
+            // The child of a fork must not answer with its parent's offerings.
             self.process = rustix::process::getpid();
             self.leave();
         }
@@ -142,14 +145,14 @@ impl PortMapper {
         }
         if let Some(server) = &mut self.server {
             server.serve(&self.addresses);
-            // The last of the others may just have left.
+            // The last client may just have closed its link.
             if self.is_done() {
                 self.leave();
             }
         }
     }
 
-    /// When [`PortMapper::drive`] has something to do though nothing arrives.
+    /// The time until [`PortMapper::drive`] has work even if nothing is received.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         let at = match (self.role, &self.server) {
@@ -160,13 +163,13 @@ impl PortMapper {
         at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Nobody needs this process at the port mapper, and has not for a while.
+    /// True if no process has needed this port mapper for some time.
     fn is_done(&mut self) -> bool {
         if !self.own.is_empty() || self.server.as_ref().is_some_and(Server::is_needed) {
             self.stops_at = None;
             return false;
         }
-        // Whoever does not answer has nothing to stay for.
+        // A process that is not the server stops at once.
         let stays = if self.server.is_some() {
             IDLE_TIMEOUT
         } else {
@@ -176,7 +179,7 @@ impl PortMapper {
         now >= *self.stops_at.get_or_insert(now + stays)
     }
 
-    /// Waits until there is something to do, at most for `within`, and does it.
+    /// Waits until there is work to do, at most for `within`, and does it.
     pub fn wait(&mut self, within: Duration) {
         let due = self.due().unwrap_or(within);
         let mut polled: Vec<PollFd<'_>> = self
@@ -184,19 +187,19 @@ impl PortMapper {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let timeout = Timespec::try_from(due.min(within)).ok();
-        // What poll says is seen by driving as well.
+        // The result of poll does not matter: `drive` checks the descriptors itself.
         let _ = rustix::event::poll(&mut polled, timeout.as_ref());
         drop(polled);
         self.drive();
     }
 
-    /// All that it holds open; others after each call of [`PortMapper::drive`].
+    /// The open descriptors. They change with each call of [`PortMapper::drive`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let of_server = self.server.iter().flat_map(Server::descriptors);
         of_server.chain(self.link.as_ref()).map(AsFd::as_fd)
     }
 
-    /// What to poll for input before [`PortMapper::drive`].
+    /// The descriptors to poll for input before [`PortMapper::drive`].
     pub fn awaited(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let of_server = self.server.iter().flat_map(Server::awaited);
         of_server.chain(self.link.as_ref()).map(AsFd::as_fd)
@@ -223,14 +226,15 @@ impl PortMapper {
     }
 
     fn is_link_gone(&self) -> bool {
-        // The server sends nothing, so whatever can be read is the end.
+        // The server sends nothing, so a readable link has ended.
         self.link
             .as_ref()
             .is_none_or(|link| link::receive(link.as_fd()) != Received::Nothing)
     }
 
-    /// A server that ends is followed at once. One that refuses is not asked all the time, and
-    /// whether it did either is told by the link that comes after.
+    /// Handles the end of a link. After the end of a server this process tries again at once. After
+    /// repeated refusals it waits before it tries again. Which of the two happened shows only in
+    /// the length of the link: a refused one is short.
     fn lose_link(&mut self) {
         self.link = None;
         self.role.on_server_gone();

@@ -1,32 +1,32 @@
-//! Asking, without a socket and without a clock.
+//! A question, without a socket and without a clock.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::message::{Kind, Message};
 
-/// A datagram may be lost, so it is sent this often within the bound.
+/// The number of times that a Request is sent within the bound, because datagrams may be lost.
 const TRIES: u32 = 3;
 
-/// Ports below this are given to privileged programs only.
+/// The lowest port that an unprivileged program may bind.
 const UNPRIVILEGED: u16 = 1024;
 
-/// What became of a question.
+/// The result of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The service is offered over RDMA there.
+    /// The service is offered over RDMA at this address.
     Mapped(SocketAddr),
-    /// The peer has a port mapper, and no such service.
+    /// The peer has a port mapper, but does not offer the service.
     Refused,
-    /// The peer's mapping was not one that can be trusted.
+    /// The peer's mapping cannot be trusted.
     Untrusted,
-    /// Nobody listens at the peer's port mapper port.
+    /// No socket is open at the peer's port mapper port.
     Absent,
-    /// Nobody answered in time.
+    /// No answer was received in time.
     Silent,
 }
 
-/// How far a question is. `on_*` are the only writers.
+/// The state of a question. The `on_*` methods are the only writers.
 ///
 /// ```text
 ///             answer, absence, deadline
@@ -38,7 +38,7 @@ enum State {
     Closed(Answer),
 }
 
-/// One question to one peer.
+/// A question to one peer.
 #[derive(Debug)]
 pub struct Question {
     request: Message,
@@ -49,7 +49,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Asks with this Request, from `now` on, and is silent after `within`.
+    /// Asks with this Request from `now` on. The answer is `Silent` after `within`.
     #[must_use]
     pub fn new(request: Message, now: Instant, within: Duration) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Question {
         }
     }
 
-    /// The next datagram to send, if one is due.
+    /// Returns the next datagram to send, if one is due.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
         if let Some(ack) = self.ack.take() {
             return Some(ack.to_bytes());
@@ -75,7 +75,7 @@ impl Question {
         }
     }
 
-    /// When to look again, while there is no answer.
+    /// Returns the time of the next step, while there is no answer.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
@@ -85,7 +85,7 @@ impl Question {
         }
     }
 
-    /// The answer, once there is one.
+    /// Returns the answer, once there is one.
     #[must_use]
     pub fn answer(&self) -> Option<Answer> {
         match self.state {
@@ -94,12 +94,12 @@ impl Question {
         }
     }
 
-    /// A datagram came from the peer.
+    /// Handles a datagram of the peer.
     pub fn handle_datagram(&mut self, bytes: &[u8]) {
         let Ok(message) = Message::parse(bytes) else {
             return;
         };
-        // Only the peer knows the handle; whoever else sends is not heard.
+        // Only the peer has received the handle, so datagrams of other senders are ignored.
         if message.handle() != self.request.handle() {
             return;
         }
@@ -110,12 +110,12 @@ impl Question {
         }
     }
 
-    /// The system says that nobody is there.
+    /// Handles the system's report that no socket is open at the peer's port.
     pub fn on_absent(&mut self) {
         self.on_answer(Answer::Absent);
     }
 
-    /// Time has passed.
+    /// Closes the question if its deadline has passed.
     pub fn on_time(&mut self, now: Instant) {
         if now >= self.deadline() {
             self.on_answer(Answer::Silent);
@@ -134,16 +134,16 @@ impl Question {
         });
     }
 
-    /// The first answer is the answer.
+    /// Stores the first answer and ignores later ones.
     fn on_answer(&mut self, answer: Answer) {
         if let State::Open { .. } = self.state {
             self.state = State::Closed(answer);
         }
     }
 
-    /// Whether a connection may go there instead of to the service. Any user of the peer's host may
-    /// have answered, so a privileged service is looked for at a privileged port of its own
-    /// address: at another host's that user may be privileged.
+    /// True if a connection may use the mapped address instead of the service's. Any user of the
+    /// peer's host may have answered. So a privileged service must be mapped to a privileged port
+    /// at its own address: at another host's address that user may be privileged.
     fn is_trusted(&self, mapped: SocketAddr) -> bool {
         let service = self.request.accepting();
         let ip = mapped.ip();

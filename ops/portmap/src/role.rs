@@ -1,6 +1,7 @@
-//! Who answers for a namespace: one process is the server, the others are its clients.
+//! The role of a process in a namespace: one is the server, the others are its clients.
 
-/// What this process is among those that offer services. `on_*` are the only writers.
+/// The role of this process among those that offer services. The `on_*` methods are the only
+/// writers.
 ///
 /// ```text
 ///         on_name_bound              on_server_gone
@@ -10,37 +11,37 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It is neither yet, or offers nothing.
+    /// Neither server nor client: not yet, or because the process offers nothing.
     Idle,
-    /// It has bound the name and answers for all.
+    /// Has bound the name and answers for all processes.
     Server,
-    /// It has told the server what it offers.
+    /// Has sent its offerings to the server.
     Client,
 }
 
 impl Role {
-    /// Nobody answered for the namespace, and now this process does.
+    /// This process has bound the name and is the server of the namespace from now on.
     pub(crate) fn on_name_bound(&mut self) {
         if *self == Self::Idle {
             *self = Self::Server;
         }
     }
 
-    /// Somebody answers already and takes what this process offers.
+    /// Another process is the server and accepts the offerings of this process.
     pub(crate) fn on_name_in_use(&mut self) {
         if *self == Self::Idle {
             *self = Self::Client;
         }
     }
 
-    /// Who answered for this process is gone.
+    /// The server of this process has ended.
     pub(crate) fn on_server_gone(&mut self) {
         if *self == Self::Client {
             *self = Self::Idle;
         }
     }
 
-    /// This process offers nothing any more, or is the child of a fork.
+    /// This process has no offerings any more, was suspended, or is the child of a fork.
     pub(crate) fn on_leave(&mut self) {
         *self = Self::Idle;
     }

@@ -1,4 +1,4 @@
-//! What the server does: hears what others offer, and answers for all.
+//! The server: receives the offerings of its clients, and answers for all processes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,23 +14,23 @@ use crate::link::{self, Received, Record};
 use crate::mappings::{Mappings, Offerer};
 use crate::users::{Limits, ListenCheck, User};
 
-/// Datagrams, links and records that are looked at in one go.
+/// The maximum number of datagrams, links or records that one call handles.
 const BATCH: usize = 64;
 
-/// How soon an address that another port mapper holds is tried again.
+/// The delay before the server tries again to bind an address that another port mapper has bound.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// How long a process without a free descriptor does not look who wants a link. Otherwise whoever
-/// waits there would wake it all the time.
+/// The time for which a process without a free descriptor accepts no links. Otherwise a waiting
+/// client would wake it all the time.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_secs(1);
 
-/// What the server holds.
+/// The state of the server.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: OwnedFd,
     clients: Vec<Client>,
     links_accepted: u64,
-    /// What this process and the clients offer.
+    /// The offerings of this process and of the clients.
     all: Mappings,
     listen_check: ListenCheck,
     udp_sockets: BTreeMap<(IpAddr, u32), OwnedFd>,
@@ -38,7 +38,7 @@ pub(crate) struct Server {
     accepts_from: Option<Instant>,
 }
 
-/// Another process, as the server sees it.
+/// A client of the server.
 #[derive(Debug)]
 struct Client {
     link: OwnedFd,
@@ -48,7 +48,7 @@ struct Client {
 }
 
 impl Server {
-    /// With what this process offers itself.
+    /// Starts with the offerings of this process.
     pub(crate) fn new(listener: OwnedFd, own: &Mappings) -> Self {
         Self {
             listener,
@@ -62,7 +62,7 @@ impl Server {
         }
     }
 
-    /// This process offers something itself, or does so no longer.
+    /// Adds or removes an offering of this process.
     pub(crate) fn record_own(&mut self, record: Record) {
         match record {
             Record::Offer(offering) => self.all.insert(offering),
@@ -70,12 +70,12 @@ impl Server {
         }
     }
 
-    /// Whether others depend on it.
+    /// True if a client depends on the server.
     pub(crate) fn is_needed(&self) -> bool {
         !self.clients.is_empty()
     }
 
-    /// When there is something to do though nothing arrives.
+    /// The time at which there is work to do even if nothing is received.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.try_again.into_iter().chain(self.accepts_from).min()
     }
@@ -87,7 +87,7 @@ impl Server {
             .chain([&self.listener])
     }
 
-    /// Those of them at which something may arrive that is looked at now.
+    /// The descriptors to poll for input; without the listener while no links are accepted.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = &OwnedFd> {
         let accepts = self.accepts_from.is_none();
         self.descriptors()
@@ -106,8 +106,8 @@ impl Server {
             match open_udp(*address) {
                 Ok(socket) => drop(self.udp_sockets.insert(*address, socket)),
                 Err(error) => {
-                    // Another port mapper, such as iwpmd, says that nothing is offered here: peers
-                    // stay on TCP, which is no harm.
+                    // Another port mapper, such as iwpmd, answers that nothing is offered here.
+                    // Peers then stay on TCP, which does no harm.
                     info!(address = %address.0, %error, "cannot answer port mapper requests");
                     self.try_again = Some(Instant::now() + TRY_AGAIN);
                 }
@@ -126,7 +126,7 @@ impl Server {
             answer_at(socket, |datagram| {
                 let answer = all.answer_if(datagram, |candidate| {
                     let client = clients.iter().find(|it| it.offerer == candidate.by);
-                    // What is nobody's else is this process's.
+                    // An offering of no client is this process's own.
                     let user = client.map_or(User::Believed, |client| client.user);
                     listen_check.confirms(user, candidate)
                 });
@@ -154,7 +154,8 @@ impl Server {
         }
     }
 
-    /// One for whom there is no room tries again, and by then others may be gone.
+    /// Adds a client, if the limits permit it. A refused client tries again later, when other links
+    /// may have ended.
     fn admit(&mut self, link: OwnedFd) {
         let Ok(peer) = sockopt::socket_peercred(&link) else {
             return;
@@ -194,12 +195,12 @@ impl Server {
 }
 
 impl Client {
-    /// Takes what this client says. Whether it stays.
+    /// Receives the records of this client. Returns false if the link has ended or is invalid.
     fn receive_records(&mut self, all: &mut Mappings) -> bool {
         for _ in 0..BATCH {
             match link::receive(self.link.as_fd()) {
                 Received::Record(Record::Offer(offering)) => {
-                    // More are not heard; their peers come over TCP.
+                    // Further services are ignored; their peers use TCP.
                     if self.services < self.user.services_max() {
                         let is_new = all.insert_by(self.offerer, offering);
                         self.services += usize::from(is_new);
@@ -253,7 +254,7 @@ fn answer_at(socket: &OwnedFd, mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>>)
             continue;
         };
         if let Some(answer) = answer(&bytes[..len]) {
-            // An answer that cannot be sent is one that was lost: the question comes again.
+            // An answer that cannot be sent counts as lost: the peer sends its Request again.
             let _ = rustix::net::sendto(socket, &answer, SendFlags::DONTWAIT, &from);
         }
     }

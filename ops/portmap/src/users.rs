@@ -1,12 +1,12 @@
-//! Whose word counts, and how many may have one.
+//! The users whose offerings are answered, and the limits on their number.
 //!
-//! Any local user may link to the process that answers for a namespace. Its own user and root are
-//! believed. Whoever else offers a service must have a socket that listens there, which the kernel
-//! tells (`sock_diag(7)`) at the time of the question: a service that has ended since, or whose
-//! address another user has by now, is not answered for. Where the kernel does not tell, because it
-//! was built without that table or a filter of system calls keeps it from this process, other users
-//! are not believed: their services stay on TCP, which is no harm, while a false word would send
-//! their peers to somebody else.
+//! Any local user may connect to the process that answers for a namespace. Offerings of the
+//! server's own user and of root are trusted. Any other user must have a socket that listens at the
+//! offered service. The kernel reports such sockets (`sock_diag(7)`), and the server checks at the
+//! time of the request: a service that has ended since, or whose address another user has by now,
+//! is not answered. The kernel may have been built without that table, or a filter of system calls
+//! may deny access to it. In that case other users are not trusted: their services stay on TCP,
+//! which does no harm, while a false offering would send their peers to another program.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,36 +18,36 @@ use tracing::{debug, warn};
 
 use crate::mappings::Candidate;
 
-/// How long what the kernel said holds. Questions come by network as fast as somebody likes, and
-/// each must not cost a look at the table of sockets.
+/// The time for which the kernel's report is cached. Requests are received from the network at any
+/// rate, and each must not cost a search of the table of sockets.
 const CACHE_FOR: Duration = Duration::from_secs(1);
 
-/// Addresses of which something is remembered.
+/// The maximum number of addresses with a cached report.
 const CACHED_MAX: usize = 1024;
 
-/// The number that stands for all users whom this user namespace does not know
-/// (`user_namespaces(7)`), where nobody has set another.
+/// The user id that stands for all users that this user namespace does not map
+/// (`user_namespaces(7)`), unless the administrator has changed it.
 const OVERFLOW_UID: u32 = 65534;
 
-/// Who is at the other end of a link.
+/// The user at the other end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
-    /// One whose word is enough.
+    /// The server's own user or root, whose offerings are trusted.
     Believed,
-    /// Another of this number.
+    /// Another user, by number.
     Other(u32),
-    /// One whose number stands for many, so that nothing can be said of him.
+    /// An unmapped user, whose number stands for many users, so that nothing can be checked.
     Unknown,
 }
 
-/// How many links and services one process may have.
+/// The maximum number of links that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Links together.
+    /// Links of all users together.
     links: usize,
-    /// Links of all that are not believed.
+    /// Links of all users that are not trusted.
     others: usize,
-    /// Links of one user of those.
+    /// Links of one user that is not trusted.
     each: usize,
 }
 
@@ -62,7 +62,7 @@ impl User {
         }
     }
 
-    /// Services that one process of his may offer.
+    /// The maximum number of services that one process of this user may offer.
     pub(crate) fn services_max(self) -> usize {
         match self {
             Self::Believed => 1024,
@@ -72,15 +72,16 @@ impl User {
     }
 }
 
-/// Whether each number means one user here, as in the first user namespace.
+/// True if each number means one user here, as in the initial user namespace.
 fn knows_all_users() -> bool {
     std::fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 impl Limits {
-    /// Strangers must not use up the descriptors of this process, nor those at the upper end of its
-    /// numbers where all of ours stand; a quarter of the numbers is there.
+    /// Returns the limits of this process. Other users must not use up its descriptors, nor the
+    /// range at the upper end of its numbers where all of our descriptors are: a quarter of the
+    /// numbers.
     pub(crate) fn now() -> Self {
         let numbers = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::within(usize::try_from(numbers).unwrap_or(usize::MAX))
@@ -94,7 +95,7 @@ impl Limits {
         }
     }
 
-    /// Whether one more link of this user has room beside these.
+    /// True if one more link of this user is permitted in addition to those of `there`.
     pub(crate) fn admit(self, user: User, there: impl Iterator<Item = User>) -> bool {
         let (mut links, mut others, mut own) = (0, 0, 0);
         for other in there {
@@ -111,7 +112,7 @@ impl Limits {
     }
 }
 
-/// Proof that a user listens where he offers a service: what the kernel said lately.
+/// The check that a user listens where it offers a service, with a cache of the kernel's reports.
 #[derive(Debug, Default)]
 pub(crate) struct ListenCheck {
     cached: BTreeMap<SocketAddr, (Instant, Vec<ListeningSocket>)>,
@@ -119,7 +120,7 @@ pub(crate) struct ListenCheck {
 }
 
 impl ListenCheck {
-    /// Whether what this user offers may be answered.
+    /// True if this user's offering may be answered.
     pub(crate) fn confirms(&mut self, user: User, candidate: &Candidate) -> bool {
         let number = match user {
             User::Believed => return !(candidate.ipv6_only && candidate.over_ipv4),
@@ -166,9 +167,9 @@ impl ListenCheck {
     }
 }
 
-/// Whether this is a socket of the user at which the peer would arrive. One that is bound to a
-/// device stands beside another user's of the same address, so nothing is said of it but where the
-/// address itself belongs to one device.
+/// True if this is a socket of the user that would receive the peer's connection. A socket that is
+/// bound to a device may coexist with another user's socket at the same address, so it is accepted
+/// only for an address that belongs to one device itself.
 fn is_service(socket: &ListeningSocket, user: u32, candidate: &Candidate) -> bool {
     let is_link_local = match candidate.service.ip() {
         IpAddr::V4(_) => false,
@@ -203,7 +204,7 @@ mod tests {
             let found = limits.admit(user, there.into_iter());
             assert_eq!(found, admitted, "{user:?} beside {many}");
         }
-        // Beyond these there are no more, however many numbers there are.
+        // These are the maximum values, however many numbers a process has.
         let unbounded = Limits::within(usize::MAX);
         assert_eq!(
             (unbounded.links, unbounded.others, unbounded.each),

@@ -1,20 +1,21 @@
-//! What is wrong with a line.
+//! The faults of a rule file.
 
 use std::fmt;
 
-/// One place of a rule file that cannot be used.
+/// A fault of a rule file, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Line, counted from 1.
     pub line: u32,
     /// Column in characters, counted from 1.
     pub column: u32,
-    /// What is wrong there.
+    /// The kind of the fault.
     pub reason: Reason,
 }
 
 impl fmt::Display for Fault {
-    /// `line:column: reason`, so that a file name and a colon before it make what editors jump to.
+    /// Writes `line:column: reason`. With a file name and a colon before it, editors can jump to
+    /// it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.line, self.column, self.reason)
     }
@@ -22,13 +23,13 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Why a line cannot be used, and what would stand there instead.
+/// The kind of a fault. Its text names the words that would be valid instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Bytes that are no text.
+    /// The line is not UTF-8 text.
     #[error("not UTF-8; save the file in that encoding")]
     NotText,
-    /// A first word that begins no line.
+    /// The first word is no directive.
     #[error("unknown directive `{0}`; a line begins with `use`, `log` or `#`")]
     Directive(String),
     /// The line ends too early.
@@ -40,10 +41,10 @@ pub enum Reason {
     /// A role that does not exist.
     #[error("unknown role `{0}`; one of listen, server, connect, client")]
     Role(String),
-    /// A program pattern that matches nothing as it stands.
+    /// A program pattern with an unclosed `[` or a trailing `\`.
     #[error("`{0}` is no program pattern: a `[` needs a `]`, and a `\\` something behind it")]
     Glob(String),
-    /// Address and port cannot be told apart.
+    /// The place has no colon between address and port.
     #[error("`{0}` has no port; write ADDRESS:PORT, `*:*` for every one")]
     NoPort(String),
     /// Not an address.
@@ -52,9 +53,9 @@ pub enum Reason {
     /// A prefix longer than its address.
     #[error("`{given}` is no prefix length; it is a number from 0 to {max}")]
     Prefix {
-        /// What stands there.
+        /// The text behind the `/`.
         given: String,
-        /// Bits of an address of this family.
+        /// The number of bits in an address of this family.
         max: u8,
     },
     /// Not a port.
@@ -63,31 +64,31 @@ pub enum Reason {
     /// A range that ends before it begins.
     #[error("the range {0}-{1} is empty; write the smaller port first")]
     EmptyRange(u16, u16),
-    /// Something behind the address that is no setting.
+    /// A word behind the address that is no setting.
     #[error("`{0}` is no KEY=VALUE; a rule ends with its address and settings")]
     NoSetting(String),
-    /// A key that nobody knows.
+    /// A key that is not a setting of rules.
     #[error("unknown setting `{0}`; one of protocol, user, interface, within, PROTOCOL.KEY")]
     Key(String),
     /// A key that no offload protocol has.
     #[error("unknown setting `{key}`; offload protocols have {known}")]
     Setting {
-        /// What stands there.
+        /// The key in the file.
         key: String,
-        /// Those that there are.
+        /// The keys of all protocols, with commas between them.
         known: String,
     },
-    /// A key that stands twice.
+    /// A key that is set twice in one rule.
     #[error("`{0}` stands twice in this rule; leave one out")]
     Twice(String),
     /// A value of the wrong form.
     #[error("`{value}` cannot be the value of `{key}`; it is {wanted}")]
     Value {
-        /// Which setting.
+        /// The key of the setting.
         key: String,
-        /// What stands there.
+        /// The value in the file.
         value: String,
-        /// What should.
+        /// A description of valid values.
         wanted: &'static str,
     },
     /// `protocol=` contradicts the target.

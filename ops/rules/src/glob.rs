@@ -1,8 +1,8 @@
-//! Patterns for program names, as the shell has them.
+//! Patterns for program names, in the syntax of the shell.
 
 use std::fmt;
 
-/// `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that stands for itself.
+/// A pattern with `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that matches itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     text: String,
@@ -21,7 +21,8 @@ enum Part {
 }
 
 impl Glob {
-    /// Reads a pattern; `None` if a `[` is not closed or the last `\` has nothing behind it.
+    /// Reads a pattern. Returns `None` if a `[` is not closed or the last `\` has nothing behind
+    /// it.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let mut rest = text.chars();
@@ -34,7 +35,7 @@ impl Glob {
                 '[' => read_set(&mut rest)?,
                 other => Part::One(other),
             };
-            // A second run adds nothing but work.
+            // A `*` behind another matches nothing more and only costs time.
             if part != Part::AnyRun || parts.last() != Some(&Part::AnyRun) {
                 parts.push(part);
             }
@@ -45,19 +46,19 @@ impl Glob {
         })
     }
 
-    /// Whether every name matches.
+    /// True if every name matches.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.parts == [Part::AnyRun]
     }
 
-    /// Whether the pattern is one for paths.
+    /// True if the pattern has a `/`, so it is matched against a path.
     pub(crate) fn is_path(&self) -> bool {
         self.text.contains('/')
     }
 
-    /// Whether the whole of `name` matches. Takes at most as many steps as the product of both
-    /// lengths, whatever the pattern: only the last run is tried again.
+    /// True if the whole of `name` matches. Takes at most as many steps as the product of both
+    /// lengths, whatever the pattern: only the last `*` is tried again.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
@@ -107,7 +108,7 @@ impl Part {
     }
 }
 
-/// What stands between brackets; a `]` right behind the opening one is a member.
+/// Reads the members of a set up to its `]`. A `]` right behind the opening bracket is a member.
 fn read_set(rest: &mut std::str::Chars<'_>) -> Option<Part> {
     let mut members = Vec::new();
     let mut one = rest.next()?;
@@ -132,8 +133,8 @@ fn read_set(rest: &mut std::str::Chars<'_>) -> Option<Part> {
     })
 }
 
-/// Pairs what a `-` joins; `true` beside a member says that it was quoted, so that it joins
-/// nothing.
+/// Turns members joined by a `-` into ranges. The flag of a member is true if it was quoted by `\`;
+/// a quoted `-` joins nothing.
 fn ranges_of(members: &[(char, bool)]) -> Vec<(char, char)> {
     let mut ranges = Vec::new();
     let mut rest = members;
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn many_runs_take_no_longer_than_the_product_of_lengths() {
-        // With a search that tries every run again this would not end within a lifetime.
+        // A search that tries every `*` again would not end within a lifetime.
         let glob = Glob::new(&"a*".repeat(60)).unwrap();
         assert!(!glob.matches(&format!("{}b", "x".repeat(5000))));
         let glob = Glob::new(&format!("{}b", "*a".repeat(60))).unwrap();

@@ -1,29 +1,30 @@
-//! What offload protocols let a rule set.
+//! The settings of offload protocols that a rule may contain.
 
 use crate::fault::{Fault, Reason};
 use crate::word::Word;
 
-/// A setting that an offload protocol has.
+/// A setting of an offload protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
     /// Name of the protocol.
     pub protocol: &'static str,
-    /// What is set.
+    /// The key, without the protocol's name.
     pub key: &'static str,
-    /// What a value is, as in "it is ...".
+    /// A description of valid values, which completes "it is ...".
     pub wanted: &'static str,
-    /// Whether this is one.
+    /// Returns true for a valid value.
     pub takes: fn(&str) -> bool,
 }
 
 impl Known {
-    /// Its name as rules have it.
+    /// Returns the name in the form that rules use.
     fn name(&self) -> String {
         format!("{}.{}", self.protocol, self.key)
     }
 }
 
-/// Refuses what none of the protocols has: it would be taken for what it says and do nothing.
+/// Refuses a setting that no protocol has, because the user would expect an effect that it cannot
+/// have.
 pub(crate) fn check(known: &[Known], key: Word<'_>, value: Word<'_>) -> Result<(), Fault> {
     let Some(found) = known.iter().find(|known| known.name() == key.text) else {
         let names: Vec<String> = known.iter().map(Known::name).collect();

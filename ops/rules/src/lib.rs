@@ -1,6 +1,7 @@
-//! The rule file of the offload protocol switch: which sockets may leave TCP.
+//! The rule file of the offload protocol switch, which selects the sockets that may leave TCP.
 //!
-//! What `libsdp.conf` says, this file says as well; more is possible behind the address:
+//! The syntax of `libsdp.conf` is valid here with the same meaning. Settings may follow the
+//! address:
 //!
 //! ```text
 //! # target role program address:port [key=value ...]
@@ -13,26 +14,26 @@
 //!
 //! | Word | Values |
 //! |---|---|
-//! | target | `tcp`: the kernel's stack; `both`: an offload protocol, and TCP where that fails; `offload`: no TCP; `sdp`: as `offload protocol=sdp` |
+//! | target | `tcp`: the kernel's stack; `both`: an offload protocol, and TCP if that fails; `offload`: no TCP; `sdp`: short for `offload protocol=sdp` |
 //! | role | `listen` or `server`, `connect` or `client` |
-//! | program | a glob against the base name of the program's file or of what it was started as, or against the path of its file if the glob has a `/` |
-//! | address | `*`, or an address with a prefix length or without; the program's own when it listens, the peer's when it connects |
+//! | program | a glob, matched against the base name of the program's file and of the name it was started by, or against the path of its file if the glob has a `/` |
+//! | address | `*`, or an address with or without a prefix length; the program's own when it listens, the peer's when it connects |
 //! | port | `*`, one port or a range |
 //! | `protocol=` | only these offload protocols, with commas between them |
 //! | `user=` | only programs of this numeric user id |
-//! | `interface=` | only where the route leaves, or the address lives, on this device |
-//! | `within=` | `ms` or `s`: how long an offload protocol may delay TCP when the socket connects |
-//! | `NAME.KEY=` | a setting handed to offload protocol NAME, which says which it has ([`Known`]) |
+//! | `interface=` | only if the route uses this device, or the device has the address |
+//! | `within=` | the time in `ms` or `s` that an offload protocol may delay TCP when the socket connects |
+//! | `NAME.KEY=` | a setting passed to offload protocol NAME, which declares its settings as [`Known`] |
 //!
-//! The first rule that matches wins; a socket that none matches is `both`. That holds for a file
-//! without rules too, where libsdp takes TCP away. A file with one bad line is refused whole,
-//! because leaving a rule out would give its sockets to the next one.
+//! The first rule that matches wins; a socket that no rule matches is `both`. This is true for a
+//! file without rules too, where libsdp disables TCP. A file with one bad line is refused as a
+//! whole, because skipping a rule would apply the next one to its sockets.
 //!
-//! - [`parse`](parse()) reads a file into [`Rules`], or into all its [`Fault`]s;
-//!   [`parse_for`] does so for the protocols at hand
-//! - [`Rules`] answers a [`Query`] with a [`Verdict`] and counts what each rule decided
+//! - [`parse`](parse()) reads a file into [`Rules`], or into all its [`Fault`]s; [`parse_for`] also
+//!   checks the settings of the given protocols
+//! - [`Rules`] answers a [`Query`] with a [`Verdict`] and counts the decisions of each rule
 //! - [`Source`] finds the file of this process
-//! - `glob`, `place`, `word` are what a line is made of
+//! - `glob`, `place` and `word` are the parts of a line
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,22 @@
-//! What the file says about reporting.
+//! The `log` lines of a rule file.
 
-/// The last `log` line wins, word by word.
+/// The settings of the `log` lines. If a word is set more than once, the last one wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// Where to.
+    /// The destination of reports.
     pub destination: Destination,
-    /// 1 tells everything, 9 only errors.
+    /// The lowest level that is reported: 1 reports everything, 9 only errors.
     pub level_min: u8,
 }
 
-/// Where reports go.
+/// The destination of reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// Standard error of the program.
     Stderr,
     /// The system's log.
     Syslog,
-    /// A file; without a directory it is that of the program's working directory.
+    /// A file; a relative path starts at the program's working directory.
     File(String),
 }
 

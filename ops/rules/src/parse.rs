@@ -1,4 +1,4 @@
-//! From bytes to rules.
+//! The parser from bytes to rules.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use crate::rule::{Rule, Setting, Target};
 use crate::rules::Rules;
 use crate::word::{Word, Words};
 
-/// Longest time that a program may be asked to wait for an offload protocol.
+/// The longest time that a rule may let a program wait for an offload protocol.
 const WITHIN_MAX: Duration = Duration::from_secs(60);
 
-/// Longest name of a device, without its end.
+/// The longest name of a network device in bytes, without the terminating zero.
 const INTERFACE_LEN_MAX: usize = 15;
 
-/// Reads a file, whatever it sets for offload protocols.
+/// Reads a file. Settings of offload protocols are not checked.
 ///
 /// # Errors
-/// Every line that cannot be used, in file order; then no rule of the file is to be used.
+/// Returns every fault, in file order. No rule of such a file is used.
 pub fn parse(file: &[u8]) -> Result<Rules, Vec<Fault>> {
     parse_with(file, None)
 }
 
-/// Reads a file for offload protocols that have these settings and no others.
+/// Reads a file and accepts only these settings of offload protocols.
 ///
 /// # Errors
 /// As [`parse`].
@@ -170,7 +170,7 @@ fn parse_setting(word: Word<'_>, known: Option<&[Known]>, rule: &mut Rule) -> Re
     }
 }
 
-/// Stores a value that stands once and has the right form.
+/// Stores a value. Fails if the key was set before or the value has the wrong form.
 fn set<T>(
     place: &mut Option<T>,
     key: Word<'_>,

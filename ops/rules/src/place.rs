@@ -1,4 +1,4 @@
-//! Address and port of a rule.
+//! The address and port of a rule.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,25 +6,25 @@ use std::net::{IpAddr, SocketAddr};
 use crate::fault::{Fault, Reason};
 use crate::word::Word;
 
-/// Which addresses and ports a rule is for.
+/// The addresses and ports that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Addresses.
+    /// The set of addresses.
     pub addresses: Addresses,
-    /// Ports.
+    /// The range of ports.
     pub ports: Ports,
 }
 
 /// A set of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addresses {
-    /// Every one of both families.
+    /// Every address of both families.
     Any,
-    /// Those that begin with the first `prefix` bits of `net`.
+    /// The addresses that begin with the first `prefix` bits of `net`.
     Net {
-        /// With all other bits zero.
+        /// The address of the network; all other bits are zero.
         net: IpAddr,
-        /// How many bits count.
+        /// The number of bits that are compared.
         prefix: u8,
     },
 }
@@ -32,9 +32,9 @@ pub enum Addresses {
 /// A range of ports, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
-    /// The first.
+    /// The lowest port.
     pub first: u16,
-    /// The last.
+    /// The highest port.
     pub last: u16,
 }
 
@@ -42,7 +42,7 @@ impl Place {
     pub(crate) fn parse(word: Word<'_>) -> Result<Self, Fault> {
         let (addresses, ports) = word
             .split_last(':')
-            // `[::1]` and `[::1]/64` end within the address.
+            // A colon within the brackets of `[::1]` or `[::1]/64` separates no port.
             .filter(|(_, port)| !port.text.contains(']'))
             .ok_or_else(|| word.refuse(Reason::NoPort))?;
         Ok(Self {
@@ -51,13 +51,13 @@ impl Place {
         })
     }
 
-    /// Whether `address` is one of these.
+    /// True if address and port are in the sets.
     #[must_use]
     pub fn holds(&self, address: &SocketAddr) -> bool {
         self.addresses.holds(address.ip()) && self.ports.holds(address.port())
     }
 
-    /// Whether every address and port is one of these.
+    /// True if every address and port is in the sets.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.addresses == Addresses::Any && self.ports == Ports::ANY
@@ -71,8 +71,8 @@ impl fmt::Display for Place {
 }
 
 impl Addresses {
-    /// `*`, `ADDRESS`, `ADDRESS/PREFIX`; one of IPv6 may have brackets around it, with its prefix
-    /// or without.
+    /// Reads `*`, `ADDRESS` or `ADDRESS/PREFIX`. An IPv6 address may have brackets, which may
+    /// include the prefix.
     fn parse(word: Word<'_>) -> Result<Self, Fault> {
         if word.text == "*" {
             return Ok(Self::Any);
@@ -106,8 +106,8 @@ impl Addresses {
         Ok(Self::net(ip, prefix))
     }
 
-    /// The addresses that share `prefix` bits with `ip`. Those of IPv4 in the clothes of IPv6 are
-    /// those of IPv4.
+    /// Returns the addresses that share `prefix` bits with `ip`. IPv4-mapped IPv6 addresses become
+    /// IPv4 addresses.
     fn net(ip: IpAddr, prefix: u8) -> Self {
         match ip {
             IpAddr::V6(v6) if prefix >= 96 && v6.to_ipv4_mapped().is_some() => {
@@ -126,7 +126,7 @@ impl Addresses {
         }
     }
 
-    /// Whether `ip` is one of these; an IPv4 address is the same in the clothes of IPv6.
+    /// True if `ip` is in the set. An IPv4-mapped IPv6 address counts as its IPv4 address.
     #[must_use]
     pub fn holds(&self, ip: IpAddr) -> bool {
         let Self::Net { net, prefix } = self else {
@@ -174,7 +174,7 @@ impl Ports {
         Ok(Self { first, last })
     }
 
-    /// Whether `port` is one of these.
+    /// True if `port` is in the range.
     #[must_use]
     pub fn holds(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
@@ -191,13 +191,13 @@ impl fmt::Display for Ports {
     }
 }
 
-/// What stands between brackets, if the whole word does.
+/// Returns the text between brackets, if the whole word is in brackets.
 fn bare(word: Word<'_>) -> Option<Word<'_>> {
     let inside = word.text.strip_prefix('[')?.strip_suffix(']')?;
     Some(word.from(1).until(inside.len()))
 }
 
-/// A number of digits only: `parse` alone would take a sign.
+/// Reads a number of digits only; `parse` alone would accept a sign.
 pub(crate) fn decimal<N: std::str::FromStr>(text: &str) -> Option<N> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?

@@ -1,18 +1,18 @@
-//! What is asked of the rules.
+//! The queries to the rules.
 
 use std::net::SocketAddr;
 
-/// What a socket is about to do.
+/// The call that a socket is about to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Wait for connections at an address of its own.
+    /// Waits for connections at an address of this host.
     Listen,
-    /// Connect to an address of a peer.
+    /// Connects to the address of a peer.
     Connect,
 }
 
 impl Role {
-    /// Its keyword.
+    /// Returns the keyword in a rule.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -22,27 +22,28 @@ impl Role {
     }
 }
 
-/// One socket at the moment of the decision.
+/// A socket at the moment of the decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// What it is about to do.
+    /// The call that the socket is about to make.
     pub role: Role,
     /// Path of the program's file, or its base name alone.
     pub program: &'a str,
-    /// The name that the program was started by, with directories or without: another one than its
-    /// file's where that was a link.
+    /// The name by which the program was started, with or without directories. It differs from the
+    /// name of the file if the program was started through a link.
     pub called: &'a str,
     /// Effective user id of the program.
     pub user: u32,
-    /// Its own address if it listens, the peer's if it connects.
+    /// The socket's own address if it listens, the peer's if it connects.
     pub address: SocketAddr,
-    /// Device by which the route leaves or on which the address lives, if there is one such device.
+    /// The device of the route, or the device that has the listening address, if there is exactly
+    /// one.
     pub interface: Option<&'a str>,
 }
 
 impl<'a> Query<'a> {
-    /// The names that the program has without directories: its file's, and the one that it was
-    /// started by.
+    /// Returns the names of the program without directories: the name of its file, and the name by
+    /// which it was started.
     #[must_use]
     pub fn base_names(&self) -> [&'a str; 2] {
         [self.program, self.called].map(|name| name.rsplit('/').next().unwrap_or(name))

@@ -1,4 +1,4 @@
-//! One rule.
+//! A rule of the rule file.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,19 +8,19 @@ use crate::glob::Glob;
 use crate::place::Place;
 use crate::query::{Query, Role};
 
-/// Which stacks a socket may use.
+/// The stacks that a socket may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The kernel's only.
+    /// The kernel's TCP only.
     Tcp,
-    /// An offload protocol first, the kernel's where that fails.
+    /// An offload protocol first, and the kernel's TCP if that fails.
     Both,
-    /// An offload protocol only; the program sees its failures.
+    /// An offload protocol only; its failures are reported to the program.
     Offload,
 }
 
 impl Target {
-    /// Its keyword.
+    /// Returns the keyword in a rule.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -31,14 +31,14 @@ impl Target {
     }
 }
 
-/// One setting for an offload protocol, which alone knows what it means; see [`crate::Known`].
+/// A setting for an offload protocol. The protocol alone interprets it; see [`crate::Known`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Name of the protocol.
     pub protocol: String,
-    /// What is set.
+    /// The key, without the protocol's name.
     pub key: String,
-    /// To what.
+    /// The value in the file.
     pub value: String,
 }
 
@@ -47,29 +47,29 @@ pub struct Setting {
 pub struct Rule {
     /// Line of the file, counted from 1.
     pub line: u32,
-    /// Which stacks.
+    /// The stacks that a matching socket may use.
     pub target: Target,
-    /// What a socket must be about to do.
+    /// The call that a matching socket is about to make.
     pub role: Role,
-    /// Which programs.
+    /// The pattern of program names.
     pub program: Glob,
-    /// Which addresses.
+    /// The addresses and ports that match.
     pub place: Place,
-    /// Only these offload protocols; all where it is empty.
+    /// The permitted offload protocols; empty permits all.
     pub protocols: Vec<String>,
-    /// Only programs of this user.
+    /// The numeric user id that matches; `None` matches every user.
     pub user: Option<u32>,
-    /// Only on this device.
+    /// The name of the device that matches; `None` matches every device.
     pub interface: Option<String>,
-    /// How long an offload protocol may delay TCP.
+    /// The time that an offload protocol may delay TCP.
     pub within: Option<Duration>,
-    /// What is handed to offload protocols.
+    /// The settings that are passed to offload protocols.
     pub settings: Vec<Setting>,
     pub(crate) hits: AtomicU64,
 }
 
 impl Rule {
-    /// Whether this rule is for that socket.
+    /// True if the rule matches the socket.
     #[must_use]
     pub fn matches(&self, query: &Query<'_>) -> bool {
         self.role == query.role
@@ -81,7 +81,7 @@ impl Rule {
                 .is_none_or(|own| query.interface == Some(own))
     }
 
-    /// Whether this rule is for that program and user.
+    /// True if the rule matches the program and the user.
     pub(crate) fn is_for(&self, query: &Query<'_>) -> bool {
         let is_program = if self.program.is_path() {
             self.program.matches(query.program)
@@ -92,20 +92,19 @@ impl Rule {
         is_program && self.user.is_none_or(|own| own == query.user)
     }
 
-    /// Whether nothing but role, program and user matters.
+    /// True if the rule depends on nothing but role, program and user.
     pub(crate) fn is_unconditional(&self) -> bool {
         self.place.is_any() && self.interface.is_none()
     }
 
-    /// How many sockets this rule has decided.
+    /// The number of sockets that this rule has decided.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 }
 
-/// Two rules are equal when they say the same, wherever they stand and however often they were
-/// used.
+/// Compares the contents of two rules. Line numbers and counters do not matter.
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
         let told = |rule: &Self| {
@@ -121,7 +120,7 @@ impl PartialEq for Rule {
     }
 }
 
-/// The rule as a line of a file.
+/// Writes the rule as a line of a file.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (target, role) = (self.target.word(), self.role.word());

@@ -1,4 +1,4 @@
-//! All rules of a file.
+//! The rules of a file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use crate::log::Log;
 use crate::query::{Query, Role};
 use crate::rule::{Rule, Target};
 
-/// What a file says, and how often each of its rules decided.
+/// The rules and `log` settings of a file, with a counter for each rule.
 #[derive(Debug, Default)]
 pub struct Rules {
     pub(crate) rules: Vec<Rule>,
@@ -14,41 +14,41 @@ pub struct Rules {
     pub(crate) unmatched: AtomicU64,
 }
 
-/// What becomes of a socket.
+/// The decision for a socket.
 #[derive(Debug, Clone, Copy)]
 pub struct Verdict<'a> {
-    /// Which stacks it may use.
+    /// The stacks that the socket may use.
     pub target: Target,
-    /// The rule that says so; `None` where none matches.
+    /// The matching rule; `None` if no rule matches.
     pub rule: Option<&'a Rule>,
 }
 
 impl Rules {
-    /// The rules in file order.
+    /// Returns the rules in file order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// What the file says about reporting, if it does.
+    /// Returns the settings of the `log` lines, if the file has one.
     #[must_use]
     pub fn log(&self) -> Option<&Log> {
         self.log.as_ref()
     }
 
-    /// How many sockets no rule matched.
+    /// The number of sockets that no rule matched.
     #[must_use]
     pub fn unmatched(&self) -> u64 {
         self.unmatched.load(Ordering::Relaxed)
     }
 
-    /// Whether a rule asks for a device, which takes the way to the peer to know.
+    /// True if a rule names a device, so a query needs the route to the peer.
     #[must_use]
     pub fn needs_interface(&self) -> bool {
         self.rules.iter().any(|rule| rule.interface.is_some())
     }
 
-    /// Decides, and counts the rule that did.
+    /// Decides, and counts the decision at the matching rule.
     pub fn decide(&self, query: &Query<'_>) -> Verdict<'_> {
         let verdict = self.verdict(query);
         let counter = verdict.rule.map_or(&self.unmatched, |rule| &rule.hits);
@@ -56,7 +56,7 @@ impl Rules {
         verdict
     }
 
-    /// What [`Rules::decide`] would say, for those who only want to know.
+    /// Returns the decision of [`Rules::decide`] without counting it.
     #[must_use]
     pub fn verdict(&self, query: &Query<'_>) -> Verdict<'_> {
         let rule = self.rules.iter().find(|rule| rule.matches(query));
@@ -66,9 +66,9 @@ impl Rules {
         }
     }
 
-    /// What every socket of this program comes to, wherever it connects or listens, if it was
-    /// started by the name of its file; `None` if that depends on the address. A program that stays
-    /// on TCP so needs no thought at `socket()`.
+    /// Returns the stacks of every socket of this program, if they do not depend on an address and
+    /// the program was started by the name of its file; else `None`. With `Some(Target::Tcp)` a
+    /// call of `socket()` needs no further check.
     #[must_use]
     pub fn always(&self, program: &str, user: u32) -> Option<Target> {
         let listen = self.always_as(Role::Listen, program, user)?;
@@ -166,7 +166,7 @@ mod tests {
             ("redis-server", true),
             ("redis-check-rdb", true),
             ("redis-[!cs]*", false),
-            // A path is that of the file.
+            // A pattern with `/` is matched against the path of the file only.
             ("/usr/bin/redis-check-rdb", true),
             ("/usr/bin/redis-server", false),
             ("*/redis-server", false),

@@ -1,7 +1,7 @@
-//! Which rule file is read.
+//! The choice of the rule file.
 //!
-//! The reading is done by system calls of its own, because a library that is loaded before all
-//! others does it, and `open` of the C library may be its own.
+//! This module reads the file with direct system calls, because it runs in a library that is loaded
+//! before all others, and `open` of the C library may be replaced by that library.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,66 +17,67 @@ use crate::rules::Rules;
 /// Environment variables that name the file; the first that is set wins.
 pub const VARIABLES: [&str; 2] = ["OPS_RULES", "LIBSDP_CONFIG_FILE"];
 
-/// Files that are looked for where no variable is set; the first that exists wins.
+/// The files that are tried if no variable is set; the first that exists wins.
 pub const CONFIG_FILES: [&str; 2] = ["/etc/ops.conf", "/etc/libsdp.conf"];
 
-/// Largest file in bytes. Real ones have a few hundred.
+/// The largest file in bytes. Real files have a few hundred.
 const FILE_LEN_MAX: usize = 1 << 20;
 
-/// Where rules come from.
+/// The source of the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// This file, because somebody named it: it has to be there.
+    /// A file that the user named, which must exist.
     Named {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// The option or the variable that does.
+        /// The option or the variable that names the file.
         by: &'static str,
     },
     /// The first of these that exists.
     Default(Vec<PathBuf>),
 }
 
-/// Rules and where they stand.
+/// The rules and the file they were read from.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The file; `None` if there is none anywhere.
+    /// The path of the file; `None` if no rule file exists.
     pub path: Option<PathBuf>,
-    /// What it says.
+    /// The rules of the file; empty without a file.
     pub rules: Rules,
 }
 
-/// Why a file cannot be used. Sockets then stay on TCP: what was meant is not known.
+/// The reason for which a file cannot be used. Sockets then stay on TCP, because the intended stack
+/// is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// The system will not have it read.
+    /// The system does not permit reading the file.
     #[error("{}: {error}; {}", path.display(), advice(*by))]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Who names it, if it is not one of the usual ones.
+        /// The option or variable that names the file; `None` for a default file.
         by: Option<&'static str>,
-        /// What the system says.
+        /// The error of the system call.
         error: Errno,
     },
-    /// It has no reasonable size.
+    /// The file is too long.
     #[error("{}: more than {FILE_LEN_MAX} bytes; is this a rule file?", path.display())]
     TooLong {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// Lines of it say nothing.
+    /// The file has lines that cannot be used.
     #[error("{}", lines(path, faults))]
     Faulty {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// All that is wrong, in file order.
+        /// All faults, in file order.
         faults: Vec<Fault>,
     },
 }
 
 impl Source {
-    /// The source that the environment chooses, as `variable` tells it.
+    /// Returns the source that the environment chooses; `variable` reads an environment variable.
     #[must_use]
     pub fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let named = VARIABLES.iter().find_map(|name| {
@@ -92,10 +93,10 @@ impl Source {
         }
     }
 
-    /// Reads and understands the file, for offload protocols that have these settings.
+    /// Reads and parses the file, for offload protocols that have these settings.
     ///
     /// # Errors
-    /// When it cannot be read or a line of it cannot be used.
+    /// Fails if the file cannot be read or one of its lines cannot be used.
     pub fn load(&self, known: &[Known]) -> Result<Loaded, Unusable> {
         match self {
             Self::Named { path, by } => load(path, Some(by), known),
@@ -137,7 +138,7 @@ fn load(path: &Path, by: Option<&'static str>, known: &[Known]) -> Result<Loaded
     }
 }
 
-/// All of the file; `None` if it is too long. A FIFO without a writer is empty and does not wait.
+/// Reads the whole file; `None` if it is too long. A FIFO without a writer reads as empty at once.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_default_file_that_cannot_be_read_is_not_passed_over() {
-        // A directory can be opened and not read, by root as well.
+        // Reading a directory fails, for root as well, though opening it works.
         let dir = tempfile::tempdir().unwrap();
         let paths = vec![dir.path().to_owned(), dir.path().join("b")];
         std::fs::write(&paths[1], "").unwrap();

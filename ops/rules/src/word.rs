@@ -1,8 +1,8 @@
-//! A line as words that know where they stand.
+//! The words of a line, each with its position.
 
 use crate::fault::{Fault, Reason};
 
-/// One word of a line.
+/// A word of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word<'a> {
     pub(crate) text: &'a str,
@@ -11,12 +11,12 @@ pub(crate) struct Word<'a> {
 }
 
 impl<'a> Word<'a> {
-    /// Whether this is the keyword, in capitals or not.
+    /// True if the word is the keyword; case does not matter.
     pub(crate) fn is(self, keyword: &str) -> bool {
         self.text.eq_ignore_ascii_case(keyword)
     }
 
-    /// The part of this word that begins at byte `at`.
+    /// Returns the part of this word that begins at byte `at`.
     pub(crate) fn from(self, at: usize) -> Self {
         let (before, text) = self.text.split_at(at);
         Self {
@@ -26,7 +26,7 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// This word up to byte `at`.
+    /// Returns this word up to byte `at`.
     pub(crate) fn until(self, at: usize) -> Self {
         Self {
             text: &self.text[..at],
@@ -34,13 +34,13 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// Before and behind the last `separator`.
+    /// Splits at the last `separator`, which is in neither part.
     pub(crate) fn split_last(self, separator: char) -> Option<(Self, Self)> {
         let at = self.text.rfind(separator)?;
         Some((self.until(at), self.from(at + separator.len_utf8())))
     }
 
-    /// Before and behind the first `separator`.
+    /// Splits at the first `separator`, which is in neither part.
     pub(crate) fn split_first(self, separator: char) -> Option<(Self, Self)> {
         let at = self.text.find(separator)?;
         Some((self.until(at), self.from(at + separator.len_utf8())))
@@ -54,13 +54,13 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// A fault that quotes this word.
+    /// Returns a fault that quotes this word.
     pub(crate) fn refuse(self, reason: fn(String) -> Reason) -> Fault {
         self.fault(reason(self.text.to_owned()))
     }
 }
 
-/// The words of one line that are not taken yet.
+/// The words of a line that are not read yet.
 #[derive(Debug)]
 pub(crate) struct Words<'a> {
     line: &'a str,
@@ -69,7 +69,7 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// A line without its comment.
+    /// Splits a line into words, without its comment.
     pub(crate) fn new(line: &'a str, number: u32) -> Self {
         let line = line.find('#').map_or(line, |at| &line[..at]);
         Self {
@@ -79,7 +79,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word, which the line must have.
+    /// Returns the next word, or a fault that says `what` is missing.
     pub(crate) fn need(&mut self, what: &'static str) -> Result<Word<'a>, Fault> {
         let end = self.line.trim_end();
         let column = length(end).saturating_add(1);
