@@ -10,18 +10,18 @@ use netlink_packet_route::address::{
 use crate::channel::Channel;
 use crate::error::Error;
 
-/// An address and where it lives.
+/// An address of this host, with its device and scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Index of its device.
+    /// Index of the device.
     pub device: u32,
-    /// Whether it means something on its link only.
+    /// True if the address is valid on its link only.
     pub link_local: bool,
-    /// Whether it means something on this host only.
+    /// True if the address is valid on this host only.
     pub host_local: bool,
-    /// Whether new connections may carry it: it is known to be unique, and not on its way out.
+    /// True if new connections may use the address: it is known to be unique and is not deprecated.
     pub usable: bool,
 }
 
@@ -41,7 +41,7 @@ impl LocalAddress {
             | AddressHeaderFlags::Dadfailed
             | AddressHeaderFlags::Deprecated;
         Some(Self {
-            // On a point-to-point link `Address` is the other end's.
+            // On a point-to-point link `Address` is the address of the other end.
             ip: local.or(address)?,
             device: message.header.index,
             link_local: message.header.scope == AddressScope::Link,

@@ -1,4 +1,4 @@
-//! Questions to the kernel, and its answers.
+//! Requests to the kernel over netlink, and the answers.
 
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
@@ -17,19 +17,21 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, So
 
 use crate::error::Error;
 
-/// The kernel answers within the call that asks; one that does not must not hold a program up.
+/// The timeout of an answer. The kernel answers within the call that asks, and a kernel that does
+/// not must not block the program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// One answer may fill this much; longer ones come in parts.
+/// The size of the receive buffer in bytes. One datagram fits; longer answers are split by the
+/// kernel.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// How often a table that changes while it is read is read again.
+/// The maximum number of reads of a table that changes while it is read.
 const READINGS_MAX: u32 = 8;
 
-/// Header of a netlink message.
+/// The length of a netlink message header in bytes.
 const HEADER_LEN: usize = 16;
 
-/// A socket for questions of one of netlink's protocols. One question at a time.
+/// A socket for requests of one netlink protocol. One request is in progress at a time.
 #[derive(Debug)]
 pub(crate) struct Channel<M = RouteNetlinkMessage> {
     socket: OwnedFd,
@@ -39,14 +41,14 @@ pub(crate) struct Channel<M = RouteNetlinkMessage> {
 }
 
 impl Channel {
-    /// To the tables of routes, devices and addresses.
+    /// Opens a channel to the tables of routes, devices and addresses.
     pub(crate) fn open() -> Result<Self, Error> {
         Self::of(open_socket(0)?)
     }
 }
 
 impl Channel<SockDiagMessage> {
-    /// To the table of sockets.
+    /// Opens a channel to the table of sockets.
     pub(crate) fn to_sockets() -> Result<Self, Error> {
         Self::of(socket_of(Some(netlink::SOCK_DIAG), 0)?)
     }
@@ -68,7 +70,7 @@ where
         })
     }
 
-    /// Asks for one object.
+    /// Requests one object.
     pub(crate) fn get(&mut self, question: M) -> Result<M, Error> {
         self.send(question, NLM_F_REQUEST)?;
         let mut answers = Vec::new();
@@ -76,7 +78,7 @@ where
         answers.pop().ok_or(Error::Garbled)
     }
 
-    /// Reads a whole table.
+    /// Reads a whole table. Repeats the read if the table changed meanwhile.
     pub(crate) fn dump(&mut self, question: &M) -> Result<Vec<M>, Error> {
         for _ in 0..READINGS_MAX {
             self.send(question.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
@@ -89,7 +91,8 @@ where
     }
 
     fn send(&mut self, question: M, flags: u16) -> Result<(), Error> {
-        // An answer that came too late for its question stands before the next one.
+        // A late answer to an earlier request is queued before the next answer, so each request has
+        // a number.
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
@@ -104,8 +107,8 @@ where
             .map_err(Error::Socket)
     }
 
-    /// Takes answers until the last; `one` means that the first is the last. Says whether the table
-    /// stood still meanwhile.
+    /// Receives answers until the last; `one` means that the first is the last. Returns false if
+    /// the table changed meanwhile.
     fn receive(&mut self, answers: &mut Vec<M>, one: bool) -> Result<bool, Error> {
         let mut steady = true;
         loop {
@@ -137,7 +140,8 @@ where
                             }
                         };
                     }
-                    // A dump that was refused ends like any other, but for its number.
+                    // A refused dump ends with the same message as any other, but with a negative
+                    // code.
                     NetlinkPayload::Done(done) if done.code < 0 => {
                         return Err(Error::Refused(Errno::from_raw_os_error(-done.code)));
                     }
@@ -149,7 +153,8 @@ where
     }
 }
 
-/// A socket of the calling thread's namespace that hears the multicast groups of this mask.
+/// Opens a route socket in the calling thread's namespace that receives the multicast groups of
+/// this mask.
 pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
     // Protocol 0 is NETLINK_ROUTE.
     socket_of(None, groups)
@@ -167,7 +172,7 @@ fn socket_of(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> 
     host::descriptors::raise(socket).map_err(Error::Socket)
 }
 
-/// The messages of one datagram; a length that cannot be ends them.
+/// Splits a datagram into its messages. Stops at an invalid length.
 pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = datagram.first_chunk::<4>()?;
@@ -213,7 +218,7 @@ mod tests {
         for (len, padded) in [(0, 16), (15, 16), (17, 16), (u32::MAX, 16), (16, 3)] {
             assert_eq!(messages(&message(len, padded)).count(), 0, "{len}");
         }
-        // The last message's padding may be missing.
+        // The padding of the last message may be absent.
         assert_eq!(messages(&message(17, 17)).count(), 1);
     }
 }

@@ -6,20 +6,20 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkHeader, LinkMessa
 use crate::channel::Channel;
 use crate::error::Error;
 
-/// One device.
+/// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Its number in this namespace.
+    /// Index of the device in this namespace.
     pub index: u32,
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its MTU.
+    /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Whether it is up and has a carrier.
+    /// True if the device is up and has a carrier.
     pub running: bool,
-    /// Whether it is the loopback device.
+    /// True for the loopback device.
     pub loopback: bool,
-    /// Whether its neighbours have link-layer addresses that must be found out.
+    /// True if neighbours of the device have link-layer addresses that the kernel must resolve.
     pub resolves: bool,
 }
 

@@ -1,26 +1,26 @@
-//! What can go wrong with a question.
+//! The errors of requests to the network stack.
 
 use rustix::io::Errno;
 
-/// Why the network stack has no answer.
+/// The reason for which the network stack gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The kernel refuses; for a route this is what `connect` would say.
+    /// The kernel refuses the request; for a route this is the error of `connect`.
     #[error("the network stack answers: {0}")]
     Refused(Errno),
-    /// A netlink socket cannot be had or used.
+    /// A netlink socket cannot be opened or used.
     #[error("netlink cannot be used here: {0}")]
     Socket(Errno),
-    /// An answer that is none.
+    /// The answer is malformed or not the expected one.
     #[error("the network stack's answer cannot be understood")]
     Garbled,
-    /// A table changed during each of several readings.
+    /// The table changed during each of several reads.
     #[error("the network stack's tables change too fast to be read; try again")]
     Unsteady,
 }
 
 impl Error {
-    /// The number that a socket call would fail with.
+    /// Returns the error number for a socket call.
     #[must_use]
     pub fn errno(self) -> Errno {
         match self {

@@ -1,4 +1,4 @@
-//! News from the kernel.
+//! Change notifications of the kernel.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::channel::{messages, open_socket, retry};
 use crate::device::Device;
 use crate::error::Error;
 
-/// Multicast groups, as bits of the mask that a socket is bound with.
+/// Multicast groups, as bits of the mask that a socket is bound to.
 pub(crate) mod group {
     const fn bit(number: u32) -> u32 {
         1 << (number - 1)
@@ -22,67 +22,68 @@ pub(crate) mod group {
 
     pub(crate) const NEIGHBOUR: u32 = bit(3);
 
-    /// Whatever a route depends on.
+    /// Everything that a route depends on: links, addresses, routes, rules and next-hop objects.
     pub(crate) const ROUTING: u32 =
         bit(1) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(32);
 }
 
-/// Bytes of one datagram of news.
+/// The size of the receive buffer for one datagram of notifications, in bytes.
 const BUFFER_LEN: usize = 32 << 10;
 
-/// Something that may make an earlier answer untrue.
+/// A change that may invalidate an earlier answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A device's MTU is another now.
+    /// The MTU of a device changed.
     Mtu {
-        /// Which device.
+        /// Index of the device.
         device: u32,
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// The new MTU.
+        /// The new MTU in bytes.
         mtu: u32,
     },
-    /// A device appeared, or began or ceased to run.
+    /// A device appeared, was renamed, or started or stopped running.
     Device {
-        /// Which device.
+        /// Index of the device.
         device: u32,
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// Whether it runs.
+        /// True if the device runs.
         running: bool,
     },
-    /// A device is gone.
+    /// A device was removed.
     DeviceGone {
-        /// Which device.
+        /// Index of the device.
         device: u32,
     },
-    /// An address came or went.
+    /// An address was added, removed or updated.
     Address {
         /// The address.
         ip: IpAddr,
-        /// On which device.
+        /// Index of its device.
         device: u32,
-        /// Whether it is there now.
+        /// True if the address exists now.
         present: bool,
     },
     /// A route, a rule or a next-hop object changed.
     Routing,
-    /// More happened than the kernel could keep; anything may be different.
+    /// Notifications were lost, so anything may have changed.
     Lost,
 }
 
-/// A socket that hears changes of this namespace.
+/// A socket that receives the change notifications of this namespace.
 #[derive(Debug)]
 pub(crate) struct Events {
     socket: OwnedFd,
     buffer: Vec<u8>,
-    /// What was last said about each device, because the kernel tells the whole device and not what
-    /// is new about it.
+    /// The last state of each device. The kernel reports the whole device and not the change, so
+    /// the change is found by comparison.
     devices: BTreeMap<u32, Device>,
 }
 
 impl Events {
-    /// Listens from now on; `devices` is read after that.
+    /// Starts to receive notifications. The caller reads the devices after this, so no change is
+    /// missed.
     pub(crate) fn open() -> Result<Self, Error> {
         Ok(Self {
             socket: open_socket(group::ROUTING)?,
@@ -91,7 +92,7 @@ impl Events {
         })
     }
 
-    /// Takes over what the devices are now.
+    /// Sets the current devices.
     pub(crate) fn set_devices(&mut self, devices: Vec<Device>) {
         self.devices = devices
             .into_iter()
@@ -103,7 +104,7 @@ impl Events {
         &self.socket
     }
 
-    /// What has happened since the last look; never waits.
+    /// Returns the changes since the last call; never waits.
     pub(crate) fn take(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
@@ -129,7 +130,7 @@ impl Events {
             match message.map(|message| message.payload) {
                 Ok(NetlinkPayload::InnerMessage(news)) => self.note(&news, changes),
                 Ok(NetlinkPayload::Noop) => {}
-                // News that cannot be read may be about anything.
+                // A notification that cannot be parsed may be about anything.
                 _ => changes.push(Change::Lost),
             }
         }
@@ -140,7 +141,7 @@ impl Events {
             RouteNetlinkMessage::NewLink(message) => self.note_device(Device::of(message), changes),
             RouteNetlinkMessage::DelLink(message) => {
                 let device = message.header.index;
-                // Leaving a bridge is told as the end of a link as well.
+                // Removal from a bridge is reported as the end of a link as well.
                 if self.devices.remove(&device).is_some() {
                     changes.push(Change::DeviceGone { device });
                 }
@@ -175,7 +176,7 @@ impl Events {
                 running: new.running,
             });
         } else if mtu {
-            // Something else about a device, which routes may depend on.
+            // Another property of the device changed, on which routes may depend.
             changes.push(Change::Routing);
         }
     }
@@ -241,7 +242,7 @@ mod tests {
         );
         assert_eq!(noted(&known, device(7, 9000, false)), [mtu, stopped]);
         assert_eq!(noted(&known, device(7, 1500, true)), [Change::Routing]);
-        // A new device has its MTU from the beginning: that is no change.
+        // The MTU of a new device is no change of its MTU.
         assert_eq!(noted(&[], device(7, 1500, true)), [began]);
     }
 
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn nothing_has_happened_since_a_moment_ago() {
-        // In a namespace of other people's something may; then it is told and not lost.
+        // In a shared namespace something may happen; then a change is reported, but none is lost.
         let mut events = Events::open().unwrap();
         assert!(!events.take().contains(&Change::Lost));
     }

@@ -1,24 +1,23 @@
-//! What the offload protocol switch needs from the network stack.
+//! The queries of the offload protocol switch to the network stack.
 //!
 //! | Need | Answer |
 //! |---|---|
-//! | which local addresses reach a destination, the best first | [`NetStack::sources_to`] |
-//! | which is the next hop toward it, and its link-layer address | [`Route::next_hop`], [`NetStack::link_address`] |
+//! | the local addresses that reach a destination, the best first | [`NetStack::sources_to`] |
+//! | the next hop toward a destination, and its link-layer address | [`Route::next_hop`], [`NetStack::link_address`] |
 //! | a port number that TCP and an offload protocol share | [`PortReservation`] |
-//! | the MTU, and news when it changes | [`NetStack::mtu_to`], [`Change::Mtu`] |
-//! | who listens at a TCP address | [`ListeningSocket::at`] |
-//! | which devices can do RDMA | [`NetStack::rdma`], [`NetStack::mark_rdma`] |
+//! | the MTU, and a notification of its changes | [`NetStack::mtu_to`], [`Change::Mtu`] |
+//! | the sockets that listen at a TCP address | [`ListeningSocket::at`] |
+//! | the devices that can do RDMA | [`NetStack::rdma`], [`NetStack::mark_rdma`] |
 //!
-//! Routes are cached until the kernel reports a change of links, addresses, routes or rules. A
-//! removed link takes IPv4 routes away without a word about them, so any of these events drops
-//! every cached route.
+//! Routes are cached until the kernel reports a change of links, addresses, routes or rules. The
+//! removal of a link removes IPv4 routes without a notification about them, so each of these events
+//! drops every cached route.
 //!
-//! All of it is synchronous, starts no thread and makes its system calls itself: it is loaded into
-//! other people's programs, ahead of their C library.
+//! Everything here is synchronous, starts no thread and makes direct system calls, because it is
+//! loaded into other programs, ahead of their C library.
 //!
-//! - [`NetStack`] is where to begin; `channel` asks questions, `events` listens
-//! - `route`, `device`, `address`, `neighbour`, `port`, `rdma`, `listening` are one subject
-//!   each
+//! - [`NetStack`] is the entry point; `channel` sends requests, `events` receives notifications
+//! - `route`, `device`, `address`, `neighbour`, `port`, `rdma` and `listening` are one subject each
 
 #![forbid(unsafe_code)]
 

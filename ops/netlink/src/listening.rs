@@ -1,4 +1,4 @@
-//! TCP sockets that listen, and whose they are.
+//! Listening TCP sockets and their owners.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,27 +11,29 @@ use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SockDiagMessage};
 use crate::channel::Channel;
 use crate::error::Error;
 
-/// A TCP socket in the state LISTEN, as `sock_diag(7)` tells of it.
+/// A TCP socket in the state LISTEN, as reported by `sock_diag(7)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListeningSocket {
-    /// Who made it; one that this user namespace does not know is the kernel's overflow number.
+    /// User id of the socket's creator. A user that this user namespace does not map has the
+    /// kernel's overflow number.
     pub user: u32,
-    /// The device to which it is bound, 0 for all.
+    /// Index of the device to which the socket is bound; 0 for all devices.
     pub device: u32,
-    /// Whether peers come by IPv6 only, where the address is one of IPv6.
+    /// True if the socket's address is an IPv6 address and accepts connections over IPv6 only.
     pub ipv6_only: bool,
 }
 
 impl ListeningSocket {
-    /// Those that listen at exactly this address in the calling thread's network namespace.
+    /// Returns the sockets that listen at exactly this address in the calling thread's network
+    /// namespace.
     ///
     /// # Errors
-    /// Where the kernel has no table of sockets for us: it was built without one, or a filter of
-    /// system calls keeps it from this process.
+    /// Fails if this process cannot read the table of sockets: the kernel was built without it, or
+    /// a filter of system calls denies access.
     pub fn at(service: SocketAddr) -> Result<Vec<Self>, Error> {
         let mut channel = Channel::to_sockets()?;
         let mut found = Vec::new();
-        // A socket of IPv6 may listen at an address of IPv4 too.
+        // An IPv6 socket may listen at an IPv4 address too.
         let families = [AF_INET, AF_INET6];
         for family in families.into_iter().skip(usize::from(service.is_ipv6())) {
             let answers = channel.dump(&question(family, service.port()))?;
@@ -58,7 +60,7 @@ fn ip_of(id: &SocketId) -> IpAddr {
     id.source_address.to_canonical()
 }
 
-/// The kernel passes over other ports itself.
+/// Returns the request; the kernel itself skips sockets at other ports.
 fn question(family: u8, port: u16) -> SockDiagMessage {
     let mut socket_id = if family == AF_INET {
         SocketId::new_v4()
@@ -88,7 +90,8 @@ mod tests {
         let (server, _) = listener.accept().unwrap();
         let found = match ListeningSocket::at(service) {
             Ok(found) => found,
-            // A kernel without a table of sockets; the suites say where something was not run.
+            // Skipped on a kernel without a table of sockets; the suites report tests that were not
+            // run.
             Err(error) => return eprintln!("not run: {error}"),
         };
         let own = ListeningSocket {

@@ -15,22 +15,22 @@ use crate::error::Error;
 use crate::events::group;
 use crate::route::{Route, family_of};
 
-/// What stands before the bytes of a packet to a next hop.
+/// The link-layer destination of packets to a next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkAddress {
     /// This address: six bytes on Ethernet, twenty on IP over InfiniBand.
     Known(Vec<u8>),
-    /// The device's neighbours have none.
+    /// The device does not use link-layer addresses.
     NotNeeded,
-    /// Nobody has answered for it.
+    /// The neighbour has not been resolved.
     Unknown,
 }
 
-/// The port of the service that discards what it gets (RFC 863): a datagram to it makes the kernel
-/// ask for the link-layer address and does nothing else.
+/// The port of the service that discards its input (RFC 863). A datagram to it makes the kernel
+/// resolve the link-layer address and has no other effect.
 const DISCARD: u16 = 9;
 
-/// What the kernel knows about `ip` on that device.
+/// Returns the kernel's entry for `ip` on that device.
 pub(crate) fn known(channel: &mut Channel, device: u32, ip: IpAddr) -> Result<LinkAddress, Error> {
     let mut question = NeighbourMessage::default();
     question.header.family = family_of(ip);
@@ -64,14 +64,14 @@ fn of(answer: &NeighbourMessage) -> LinkAddress {
     }
 }
 
-/// Has the kernel find out, and waits for that until `within` has passed.
+/// Makes the kernel resolve the address, and waits until `within` has passed.
 pub(crate) fn resolve(
     channel: &mut Channel,
     route: &Route,
     within: Duration,
 ) -> Result<LinkAddress, Error> {
     let end = Instant::now() + within;
-    // Listening begins before asking, so that no answer comes unheard.
+    // The notifications are enabled before the request, so that none is missed.
     let events = open_socket(group::NEIGHBOUR)?;
     let asked = trigger(route);
     loop {
@@ -84,7 +84,7 @@ pub(crate) fn resolve(
     }
 }
 
-/// Sends a datagram without bytes toward the next hop.
+/// Sends an empty datagram toward the next hop.
 fn trigger(route: &Route) -> Result<(), Errno> {
     let ip = route.next_hop();
     let (family, scope) = match ip {
@@ -104,7 +104,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Waits until something happened to any neighbour, and forgets what that was.
+/// Waits for a notification about any neighbour and discards it.
 fn wait_for_news(events: &OwnedFd, within: Duration) -> Result<(), Error> {
     let mut polled = [PollFd::new(events, PollFlags::IN)];
     let timeout = Timespec::try_from(within).map_err(|_| Error::Garbled)?;

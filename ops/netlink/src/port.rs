@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
-/// A TCP port that is held by a socket which is bound and does not listen. Nobody else gets the
-/// port meanwhile, and to TCP clients it looks closed.
+/// A TCP port that is reserved by a socket which is bound and does not listen. No other socket gets
+/// the port meanwhile, and to TCP clients it appears closed.
 #[derive(Debug)]
 pub struct PortReservation {
     socket: OwnedFd,
@@ -17,12 +17,12 @@ pub struct PortReservation {
 impl PortReservation {
     /// Reserves a port.
     ///
-    /// Port 0 takes an unused one. An address of zeros reserves the port for every address of the
-    /// host, those of RDMA devices among them; that of IPv6 for both families.
+    /// Port 0 reserves an unused port. An address of zeros reserves the port for every address of
+    /// the host, including those of RDMA devices; the zeros of IPv6 reserve it for both families.
     ///
     /// # Errors
-    /// What `bind` says: the port is taken, the address is not one of this host's, or the port
-    /// needs privileges.
+    /// The error of `bind`: the port is taken, the address does not belong to this host, or the
+    /// port needs privileges.
     pub fn new(address: SocketAddr) -> Result<Self, Errno> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -39,13 +39,13 @@ impl PortReservation {
         Ok(Self { socket, local })
     }
 
-    /// Address and port that are reserved.
+    /// Returns the reserved address and port.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Ends the reservation but keeps the socket, for TCP itself to use.
+    /// Ends the reservation and returns the bound socket, for TCP to use.
     #[must_use]
     pub fn into_socket(self) -> OwnedFd {
         self.socket

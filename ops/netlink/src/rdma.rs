@@ -1,9 +1,10 @@
-//! Which network devices can do RDMA.
+//! The network devices that can do RDMA.
 //!
-//! The kernel shows it as files: `infiniband/DEVICE/ports/PORT/gid_attrs/ndevs/INDEX` holds the
+//! The kernel shows them as files: `infiniband/DEVICE/ports/PORT/gid_attrs/ndevs/INDEX` holds the
 //! name of the network device behind a GID, VLANs and bonds included. The GID of an iWARP device is
-//! the link-layer address of its network device, and some kernels name that in no other way. A
-//! software RNIC in user space has no such files; who opens one marks its device.
+//! the link-layer address of its network device, and some kernels identify that device in no other
+//! way. A software RNIC in user space has no such files; the program that opens one marks its
+//! device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,16 +12,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Where the kernel shows RDMA devices.
+/// The directory of RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";
 
-/// Where it shows network devices.
+/// The directory of network devices.
 const NET_CLASS: &str = "/sys/class/net";
 
-/// Longest content of a file that is looked at.
+/// The maximum length of a file's content, in bytes.
 const TEXT_LEN_MAX: usize = 64;
 
-/// One port of an RDMA device, behind one of its network devices.
+/// A port of an RDMA device, behind one of its network devices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RdmaPort {
     /// Name of the network device.
@@ -29,7 +30,7 @@ pub struct RdmaPort {
     pub device: String,
     /// Port number, from 1.
     pub port: u8,
-    /// Whether it carries traffic now.
+    /// True if the port is active now.
     pub active: bool,
     /// True for an iWARP device, false for InfiniBand and RoCE.
     pub is_iwarp: bool,
@@ -43,7 +44,7 @@ pub struct RdmaDevices {
 }
 
 impl RdmaDevices {
-    /// What the kernel shows now. A machine without such devices has none, and no error.
+    /// Reads the devices that the kernel shows now. A machine without RDMA devices is no error.
     #[must_use]
     pub fn read() -> Self {
         Self::read_below(Path::new(CLASS), Path::new(NET_CLASS))
@@ -80,30 +81,30 @@ impl RdmaDevices {
         devices
     }
 
-    /// Marks a network device as one that a software RNIC uses.
+    /// Marks a network device that a software RNIC uses.
     pub fn mark(&mut self, network_device: &str) {
         self.marked.insert(network_device.to_owned());
     }
 
-    /// Takes the marks of another reading over.
+    /// Returns these devices with the marks of `other`.
     pub(crate) fn with_marks_of(mut self, other: &Self) -> Self {
         self.marked.clone_from(&other.marked);
         self
     }
 
-    /// Whether traffic through this network device can be RDMA now.
+    /// True if traffic through this network device can use RDMA now.
     #[must_use]
     pub fn can(&self, network_device: &str) -> bool {
         self.marked.contains(network_device)
             || self.ports_of(network_device).any(|port| port.active)
     }
 
-    /// The RDMA ports behind a network device, inactive ones included.
+    /// Returns the RDMA ports behind a network device, inactive ones included.
     pub fn ports_of(&self, network_device: &str) -> impl Iterator<Item = &RdmaPort> {
         self.ports.get(network_device).into_iter().flatten()
     }
 
-    /// The active RDMA ports behind a network device, or behind any with `None`.
+    /// Returns the active RDMA ports behind a network device, or behind all with `None`.
     #[must_use]
     pub fn active_ports(&self, network_device: Option<&str>) -> Vec<RdmaPort> {
         let wanted = |name: &str| network_device.is_none_or(|wanted| wanted == name);
@@ -112,7 +113,7 @@ impl RdmaDevices {
         ports.filter(|port| port.active).cloned().collect()
     }
 
-    /// Network devices with an RDMA port or a mark.
+    /// Returns the names of network devices with an RDMA port or a mark.
     pub fn network_devices(&self) -> impl Iterator<Item = &str> {
         let names: BTreeSet<&str> = self
             .ports
@@ -124,8 +125,8 @@ impl RdmaDevices {
     }
 }
 
-/// The network devices behind a port: those of its GIDs, or where it has none the one of the same
-/// hardware.
+/// Returns the network devices behind a port: those of its GIDs, or, if no GID has one, those of
+/// the same hardware.
 fn network_devices(device: &Path, port: &Path) -> BTreeSet<String> {
     let gids = port.join("gid_attrs/ndevs");
     let found: BTreeSet<String> = names(&gids)
@@ -138,7 +139,7 @@ fn network_devices(device: &Path, port: &Path) -> BTreeSet<String> {
     found
 }
 
-/// The network devices whose link-layer address is in the first GID of an iWARP port.
+/// Returns the network devices whose link-layer address is in the first GID of an iWARP port.
 fn with_address_of_gid(port: &Path, net_class: &Path) -> BTreeSet<String> {
     let gid = text(&port.join("gids/0")).unwrap_or_default();
     let digits: String = gid.chars().filter(|it| *it != ':').take(12).collect();
@@ -149,7 +150,7 @@ fn with_address_of_gid(port: &Path, net_class: &Path) -> BTreeSet<String> {
     names(net_class).into_iter().filter(has_it).collect()
 }
 
-/// What is in a directory, in order; nothing if it is not there.
+/// Returns the names in a directory, sorted; none if the directory does not exist.
 fn names(path: &Path) -> Vec<String> {
     let open = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -169,7 +170,7 @@ fn names(path: &Path) -> Vec<String> {
     open().unwrap_or_default()
 }
 
-/// The text of a short file without its line end. GIDs that are not set refuse to be read.
+/// Reads a short file without its line end. Reading a GID that is not set fails.
 fn text(path: &PathBuf) -> Option<String> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut bytes = [0; TEXT_LEN_MAX];

@@ -1,4 +1,4 @@
-//! Which way a packet would take.
+//! The kernel's routing decision for a packet.
 
 use std::net::IpAddr;
 
@@ -10,21 +10,22 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::channel::Channel;
 use crate::error::Error;
 
-/// Toward where, and what else the kernel looks at.
+/// A destination, and the other inputs of the kernel's routing decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteQuery {
     /// The destination.
     pub to: IpAddr,
-    /// The local address that the packets carry, if that is fixed.
+    /// The local address of the packets, if it is fixed.
     pub from: Option<IpAddr>,
-    /// Index of the device, if that is fixed: link-local destinations need it.
+    /// Index of the device, if it is fixed; link-local destinations need it.
     pub device: Option<u32>,
-    /// The socket's mark.
+    /// The mark of the socket.
     pub mark: Option<u32>,
 }
 
 impl RouteQuery {
-    /// Toward `to`, everything else free. An IPv4 address is the same in the clothes of IPv6.
+    /// A query for `to` with all else unset. An IPv4-mapped IPv6 address counts as its IPv4
+    /// address.
     #[must_use]
     pub fn to(to: IpAddr) -> Self {
         Self {
@@ -35,7 +36,7 @@ impl RouteQuery {
         }
     }
 
-    /// With this local address.
+    /// Sets the local address.
     #[must_use]
     pub fn from(mut self, from: Option<IpAddr>) -> Self {
         self.from = from
@@ -45,36 +46,36 @@ impl RouteQuery {
     }
 }
 
-/// Where a destination is.
+/// The location of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// On this host.
     Local,
     /// On a link or behind a gateway.
     Remote,
-    /// Nowhere that one can connect to: multicast, broadcast.
+    /// An address that no socket can connect to: multicast, broadcast.
     Other,
 }
 
-/// The kernel's choice.
+/// A route that the kernel chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The destination that was asked for.
+    /// The destination of the query.
     pub to: IpAddr,
-    /// Where that is.
+    /// The location of the destination.
     pub reach: Reach,
-    /// Index of the device by which packets leave.
+    /// Index of the device that sends the packets.
     pub device: u32,
-    /// Local address that they carry.
+    /// The local address of the packets.
     pub source: Option<IpAddr>,
-    /// Router that they go to first; one of the other family is possible.
+    /// The router that packets are sent to first; it may be of the other family.
     pub gateway: Option<IpAddr>,
-    /// MTU of this route, where it has one of its own.
+    /// MTU of the route in bytes, if the route has its own.
     pub mtu: Option<u32>,
 }
 
 impl Route {
-    /// The neighbour that packets go to first: the router, or the destination itself.
+    /// Returns the neighbour that packets are sent to first: the router, or the destination itself.
     #[must_use]
     pub fn next_hop(&self) -> IpAddr {
         self.gateway.unwrap_or(self.to)

@@ -1,4 +1,4 @@
-//! What this crate is asked by: routes, addresses, devices and their changes.
+//! The entry point of this crate: routes, addresses, devices and their changes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,20 +18,20 @@ use crate::neighbour::{self, LinkAddress};
 use crate::rdma::{RdmaDevices, RdmaPort};
 use crate::route::{Reach, Route, RouteQuery};
 
-/// Cached routes; a program that talks to more peers at a time asks the kernel again.
+/// The maximum number of cached routes; a program with more peers asks the kernel again.
 const ROUTES_MAX: usize = 4096;
 
-/// Devices that are known to have come or gone. A host makes new ones for its containers all the
-/// time.
+/// The maximum number of devices with a recorded change. A host makes new devices for its
+/// containers all the time.
 const DEVICES_MAX: usize = 1024;
 
-/// Changes that nobody has asked for yet.
+/// The maximum number of changes that are kept until a caller takes them.
 const CHANGES_MAX: usize = 1024;
 
-/// How long RDMA devices that were read count as those of now.
+/// The time for which the list of RDMA devices is used without reading it again.
 const RDMA_FRESH: Duration = Duration::from_secs(1);
 
-/// The network stack of the namespace in which this was opened.
+/// The network stack of the namespace in which it was opened.
 #[derive(Debug)]
 pub struct NetStack {
     inner: Mutex<Inner>,
@@ -42,9 +42,9 @@ pub struct NetStack {
 pub struct Source {
     /// The address.
     pub ip: IpAddr,
-    /// The device by which packets with it leave.
+    /// The device that sends packets with this address.
     pub device: Device,
-    /// Whether that device can do RDMA.
+    /// True if that device can do RDMA.
     pub rdma: bool,
 }
 
@@ -52,24 +52,26 @@ pub struct Source {
 struct Inner {
     channel: Channel,
     events: Events,
-    /// Process that opened the sockets. Both sides of a fork would take each other's answers.
+    /// The process that opened the sockets. The two processes of a fork would receive each other's
+    /// answers.
     owner: Pid,
     generation: u64,
     routes: BTreeMap<RouteQuery, Result<Route, Error>>,
     changes: Vec<Change>,
     device_changes: DeviceChanges,
     rdma: RdmaDevices,
-    /// When `rdma` was read. Not every kernel reports RDMA devices that come or go.
+    /// The time at which `rdma` was read. Some kernels do not report RDMA devices that appear or
+    /// disappear.
     rdma_read_at: Instant,
 }
 
-/// Which devices have come, gone, begun or ceased to run, and when: at the how-manieth time that
-/// any did.
+/// The number of the last change of each device: appeared, removed, started or stopped running. All
+/// devices share one counter.
 #[derive(Debug, Default, Clone)]
 struct DeviceChanges {
     count: u64,
     by_device: BTreeMap<u32, u64>,
-    /// When it last may have been any of them.
+    /// The number of the last change that may concern any device.
     of_any: u64,
 }
 
@@ -102,23 +104,24 @@ impl NetStack {
     /// Opens the stack of the calling thread's namespace.
     ///
     /// # Errors
-    /// When netlink sockets cannot be had, for instance because a filter forbids them.
+    /// Fails if netlink sockets cannot be opened, for instance because a filter forbids them.
     pub fn open() -> Result<Self, Error> {
         Ok(Self {
             inner: Mutex::new(Inner::open()?),
         })
     }
 
-    /// The way toward a destination.
+    /// Returns the route to a destination.
     ///
     /// # Errors
-    /// [`Error::Refused`] with what `connect` would fail with where there is none.
+    /// [`Error::Refused`] with the error of `connect` if there is no route.
     pub fn route(&self, query: &RouteQuery) -> Result<Route, Error> {
         self.lock()?.route(query)
     }
 
-    /// Every local address from which `to` can be reached, the best first: the kernel's own choice,
-    /// others of the same device, those whose packets leave by a device that can do RDMA, the rest.
+    /// Returns every local address from which `to` can be reached, the best first: the kernel's own
+    /// choice, other addresses of the same device, those whose packets are sent by a device that
+    /// can do RDMA, the rest.
     ///
     /// # Errors
     /// As [`NetStack::route`].
@@ -126,11 +129,11 @@ impl NetStack {
         self.lock()?.sources_to(&RouteQuery::to(to))
     }
 
-    /// Link-layer address of the next hop of `route`; the kernel is made to find it out, and has
-    /// until `within` has passed.
+    /// Returns the link-layer address of the next hop of `route`. If the kernel does not know it,
+    /// the call makes the kernel resolve it and waits until `within` has passed.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// Fails if the kernel cannot be asked.
     pub fn link_address(&self, route: &Route, within: Duration) -> Result<LinkAddress, Error> {
         let mut inner = self.lock()?;
         if route.reach == Reach::Local || !inner.device(route.device)?.resolves {
@@ -138,7 +141,8 @@ impl NetStack {
         }
         match neighbour::known(&mut inner.channel, route.device, route.next_hop())? {
             LinkAddress::Unknown if !within.is_zero() => {
-                // The others need not wait for a neighbour that may never answer.
+                // The lock is released, because other threads need not wait for a neighbour that
+                // may never answer.
                 drop(inner);
                 neighbour::resolve(&mut Channel::open()?, route, within)
             }
@@ -146,7 +150,8 @@ impl NetStack {
         }
     }
 
-    /// The MTU toward a destination: that of the route if it has one, else that of its device.
+    /// Returns the MTU to a destination in bytes: the smaller of the route's, if it has one, and
+    /// the device's.
     ///
     /// # Errors
     /// As [`NetStack::route`].
@@ -157,34 +162,34 @@ impl NetStack {
         Ok(route.mtu.map_or(device, |mtu| mtu.min(device)))
     }
 
-    /// A device by its number.
+    /// Returns the device with this index.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// Fails if there is no such device.
     pub fn device(&self, index: u32) -> Result<Device, Error> {
         self.lock()?.device(index)
     }
 
-    /// Every device.
+    /// Returns every device.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// Fails if the kernel cannot be asked.
     pub fn devices(&self) -> Result<Vec<Device>, Error> {
         Device::all(&mut self.lock()?.channel)
     }
 
-    /// Every address of this host.
+    /// Returns every address of this host.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// Fails if the kernel cannot be asked.
     pub fn addresses(&self) -> Result<Vec<LocalAddress>, Error> {
         LocalAddress::all(&mut self.lock()?.channel)
     }
 
-    /// The active RDMA ports behind the network device that has this address of the host.
+    /// Returns the active RDMA ports behind the network device that has this address.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// Fails if the kernel cannot be asked.
     pub fn rdma_ports_at(&self, ip: IpAddr) -> Result<Vec<RdmaPort>, Error> {
         let mut inner = self.lock()?;
         inner.refresh_rdma();
@@ -199,20 +204,20 @@ impl NetStack {
         Ok(inner.rdma.active_ports(Some(&name)))
     }
 
-    /// Which network devices can do RDMA.
+    /// Returns the network devices that can do RDMA.
     ///
     /// # Errors
-    /// When sockets cannot be had after a fork.
+    /// Fails if sockets cannot be opened again after a fork.
     pub fn rdma(&self) -> Result<RdmaDevices, Error> {
         let mut inner = self.lock()?;
         inner.refresh_rdma();
         Ok(inner.rdma.clone())
     }
 
-    /// Tells the stack that a software RNIC uses this device.
+    /// Marks a device that a software RNIC uses.
     ///
     /// # Errors
-    /// When sockets cannot be had after a fork.
+    /// Fails if sockets cannot be opened again after a fork.
     pub fn mark_rdma(&self, network_device: &str) -> Result<(), Error> {
         let mut inner = self.lock()?;
         inner.rdma.mark(network_device);
@@ -220,42 +225,43 @@ impl NetStack {
         Ok(())
     }
 
-    /// Counts what may make earlier answers untrue: while it stays the same, they are true.
+    /// Returns a number that changes with each event that may invalidate earlier answers.
     ///
     /// # Errors
-    /// When sockets cannot be had after a fork.
+    /// Fails if sockets cannot be opened again after a fork.
     pub fn generation(&self) -> Result<u64, Error> {
         Ok(self.lock()?.generation)
     }
 
-    /// Counts for one device how it comes and goes, begins and ceases to run: while it stays the
-    /// same, none of that has happened.
+    /// Returns a number that changes whenever the device may have appeared, been removed, or
+    /// started or stopped running.
     ///
     /// # Errors
-    /// When sockets cannot be had after a fork.
+    /// Fails if sockets cannot be opened again after a fork.
     pub fn device_changes(&self, device: u32) -> Result<u64, Error> {
         Ok(self.lock()?.device_changes.of(device))
     }
 
-    /// What has changed since this was last asked.
+    /// Returns the changes since the last call.
     ///
     /// # Errors
-    /// When sockets cannot be had after a fork.
+    /// Fails if sockets cannot be opened again after a fork.
     pub fn changes(&self) -> Result<Vec<Change>, Error> {
         Ok(std::mem::take(&mut self.lock()?.changes))
     }
 
-    /// A descriptor that is readable when something has changed.
+    /// Returns a descriptor that is readable when a change is queued.
     ///
     /// # Errors
-    /// When there is no room for one more.
+    /// Fails if no descriptor is free.
     pub fn watch(&self) -> Result<OwnedFd, Error> {
         let inner = self.lock()?;
         let socket = inner.events.socket().as_fd();
         host::descriptors::copy(socket).map_err(Error::Socket)
     }
 
-    /// Everything up to date.
+    /// Returns the state after all queued notifications. The child of a fork opens its own sockets
+    /// first.
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.owner != rustix::process::getpid() {
@@ -276,7 +282,7 @@ impl NetStack {
 impl Inner {
     fn open() -> Result<Self, Error> {
         let mut channel = Channel::open()?;
-        // Listening begins before reading, so that no change falls between.
+        // The notifications are enabled before the devices are read, so that no change is missed.
         let mut events = Events::open()?;
         events.set_devices(Device::all(&mut channel)?);
         Ok(Self {
@@ -324,7 +330,7 @@ impl Inner {
         self.rdma_read_at = Instant::now();
     }
 
-    /// Reads the RDMA devices again if they were not read lately.
+    /// Reads the RDMA devices again if the last read is older than `RDMA_FRESH`.
     fn refresh_rdma(&mut self) {
         if self.rdma_read_at.elapsed() >= RDMA_FRESH {
             self.read_rdma();
@@ -341,7 +347,8 @@ impl Inner {
             return known.clone();
         }
         let found = Route::look_up(&mut self.channel, query);
-        // That a question failed for want of memory says nothing about the route.
+        // A failure for lack of memory, for example, says nothing about the route and is not
+        // cached.
         if matches!(found, Ok(_) | Err(Error::Refused(_))) {
             if self.routes.len() >= ROUTES_MAX {
                 self.routes.clear();
@@ -361,7 +368,7 @@ impl Inner {
         let addresses = LocalAddress::all(&mut self.channel)?;
         let candidates = addresses.iter().filter(|address| {
             let same_family = address.ip.is_ipv4() == to.is_ipv4();
-            // An address of this host or of a link means nothing further away.
+            // An address that is valid on this host or on one link only does not reach further.
             let wide_enough = best.reach == Reach::Local
                 || !address.host_local && (!address.link_local || address.device == best.device);
             same_family && address.usable && wide_enough
@@ -375,7 +382,7 @@ impl Inner {
             };
             let device = match self.device(route.device) {
                 Ok(device) => device,
-                // Gone between both questions.
+                // The device was removed between the two requests.
                 Err(Error::Refused(Errno::NODEV)) => continue,
                 Err(error) => return Err(error),
             };

@@ -1,4 +1,4 @@
-//! What is known of a socket from its beginning to its end.
+//! The properties of a socket that do not change during its life.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -13,37 +13,37 @@ const PROTOCOL: usize = 48;
 const PROTOCOL_LEN: usize = 16;
 const DETAIL: usize = PROTOCOL + PROTOCOL_LEN;
 
-/// The name under which TCP goes.
+/// The protocol name of TCP.
 const TCP: &str = "tcp";
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It has a peer, or is about to have one.
+    /// Has a peer, or is about to connect to one.
     Connection,
-    /// It takes connections.
+    /// Accepts connections.
     Listener,
 }
 
-/// Who carries its bytes.
+/// The protocol that carries a socket's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Carrier {
     /// An offload protocol.
     Offload {
-        /// Its name.
+        /// Name of the protocol.
         protocol: String,
-        /// The device, or the interface adapter; empty where there is none.
+        /// Name of the device or of the interface adapter; empty without one.
         device: String,
     },
     /// TCP.
     Tcp {
-        /// Why no offload protocol does.
+        /// The reason for which no offload protocol carries it.
         reason: String,
     },
 }
 
 impl Carrier {
-    /// The name of the protocol.
+    /// Returns the name of the protocol.
     #[must_use]
     pub fn protocol(&self) -> &str {
         match self {
@@ -53,21 +53,21 @@ impl Carrier {
     }
 }
 
-/// What is known of a socket from its beginning to its end.
+/// The properties of a socket that do not change during its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// What it is for.
+    /// The purpose of the socket.
     pub kind: Kind,
-    /// This end.
+    /// The address of this end.
     pub local: SocketAddr,
-    /// The other end; of a listener nobody's.
+    /// The address of the peer; unused for a listener.
     pub remote: SocketAddr,
-    /// Who carries its bytes.
+    /// The protocol that carries the socket's bytes.
     pub carrier: Carrier,
 }
 
 impl Description {
-    /// As words of a record. Text that is too long is cut.
+    /// Encodes the description as words of a record. Text that is too long is truncated.
     #[must_use]
     pub fn encode(&self) -> [u64; WORDS] {
         let mut bytes = [0_u8; BYTES];
@@ -93,7 +93,8 @@ impl Description {
         words(&bytes)
     }
 
-    /// From words of a record that anybody may have written; `None`: it is no description.
+    /// Decodes the words of a record, which any program may have written. Returns `None` if they
+    /// are no description.
     #[must_use]
     pub fn decode(words: &[u64; WORDS]) -> Option<Self> {
         let mut bytes = [0_u8; BYTES];
@@ -142,12 +143,13 @@ fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     bytes[at..at + what.len()].copy_from_slice(what);
 }
 
-/// As much of a text as there is room for, in whole characters.
+/// Returns the longest prefix of a text that fits into `room` bytes, in whole characters.
 pub(crate) fn cut(text: &str, room: usize) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(room)]
 }
 
-/// The text up to the first zero. Whoever prints it gets no control characters from here.
+/// Returns the text up to the first zero. Control characters are replaced, so that printing it
+/// cannot change a terminal.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let len = bytes.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&bytes[..len.unwrap_or(bytes.len())])
@@ -156,7 +158,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Bytes as words; what does not fill a word is filled up with zeros.
+/// Converts bytes to words. The last word is padded with zeros.
 pub(crate) fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|index| {
         let mut word = [0; 8];

@@ -1,44 +1,44 @@
-//! The bytes of a page: a header, and records of one size behind it.
+//! The bytes of a page: a header, followed by records of one size.
 //!
-//! Whatever is written while others may read is an atomic word. Numbers are in the machine's own
-//! byte order, because a page never leaves its machine.
+//! Everything that is written while other processes may read it is an atomic word. Numbers are in
+//! the machine's own byte order, because a page is used on one machine only.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The first word of a page that is complete; zero until then.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"ops-page");
-/// Raised with every change of the layout. A reader refuses what it does not know.
+/// Raised with every change of the layout. A reader refuses other versions.
 pub const VERSION: u32 = 1;
 
 /// Bytes before the first record.
 pub const HEADER_LEN: usize = 4096;
 /// Bytes of a record.
 pub const RECORD_LEN: usize = 256;
-/// Records of a page. Memory is taken for those that are used.
+/// The maximum number of records in a page. Memory is allocated only for records in use.
 pub const RECORDS_MAX: usize = 16 * 1024;
 /// Bytes of a page.
 pub const PAGE_LEN: usize = HEADER_LEN + RECORDS_MAX * RECORD_LEN;
-/// Reasons that are counted by themselves.
+/// Slots for reasons; the last one counts all further reasons together.
 pub const REASONS_MAX: usize = 16;
 /// Words of a description.
 pub const WORDS: usize = 22;
 /// Words of the text of a reason.
 pub const REASON_WORDS: usize = 14;
-/// Counters of a record.
+/// Number of counters in a record.
 pub const COUNTERS: usize = 8;
 
-/// How often sockets fell back for one reason.
+/// The number of fall-backs for one reason.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ReasonSlot {
-    /// Zero while there is no text.
+    /// The number of fall-backs; zero while there is no text.
     pub count: AtomicU64,
-    /// The text, filled up with zeros; written before the first count and never again.
+    /// The text, padded with zeros; written before the first count and never changed.
     pub text: [AtomicU64; REASON_WORDS],
 }
 
-/// What stands at the beginning.
+/// The header of a page.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
@@ -46,42 +46,42 @@ pub struct Header {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// The process.
+    /// The process id.
     pub pid: AtomicU32,
-    /// When it started, in clock ticks since the machine did, which tells it from a later process
-    /// of the same number.
+    /// The start time of the process, in clock ticks since the machine started. It distinguishes
+    /// the process from a later one with the same id.
     pub started: AtomicU64,
-    /// Inode of the process's PID namespace, within which the number means something.
+    /// Inode of the process's PID namespace, in which the process id is valid.
     pub pid_space: AtomicU64,
-    /// Inode of its network namespace when the page was made.
+    /// Inode of the process's network namespace when the page was made.
     pub net_space: AtomicU64,
-    /// Records up to here have been used.
+    /// The number of records that have been used so far.
     pub records: AtomicU64,
-    /// Sockets for which there was no record.
+    /// The number of sockets for which no record was free.
     pub unlisted: AtomicU64,
-    /// Connections carried by an offload protocol, since the page was made.
+    /// The number of connections carried by an offload protocol since the page was made.
     pub offloaded: AtomicU64,
-    /// Connections left to TCP.
+    /// The number of connections that stayed on TCP.
     pub tcp: AtomicU64,
-    /// Bytes that offloaded connections sent that are closed.
+    /// Bytes sent by offloaded connections that are closed.
     pub sent: AtomicU64,
-    /// Bytes that they received.
+    /// Bytes received by offloaded connections that are closed.
     pub received: AtomicU64,
-    /// Why connections were left to TCP.
+    /// The reasons for which connections stayed on TCP.
     pub reasons: [ReasonSlot; REASONS_MAX],
 }
 
-/// One socket.
+/// The record of a socket.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slot {
-    /// Odd while the description is being written, another even number for each socket.
+    /// Odd while the description is being written; a new even number for each socket.
     pub sequence: AtomicU32,
-    /// A [`State`](crate::State); zero: the record is free.
+    /// A [`State`](crate::State), or zero if the record is free.
     pub state: AtomicU32,
-    /// The time since the machine started when the socket came here, in nanoseconds.
+    /// The time at which the socket was listed, in nanoseconds since the machine started.
     pub since: AtomicU64,
-    /// By [`Counter`](crate::Counter).
+    /// The counters, indexed by [`Counter`](crate::Counter).
     pub counters: [AtomicU64; COUNTERS],
     /// A [`Description`](crate::Description), encoded.
     pub words: [AtomicU64; WORDS],

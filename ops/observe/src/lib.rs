@@ -1,23 +1,22 @@
-//! The sockets of all processes, in shared pages that a tool reads without stopping anybody.
+//! The sockets of all processes, in shared pages that a tool reads without stopping a process.
 //!
-//! Each process that has sockets in the care of the offload protocol switch keeps a file of records
-//! in memory, one record a socket. It writes by plain stores into its own mapping: counting bytes
-//! costs no system call, no lock and no allocation. A reader copies the file and believes nothing
-//! that it finds there.
+//! Each process with sockets of the offload protocol switch keeps a file of records in memory, one
+//! record per socket. It writes by plain stores into its own mapping, so counting bytes costs no
+//! system call, no lock and no allocation. A reader copies the file and validates everything in it.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`layout`] | the bytes of a page, versioned |
-//! | [`description`], [`state`] | what a record says of a socket |
+//! | [`description`], [`state`] | the contents of a record |
 //! | [`writer`], [`record`] | the page of this process, and its records |
-//! | `page` | the mapping, and which of its records are free |
-//! | [`place`] | where pages lie, and under which names |
-//! | [`process`] | whether the process of a page still runs |
-//! | [`snapshot`] | from bytes of anybody to sockets, or to a fault |
+//! | `page` | the mapping, and its free records |
+//! | [`place`] | the directories of pages, and the names of the files |
+//! | [`process`] | checks whether the process of a page still runs |
+//! | [`snapshot`] | the parser from untrusted bytes to sockets, or to a fault |
 //! | [`listing`] | all pages that the caller may read; those of dead processes are removed |
 //!
-//! A directory belongs to one user and only he may look into it; the superuser may look into all.
-//! Where pages cannot be made, nothing is observed and nothing else changes.
+//! A directory belongs to one user, and only that user and the superuser may read it. If pages
+//! cannot be made, nothing is observed, and nothing else changes.
 
 pub mod description;
 pub mod layout;

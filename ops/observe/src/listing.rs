@@ -7,41 +7,41 @@ use crate::place::{Directory, Name, Opened, Place};
 use crate::process::{self, ProcessState};
 use crate::snapshot::{Fault, Row, Snapshot, Totals, len_used};
 
-/// Looks at a page whose records change meanwhile, at most.
+/// The maximum number of reads of a page whose records change meanwhile.
 const LOOKS: usize = 16;
-/// A page that is not complete after so many seconds will never be.
+/// The time in seconds after which an incomplete page counts as abandoned.
 const BEGINNING: i64 = 10;
 
 /// A process and its sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
-    /// Whose page it is.
+    /// The user id of the page's owner.
     pub user: u32,
-    /// The name under which it runs.
+    /// The program name that the kernel shows.
     pub program: String,
     /// Inode of its network namespace.
     pub net_space: u64,
-    /// What it has counted.
+    /// The totals of the process.
     pub totals: Totals,
-    /// Why connections were left to TCP, and how often.
+    /// The reasons for which connections stayed on TCP, with the number of each.
     pub reasons: Vec<(String, u64)>,
-    /// Its sockets.
+    /// The sockets of the process.
     pub rows: Vec<Row>,
 }
 
 /// All processes whose pages the caller may read.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// They, by number.
+    /// The processes, sorted by process id.
     pub processes: Vec<Process>,
-    /// Files that are no pages of living processes: user, name, and why.
+    /// Files that are no pages of living processes: user, name and fault.
     pub faults: Vec<(u32, Name, Fault)>,
 }
 
 impl Listing {
-    /// Reads them, and removes those of processes that have ended.
+    /// Reads all pages, and removes those of processes that have ended.
     #[must_use]
     pub fn read(place: &Place) -> Self {
         let mut listing = Self::default();
@@ -61,9 +61,9 @@ impl Listing {
     }
 }
 
-/// Removes pages of the calling user whose processes have ended, no more than `most`. It is done
-/// when a program has its first socket, so what lives is told by its name and not opened, and of
-/// what is over the beginning alone is read.
+/// Removes at most `most` pages of the calling user whose processes have ended. This runs when a
+/// program has its first socket, so it must be cheap: a living process is recognized by the page's
+/// name without opening the page, and only the header of other pages is read.
 pub(crate) fn sweep(place: &Place, most: usize) {
     let Ok(directory) = place.own() else {
         return;
@@ -78,14 +78,15 @@ pub(crate) fn sweep(place: &Place, most: usize) {
     }
 }
 
-/// Whether a page was left by the process of its name, which is over as far as one sees from here.
+/// True if the process that the name identifies made the page. As far as this caller can see, that
+/// process has ended.
 fn is_left(directory: &Directory, name: Name, here: u64) -> bool {
     let Some(file) = directory.read(name) else {
         return false;
     };
     let header = copy(&file.fd, HEADER_LEN);
     let fault = match Snapshot::parse(&header, &header, &header) {
-        // The number means another process where it was written.
+        // In its own PID namespace the number identifies another process.
         Ok(page) if page.pid_space != here => return false,
         Ok(page) if (page.pid, page.started) == (name.pid, name.started) => return true,
         Ok(_) => Fault::Process,
@@ -97,9 +98,9 @@ fn is_left(directory: &Directory, name: Name, here: u64) -> bool {
 enum Found {
     Process(Process),
     Fault(Fault),
-    /// Its process has ended.
+    /// The page's process has ended.
     Over,
-    /// It is gone, or none of our business.
+    /// The page was removed, or is not readable for this caller.
     Nothing,
 }
 
@@ -112,14 +113,14 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
         Err(fault) => return of_no_page(name, &file, fault),
     };
     if snapshot.pid_space != here {
-        // The number means another process where it was written.
+        // In its own PID namespace the number identifies another process.
         return Found::Nothing;
     }
     if (snapshot.pid, snapshot.started) != (name.pid, name.started) {
         return of_no_page(name, &file, Fault::Process);
     }
     let over = process::of(name.pid, name.started) == ProcessState::Over
-        // The same process may have become another program.
+        // The process may have executed another program.
         || process::maps(name.pid, file.identity) == Some(false);
     if over {
         return Found::Over;
@@ -139,7 +140,8 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
     })
 }
 
-/// A file without a page in it: left by a process that was killed while it began, or by a stranger.
+/// Classifies a file without a valid page: its process was killed while it made the page, or
+/// another program made the file.
 fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
     let age = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec - file.modified;
     match process::of(name.pid, name.started) {
@@ -149,7 +151,7 @@ fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
     }
 }
 
-/// Reads until no record changes meanwhile; the last look counts where that never comes.
+/// Reads until no record changes meanwhile, but at most `LOOKS` times; the last read counts.
 fn read(file: &Opened) -> Result<Snapshot, Fault> {
     let look = || {
         let header = copy(&file.fd, HEADER_LEN);
@@ -167,7 +169,7 @@ fn read(file: &Opened) -> Result<Snapshot, Fault> {
     Ok(last)
 }
 
-/// The first bytes of a file; fewer where it ends.
+/// Returns the first bytes of a file, or all of a shorter one.
 fn copy(fd: &OwnedFd, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len.min(PAGE_LEN)];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! The page of this process: its mapping, and which of its records are free.
+//! The page of this process: its mapping, and its free records.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -18,19 +18,19 @@ use crate::place::{Name, Place};
 use crate::process;
 use crate::state::State;
 
-/// Records for which memory is taken at a time.
+/// The number of records for which memory is allocated at a time.
 const CHUNK: usize = 64;
-/// What is counted under the last reason when there are more of them than places.
+/// The text of the last slot, which counts all further reasons.
 const OTHERS: &str = "other reasons";
 
-/// The page of this process, or nothing where none can be made.
+/// The page of this process, without memory if none can be made.
 #[derive(Debug)]
 pub(crate) struct Page {
     memory: Option<Memory>,
     free: Mutex<Free>,
 }
 
-/// A mapping that is never undone: whoever has a record may write to it at any time.
+/// A mapping that is never removed, because the owner of a record may write to it at any time.
 #[derive(Debug)]
 struct Memory {
     base: NonNull<u8>,
@@ -39,23 +39,24 @@ struct Memory {
     name: Name,
 }
 
-// SAFETY: the mapping is of the whole process, and all of it is atomic words.
+// SAFETY: the mapping is valid in all threads of the process and is never removed, and all of it is
+// atomic words.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: the mapping is shared through atomic words only, as stated for `Send`.
 unsafe impl Sync for Memory {}
 
 #[derive(Debug, Default)]
 struct Free {
     /// Records that were used and are free again.
     again: Vec<u32>,
-    /// Records below this one have been used.
+    /// The number of records that have been used so far.
     next: usize,
-    /// Records below this one have memory.
+    /// The number of records that have memory.
     ready: usize,
 }
 
 impl Page {
-    /// Makes one. Where that fails it is a page without records.
+    /// Makes a page. If that fails, the result is a page without records.
     pub(crate) fn make(place: &Place) -> Self {
         let memory = Memory::make(place).ok();
         let ready = if memory.is_some() { CHUNK } else { 0 };
@@ -68,7 +69,7 @@ impl Page {
         }
     }
 
-    /// One without records.
+    /// Returns a page without records.
     pub(crate) fn none() -> Self {
         Self {
             memory: None,
@@ -84,7 +85,7 @@ impl Page {
         self.memory.as_ref()?.slot(index as usize)
     }
 
-    /// Takes a record and writes it. `None`: there is none left.
+    /// Takes a free record and writes it. Returns `None` if none is left.
     pub(crate) fn claim(&self, description: &[u64; WORDS], state: State) -> Option<u32> {
         let memory = self.memory.as_ref()?;
         let index = self.take_free(memory);
@@ -96,7 +97,7 @@ impl Page {
         Some(index)
     }
 
-    /// Gives a record back.
+    /// Frees a record.
     pub(crate) fn release(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.state.store(0, Ordering::Release);
@@ -125,7 +126,7 @@ impl Page {
         let Some(header) = self.header() else {
             return;
         };
-        // Texts are written by one thread at a time.
+        // The lock makes sure that one thread at a time writes texts.
         let _free = self.free();
         let wanted: [u64; REASON_WORDS] = words(cut(reason, REASON_WORDS * 8));
         let (last, named) = header.reasons.split_last().expect("there are reasons");
@@ -144,8 +145,8 @@ impl Page {
         last.count.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes the page out of the place; the mapping stays. A child that has only a copy of its
-    /// parent's page takes nothing away.
+    /// Removes the file of the page; the mapping is kept. A child with a copy of its parent's page
+    /// removes nothing.
     pub(crate) fn withdraw(&self) {
         if let Some(memory) = &self.memory
             && process::own_pid() == Some(memory.name.pid)
@@ -190,12 +191,13 @@ impl Memory {
 
     fn map(file: &rustix::fd::OwnedFd) -> Result<NonNull<u8>, Errno> {
         ftruncate(file, PAGE_LEN as u64)?;
-        // What is written to must have memory already: where the system has none left, a store
+        // The memory is allocated before it is written to: if the system had none left, a store
         // would end the program by SIGBUS.
         let first = HEADER_LEN + CHUNK * RECORD_LEN;
         fallocate(file, FallocateFlags::empty(), 0, first as u64)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a mapping of its own, at an address of the kernel's choice.
+        // SAFETY: the kernel chooses an unused address for the new mapping, so no other memory is
+        // replaced.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -223,11 +225,12 @@ impl Memory {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Memory for the records from `first` on. `None`: there is none, or no more records.
+    /// Allocates memory for the records from `first` on. Returns `None` if the system has none, or
+    /// the page has no more records.
     fn take_memory(&self, first: usize) -> Option<()> {
         let start = self.slot(first)?;
-        // SAFETY: within the mapping, because a page holds a whole number of chunks; the advice
-        // changes no byte.
+        // SAFETY: the range is within the mapping, because a page holds a whole number of chunks.
+        // The advice changes no byte.
         let taken = unsafe {
             madvise(
                 std::ptr::from_ref(start).cast_mut().cast(),
@@ -235,18 +238,19 @@ impl Memory {
                 Advice::LinuxPopulateWrite,
             )
         };
-        // A kernel before 5.14 knows no such advice, and has the first records only.
+        // A kernel before 5.14 refuses this advice, so the page has the records of the first chunk
+        // only.
         taken.ok()
     }
 
     fn header(&self) -> &Header {
-        // SAFETY: the mapping is as long as a page, aligned to one of the kernel's and never
-        // undone; a header is atomic words, for which all bytes are values.
+        // SAFETY: the mapping has the length of a page, is aligned to a page of the kernel and is
+        // never removed. A header consists of atomic words, for which all bytes are valid values.
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
     fn slot(&self, index: usize) -> Option<&Slot> {
-        // SAFETY: as for the header; the index is within the page.
+        // SAFETY: the mapping is valid as in `header`, and the index is within the page.
         (index < RECORDS_MAX).then(|| unsafe {
             let at = self.base.add(HEADER_LEN + index * RECORD_LEN);
             at.cast::<Slot>().as_ref()
@@ -259,14 +263,14 @@ const _: () = assert!(RECORDS_MAX.is_multiple_of(CHUNK));
 fn write(slot: &Slot, description: &[u64; WORDS], state: State) {
     let before = slot.sequence.load(Ordering::Relaxed) & !1;
     slot.sequence.store(before | 1, Ordering::Relaxed);
-    // The words below are not seen before the odd number above.
+    // A reader does not see the words below before the odd number above.
     fence(Ordering::Release);
     slot.since.store(now(), Ordering::Relaxed);
     for counter in &slot.counters {
         counter.store(0, Ordering::Relaxed);
     }
     put(&slot.words, description);
-    // Never zero, which says that nothing was ever written here.
+    // The number is never zero, because zero marks a record that was never written.
     let after = before.wrapping_add(2).max(2);
     slot.sequence.store(after, Ordering::Release);
     slot.state.store(state as u32, Ordering::Release);
@@ -284,7 +288,7 @@ fn is(text: &[AtomicU64], wanted: &[u64]) -> bool {
         .all(|(word, wanted)| word.load(Ordering::Relaxed) == *wanted)
 }
 
-/// Nanoseconds since the machine started.
+/// Returns the time since the machine started, in nanoseconds.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! Where pages lie: a directory for each user below `/dev/shm`, a file for each process.
+//! The directories of pages: one for each user below `/dev/shm`, with a file for each process.
 //!
-//! `/dev/shm` is everybody's, so nothing there is taken for what its name says: a directory is used
-//! when it is no link, belongs to the user it is named after and is closed to all others, and a
-//! file when it is no link either and a plain file of the same user.
+//! `/dev/shm` is writable for all users, so names there are not trusted. A directory is used if it
+//! is no link, belongs to the user in its name and is closed to all others. A file is used if it is
+//! no link and a plain file of the same user.
 
 use std::ffi::{CStr, OsString};
 use std::fmt;
@@ -13,13 +13,13 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, open, ope
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Names another directory in the place of `/dev/shm`, for tests and for systems without it.
+/// The variable that names another directory than `/dev/shm`, for tests and for systems without it.
 pub const VARIABLE: &str = "OPS_PAGES";
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "ops-";
 
-/// The directory in which users have their directories.
+/// The directory that contains the directories of the users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     base: PathBuf,
@@ -29,53 +29,53 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// Whose it is.
+    /// The user id of the owner.
     pub owner: u32,
 }
 
-/// What a page is called.
+/// The name of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// When it started, in clock ticks since the machine did.
+    /// The start time of the process, in clock ticks since the machine started.
     pub started: u64,
-    /// When the page was made, in nanoseconds since then: a process that becomes another program
-    /// makes another one.
+    /// The time at which the page was made, in nanoseconds since the machine started. A process
+    /// that executes another program makes another page.
     pub made: u64,
 }
 
-/// A file that was opened.
+/// A file that is open for reading.
 #[derive(Debug)]
 pub struct Opened {
-    /// It.
+    /// The descriptor.
     pub fd: OwnedFd,
-    /// Its bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// When it was written last, in seconds since 1970.
+    /// The time of the last write, in seconds since 1970.
     pub modified: i64,
-    /// Device and inode, by which mappings are told.
+    /// Device and inode, which identify the file in a list of mappings.
     pub identity: (u64, u64),
 }
 
 impl Place {
-    /// The place that the environment names, as `lookup` tells it, and the usual one without.
+    /// Returns the place that the environment names, or the default; `lookup` reads a variable.
     #[must_use]
     pub fn choose(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let named = lookup(VARIABLE).filter(|path| !path.is_empty());
         Self::at(named.unwrap_or_else(|| SHARED_MEMORY.into()))
     }
 
-    /// This directory.
+    /// Uses this directory.
     #[must_use]
     pub fn at(base: impl Into<PathBuf>) -> Self {
         Self { base: base.into() }
     }
 
-    /// The calling user's directory, made if it is not there.
+    /// Returns the calling user's directory, and makes it if it does not exist.
     ///
     /// # Errors
-    /// `EPERM` if somebody else has taken the name, else what `mkdir` and `open` say.
+    /// `EPERM` if another user has taken the name, else the error of `mkdir` or `open`.
     pub fn own(&self) -> Result<Directory, Errno> {
         let owner = geteuid().as_raw();
         let base = self.open()?;
@@ -85,15 +85,16 @@ impl Place {
         }
     }
 
-    /// The directory of a user.
+    /// Returns the directory of a user.
     ///
     /// # Errors
-    /// `EPERM` if somebody else has taken the name, else what `open` says.
+    /// `EPERM` if another user has taken the name, else the error of `open`.
     pub fn of(&self, owner: u32) -> Result<Directory, Errno> {
         Directory::open(self.open()?.as_fd(), owner)
     }
 
-    /// The directories that the caller may look into. The superuser may look into all.
+    /// Returns the directories that the caller may read: the caller's own, or all for the
+    /// superuser.
     #[must_use]
     pub fn readable(&self) -> Vec<Directory> {
         let own = geteuid();
@@ -129,17 +130,18 @@ impl Directory {
         Ok(Self { fd, owner })
     }
 
-    /// Makes a page that was not there.
+    /// Makes a page; fails if the name exists.
     pub(crate) fn create(&self, name: Name) -> Result<OwnedFd, Errno> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name.to_string(), flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Opens a page for reading. `None`: it is gone, or something else.
+    /// Opens a page for reading. Returns `None` if it does not exist or is no plain file of the
+    /// owner.
     #[must_use]
     pub fn read(&self, name: Name) -> Option<Opened> {
-        // Not waiting: a pipe of this name would wait for a writer.
+        // NONBLOCK, because opening a pipe of this name would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = openat(&self.fd, name.to_string(), flags, Mode::empty()).ok()?;
         let stat = fstat(&fd).ok()?;
@@ -154,11 +156,11 @@ impl Directory {
 
     /// Removes a page.
     pub fn remove(&self, name: Name) {
-        // Somebody else may have been faster.
+        // Another process may have removed the page already.
         let _ = unlinkat(&self.fd, name.to_string(), AtFlags::empty());
     }
 
-    /// The names of all pages.
+    /// Returns the names of all pages.
     #[must_use]
     pub fn names(&self) -> Vec<Name> {
         let names = names(self.fd.as_fd()).into_iter();
@@ -181,7 +183,7 @@ impl Name {
             started: numbers.next()?.parse().ok()?,
             made: numbers.next()?.parse().ok()?,
         };
-        // No other spelling of the same numbers.
+        // Refuses other spellings of the same numbers.
         (parsed.to_string() == name).then_some(parsed)
     }
 }

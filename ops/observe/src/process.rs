@@ -1,56 +1,59 @@
-//! Whether the process of a page still runs, and is still the program that made it.
+//! The state of the process of a page: whether it runs, and still runs the program that made the
+//! page.
 
 use std::fs;
 
 use rustix::process::Pid;
 
-/// What is known of a process.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessState {
-    /// It runs.
+    /// The process runs.
     Running,
-    /// It has ended, or has become another program.
+    /// The process has ended, or its number belongs to another process.
     Over,
-    /// This machine does not say.
+    /// This machine does not permit finding out.
     Unknown,
 }
 
-/// When a process started, in clock ticks since the machine did.
+/// Returns the start time of a process, in clock ticks since the machine started.
 #[must_use]
 pub fn started(pid: u32) -> Option<u64> {
     parse_started(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The calling process's number, as the kernel has it, and when it started.
+/// Returns the calling process's id, as the kernel reports it, and its start time.
 pub(crate) fn own() -> Option<(u32, u64)> {
     let pid = own_pid()?;
     Some((pid, started(pid)?))
 }
 
-/// The calling process's number. The C library's may be that of the parent in a `vfork`ed child.
+/// Returns the calling process's id from the kernel. In a `vfork`ed child the C library may return
+/// the parent's.
 pub(crate) fn own_pid() -> Option<u32> {
     u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).ok()
 }
 
-/// `1234 (the name) S ...`: the 22nd word, where the name may hold blanks and brackets.
+/// Parses `1234 (the name) S ...`: returns the 22nd word. The name may contain blanks and brackets.
 fn parse_started(stat: &str) -> Option<u64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     behind_name.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Inode of a namespace of the calling process; `kind` is `pid` or `net`.
+/// Returns the inode of a namespace of the calling process; `kind` is `pid` or `net`.
 pub(crate) fn space(kind: &str) -> u64 {
     rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino)
 }
 
-/// Whether a process runs that started then.
+/// Returns the state of the process with this id and start time.
 #[must_use]
 pub fn of(pid: u32, then: u64) -> ProcessState {
     match started(pid) {
         Some(now) if now == then => ProcessState::Running,
         Some(_) => ProcessState::Over,
         None if started(std::process::id()).is_none() => ProcessState::Unknown,
-        // Its directory cannot be read by some callers on some machines, but a signal asks too.
+        // Some machines hide the directory of another user's process, but a test signal still finds
+        // it.
         None => match Pid::from_raw(i32::try_from(pid).unwrap_or(0)) {
             Some(pid)
                 if rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH) =>
@@ -62,18 +65,18 @@ pub fn of(pid: u32, then: u64) -> ProcessState {
     }
 }
 
-/// Whether a process maps a file; `None`: the caller may not know.
+/// Returns whether a process maps a file, or `None` if the caller may not find out.
 #[must_use]
 pub fn maps(pid: u32, identity: (u64, u64)) -> Option<bool> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     if maps.is_empty() {
-        // What a process shows that is ending, or that one may not look into.
+        // The list is empty for a process that is ending, or that the caller may not inspect.
         return None;
     }
     Some(maps.lines().any(|line| is_mapping_of(line, identity)))
 }
 
-/// `7f..-7f.. rw-s 00000000 00:1a 1234 /dev/shm/...`
+/// Matches a line such as `7f..-7f.. rw-s 00000000 00:1a 1234 /dev/shm/...`.
 fn is_mapping_of(line: &str, (device, inode): (u64, u64)) -> bool {
     let mut words = line.split_whitespace().skip(3);
     let (Some(numbers), Some(number)) = (words.next(), words.next()) else {
@@ -88,7 +91,7 @@ fn is_mapping_of(line: &str, (device, inode): (u64, u64)) -> bool {
         && number.parse() == Ok(inode)
 }
 
-/// Real, effective, saved and file system user of a process.
+/// Returns the real, effective, saved and file system user id of a process.
 #[must_use]
 pub fn users(pid: u32) -> Vec<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -97,7 +100,7 @@ pub fn users(pid: u32) -> Vec<u32> {
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
 
-/// The name under which it runs.
+/// Returns the program name that the kernel shows.
 #[must_use]
 pub fn program(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;

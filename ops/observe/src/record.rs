@@ -1,4 +1,4 @@
-//! The record of one socket.
+//! The record of a socket.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -8,42 +8,42 @@ use crate::page::Page;
 use crate::state::State;
 use crate::writer::Writer;
 
-/// Stands for no record.
+/// The index of a socket without a record.
 const NOWHERE: u32 = u32::MAX;
 
-/// What is counted of a socket.
+/// The counters of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// Bytes that the program gave to a connection.
+    /// Bytes that the program sent on a connection.
     Sent = 0,
-    /// Bytes that the program took.
+    /// Bytes that the program received.
     Received = 1,
     /// Offloaded connections that a listener's program accepted.
     AcceptedOffloaded = 2,
-    /// Connections over TCP that it accepted.
+    /// Connections over TCP that a listener's program accepted.
     AcceptedTcp = 3,
 }
 
-/// The record of one socket; its drop takes the socket out of the list.
+/// The record of a socket. Dropping it removes the socket from the list.
 ///
-/// Counting is two loads and an addition. In a forked child the first count, or the first change of
-/// state, lists the socket in the page of the child as well.
+/// Counting costs two loads and an addition. In a forked child the first count, or the first change
+/// of state, lists the socket in the page of the child as well.
 #[derive(Debug)]
 pub struct Record {
     writer: &'static Writer,
     description: [u64; WORDS],
-    /// The page in which it is listed, null while that changes, and where; that is written first.
+    /// The page that lists the socket, null while that changes. `index` is written before it.
     page: AtomicPtr<Page>,
     index: AtomicU32,
     state: AtomicU32,
 }
 
-/// Where a process that shares a socket with this one, as a child of a fork, counts what it does
-/// with it.
+/// The record in which a process counts that shares a socket with the listing process, as a child
+/// of a fork does.
 ///
-/// It counts in the page of the process that lists the socket, which the child has mapped as well,
-/// whatever becomes of that process. Once the socket has left the list there, such counts are of no
-/// account; who shares a socket must not let it come to that.
+/// The counts go to the page of the process that lists the socket. The child has mapped that page
+/// as well, so it stays valid even after that process has ended. Counts after the removal of the
+/// socket from that list are meaningless, so processes that share a socket must prevent them.
 #[derive(Debug, Clone, Copy)]
 pub struct Tally {
     page: &'static Page,
@@ -51,7 +51,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts.
+    /// Adds to a counter.
     pub fn count(&self, counter: Counter, more: usize) {
         if let Some(slot) = self.page.slot(self.index) {
             slot.counters[counter as usize].fetch_add(more as u64, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Record {
         }
     }
 
-    /// Counts.
+    /// Adds to a counter.
     #[inline]
     pub fn count(&self, counter: Counter, more: usize) {
         if let Some((page, index)) = self.here()
@@ -86,12 +86,12 @@ impl Record {
         }
     }
 
-    /// Where others count for this one; `None`: it is not listed.
+    /// Returns the record for other processes to count in, or `None` if the socket is not listed.
     pub fn tally(&self) -> Option<Tally> {
         self.here().map(|(page, index)| Tally { page, index })
     }
 
-    /// It has come to another state.
+    /// Sets the state.
     pub fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Relaxed);
         if let Some((page, index)) = self.here()
@@ -101,7 +101,7 @@ impl Record {
         }
     }
 
-    /// Where it is listed in the page of this process.
+    /// Returns the page of this process and the index of the socket's record in it.
     #[inline]
     fn here(&self) -> Option<(&'static Page, u32)> {
         let page = self.writer.page();
@@ -115,7 +115,8 @@ impl Record {
         }
     }
 
-    /// The socket came over a fork: it is listed here too, by the first thread that comes by.
+    /// Lists a socket that was inherited over a fork in this process's page. The first thread does
+    /// it.
     #[cold]
     fn list_again(&self, before: *mut Page) -> Option<(&'static Page, u32)> {
         let state = State::of(self.state.load(Ordering::Relaxed))?;

@@ -1,6 +1,7 @@
-//! From the bytes of a page to what they say, or to a fault.
+//! The parser from the bytes of a page to its contents, or to a fault.
 //!
-//! The bytes may be anybody's, half written or cut. Nothing here can fail but by saying so.
+//! Any program may have written the bytes, and they may be incomplete. The parser never panics and
+//! reports every fault.
 
 use std::mem::offset_of;
 
@@ -12,19 +13,19 @@ use crate::layout::{
 use crate::record::Counter;
 use crate::state::State;
 
-/// Why a file is no page.
+/// The reason for which a file is no page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is too short or was never begun.
+    /// The file is too short, or its header was never completed.
     #[error("it is not complete")]
     Incomplete,
-    /// It begins with something else.
+    /// The file begins with another magic number.
     #[error("it is no page of sockets")]
     Foreign,
-    /// Another version of the library wrote it.
+    /// Another version of the library wrote the file.
     #[error("it has layout {0} and this program knows {VERSION}; use the opsrun of that library")]
     Version(u32),
-    /// It says that it belongs to another process than its name does.
+    /// The process in the header is not the one in the file's name.
     #[error("its name and its contents speak of different processes")]
     Process,
     /// The process belongs to another user.
@@ -32,63 +33,63 @@ pub enum Fault {
     Owner,
 }
 
-/// What a process has counted.
+/// The totals of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Connections that an offload protocol carried or carries.
     pub offloaded: u64,
-    /// Connections left to TCP.
+    /// Connections that stayed on TCP.
     pub tcp: u64,
     /// Bytes sent by offloaded connections that are closed.
     pub sent: u64,
-    /// Bytes received by them.
+    /// Bytes received by offloaded connections that are closed.
     pub received: u64,
-    /// Sockets for which there was no record.
+    /// Sockets for which no record was free.
     pub unlisted: u64,
 }
 
-/// One socket.
+/// A socket in a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What it is.
+    /// The properties of the socket.
     pub description: Description,
-    /// Its state.
+    /// The state of the socket.
     pub state: State,
-    /// When it came, in nanoseconds since the machine started.
+    /// The time at which the socket was listed, in nanoseconds since the machine started.
     pub since: u64,
     counters: [u64; COUNTERS],
 }
 
 impl Row {
-    /// A counter.
+    /// Returns a counter.
     #[must_use]
     pub fn counter(&self, which: Counter) -> u64 {
         self.counters[which as usize]
     }
 }
 
-/// What a page says.
+/// The contents of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// When it started.
+    /// The start time of the process, in clock ticks since the machine started.
     pub started: u64,
     /// Inode of its PID namespace.
     pub pid_space: u64,
     /// Inode of its network namespace.
     pub net_space: u64,
-    /// What it has counted.
+    /// The totals of the process.
     pub totals: Totals,
-    /// Why connections were left to TCP, and how often.
+    /// The reasons for which connections stayed on TCP, with the number of each.
     pub reasons: Vec<(String, u64)>,
-    /// Its sockets.
+    /// The sockets of the process.
     pub rows: Vec<Row>,
-    /// Records that changed while they were read.
+    /// The number of records that changed while they were read.
     pub torn: usize,
 }
 
-/// Bytes of a page that matter, from its first ones.
+/// Returns the number of bytes in use of a page with this header.
 #[must_use]
 pub fn len_used(header: &[u8]) -> usize {
     let records = number(header, offset_of!(Header, records)).unwrap_or(0);
@@ -97,11 +98,12 @@ pub fn len_used(header: &[u8]) -> usize {
 }
 
 impl Snapshot {
-    /// Reads a page of which three copies were made one after the other. What a record says is in
-    /// the second, and is believed where all three agree that nobody wrote meanwhile.
+    /// Parses a page from three copies made one after the other. The contents of a record are taken
+    /// from the second copy, and only if the sequence numbers of all three show that no write
+    /// happened meanwhile.
     ///
     /// # Errors
-    /// When it is no page.
+    /// Fails if the bytes are no page.
     pub fn parse(before: &[u8], bytes: &[u8], after: &[u8]) -> Result<Self, Fault> {
         let long = |at| number(bytes, at).ok_or(Fault::Incomplete);
         let short = |at| half(bytes, at).ok_or(Fault::Incomplete);
@@ -156,7 +158,7 @@ enum Read {
 fn record(before: &[u8], bytes: &[u8], after: &[u8], at: usize) -> Read {
     let sequences = [before, bytes, after].map(|copy| half(copy, at));
     let [Some(first), second, third] = sequences else {
-        // It was not there yet.
+        // The record was added after the first copy.
         return Read::Torn;
     };
     if Some(first) != second || second != third || !first.is_multiple_of(2) {
@@ -175,7 +177,7 @@ fn record(before: &[u8], bytes: &[u8], after: &[u8], at: usize) -> Read {
             since: number(bytes, at + offset_of!(Slot, since)).unwrap_or(0),
             counters,
         }),
-        // Nobody of ours wrote that.
+        // A record that this library did not write.
         _ => Read::Free,
     }
 }

@@ -6,26 +6,26 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// An offload protocol is being tried.
+    /// An offload protocol is trying to connect.
     Connecting = 1,
     /// Both sides may send.
     Established = 2,
-    /// The program sends no more.
+    /// The program has shut down its sending side.
     WeEnded = 3,
-    /// The peer sends no more.
+    /// The peer has shut down its sending side.
     PeerEnded = 4,
-    /// Nobody sends any more.
+    /// Both sides have shut down sending.
     Ended = 5,
-    /// The connection broke.
+    /// The connection failed.
     Broken = 6,
     /// A listening socket.
     Listening = 7,
-    /// It is a TCP socket of the kernel, which knows its state.
+    /// A kernel TCP socket; the kernel alone has its state.
     Native = 8,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 8] = [
         Self::Connecting,
         Self::Established,
@@ -37,7 +37,7 @@ impl State {
         Self::Native,
     ];
 
-    /// The state of a number in a record.
+    /// Returns the state of a number in a record.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|state| *state as u32 == number)
@@ -45,7 +45,7 @@ impl State {
 }
 
 impl fmt::Display for State {
-    /// The names that `ss` has for them.
+    /// Writes the name that `ss` uses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Connecting => "SYN-SENT",

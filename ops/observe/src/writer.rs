@@ -1,4 +1,4 @@
-//! What this process tells of its sockets.
+//! The writer of this process's page.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -11,19 +11,19 @@ use crate::place::Place;
 use crate::record::Record;
 use crate::state::State;
 
-/// Pages of dead processes that are looked for when a page is made, at most.
+/// The maximum number of pages of dead processes that are removed when a page is made.
 const SWEPT: usize = 32;
 
-/// What this process tells of its sockets: a page that is made with the first of them.
+/// The writer of this process's page, which is made with the first socket.
 #[derive(Debug)]
 pub struct Writer {
-    /// Null until there is one. Pages are leaked, so whoever has seen one may go on using it.
+    /// Null until there is a page. Pages are leaked, so a reference to one is always valid.
     page: AtomicPtr<Page>,
     place: OnceLock<Place>,
 }
 
 impl Writer {
-    /// One without a page, for a `static`.
+    /// Returns a writer without a page, for a `static`.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -32,9 +32,9 @@ impl Writer {
         }
     }
 
-    /// Where the page will lie. Without it there is none.
+    /// Sets the place of the page. Without a place no page is made.
     pub fn begin(&self, place: Place) {
-        // The first caller decides.
+        // The first call decides; later calls have no effect.
         let _ = self.place.set(place);
     }
 
@@ -57,30 +57,30 @@ impl Writer {
         Record::new(self, page, description.encode(), state)
     }
 
-    /// In the child of a `fork`, before anything else is called: the parent's page is not the
-    /// child's. The child makes its own when it has something to tell, which may be a socket of the
-    /// parent that it goes on using.
+    /// Detaches the child of a `fork` from its parent's page; the child calls this before anything
+    /// else of this crate. The child makes its own page with its first count or listing, which may
+    /// be for a socket of the parent that it still uses.
     pub fn forked(&self) {
         self.page.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// The process ends: takes its page away.
+    /// Removes the page at the end of the process.
     pub fn end(&self) {
         let none = Box::into_raw(Box::new(Page::none()));
         let page = self.page.swap(none, Ordering::AcqRel);
-        // SAFETY: null, or a page that is never freed.
+        // SAFETY: the pointer is null, or points to a page that is never freed.
         if let Some(page) = unsafe { page.as_ref() } {
             page.withdraw();
         }
     }
 
-    /// The page, if there is one.
+    /// Returns the page, if there is one.
     pub(crate) fn page(&self) -> Option<&'static Page> {
-        // SAFETY: null, or a page that is never freed.
+        // SAFETY: the pointer is null, or points to a page that is never freed.
         unsafe { self.page.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The page, made if there is none.
+    /// Returns the page, and makes it if there is none.
     pub(crate) fn make(&self) -> &'static Page {
         if let Some(page) = self.page() {
             return page;
@@ -97,11 +97,11 @@ impl Writer {
             self.page
                 .compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
         match stored {
-            // SAFETY: leaked a moment ago.
+            // SAFETY: `fresh` was leaked above and is never freed.
             Ok(_) => unsafe { &*fresh },
             Err(others) => {
-                // SAFETY: nobody has seen ours, which stays mapped because pages do; the other
-                // thread's is not null.
+                // SAFETY: no other thread has seen our page, and it is never freed. The other
+                // thread's page is not null, because the exchange failed.
                 unsafe {
                     (*fresh).withdraw();
                     &*others
