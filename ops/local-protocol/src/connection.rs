@@ -1,4 +1,4 @@
-//! Connecting, listening and accepting.
+//! Connects, listens and accepts.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tracing::info;
 use crate::names::{self, Addresses, Name, places};
 use crate::{ports, trust};
 
-/// How many ports are tried. Each is taken only if it is free for the service.
+/// The number of ports that are tried. Each is taken only if it is free for the service.
 const PORTS_MAX: u32 = 64;
 
 /// Connections and listeners of this protocol.
@@ -59,7 +59,7 @@ impl KernelSockets for Sockets {
     }
 
     fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
-        // A full backlog must not make the caller wait here.
+        // The socket does not block here, so that a full backlog does not make the caller wait.
         let socket = socket(target.flags | SocketFlags::NONBLOCK).map_err(Reason::Failed)?;
         let addresses = named(&socket, target)?;
         let listener = reach(&socket, target.service)?;
@@ -81,7 +81,7 @@ impl KernelSockets for Sockets {
         if sockopt::socket_reuseport(tcp) == Ok(true) {
             return Err(Reason::Option("SO_REUSEPORT"));
         }
-        // Accepted connections would inherit a close that resets, which `AF_UNIX` does not have.
+        // Accepted connections would inherit a close that resets, which `AF_UNIX` does not support.
         if sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO)) {
             return Err(Reason::Option("SO_LINGER"));
         }
@@ -135,7 +135,7 @@ impl KernelSockets for Sockets {
     }
 }
 
-/// Returns true where the addresses in a peer's name are possible for it.
+/// Returns true if the peer may have the addresses in its name.
 fn is_acceptable(socket: BorrowedFd<'_>, of: &Addresses, listening: SocketAddr) -> bool {
     let listening_ip = listening.ip().to_canonical();
     let is_addressed = of.local.port() == listening.port()
@@ -147,7 +147,7 @@ fn is_acceptable(socket: BorrowedFd<'_>, of: &Addresses, listening: SocketAddr) 
     is_addressed && trust::may_have(socket, of.peer, of.local.ip())
 }
 
-/// Binds the socket to the name of the connection.
+/// Binds the socket to the name of the connection, and returns the addresses in it.
 fn named(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
     let bound = target.bound;
     let ip = match bound.ip().to_canonical() {
@@ -157,7 +157,7 @@ fn named(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
     if ip.is_ipv4() != target.service.is_ipv4() {
         return Err(Reason::Family);
     }
-    // The scope of a link-local address stays.
+    // The scope of a link-local address is kept.
     let mut local = match bound {
         SocketAddr::V6(_) if bound.ip() == ip => bound,
         _ => SocketAddr::new(ip, bound.port()),
@@ -181,7 +181,8 @@ fn named(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
     Err(Reason::Failed(Errno::ADDRNOTAVAIL))
 }
 
-/// The address from which the kernel reaches an address of this host, where nobody has asked it.
+/// Returns the address from which the kernel reaches an address of this host, if no route was
+/// looked up.
 fn source(service: IpAddr) -> IpAddr {
     match service {
         IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -190,14 +191,14 @@ fn source(service: IpAddr) -> IpAddr {
     }
 }
 
-/// Connects to the listener of the service, and returns where that listens.
+/// Connects to the listener of the service, and returns the address at which it listens.
 fn reach(socket: &OwnedFd, service: SocketAddr) -> Result<Local, Reason> {
     for place in places(service) {
         let name = names::of_service(place).map_err(Reason::Failed)?;
         match connect(socket, &name) {
             Ok(()) => return Ok(place),
             Err(Errno::CONNREFUSED) => {}
-            // The kernel's TCP has a backlog of its own, and waits where it is full.
+            // The kernel's TCP has a backlog of its own, and a connection waits if it is full.
             Err(Errno::AGAIN) => return Err(Reason::BacklogFull),
             Err(errno) => return Err(Reason::Failed(errno)),
         }

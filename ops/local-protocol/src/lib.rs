@@ -1,9 +1,10 @@
 //! TCP connections within a host, carried by `AF_UNIX` stream sockets.
 //!
 //! A service's TCP listener gets a second listener, of `AF_UNIX`, whose abstract name holds the
-//! address and port. Abstract names belong to a network namespace, as addresses do. Who connects
-//! tries that name first, and the socket that the kernel connects becomes the program's descriptor.
-//! No byte of ours is exchanged, and nothing of ours is on the path of the program's bytes.
+//! address and port. Abstract names belong to a network namespace, as addresses do. A connecting
+//! program tries that name first, and the socket that the kernel connects becomes the program's
+//! descriptor. The library sends no byte of its own, and no code of it is on the path of the
+//! program's bytes.
 //!
 //! ```text
 //!   connecting                                        listening, accepting
@@ -14,19 +15,20 @@
 //! ```
 //!
 //! The addresses of a connection are in the names that the kernel keeps with its two sockets. So
-//! [`Addresses::of`] finds them in each process that holds the descriptor, also behind `fork`,
+//! [`Addresses::of`] finds them in each process that holds the descriptor, also after `fork`,
 //! `exec` and `SCM_RIGHTS`, and no table is needed.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `names` | abstract names of services and connections, written and parsed |
 //! | `connection` | connecting, listening and accepting |
-//! | `trust` | which listener is believed to be the service, which peer address to be the peer's |
+//! | `trust` | checks that a listener is the service, and that a peer may have its address |
 //! | `ports` | the port of a connection whose program has chosen none |
 //!
 //! The port of a connection is unique among the local connections to one service. It is not
-//! reserved in TCP's port space, because that would cost a descriptor for each connection; but the
-//! kernel gives it to no socket by itself, as long as such ports are free.
+//! reserved in TCP's port space, because that would cost a descriptor for each connection. But as
+//! long as such ports are free, the library chooses one that the kernel gives to no socket by
+//! itself.
 //!
 //! Listeners with `SO_REUSEPORT` are not offered. Several of them would have one name, and the
 //! first would get all connections of the others, which may be processes that share the work.
@@ -68,7 +70,7 @@ impl LocalProtocol {
     }
 }
 
-/// Connections and listeners of the protocol.
+/// Returns the connections and listeners of the protocol.
 #[must_use]
 pub fn kernel_sockets() -> &'static dyn KernelSockets {
     &Sockets

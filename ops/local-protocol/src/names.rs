@@ -18,23 +18,23 @@ const ONLY_6: &str = "ops1only6 ";
 const FROM_4: &str = "ops1from4 ";
 const FROM_6: &str = "ops1from6 ";
 
-/// The addresses of a connection, as its socket has them. IPv4 addresses are in their own form.
+/// The addresses of a connection, from the names of its socket. IPv4 addresses are not mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// True where the program's socket was of `AF_INET6`.
     pub is_ipv6: bool,
     /// This end's address.
     pub local: SocketAddr,
-    /// The other end's.
+    /// The other end's address.
     pub peer: SocketAddr,
 }
 
 impl Addresses {
-    /// Those of a connected socket; `None` where the socket is no connection of this protocol.
+    /// Returns the addresses of a connected socket; `None` if it is no connection of this protocol.
     ///
     /// A connecting end has bound its own socket to its name. An accepting end has the name of its
-    /// listener, and only then the peer's name is believed: each process can choose the name under
-    /// which it connects to a listener that is not ours.
+    /// listener, and only in this case the peer's name is used: a process can choose any name when
+    /// it connects to a listener that is not ours.
     #[must_use]
     pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let own = getsockname(socket).ok()?;
@@ -50,7 +50,8 @@ impl Addresses {
         }
     }
 
-    /// Returns the addresses as the accepting end has them. `is_ipv6`: its socket is of `AF_INET6`.
+    /// Returns the addresses from the accepting end's side. `is_ipv6`: the accepting socket is of
+    /// `AF_INET6`.
     #[must_use]
     pub(crate) fn seen_from_service(self, is_ipv6: bool) -> Self {
         Self {
@@ -60,7 +61,7 @@ impl Addresses {
         }
     }
 
-    /// The name of the connecting end's socket.
+    /// Returns the name of the connecting end's socket.
     pub(crate) fn name(&self) -> Result<SocketAddrUnix, Errno> {
         let prefix = if self.is_ipv6 { FROM_6 } else { FROM_4 };
         abstract_name(&format!("{prefix}{} {}", self.local, self.peer))
@@ -70,14 +71,14 @@ impl Addresses {
 /// A parsed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// A listener.
+    /// The name of a listener.
     Service {
-        /// Of `AF_INET6`.
+        /// True if the listener is of `AF_INET6`.
         is_ipv6: bool,
-        /// Where it listens.
+        /// The address at which the service listens.
         address: SocketAddr,
     },
-    /// A connecting end.
+    /// The name of a connecting end.
     Connection(Addresses),
 }
 
@@ -108,7 +109,7 @@ impl Name {
     }
 }
 
-/// The name of a service.
+/// Returns the name of a service.
 pub(crate) fn of_service(local: Local) -> Result<SocketAddrUnix, Errno> {
     abstract_name(&service_text(local))
 }
@@ -123,8 +124,8 @@ fn service_text(local: Local) -> String {
     format!("{prefix}{}", local.address)
 }
 
-/// Where a service may listen that is reached at an address: there, at all addresses of the
-/// family, or at all addresses of both. `service` has IPv4 in its own form.
+/// Returns the places at which the listener of an address may be bound: the address itself, all
+/// addresses of its family, or all addresses of both. `service` is not an IPv4-mapped address.
 pub(crate) fn places(service: SocketAddr) -> [Local; 4] {
     let port = service.port();
     let zeros: Local = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port).into();
@@ -146,7 +147,7 @@ pub(crate) fn places(service: SocketAddr) -> [Local; 4] {
     }
 }
 
-/// The places as they are in `/proc/net/unix`.
+/// Returns the names of these places in the format of `/proc/net/unix`.
 pub(crate) fn listed_as(service: SocketAddr) -> [String; 4] {
     places(service).map(|place| format!("@{}", service_text(place)))
 }

@@ -6,19 +6,21 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The range if `/proc` cannot be read: the kernel's default.
+/// The range of ports if `/proc` cannot be read: the kernel's default.
 const DEFAULT: (u16, u16) = (32768, 60999);
 
-/// Counts ports that were handed out; the beginning is random, so that processes seldom meet.
+/// Counts the ports that were given out. It starts at a random value, so that processes seldom
+/// choose the same port.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// So many ports are tried that the kernel hands out to nobody, before one that it may hand out.
+/// The number of tries with ports that the kernel never assigns itself. After that, ports of the
+/// kernel's range are tried.
 const BEYOND_MAX: u32 = 16;
 
-/// A port for the connection after so many that were taken.
+/// Returns a port for the connection; `taken` ports of earlier calls were in use.
 ///
-/// The ports behind the range of the kernel come first: a TCP connection to the same service may
-/// not have the same address, and the kernel knows nothing of ports that are taken here.
+/// Ports above the kernel's range come first: a TCP connection to the same service must not get the
+/// same address, and the kernel does not know which ports are taken here.
 pub(crate) fn next(taken: u32) -> u16 {
     static RANGE: OnceLock<(u16, u16)> = OnceLock::new();
     let (first, last) = *RANGE.get_or_init(|| {

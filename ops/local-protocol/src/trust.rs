@@ -1,10 +1,10 @@
-//! Which listener is believed to be the service, and which address to be the peer's.
+//! Checks that a listener is the service, and that a peer may have its address.
 //!
-//! Each local user can take an abstract name. The connecting side believes a listener of its own
-//! user and of root. A listener of another user must have a TCP socket that listens at the same
-//! address, according to `sock_diag(7)`. The accepting side believes a peer's address
-//! where it is one of this host, and a privileged port where the peer is root. So a name can claim
-//! nothing that its owner could not have over TCP.
+//! Each local user can bind an abstract name. The connecting side trusts a listener of its own user
+//! and of root. A listener of another user must have a TCP socket that listens at the same address,
+//! according to `sock_diag(7)`. The accepting side accepts a peer's address if it belongs to this
+//! host, and a privileged port if the peer is root. So a name can claim nothing that its owner
+//! could not have over TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -15,14 +15,13 @@ use ops_netlink::ListeningSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use rustix::process::geteuid;
 
-/// How long an answer of the kernel about a listener of another user is used again.
+/// The time for which the kernel's answer about a listener of another user is cached.
 const CACHE_FOR: Duration = Duration::from_secs(1);
 
-/// Users that are believed to listen somewhere, and until when.
+/// The cached answers: address, user that listens there, and end of validity.
 static BELIEVED: Mutex<Vec<(SocketAddr, u32, Instant)>> = Mutex::new(Vec::new());
 
-/// The user of a listener whose word is not enough; `Ok` for one that may be the service at
-/// `address`.
+/// Returns `Ok` if the listener may be the service at `address`, else the user id of its owner.
 pub(crate) fn check_listener(socket: BorrowedFd<'_>, address: SocketAddr) -> Result<(), u32> {
     let user = match sockopt::socket_peercred(socket) {
         Ok(credentials) => credentials.uid.as_raw(),
@@ -32,7 +31,8 @@ pub(crate) fn check_listener(socket: BorrowedFd<'_>, address: SocketAddr) -> Res
         return Ok(());
     }
     let listening = ListeningSocket::at(address).unwrap_or_default();
-    // A socket that is bound to a device is next to another user's of the same address.
+    // A socket that is bound to a device may coexist with another user's socket at the same
+    // address.
     let stands = listening
         .iter()
         .any(|socket| socket.user == user && socket.device == 0);
@@ -42,7 +42,7 @@ pub(crate) fn check_listener(socket: BorrowedFd<'_>, address: SocketAddr) -> Res
     stands.then_some(()).ok_or(user)
 }
 
-// The lock is tried and not awaited: in the child of a fork, its holder may not exist.
+// `try_lock`, because in the child of a fork the thread that holds the lock may not exist.
 
 fn is_remembered(address: SocketAddr, user: u32) -> bool {
     let now = Instant::now();
@@ -77,7 +77,7 @@ pub(crate) fn is_own(ip: IpAddr) -> bool {
         IpAddr::V4(_) => AddressFamily::INET,
         IpAddr::V6(_) => AddressFamily::INET6,
     };
-    // A socket can be bound to own addresses alone.
+    // A socket can be bound to an address of this host only.
     socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .is_ok_and(|probe| bind(&probe, &SocketAddr::new(ip, 0)).is_ok())
 }

@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand, ValueEnum};
     disable_help_subcommand = true
 )]
 pub(crate) struct Args {
-    /// What to do instead of running a program; `opsrun -- ss` runs the program of that name.
+    /// The command instead of a program; `opsrun -- ss` runs the program of that name.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     /// Run nothing; tell what would carry a socket that connects to ADDRESS:PORT or listens there,
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     pub(crate) words: Vec<OsString>,
 }
 
-/// What the socket is about to do.
+/// The call that the socket is about to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     /// Connect to the address.
@@ -61,14 +61,14 @@ pub(crate) enum Role {
     Listen,
 }
 
-/// What to do instead of running a program.
+/// The commands instead of a program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List the sockets of all programs that run with the library, and why some are on TCP.
     Ss(Listed),
 }
 
-/// How sockets are listed.
+/// The output format of a list of sockets.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Listed {
     /// Print JSON, with what each process has counted since its first socket.

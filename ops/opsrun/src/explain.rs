@@ -1,4 +1,4 @@
-//! The decision, asked of the switch and printed.
+//! The explanation of a decision: asks the switch and prints the steps.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::args::{Args, Role};
 use crate::start::SOFTWARE;
 use crate::{libraries, load_rules};
 
-/// What a socket of this role comes to, one line a step.
+/// Returns the decision for a socket of this role, one step per line.
 pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     let loaded = load_rules(args)?;
     let mut text = String::new();
@@ -64,8 +64,8 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     Ok(text)
 }
 
-/// The program as it would find itself if it were started by this name: a link's file is another
-/// one. What is not there is taken at its word.
+/// Returns the program as the library would identify it if it were started by this name: a link is
+/// resolved to its file. A program that does not exist keeps the name as its path.
 fn program(named: &str) -> Program {
     let places = host::environment::variable("PATH").unwrap_or_default();
     let found = if named.contains('/') {
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(lines[0], "rule     none matches, so both", "{text}");
         assert_eq!(lines.remove(1), "local    no: no rule names the protocol");
         assert!(lines[1].starts_with("route    every device, "), "{text}");
-        // Whether there is a DAT registry library and what it lists is this machine's affair.
+        // The DAT registry library and its contents depend on the machine.
         match lines[2].strip_prefix("sdp      no: ") {
             Some(why) => {
                 assert_eq!(lines[3], format!("verdict  tcp, because {why}"));

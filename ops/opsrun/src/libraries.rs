@@ -1,8 +1,8 @@
-//! Where the libraries are that were installed with this program.
+//! The directories of the libraries that were installed with this program.
 
 use std::path::{Path, PathBuf};
 
-/// Where Debian has libraries of this architecture below the prefix.
+/// Debian's directory of libraries for this architecture, below the prefix.
 pub(crate) const MULTIARCH: &str = if cfg!(target_arch = "x86_64") {
     "lib/x86_64-linux-gnu"
 } else if cfg!(target_arch = "aarch64") {
@@ -17,8 +17,8 @@ pub(crate) const MULTIARCH: &str = if cfg!(target_arch = "x86_64") {
     "lib/linux-gnu"
 };
 
-/// The directories in which they may be, the likeliest first: the one that the packager named in
-/// `OPS_LIBDIR` when this was compiled, and those of the prefix whose `bin` has the program.
+/// Returns the directories of the libraries, the likeliest first: the one that the packager named
+/// in `OPS_LIBDIR` at compile time, then those below the prefix whose `bin` contains the program.
 pub(crate) fn places(program: &Path) -> Vec<PathBuf> {
     let packagers = option_env!("OPS_LIBDIR").map(PathBuf::from);
     let prefix = program.parent().and_then(Path::parent);

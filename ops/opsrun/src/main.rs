@@ -2,10 +2,10 @@
 //! one.
 //!
 //! - `args.rs` the command line
-//! - `explain.rs` a decision, asked of the switch and printed
-//! - `libraries.rs` where our libraries are
-//! - `sockets.rs` the sockets of all programs, out of their pages
-//! - `start.rs` a program, with the library in front of its C library
+//! - `explain.rs` the explanation of a decision
+//! - `libraries.rs` the directories of our libraries
+//! - `sockets.rs` the sockets of all programs, read from their pages
+//! - `start.rs` starts a program with the library loaded before its C library
 
 mod args;
 mod explain;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The rule file that is in force.
+/// Loads the rule file that is in force.
 fn load_rules(args: &Args) -> Result<Loaded> {
     let source = match &args.rules {
         Some(path) => Source::Named {

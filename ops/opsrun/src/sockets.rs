@@ -1,4 +1,4 @@
-//! The sockets of all programs that run with the library, out of the pages that they write.
+//! The sockets of all programs that run with the library, read from the pages that they write.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::args::Listed;
 
-/// The names of the columns. The last one tells the device of an offloaded socket, and of others
-/// why they are on TCP.
+/// The names of the columns. The last one holds the device of an offloaded socket, or the reason
+/// for which another socket is on TCP.
 const TITLES: [&str; 8] = [
     "Proto", "State", "Local", "Peer", "Sent", "Received", "Process", "By",
 ];
-/// Columns of numbers, which end below each other.
+/// The columns of numbers, which are aligned to the right.
 const NUMBERS: [usize; 2] = [4, 5];
 
-/// Prints them.
+/// Prints the sockets.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
     let listing = Listing::read(&Place::choose(host::environment::variable));
     for (user, name, fault) in &listing.faults {
@@ -31,7 +31,7 @@ pub(crate) fn run(how: Listed) -> Result<ExitCode> {
         table(&listing.processes, !how.no_header)
     };
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe, which is no error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         written => Ok(written.map(|()| ExitCode::SUCCESS)?),
     }
@@ -78,7 +78,7 @@ fn socket(row: &Row) -> Value {
     }
     if description.kind == Kind::Listener {
         if let Carrier::Tcp { .. } = description.carrier {
-            // What the kernel alone accepts is not counted.
+            // Connections that the kernel alone accepts are not counted.
             return value;
         }
         value["accepted_offloaded"] = json!(row.counter(Counter::AcceptedOffloaded));
@@ -93,7 +93,7 @@ fn socket(row: &Row) -> Value {
     value
 }
 
-/// The kernel knows the state of its own sockets, and this program does not.
+/// Returns the state; `None` for a kernel socket, whose state this program does not know.
 fn state(state: State) -> Option<String> {
     (state != State::Native).then(|| state.to_string())
 }

@@ -1,4 +1,4 @@
-//! A program, with the library in front of its C library.
+//! Starts a program with the library loaded before its C library.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,26 +12,26 @@ use anyhow::{Context, Result, ensure};
 use crate::args::Args;
 use crate::{libraries, load_rules};
 
-/// The library.
+/// The file name of the library.
 const LIBRARY: &str = "libops-preload.so";
 
-/// What the loader reads.
+/// The variable that the loader reads.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
-/// The variable by which the library offers SDP over the software provider for every socket.
+/// The variable that makes the library offer SDP over the software provider for every socket.
 pub(crate) const SOFTWARE: &str = "OPS_SOFTWARE";
 
-/// The variable by which the library has threads poll before they sleep, and for how long in
+/// The variable that makes threads of the program poll before they sleep, and the time in
 /// microseconds: about as long as it takes to wake a thread on an idle processor.
 const SPIN: (&str, &str) = ("OPS_SPIN", "50");
 
-/// What a shell says of a program that is not there, and of one that cannot be run.
+/// The exit codes of a shell for a program that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
-/// Becomes the program. Returns only if that is not possible.
+/// Executes the program. Returns only if that fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    // A program that runs with a file that cannot be used would stay on TCP, and few would notice.
+    // The rule file is checked here: with an unusable file the program would stay on TCP unnoticed.
     load_rules(args)?;
     let library = find_library(&std::env::current_exe().context("finding opsrun itself")?)?;
     let list = preload_list(&library, host::environment::variable(LD_PRELOAD))?;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(rest).env(LD_PRELOAD, list);
     if let Some(rules) = &args.rules {
-        // The program may have another working directory.
+        // The path is made absolute, because the program may change its working directory.
         let rules = std::path::absolute(rules).context("finding the rule file")?;
         command.env(ops_rules::VARIABLES[0], rules);
     }
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }))
 }
 
-/// The library that was installed with this program.
+/// Returns the path of the library that was installed with this program.
 fn find_library(program: &Path) -> Result<PathBuf> {
     let places = libraries::places(program);
     let found = places.iter().map(|place| place.join(LIBRARY));
@@ -74,7 +74,7 @@ fn find_library(program: &Path) -> Result<PathBuf> {
         })
 }
 
-/// The list for the loader: our library first, behind it what is there already.
+/// Returns the list for the loader: our library, followed by the libraries listed already.
 fn preload_list(library: &Path, present: Option<OsString>) -> Result<OsString> {
     let own = library.as_os_str();
     ensure!(
@@ -132,7 +132,7 @@ mod tests {
             std::fs::create_dir_all(&place).unwrap();
             let library = place.join(LIBRARY);
             std::fs::write(&library, "").unwrap();
-            // One that stands nearer has the preference.
+            // A directory that is earlier in the list has priority.
             assert_eq!(find_library(&program).unwrap(), library);
         }
     }

@@ -1,10 +1,10 @@
-//! How large the send buffer of a program's end must be for its readiness to be steered.
+//! The send buffer size of a program's end, which makes its readiness steerable.
 //!
-//! The kernel calls a Unix socket writable as long as four times the memory of what it has sent and
-//! nobody has read fits its send buffer. The memory of a one-byte message depends on the kernel, so
-//! the size is found by trial, once per process: with one byte unread the socket is writable, with
-//! two it is not. The first byte stays unread for the life of the pair; it is what makes a reset
-//! out of a close.
+//! The kernel reports a Unix socket as writable as long as four times the memory of its unread
+//! messages fits into its send buffer. The memory of a one-byte message depends on the kernel, so
+//! the size is found by trial, once per process: with one unread byte the socket is writable, with
+//! two it is not. The first byte stays unread for the life of the pair, because it turns a close
+//! into a reset.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,16 +15,17 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
-/// Doubling from what the kernel raises to its minimum; 64 KiB is far beyond any message's memory.
+/// The sizes to try. The first is raised to the kernel's minimum; 64 KiB is far more than the
+/// memory of a one-byte message.
 const SIZES: [usize; 7] = [1, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16];
 
-/// Why this machine offers no descriptor that can be steered.
+/// The reason for which this machine offers no descriptor that can be steered.
 #[derive(Debug, thiserror::Error)]
 pub enum NoStandIn {
     /// A system call failed; sandboxes may forbid Unix sockets.
     #[error("no pair of Unix sockets: {0}; the socket stays on TCP")]
     Os(#[from] io::Error),
-    /// The kernel's accounting is not what we know.
+    /// The kernel's accounting of send buffers is not the expected one.
     #[error(
         "no send buffer size makes a Unix socket full after two bytes; the socket stays on TCP"
     )]
@@ -32,7 +33,8 @@ pub enum NoStandIn {
 }
 
 impl NoStandIn {
-    /// What a call says that needs one: the kernel's own word, where there is one.
+    /// Returns the error for a call that needs such a descriptor: the kernel's own, if there is
+    /// one.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -48,7 +50,7 @@ impl From<Errno> for NoStandIn {
     }
 }
 
-/// The value for `SO_SNDBUF`, found by the first caller.
+/// Returns the value for `SO_SNDBUF`. The first call finds it.
 pub(crate) fn send_buffer() -> Result<usize, NoStandIn> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     if let Some(size) = FOUND.get() {

@@ -7,34 +7,34 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::library_end::LibraryEnd;
 
-/// What the program's end has sent.
+/// The result of receiving from the program's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// So many bytes.
+    /// This many bytes were received.
     Bytes(usize),
-    /// Nothing yet.
+    /// The program's end has sent nothing more yet.
     Nothing,
-    /// Nothing, and never again.
+    /// The program's end is closed or shut down and will send nothing more.
     Ended,
 }
 
 /// The library's end of a pair whose bytes are those of the connection.
 ///
-/// The last byte that the program's end has sent stays in the pair after it was given, because a
-/// close over an unread byte is what the program sees as a reset.
+/// The last byte that the program's end has sent stays in the pair after the caller has received
+/// it, because the program sees a close over an unread byte as a reset.
 #[derive(Debug)]
 pub struct Carrier {
     socket: OwnedFd,
-    /// The first byte in the pair was given already.
+    /// True if the caller has received the first byte in the pair already.
     holds: bool,
 }
 
 impl Carrier {
-    /// Takes the signals of the program's end out of the pair, but for the byte that is never read.
-    /// From now on what the program's end sends is bytes.
+    /// Removes the signals of the program's end from the pair, except for the byte that is never
+    /// read. From now on everything that the program's end sends is bytes of the connection.
     ///
     /// # Errors
-    /// What the kernel says of the pair.
+    /// The error of a system call on the pair.
     pub fn of(end: LibraryEnd) -> Result<Self, Errno> {
         let carrier = Self {
             socket: end.into(),
@@ -51,7 +51,7 @@ impl Carrier {
         Ok(carrier)
     }
 
-    /// As an end that steers, when nobody came to use it.
+    /// Returns to a library end that steers, if no process came to use the bytes.
     #[must_use]
     pub fn steer(self) -> LibraryEnd {
         LibraryEnd::new(self.socket)
@@ -61,11 +61,11 @@ impl Carrier {
         Ok(usize::try_from(ioctl_fionread(&self.socket)?).unwrap_or(usize::MAX))
     }
 
-    /// Takes bytes that the program's end has sent, with room for two at least. `hung_up` says that
-    /// the caller has seen `RDHUP`.
+    /// Receives bytes that the program's end has sent; `into` has room for two at least. `hung_up`
+    /// is true if the caller has seen `RDHUP`.
     ///
     /// # Errors
-    /// `ECONNRESET`: the program's end was closed with bytes unread.
+    /// `ECONNRESET` if the program's end was closed with bytes unread.
     pub fn receive(&mut self, into: &mut [u8], hung_up: bool) -> Result<Taken, Errno> {
         let held = usize::from(self.holds);
         let there = self.unread()?;
@@ -76,7 +76,7 @@ impl Carrier {
                 Taken::Nothing
             });
         }
-        // All but the last byte leave the pair; the last is given and stays.
+        // All bytes but the last are removed from the pair; the last is copied and stays in it.
         let take = (there - 1).min(into.len());
         let mut count = 0;
         if take > 0 {
@@ -91,7 +91,7 @@ impl Carrier {
                 self.holds = peeked > 0;
                 Ok(Taken::Bytes(count + peeked))
             }
-            // An urgent byte stands there, and is taken by its own call.
+            // The last byte is an urgent byte, which `receive_urgent` takes.
             Err(Errno::AGAIN) => {
                 self.holds = false;
                 Ok(Taken::Bytes(count))
@@ -100,7 +100,7 @@ impl Carrier {
         }
     }
 
-    /// Takes the urgent byte that the program's end has sent, if there is one.
+    /// Receives the urgent byte that the program's end has sent, if there is one.
     pub fn receive_urgent(&self) -> Option<u8> {
         let mut byte = [0];
         let flags = RecvFlags::DONTWAIT | RecvFlags::OOB;
@@ -108,16 +108,16 @@ impl Carrier {
         (count == 1).then_some(byte[0])
     }
 
-    /// Gives bytes to the program's end.
+    /// Sends bytes to the program's end.
     ///
     /// # Errors
-    /// `EAGAIN`: it has not read enough; `EPIPE`: it reads no more.
+    /// `EAGAIN` if the program has not read enough, `EPIPE` if its end reads no more.
     pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         send(&self.socket, bytes, flags)
     }
 
-    /// Gives an urgent byte to the program's end.
+    /// Sends an urgent byte to the program's end.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -126,18 +126,19 @@ impl Carrier {
         send(&self.socket, &[byte], flags).map(|_| ())
     }
 
-    /// The peer sends no more: behind what was given, the program's end reads the end.
+    /// Handles the end of the peer's data: the program's end reads all bytes, then the end of file.
     pub fn end_of_peer(&self) {
-        // It fails when the program's end is closed, and then nobody reads.
+        // This fails only if the program's end is closed, and then no process reads.
         let _ = shutdown(&self.socket, Shutdown::Write);
     }
 
-    /// The program sends no more: what its end still sends fails with `EPIPE`.
+    /// Handles the end of the program's data: a later send on its end fails with `EPIPE`.
     pub fn end_of_program(&self) {
         let _ = shutdown(&self.socket, Shutdown::Read);
     }
 
-    /// Both sides have said all: the program's end reads what is left, then the end.
+    /// Closes the pair after both sides have ended: the program's end reads the rest, then the end
+    /// of file.
     pub fn finish(self) {
         let mut bytes = [0; 64];
         // Closing over an unread byte would be a reset.
@@ -149,7 +150,7 @@ impl Carrier {
         }
     }
 
-    /// The connection broke: the program's end reads what is left, then `ECONNRESET`.
+    /// Closes the pair after a failure: the program's end reads the rest, then gets `ECONNRESET`.
     pub fn reset(self) {
         drop(self.socket);
     }

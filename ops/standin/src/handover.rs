@@ -1,10 +1,10 @@
-//! How the processes that share a program's end agree to send bytes through the pair.
+//! The handover: how the processes that share a program's end start to send bytes through the pair.
 //!
-//! After a `fork` several processes hold the program's end, and one of them, the owner, holds the
-//! library's end and the connection. As long as only the owner uses it, the pair is steered and
-//! costs nothing more. The first of the others that uses it asks for the bytes: the pair is brought
-//! to rest, the signal bytes are taken out of it, and from then on it carries what the connection
-//! carries.
+//! After a `fork` several processes hold the program's end. One of them, the owner, holds the
+//! library's end and the connection. As long as only the owner uses the connection, the pair is
+//! steered and costs nothing more. The first other process that uses it asks for the bytes. The
+//! pair then stops carrying signals, the signal bytes are removed from it, and from then on it
+//! carries the bytes of the connection.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,47 +13,48 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::thread::futex;
 
-/// Where the pair is on its way from signals to bytes.
+/// The stage of a pair between carrying signals and carrying bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Stage {
-    /// It carries signals, and only the owner uses the connection.
+    /// The pair carries signals, and only the owner uses the connection.
     Steered = 0,
-    /// A process wants to use it, and is about to wake the owner by a byte in the pair.
+    /// A process wants to use the connection and is about to wake the owner by a byte in the pair.
     Waking = 1,
-    /// The byte lies there. The owner answers only now: a byte that came later would be taken for
-    /// one of the connection.
+    /// The wake-up byte is in the pair. The owner responds only from this stage on: a byte sent
+    /// later would be taken for one of the connection.
     Asked = 2,
     /// The owner sends no more signals.
     AtRest = 3,
-    /// A user takes the signals out of the program's end.
+    /// A user removes the signals from the program's end.
     Draining = 4,
-    /// They are out. The owner takes those that users have sent out of its own.
+    /// The signals are removed from the program's end. The owner removes those that users have sent
+    /// from its own end.
     Drained = 5,
-    /// It carries bytes, for good.
+    /// The pair carries bytes, for the rest of its life.
     Carrying = 6,
-    /// The connection is over; what lies in the pair is bytes, and all that there is.
+    /// The connection has ended; the pair holds bytes, and no more are sent.
     Ended = 7,
-    /// The connection is over and its pair never carried bytes; what lies in it is signals.
+    /// The connection has ended before its pair carried bytes; the pair holds signals.
     Dropped = 8,
 }
 
-/// What a process does to the pair.
+/// A transition of the pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
     /// A user asks for bytes, or asks again.
     Ask,
-    /// The byte that wakes the owner was sent.
+    /// The user has sent the byte that wakes the owner.
     Wake,
-    /// The owner has come to rest.
+    /// The owner has stopped sending signals.
     Rest,
-    /// A user begins to take the signals out.
+    /// A user begins to remove the signals.
     Drain,
-    /// A user has taken them out.
+    /// A user has removed the signals.
     FinishDraining,
     /// The owner begins to carry bytes.
     Carry,
-    /// The owner steers again, because the user that asked is gone.
+    /// The owner steers again, because the user that asked has ended.
     Revoke,
     /// The owner ends the connection.
     End,
@@ -72,7 +73,7 @@ impl Stage {
         Self::Dropped,
     ];
 
-    /// Where a move leads; `None`: it cannot be made here.
+    /// Returns the stage after a move, or `None` if the move is not permitted at this stage.
     #[must_use]
     pub fn after(self, made: Move) -> Option<Self> {
         match (self, made) {
@@ -93,28 +94,30 @@ impl Stage {
     }
 }
 
-/// Bits of the word that hold the stage; the rest count the connections that have used it.
+/// The number of bits that hold the stage. The other bits count the connections that have used the
+/// word.
 const STAGE_BITS: u32 = 4;
 const STAGE_MASK: u32 = (1 << STAGE_BITS) - 1;
 
-/// One word that the owner and the users of a pair share, and sleep on.
+/// The word that the owner and the users of a pair share, and wait on.
 ///
-/// It holds no pointer and lies in memory that forked processes share. A word is used for one
-/// connection after another, and a user names the one it means by its [`Ticket`].
+/// The value holds no pointer and is stored in memory that forked processes share. It is used for
+/// one connection after another; a [`Ticket`] names the connection that a user means.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Handover {
     word: AtomicU32,
-    /// The process that wakes the owner, or did last.
+    /// The process that wakes the owner, or was the last to do so.
     waker: AtomicU32,
 }
 
-/// Which connection of a word is meant.
+/// The connection of a word that a call is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u32);
 
 impl Handover {
-    /// Begins to serve a connection. The owner calls it, for a word that serves none.
+    /// Begins to serve a connection. Only the owner calls this, for a word that serves no
+    /// connection.
     pub fn issue(&self) -> Ticket {
         let turn = (self.word.load(Ordering::Acquire) >> STAGE_BITS).wrapping_add(1);
         let turn = turn & (u32::MAX >> STAGE_BITS);
@@ -122,7 +125,7 @@ impl Handover {
         Ticket(turn)
     }
 
-    /// Where the connection is. One that the word serves no more has ended.
+    /// Returns the stage of the connection. A connection that the word no longer serves has ended.
     pub fn stage(&self, ticket: Ticket) -> Stage {
         let word = self.word.load(Ordering::Acquire);
         if word >> STAGE_BITS != ticket.0 {
@@ -133,7 +136,8 @@ impl Handover {
         found.unwrap_or(Stage::Ended)
     }
 
-    /// Makes a move if it can be made now, and wakes those who wait for it.
+    /// Makes a move if the stage permits it, and wakes the processes that wait for it. Returns
+    /// false otherwise.
     pub fn make(&self, ticket: Ticket, made: Move) -> bool {
         loop {
             let stage = self.stage(ticket);
@@ -147,18 +151,18 @@ impl Handover {
                 .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok()
             {
-                // Waking cannot fail for a word of ours.
+                // Waking cannot fail, because the word is valid memory of this process.
                 let _ = futex::wake(&self.word, futex::Flags::empty(), u32::MAX >> 1);
                 return true;
             }
         }
     }
 
-    /// Asks for bytes; `wake` sends the byte that wakes the owner. Nothing, if they cannot be asked
-    /// for now.
+    /// Asks for bytes; `wake` sends the byte that wakes the owner. Does nothing if the stage does
+    /// not permit asking.
     ///
-    /// The caller sees to it that no handler of a signal runs meanwhile: one that used the same
-    /// connection would wait for the call that it interrupts.
+    /// The caller makes sure that no signal handler runs meanwhile: a handler that used the same
+    /// connection would wait for the call that it interrupted.
     pub fn ask(&self, ticket: Ticket, wake: impl FnOnce()) {
         if !self.make(ticket, Move::Ask) {
             return;
@@ -169,8 +173,8 @@ impl Handover {
         self.make(ticket, Move::Wake);
     }
 
-    /// Finishes what a user that was killed while it rang has begun. The byte may be there or not:
-    /// whoever waits for the owner asks again.
+    /// Completes the move of a user that was killed while it woke the owner. The wake-up byte may
+    /// or may not have been sent, so a process that waits for the owner asks again.
     pub fn wake_for_the_dead(&self, ticket: Ticket) {
         let waker = self.waker.load(Ordering::Acquire);
         let waker = i32::try_from(waker).ok().and_then(Pid::from_raw);
@@ -180,7 +184,8 @@ impl Handover {
         }
     }
 
-    /// Sleeps while the connection is at this stage, but no longer than told. `false`: that long.
+    /// Waits while the connection is at this stage, but at most for `at_most`. Returns false after
+    /// a timeout.
     pub fn wait(&self, ticket: Ticket, while_at: Stage, at_most: Duration) -> bool {
         let word = (ticket.0 << STAGE_BITS) | while_at as u32;
         let timeout = futex::Timespec {
@@ -188,7 +193,7 @@ impl Handover {
             tv_nsec: at_most.subsec_nanos().into(),
         };
         let flags = futex::Flags::empty();
-        // A signal, or a word that has changed, is a reason to look again.
+        // After a signal, or a change of the word, the caller checks the stage again.
         futex::wait(&self.word, flags, word, Some(&timeout)) != Err(Errno::TIMEDOUT)
     }
 }
@@ -208,7 +213,8 @@ mod tests {
         Move::End,
     ];
 
-    /// For each stage what every move of `MOVES` leads to; a dot: it cannot be made.
+    /// For each stage the stage after every move of `MOVES`; a dot marks a move that is not
+    /// permitted.
     const TABLE: [(Stage, &str); 9] = [
         (Stage::Steered, "1......8"),
         (Stage::Waking, ".2.....8"),

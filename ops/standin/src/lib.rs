@@ -1,39 +1,41 @@
-//! A descriptor whose readiness a library steers, for sockets whose bytes travel elsewhere.
+//! A descriptor whose readiness a library steers, for sockets whose bytes are carried by another
+//! transport.
 //!
 //! A program that was linked against the C library waits for its sockets with `poll`, `select` and
-//! `epoll`, duplicates them, inherits them over `fork` and passes them to others. All of that keeps
-//! the kernel's own meaning when the descriptor that the program holds is a kernel object. Here it
-//! is one end of an `AF_UNIX` stream pair. No user byte goes through the pair: what travels in it
-//! are single signal bytes, and the ends are shut down and closed, so that the program's end shows
-//! just the readiness that a TCP socket in the same state would show.
-//!
+//! `epoll`, duplicates them, inherits them over `fork` and passes them to other processes. All of
+//! this keeps the kernel's own meaning if the program's descriptor is a kernel object. Here the
+//! descriptor is one end of an `AF_UNIX` stream pair. No user byte is sent through the pair. The
+//! library sends single signal bytes through it, and shuts down and closes its ends, so that the
+//! program's end shows the same readiness as a TCP socket in the same state.
 //! | TCP state | readiness | how the pair shows it |
 //! |---|---|---|
 //! | fresh | `OUT HUP` | [`fresh`]: not connected |
 //! | connecting | none | [`begin_connect`]: the send buffer of the program's end is full |
 //! | established | `OUT` | [`LibraryEnd::open_window`] |
-//! | something to read | `IN` | [`LibraryEnd::announce`]: a signal byte lies there |
-//! | send window full | not `OUT` | [`close_window`]: one byte more than the buffer likes |
+//! | something to read | `IN` | [`LibraryEnd::announce`]: a signal byte is unread |
+//! | send window full | not `OUT` | [`close_window`]: one byte more than the buffer permits |
 //! | urgent byte | `PRI` | [`LibraryEnd::announce_urgent`] |
 //! | peer has shut down | `IN RDHUP` | [`LibraryEnd::half_close`] |
 //! | both have shut down | `IN OUT RDHUP HUP` | [`LibraryEnd::end`] |
 //! | reset, refused | `IN OUT RDHUP HUP ERR` | [`LibraryEnd::reset`]: closed with a byte unread |
 //!
-//! Two things differ from TCP. An urgent byte shows `IN` as well. Shutting down only our side shows
-//! nothing, as with TCP, because the pair is told of it only when the peer's side ends too.
+//! Two things differ from TCP. An urgent byte shows `IN` as well. A shutdown of our side alone
+//! shows nothing, as with TCP, because the library shuts the pair down only when the peer's side
+//! ends too.
 //!
-//! The library must hold no duplicate of the program's end: the hang-up that its own end sees when
-//! the last duplicate in any process is closed, `SIGKILL` included, is how it learns of that. What
-//! needs the program's end is therefore a function that borrows it from the call in which the
-//! program hands it over.
+//! The library must hold no duplicate of the program's end. When the last duplicate in any process
+//! is closed, `SIGKILL` included, the library's end gets a hang-up, and this is the only
+//! notification of the close. A function that needs the program's end therefore borrows it from the
+//! call in which the program passes it.
 //!
 //! A pair can also carry the bytes themselves, for processes that hold its end and not the
-//! connection: children of a `fork`, programs that know nothing of the library. [`Handover`] is how
-//! they and the owner of the connection agree on it, [`Carrier`] is the library's end afterwards.
+//! connection: children of a `fork`, and programs without the library. These processes and the
+//! owner of the connection use [`Handover`] to start this; [`Carrier`] is the library's end
+//! afterwards.
 //!
-//! System calls: [`LibraryEnd::announce`] and both directions of the window one each, and none when
-//! the state is shown already. All are made without the C library, which a preload layer stands
-//! in front of.
+//! System calls: [`LibraryEnd::announce`] and both directions of the window make one each, and none
+//! if the pair shows the state already. All are direct system calls, because a preload library
+//! replaces the C library's functions.
 
 mod calibration;
 mod carrier;

@@ -10,7 +10,7 @@ use crate::signals::Signals;
 
 /// The library's end of a pair.
 ///
-/// It becomes readable with a hang-up when the last duplicate of the program's end is closed.
+/// The end becomes readable with a hang-up when the last duplicate of the program's end is closed.
 #[derive(Debug)]
 pub struct LibraryEnd {
     socket: OwnedFd,
@@ -21,14 +21,15 @@ impl LibraryEnd {
         Self { socket }
     }
 
-    /// The same end under another number, which `to` chooses.
+    /// Moves the end to another descriptor number, which `to` chooses.
     pub fn moved<E>(self, to: impl FnOnce(OwnedFd) -> Result<OwnedFd, E>) -> Result<Self, E> {
         to(self.socket).map(Self::new)
     }
 
-    /// Shows that something arrived: `IN`, and an edge even when the last one is still unread.
+    /// Shows that data arrived: `IN`, and an edge even if the last announcement is still unread.
     ///
-    /// Call it after the bytes can be read. Past a bound of unread announcements it does nothing.
+    /// Call this after the bytes can be read. The call does nothing while many announcements are
+    /// unread, because the pair shows `IN` then anyway.
     pub fn announce(&self, signals: &Signals) -> io::Result<()> {
         if !signals.take_announcement() {
             return Ok(());
@@ -43,15 +44,16 @@ impl LibraryEnd {
         self.signal(SendFlags::OOB)
     }
 
-    /// Shows that there is room to write: `OUT`, and an edge. Nothing when it is shown already.
+    /// Shows that there is room to write: `OUT`, and an edge. Does nothing if this is shown
+    /// already.
     pub fn open_window(&self, signals: &Signals) -> io::Result<()> {
         if !signals.open_window() {
             return Ok(());
         }
         let mut byte = [0];
         match recv(&self.socket, &mut byte[..], RecvFlags::DONTWAIT) {
-            // When the program's thread has claimed the window and not sent its byte yet, this
-            // takes the byte that is never read, and the late one takes its place.
+            // If the program's thread has closed the window but not sent its byte yet, this call
+            // takes the byte that is never read, and the late byte replaces it.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -64,22 +66,22 @@ impl LibraryEnd {
 
     /// Shows that neither side sends any more: `HUP` as well.
     pub fn end(&self) -> io::Result<()> {
-        // Not receiving here is what stops the program's end from sending.
+        // Shutting down the receiving side here makes sends on the program's end fail.
         Ok(shutdown(&self.socket, Shutdown::Both)?)
     }
 
-    /// Shows a reset or a refusal: everything, with `ERR`.
+    /// Shows a reset or a refusal: all events, with `ERR`.
     ///
-    /// The kernel reports `ECONNRESET` once at the program's end; the library answers `SO_ERROR`
-    /// itself, with the error that it knows.
+    /// The kernel reports `ECONNRESET` once at the program's end. The library itself answers
+    /// `SO_ERROR`, with the error of the connection.
     pub fn reset(self) {
-        // Closing with a byte unread is what the kernel reports as a reset, and there is always
-        // one: the pair is born with it.
+        // The kernel reports a close with a byte unread as a reset. There always is an unread byte:
+        // the pair gets it when it is made.
         drop(self.socket);
     }
 
-    /// Behind [`end`](Self::end): closing it, or the end of the process, shows no reset. Programs
-    /// that hold the other end yet read what the peer's end is.
+    /// Discards the unread bytes after [`end`](Self::end), so that closing this end, or the end of
+    /// the process, shows no reset. Programs that still hold the other end read the end of file.
     pub fn discard_unread(&self) {
         let mut bytes = [0; 64];
         while matches!(
@@ -91,7 +93,7 @@ impl LibraryEnd {
     fn signal(&self, flags: SendFlags) -> io::Result<()> {
         let flags = flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match send(&self.socket, &[0], flags) {
-            // Full: plenty of announcements lie there.
+            // The buffer is full, so many announcements are unread already.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -111,7 +113,7 @@ impl From<LibraryEnd> for OwnedFd {
 }
 
 impl From<OwnedFd> for LibraryEnd {
-    /// An end that came over `fork` or `exec`.
+    /// Takes an end that was inherited over `fork` or `exec`.
     fn from(socket: OwnedFd) -> Self {
         Self { socket }
     }

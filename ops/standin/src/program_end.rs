@@ -1,4 +1,5 @@
-//! The program's end of a pair: making it, and what is done to it while the program calls.
+//! The program's end of a pair: functions that make it, and functions that use it during a call of
+//! the program.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,10 +16,11 @@ use crate::calibration::{NoStandIn, pair, send_buffer};
 use crate::library_end::LibraryEnd;
 use crate::signals::Signals;
 
-/// The send buffer of a program's end that carries bytes. The kernel cuts it to what it allows.
+/// The send buffer of a program's end that carries bytes, in bytes. The kernel limits it to its
+/// maximum.
 const CARRYING_BUFFER: usize = 1 << 20;
 
-/// What the program asked for when it made its socket.
+/// The flags with which the program made its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
     /// `SOCK_NONBLOCK`.
@@ -36,7 +38,7 @@ impl Flags {
     }
 }
 
-/// A program's end that shows what a fresh TCP socket shows: `OUT HUP`.
+/// Makes a program's end that shows the readiness of a fresh TCP socket: `OUT HUP`.
 pub fn fresh(flags: Flags) -> Result<OwnedFd, NoStandIn> {
     let size = send_buffer()?;
     let socket = socket_with(
@@ -49,10 +51,9 @@ pub fn fresh(flags: Flags) -> Result<OwnedFd, NoStandIn> {
     Ok(socket)
 }
 
-/// Connects a fresh program's end, which then shows what a connecting TCP socket shows: nothing.
+/// Connects a fresh program's end. It then shows the readiness of a connecting TCP socket: none.
 ///
-/// The file description stays the same, so registrations in `epoll` sets and duplicates keep their
-/// meaning.
+/// The file description is unchanged, so registrations in `epoll` sets and duplicates stay valid.
 pub fn begin_connect(program: impl AsFd, signals: &Signals) -> Result<LibraryEnd, NoStandIn> {
     let library = meet(program.as_fd())?;
     leave_unread_byte(&program)?;
@@ -60,7 +61,8 @@ pub fn begin_connect(program: impl AsFd, signals: &Signals) -> Result<LibraryEnd
     Ok(LibraryEnd::new(library))
 }
 
-/// A pair that shows an established connection from the start: `OUT`. For accepted connections.
+/// Makes a pair that shows an established connection from the start: `OUT`. For accepted
+/// connections.
 pub fn established(flags: Flags) -> Result<(OwnedFd, LibraryEnd), NoStandIn> {
     let size = send_buffer()?;
     let (program, library) = pair()?;
@@ -77,24 +79,24 @@ pub fn established(flags: Flags) -> Result<(OwnedFd, LibraryEnd), NoStandIn> {
 
 /// Shows that there is no room to write: not `OUT`.
 ///
-/// The caller looks for room once more afterwards and opens the window again if there is some: the
-/// room may have come in between.
+/// After this call the caller must check once more for room, and open the window again if there is
+/// some, because room may have appeared before the window was closed.
 pub fn close_window(program: impl AsFd, signals: &Signals) -> io::Result<()> {
     if !signals.close_window() {
         return Ok(());
     }
     match send(&program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        // The library's end is gone: the program sees the hang-up.
+        // The library's end is closed: the program sees the hang-up.
         Ok(_) | Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Takes announcements back. With `all`, when the program has found nothing to read; otherwise all
-/// but one, when there is more.
+/// Removes announcements. With `all`, because the program has found nothing to read, removes all of
+/// them. Otherwise there is more to read, and one of them stays.
 ///
-/// The caller looks once more for arrivals after taking all back, and announces again when there
-/// are some.
+/// After removing all of them the caller must check once more for arrivals, and announce again if
+/// there are some.
 pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<()> {
     let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
     let wanted = if all {
@@ -116,14 +118,15 @@ pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<(
     }
 }
 
-/// Takes the signals out of the program's end, and gives it the send buffer of a pair that carries
+/// Removes the signals from the program's end, and sets the send buffer of a pair that carries
 /// bytes. The library's end sends nothing meanwhile.
 pub fn surrender(program: impl AsFd) -> io::Result<()> {
     let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
     let urgent = RecvFlags::DONTWAIT | RecvFlags::OOB;
-    // There is none, mostly.
+    // Usually there is no urgent byte.
     let _ = recv(&program, &mut bytes[..1], urgent);
-    // A bound, so that a process that was stopped here for long takes no bytes of the connection.
+    // The loop has a bound, so that a process that was stopped here for long takes few bytes of the
+    // connection.
     for _ in 0..bytes.len() {
         match recv(&program, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) | Err(_) => break,
@@ -136,20 +139,20 @@ pub fn surrender(program: impl AsFd) -> io::Result<()> {
     )?)
 }
 
-/// The byte that is never read; see `calibration`.
+/// Sends the byte that is never read; see `calibration`.
 fn leave_unread_byte(program: &impl AsFd) -> Result<(), NoStandIn> {
     send(program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Connects `program` to a listener that lives for this call alone, and returns the other end.
+/// Connects `program` to a listener that exists during this call only, and returns the other end.
 fn meet(program: impl AsFd) -> Result<OwnedFd, NoStandIn> {
     let kind = SocketType::STREAM;
     let listener = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     bind(&listener, &SocketAddrUnix::new_unnamed())?;
     listen(&listener, 4)?;
-    // The program's end gets a name of the kernel's choice, by which it is told from a stranger who
-    // has guessed the listener's.
+    // The kernel gives the program's end a name. It distinguishes this connection from that of
+    // another process that has guessed the listener's name.
     bind(&program, &SocketAddrUnix::new_unnamed())?;
     let ours = getsockname(&program)?;
     connect_blocking(&program, &getsockname(&listener)?)?;
@@ -161,7 +164,8 @@ fn meet(program: impl AsFd) -> Result<OwnedFd, NoStandIn> {
     }
 }
 
-/// A Unix socket connects at once unless the backlog is full, whatever `O_NONBLOCK` says.
+/// Connects a Unix socket. This succeeds at once unless the backlog is full, whatever `O_NONBLOCK`
+/// says.
 fn connect_blocking(program: &impl AsFd, to: &rustix::net::SocketAddrAny) -> Result<(), NoStandIn> {
     loop {
         match connect(program, to) {

@@ -1,18 +1,19 @@
-//! What is known of the bytes in a pair.
+//! The state of the signal bytes in a pair.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Announcements that may lie unread at the program's end. Each is an edge for `EPOLLET`; beyond
-/// this many a program that never reads gets no more of them, and level-triggered waits still see
-/// that there is something.
+/// The maximum number of announcements that are unread at the program's end. Each is an edge for
+/// `EPOLLET`. A program that never reads gets no more than this many, and level-triggered waits
+/// still report that there is data.
 pub(crate) const ANNOUNCED_MAX: u32 = 64;
 
 const WINDOW_OPEN: u32 = 0;
 const WINDOW_CLOSED: u32 = 1;
 
-/// What the library remembers of the signal bytes in a pair.
+/// The library's record of the signal bytes in a pair.
 ///
-/// It holds no pointer and may lie in memory that forked processes share: they share the pair too.
+/// The value holds no pointer and may be stored in memory that forked processes share, because they
+/// share the pair too.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Signals {
@@ -21,7 +22,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Nothing to read, window open.
+    /// The state of a new pair: nothing to read, window open.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -30,7 +31,7 @@ impl Signals {
         }
     }
 
-    /// Whether an announcement may still be made, and counts it.
+    /// Counts an announcement and returns true, unless there are too many.
     pub(crate) fn take_announcement(&self) -> bool {
         self.announced
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
@@ -39,12 +40,12 @@ impl Signals {
             .is_ok()
     }
 
-    /// Announcements not yet taken back.
+    /// The number of announcements that were not removed yet.
     pub(crate) fn announced(&self) -> u32 {
         self.announced.load(Ordering::Acquire)
     }
 
-    /// Announcements were read, or could not be written.
+    /// Subtracts announcements that were read, or could not be sent.
     pub(crate) fn give_back(&self, count: u32) {
         let give_back = |announced: u32| Some(announced.saturating_sub(count));
         let _ = self
@@ -52,18 +53,19 @@ impl Signals {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, give_back);
     }
 
-    /// The bytes were taken out of the pair: nothing is announced, and the window is open.
+    /// Resets the record after the bytes were removed from the pair: nothing is announced, and the
+    /// window is open.
     pub fn forget(&self) {
         self.announced.store(0, Ordering::Release);
         self.window.store(WINDOW_OPEN, Ordering::Release);
     }
 
-    /// `true`: the caller is the one who closes the window.
+    /// Closes the window. Returns true if it was open, so the caller sends the byte.
     pub(crate) fn close_window(&self) -> bool {
         self.window.swap(WINDOW_CLOSED, Ordering::AcqRel) == WINDOW_OPEN
     }
 
-    /// `true`: the caller is the one who opens the window.
+    /// Opens the window. Returns true if it was closed, so the caller takes the byte.
     pub(crate) fn open_window(&self) -> bool {
         self.window.swap(WINDOW_OPEN, Ordering::AcqRel) == WINDOW_CLOSED
     }

@@ -1,4 +1,4 @@
-//! A connection in the making.
+//! A connection whose handshake is in progress.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::wire::{self, COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket
 #[derive(Debug)]
 pub(crate) struct UnixConnecting {
     socket: Option<OwnedFd>,
-    /// What is polled once the socket has gone over to the stream.
+    /// A duplicate of the socket, which can be polled after the socket has moved to the stream.
     watched: OwnedFd,
     local: SocketAddr,
     peer: SocketAddr,
@@ -39,7 +39,8 @@ impl UnixConnecting {
     }
 }
 
-/// To the service of this address, or to that of all addresses of its family, or of all.
+/// Connects to the service of this address, to that of all addresses of its family, or to that of
+/// all.
 fn connect(protocol: &str, mapped: SocketAddr) -> Result<OwnedFd, Errno> {
     let zeros = |zeros: IpAddr| SocketAddr::new(zeros, mapped.port());
     let all = zeros([0_u16; 8].into());

@@ -1,9 +1,9 @@
 //! An offload protocol for tests, over `AF_UNIX` sockets.
 //!
-//! It has what the switch has to deal with and SDP has too: a port space of its own, a handshake
-//! that may be refused, be of another version, stall or break off, and connections that exist for
-//! the accepting program only when the connecting one has committed itself. So whatever the switch
-//! does for it, it does for any protocol.
+//! The protocol has the properties of SDP that matter to the switch. It has its own port space. Its
+//! handshake may be refused, be of another version, stall or be aborted. A connection can be
+//! accepted only after the connecting end has committed itself. So a behaviour of the switch that
+//! is tested with this protocol is the same for any protocol.
 //!
 //! ```text
 //!   connecting                      accepting
@@ -13,10 +13,11 @@
 //! ```
 //!
 //! Messages are those of `SOCK_SEQPACKET`: a kind and its bytes, so that urgent data, half closes
-//! and aborts are the protocol's own. A connection goes on when its descriptor's owner says so.
+//! and aborts are the protocol's own. A connection makes progress when the owner of its descriptor
+//! calls `drive`.
 //!
-//! A service is an abstract name with its address in it; that of all addresses has a star. How an
-//! accepting end misbehaves is [`Behaviour`].
+//! A service is an abstract name with its address in it; the name of a service at all addresses has
+//! a star. [`Behaviour`] selects how an accepting end misbehaves.
 
 #![deny(unsafe_code)]
 
@@ -34,33 +35,34 @@ use rustix::io::Errno;
 use crate::connecting::UnixConnecting;
 use crate::listener::UnixBound;
 
-/// Number by which programs ask for it: one that is kept for experiments (RFC 3692).
+/// The number by which programs ask for the protocol: one that is reserved for experiments (RFC
+/// 3692).
 pub const NUMBER: i32 = 253;
 
-/// How an accepting end treats who connects.
+/// The behaviour of an accepting end in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Behaviour {
-    /// As it should.
+    /// Follows the protocol.
     #[default]
     Good,
-    /// Every connection is refused.
+    /// Refuses every connection.
     Refuse,
-    /// It speaks another version.
+    /// Answers with another version.
     OtherVersion,
-    /// It says nothing.
+    /// Sends no answer.
     Stall,
-    /// It breaks off in the middle.
+    /// Closes the connection during the handshake.
     BreakOff,
 }
 
 /// The protocol.
 #[derive(Debug, Clone)]
 pub struct UnixProtocol {
-    /// Its name.
+    /// The name of the protocol.
     pub name: String,
-    /// What it claims to be able to do.
+    /// The capabilities that the protocol claims.
     pub capabilities: Capabilities,
-    /// How its services behave.
+    /// The behaviour of its services.
     pub behaviour: Behaviour,
 }
 

@@ -1,4 +1,4 @@
-//! Addresses that are taken, and services.
+//! Bound addresses, and services.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ use crate::Behaviour;
 use crate::stream::UnixStream;
 use crate::wire::{self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket};
 
-/// A name that is taken.
+/// A name that is bound.
 #[derive(Debug)]
 pub(crate) struct UnixBound {
     socket: OwnedFd,
@@ -48,7 +48,7 @@ impl OffloadBound for UnixBound {
     }
 }
 
-/// A service. Its descriptor is a poller, in which its half-open connections are too.
+/// A service. Its descriptor is an `epoll` set, which contains the half-open connections too.
 #[derive(Debug)]
 struct UnixListener {
     socket: OwnedFd,
@@ -58,14 +58,14 @@ struct UnixListener {
     half_open: Mutex<Vec<HalfOpen>>,
 }
 
-/// A connection whose handshake is not over; `peer` is known once HELLO has arrived.
+/// A connection during its handshake; `peer` is known after HELLO was received.
 #[derive(Debug)]
 struct HalfOpen {
     socket: OwnedFd,
     peer: Option<SocketAddr>,
 }
 
-/// What one look at a half-open connection comes to.
+/// The result of polling a half-open connection.
 enum Look {
     Waits,
     Stands(SocketAddr),

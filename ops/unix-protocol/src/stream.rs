@@ -12,17 +12,18 @@ use rustix::io::Errno;
 
 use crate::wire::{self, Control, MESSAGE_MAX, Message};
 
-/// Bytes that wait for the program; more wait in the kernel, and then at the peer.
+/// The maximum number of bytes that are queued for the program. More bytes stay in the kernel, then
+/// at the peer.
 const UNREAD_MAX: usize = 256 * 1024;
 
-/// Bytes over an `AF_UNIX` socket.
+/// A byte stream over an `AF_UNIX` socket.
 #[derive(Debug)]
 pub(crate) struct UnixStream {
     socket: OwnedFd,
     local: SocketAddr,
     peer: SocketAddr,
     inbound: Mutex<Inbound>,
-    /// What found no room.
+    /// Control messages that could not be sent yet for lack of room.
     waiting: Mutex<VecDeque<Control>>,
     watch: Mutex<Option<Arc<dyn Watch>>>,
 }
@@ -30,20 +31,20 @@ pub(crate) struct UnixStream {
 #[derive(Debug, Default)]
 struct Inbound {
     bytes: VecDeque<u8>,
-    /// The urgent byte, and how many unread bytes lie before its place.
+    /// The urgent byte, and the number of unread bytes before its place.
     urgent: Option<(u8, usize)>,
     taken: bool,
-    /// It is received in its place.
+    /// True if the urgent byte is received at its place in the stream.
     inline: bool,
     ended: bool,
     refused: bool,
     we_ended: bool,
-    /// The peer has closed.
+    /// True if the peer has closed the socket.
     closed: bool,
     broken: Option<Errno>,
 }
 
-/// What a message brought.
+/// The event that a message causes.
 enum News {
     Bytes,
     Urgent,
@@ -67,7 +68,7 @@ impl UnixStream {
         lock(&self.inbound)
     }
 
-    /// Takes in what has arrived, and tells of it.
+    /// Receives all messages that have arrived, and notifies the watch.
     fn pump(&self) {
         let mut message = [0; MESSAGE_MAX];
         loop {
@@ -92,8 +93,9 @@ impl UnixStream {
             }
             let watch = lock(&self.watch).clone();
             let Some(watch) = watch else { continue };
-            // Told under the lock: bytes that the program takes before they are announced would
-            // leave an announcement of nothing, and its next receive would find none.
+            // The watch is notified under the lock. Otherwise the program could receive bytes
+            // before they are announced: the announcement would be stale, and the program's next
+            // receive would find nothing.
             match news {
                 News::Bytes => watch.arrived(),
                 News::Urgent => {
@@ -108,20 +110,20 @@ impl UnixStream {
         }
     }
 
-    /// Sends it, or as soon as there is room.
+    /// Sends a control message, now or as soon as there is room.
     fn tell(&self, control: Control) {
         lock(&self.waiting).push_back(control);
         self.tell_waiting();
     }
 
-    /// `false`: there is no room yet.
+    /// Sends the queued control messages. Returns false if there is no room yet.
     fn tell_waiting(&self) -> bool {
         let mut waiting = lock(&self.waiting);
         while let Some(control) = waiting.front() {
             if wire::send_control(&self.socket, *control) == Err(Errno::AGAIN) {
                 return false;
             }
-            // Sent, or the peer is gone and needs no telling.
+            // The message was sent, or the peer has closed and needs no message.
             waiting.pop_front();
         }
         true
@@ -161,7 +163,7 @@ impl Inbound {
         News::Broken(why)
     }
 
-    /// Bytes that one receive may take: it stops at the place of the urgent byte.
+    /// The number of bytes that one receive may return: it stops at the place of the urgent byte.
     fn reach(&self) -> usize {
         match self.urgent {
             Some((_, before)) if before > 0 => before,
@@ -177,7 +179,7 @@ impl Inbound {
         self.bytes.len() + usize::from(self.has_urgent_inline())
     }
 
-    /// The urgent byte, if it is what a receive gives next.
+    /// Returns the urgent byte, if the next receive returns it.
     fn urgent_next(&self) -> Option<u8> {
         match self.urgent {
             Some((byte, 0)) if self.inline => Some(byte),
@@ -217,8 +219,8 @@ impl OffloadStream for UnixStream {
         }
         match wire::send_data(&self.socket, from) {
             Err(Errno::PIPE | Errno::CONNRESET) => {
-                // TCP takes what is sent first to a peer that has closed, and is reset for it. What
-                // the peer said before comes first.
+                // TCP accepts the first send to a peer that has closed, and gets a reset for it.
+                // Earlier messages of the peer are received first.
                 self.pump();
                 self.inbound().broke(Errno::PIPE);
                 if let Some(watch) = lock(&self.watch).clone() {
@@ -235,7 +237,7 @@ impl OffloadStream for UnixStream {
             return Err(Errno::AGAIN);
         }
         match wire::send_control(&self.socket, Control::Urgent(byte)) {
-            // The peer is gone, which is told of elsewhere.
+            // The peer has closed, which is reported elsewhere.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(error) => Err(error),
         }
@@ -272,7 +274,7 @@ impl OffloadStream for UnixStream {
             inbound.consumed(done);
             drop(inbound);
             if was_full {
-                // What waited in the kernel gives no edge of its own.
+                // Messages that waited in the kernel cause no further edge.
                 self.pump();
             }
         }
@@ -338,11 +340,12 @@ impl OffloadStream for UnixStream {
 
     #[allow(unsafe_code, reason = "the one request that rustix has no name for")]
     fn unsent(&self) -> usize {
-        /// `TIOCOUTQ`: what lies in the other end, messages and their overhead included.
+        /// `TIOCOUTQ`: the bytes that the other end has not read, messages and their overhead
+        /// included.
         const UNSENT: rustix::ioctl::Opcode = 0x5411;
-        // SAFETY: the request of this number writes an integer.
+        // SAFETY: `TIOCOUTQ` writes one integer, which is the type of this getter.
         let asked = unsafe { rustix::ioctl::Getter::<UNSENT, i32>::new() };
-        // SAFETY: as above; the socket is open.
+        // SAFETY: the getter has the type of the request, and the socket is open.
         let count = unsafe { rustix::ioctl::ioctl(&self.socket, asked) };
         count.map_or(0, |count| usize::try_from(count).unwrap_or(0))
     }

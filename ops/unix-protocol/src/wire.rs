@@ -1,4 +1,4 @@
-//! Names and messages.
+//! The names and messages of the protocol.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
@@ -11,25 +11,25 @@ use rustix::net::{
     SocketType, recv, sendmsg,
 };
 
-/// The version that is spoken.
+/// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 
-/// Length of a HELLO: version, family, address, port.
+/// The length of a HELLO in bytes: version, family, address, port.
 pub(crate) const HELLO_LEN: usize = 20;
 
-/// The accepting end is willing.
+/// The accepting end accepts the connection.
 pub(crate) const WELCOME: u8 = b'W';
 
-/// It is not.
+/// The accepting end refuses the connection.
 pub(crate) const REFUSE: u8 = b'R';
 
-/// It speaks another version.
+/// The accepting end has another version.
 pub(crate) const VERSION_NO: u8 = b'V';
 
-/// The connecting end goes through with it.
+/// The connecting end commits itself to the connection.
 pub(crate) const COMMIT: u8 = b'C';
 
-/// The abstract name of a service: with its address, or with a star and the families it is for.
+/// Returns the abstract name of a service: with its address, or with a star and its families.
 pub(crate) fn name(protocol: &str, local: Local) -> Result<SocketAddrUnix, Errno> {
     let port = local.address.port();
     let name = match local.address.ip().to_canonical() {
@@ -41,13 +41,13 @@ pub(crate) fn name(protocol: &str, local: Local) -> Result<SocketAddrUnix, Errno
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// A message socket that does not block.
+/// Returns a message socket that does not block.
 pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// HELLO from `local` to `service`.
+/// Returns the HELLO of a connecting end at `local`.
 pub(crate) fn hello(local: SocketAddr) -> [u8; HELLO_LEN] {
     let mut bytes = [0; HELLO_LEN];
     bytes[0] = VERSION;
@@ -65,7 +65,7 @@ pub(crate) fn hello(local: SocketAddr) -> [u8; HELLO_LEN] {
     bytes
 }
 
-/// The address in a HELLO; `None` if it is none of this version.
+/// Returns the address in a HELLO; `None` if the HELLO is not of this version.
 pub(crate) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
     let [version, family, ip @ .., high, low] = hello;
     let ip: [u8; 16] = *ip;
@@ -78,10 +78,10 @@ pub(crate) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_be_bytes([*high, *low])))
 }
 
-/// The most bytes of the stream in one message.
+/// The maximum number of stream bytes in one message.
 pub(crate) const DATA_MAX: usize = 16 * 1024;
 
-/// The longest message.
+/// The maximum length of a message in bytes.
 pub(crate) const MESSAGE_MAX: usize = DATA_MAX + 1;
 
 const DATA: u8 = 2;
@@ -96,14 +96,14 @@ pub(crate) enum Message<'a> {
     Data(&'a [u8]),
     /// The urgent byte, at this place of the stream.
     Urgent(u8),
-    /// No more bytes will come.
+    /// The peer sends no more bytes.
     End,
-    /// The connection is of no use any more.
+    /// The peer aborts the connection.
     Abort,
 }
 
 impl<'a> Message<'a> {
-    /// `None`: no message of ours.
+    /// Parses a message; `None` if it is no message of this protocol.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         match bytes {
             [DATA, data @ ..] => Some(Self::Data(data)),
@@ -115,22 +115,23 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Receives a message, if there is one; of no length when the other end is closed and has left
-/// nothing.
+/// Receives a message, if there is one. Returns length 0 if the other end is closed and all its
+/// messages were received.
 pub(crate) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     let receive = |into: &mut [u8]| {
         let (_, len) = recv(&from, into, RecvFlags::DONTWAIT)?;
         Ok(len)
     };
     match receive(into)? {
-        // The kernel looks for a message first and for the end afterwards. What the other end sends
-        // and closes behind in between is there at the second look, and nothing comes any more.
+        // The kernel checks for a message first and for the end afterwards. The other end may send a
+        // message and close between the two checks. The second call finds that message, and no other
+        // message can follow it.
         0 => receive(into),
         len => Ok(len),
     }
 }
 
-/// Sends as many bytes as one message takes, and says how many.
+/// Sends as many bytes as fit into one message, and returns their number.
 pub(crate) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
     let mut parts = vec![IoSlice::new(&[DATA])];
     let mut room = DATA_MAX;
@@ -143,18 +144,18 @@ pub(crate) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Er
     Ok(DATA_MAX - room)
 }
 
-/// A message that must not get lost when there is no room for it.
+/// A control message, which must not be lost if there is no room for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Control {
     /// The urgent byte.
     Urgent(u8),
-    /// No more bytes will come.
+    /// This end sends no more bytes.
     End,
-    /// The connection is of no use any more.
+    /// This end aborts the connection.
     Abort,
 }
 
-/// Sends one of them.
+/// Sends a control message.
 pub(crate) fn send_control(to: impl AsFd, control: Control) -> Result<(), Errno> {
     match control {
         Control::Urgent(byte) => send(to, &[IoSlice::new(&[URGENT, byte])]),
@@ -185,7 +186,7 @@ mod tests {
                 assert_eq!(send_data(&end, &[IoSlice::new(b"last")]), Ok(4));
             }
         });
-        // The plain call misses the message now and then.
+        // A single `recv` call misses the message now and then.
         for round in 0..20_000 {
             let kind = SocketType::SEQPACKET;
             let (near, far) =
