@@ -123,9 +123,9 @@ pub(crate) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> 
         Ok(len)
     };
     match receive(into)? {
-        // The kernel checks for a message first and for the end afterwards. The other end may send a
-        // message and close between the two checks. The second call finds that message, and no other
-        // message can follow it.
+        // The kernel checks for a message first and for the end afterwards. The other end may send
+        // a message and close between the two checks. The second call finds that message, and no
+        // other message can follow it.
         0 => receive(into),
         len => Ok(len),
     }

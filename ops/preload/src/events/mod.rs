@@ -1,16 +1,15 @@
-//! The library's thread in the program: it receives the events that come while the program makes no
-//! call.
+//! The library's thread in the program: it handles events while the program makes no call.
 //!
-//! It is started with the first offloaded socket or listener, never before, and sleeps in `epoll`
-//! until a descriptor that was given to it is ready. A program without such a socket has no thread
-//! of ours.
+//! The thread is started with the first offloaded socket or listener, never before. It sleeps in
+//! `epoll` until a registered descriptor is ready. A program without such a socket has no thread of
+//! this library.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `mod` | the thread `ops-events` |
-//! | [`watches`] | which handler it calls for which descriptor |
-//! | [`wait_queue`] | where threads of the program sleep in a blocking call |
-//! | [`restarting`] | waiting for descriptors, ended by signals as the kernel ends `accept` |
+//! | [`watches`] | the handlers of the watched descriptors |
+//! | [`wait_queue`] | the queue on which threads of the program sleep in a blocking call |
+//! | [`restarting`] | waits for descriptors that signals end in the same way as the kernel's `accept` |
 
 pub(crate) mod restarting;
 pub(crate) mod wait_queue;
@@ -30,25 +29,25 @@ use rustix::io::Errno;
 use crate::events::watches::Watches;
 use crate::process::guard;
 
-/// Events of one look.
+/// The maximum number of events that one call of `epoll_wait` returns.
 const EVENTS: usize = 64;
 
-/// The mark of the wake-up's events, which no watch has.
+/// The mark of the wake-up descriptor's events, which no watch uses.
 const WAKEUP: u64 = u64::MAX;
 
-/// Called when a descriptor is ready, from the event thread alone.
+/// A handler that the event thread, and no other thread, calls when its descriptor is ready.
 pub(crate) trait EventHandler: Send + Sync {
-    /// The descriptor is ready for this.
+    /// Handles these events of the descriptor.
     fn ready(&self, flags: EventFlags);
 }
 
-/// The thread, and what it watches.
+/// The event thread and its watches.
 pub(crate) struct EventThread {
     set: OwnedFd,
     watches: Mutex<Watches>,
-    /// Handlers to be called soon, without an event.
+    /// Handlers that the thread calls next, without an event.
     soon: Mutex<Vec<Arc<dyn EventHandler>>>,
-    /// Readable when there is one and the thread may be asleep.
+    /// Readable if `soon` has a handler and the thread may be asleep.
     wakeup: OwnedFd,
     thread: OnceLock<Result<(), Errno>>,
 }
@@ -59,11 +58,11 @@ thread_local! {
     static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The event thread of this process; `Err`: descriptors or threads have run out, sockets stay on
-/// TCP.
+/// Returns the event thread of this process, and starts it if necessary. On an error, descriptors
+/// or threads have run out, and sockets stay on TCP.
 pub(crate) fn event_thread() -> Result<&'static EventThread, Errno> {
     let found = EVENT_THREAD.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below.
+    // SAFETY: the pointer is null, or to a box that is never freed.
     let thread = match unsafe { found.as_ref() } {
         Some(thread) => thread,
         None => EventThread::make()?,
@@ -78,13 +77,15 @@ pub(crate) fn event_thread() -> Result<&'static EventThread, Errno> {
     (*started).map(|()| thread)
 }
 
-/// In the child of a fork: the parent's event thread does not run here, and its locks may be held.
+/// Detaches the child of a fork from the parent's event thread, which does not run in the child and
+/// whose locks may be held.
 pub(crate) fn reset_after_fork() {
     let before = EVENT_THREAD.swap(ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: null, or leaked.
+    // SAFETY: the pointer is null, or to a box that is never freed.
     if let Some(before) = unsafe { before.as_ref() } {
         for fd in [&before.set, &before.wakeup] {
-            // SAFETY: the child's copies of two numbers that nothing in the child uses any more.
+            // SAFETY: the numbers are the child's copies, and nothing in the child uses them any
+            // more.
             drop(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) });
         }
     }
@@ -102,9 +103,9 @@ impl EventThread {
         }));
         let null = ptr::null_mut();
         match EVENT_THREAD.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just leaked for good.
+            // SAFETY: the box was leaked above and is never freed.
             Ok(_) => unsafe { Ok(&*fresh) },
-            // SAFETY: nobody has seen ours; the other one is leaked for good.
+            // SAFETY: no other thread has seen our box; the other thread's box is never freed.
             Err(other) => unsafe {
                 drop(Box::from_raw(fresh));
                 Ok(&*other)
@@ -112,11 +113,11 @@ impl EventThread {
         }
     }
 
-    /// Calls a handler soon, with no event.
+    /// Makes the event thread call a handler soon, without an event.
     pub(crate) fn run_soon(&self, handler: Arc<dyn EventHandler>) {
         self.soon().push(handler);
         if !IS_EVENT_THREAD.get() {
-            // Full: it is readable.
+            // A full counter makes the write fail, but the descriptor is readable then.
             let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
     }
@@ -135,32 +136,33 @@ impl EventThread {
         })
     }
 
-    /// Watches it no more. A call of its handler may still be under way.
+    /// Ends the watch of a descriptor. A call of its handler may still be in progress.
     pub(crate) fn unwatch(&self, fd: impl AsFd) {
         self.watches().end(fd.as_fd().as_raw_fd());
-        // It may have been closed with its last duplicate, and then it has left by itself.
+        // A descriptor that was closed with its last duplicate is no longer in the set; the error
+        // is ignored.
         let _ = epoll::delete(&self.set, fd);
     }
 
-    /// Watches a descriptor for something else, from now on.
+    /// Changes the events that a descriptor is watched for.
     pub(crate) fn modify(&self, fd: impl AsFd, flags: EventFlags) {
-        // Of a descriptor that is not watched nothing is heard.
+        // A descriptor without a watch is ignored.
         if let Some(mark) = self.watches().mark_of(fd.as_fd().as_raw_fd()) {
             let mark = EventData::new_u64(mark);
             let _ = epoll::modify(&self.set, fd, mark, flags | EventFlags::ET);
         }
     }
 
-    /// As [`unwatch`](Self::unwatch), for a descriptor that another object owns.
+    /// Ends the watch of a descriptor that another object owns; see [`unwatch`](Self::unwatch).
     pub(crate) fn unwatch_number(&self, fd: RawFd) {
-        // SAFETY: the caller knows that it is open.
+        // SAFETY: the caller guarantees that the number is open.
         self.unwatch(unsafe { BorrowedFd::borrow_raw(fd) });
     }
 
     fn run(&self) {
         IS_EVENT_THREAD.set(true);
         let data = EventData::new_u64(WAKEUP);
-        // Without it, those that are to run soon wait for the next event of another kind.
+        // If this fails, handlers of `soon` run only after the next event of a watch.
         let _ = epoll::add(&self.set, &self.wakeup, data, EventFlags::IN);
         let nothing = Event {
             flags: EventFlags::empty(),
@@ -173,7 +175,7 @@ impl EventThread {
             let count = match epoll::wait(&self.set, &mut events[..], limit) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
-                // The set was closed by a program that closes numbers it does not know.
+                // The program has closed the set, as a program does that closes all numbers.
                 Err(_) => return,
             };
             for event in &events[..count] {

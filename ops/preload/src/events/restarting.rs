@@ -1,8 +1,8 @@
-//! Waiting for several descriptors, ended by signals as the kernel ends `accept`.
+//! Waits for several descriptors that signals end in the same way as the kernel's `accept`.
 //!
-//! A handler that was installed with `SA_RESTART` does not end an `accept`, any other handler does.
-//! Both end a `poll`, which does not report which one it was. A sleep on a word of memory is ended
-//! as `accept` is, so the event thread watches the descriptors and the caller sleeps on a word.
+//! A handler that was installed with `SA_RESTART` does not end an `accept`; any other handler does.
+//! Both end a `poll`, which does not report which of them ran. A wait on a futex is ended as
+//! `accept` is, so the event thread watches the descriptors and the caller waits on a futex.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,12 +18,12 @@ use crate::events::{EventHandler, event_thread};
 use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
 
-/// A descriptor, and the event that is waited for.
+/// A descriptor and the event to wait for.
 #[derive(Clone, Copy)]
 pub(crate) enum Awaited<'a> {
-    /// Until it is readable.
+    /// The descriptor is readable.
     Input(BorrowedFd<'a>),
-    /// Until nobody is at its other end.
+    /// The other end of the descriptor is closed.
     End(BorrowedFd<'a>),
 }
 
@@ -34,7 +34,7 @@ impl<'a> Awaited<'a> {
         }
     }
 
-    /// An end is reported without being asked for.
+    /// Returns the entry for `poll`. The end is always reported and needs no flag.
     fn polled(self) -> PollFd<'a> {
         let flags = match self {
             Self::Input(_) => PollFlags::IN,
@@ -51,12 +51,12 @@ impl<'a> Awaited<'a> {
     }
 }
 
-/// Waits until the first of them is ready, or another one. `INTR`: a handler ran that ends such a
-/// call. `AGAIN`: the deadline has passed.
+/// Waits until a descriptor is ready, and returns true if it is the first one. `INTR`: a handler
+/// ran that ends such a call. `AGAIN`: the deadline has passed.
 pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     let mut set: Vec<PollFd<'_>> = all.iter().map(|one| one.polled()).collect();
     loop {
-        // With a timeout, every handler ends it, as it ends `poll`.
+        // With a timeout, every handler ends the wait, as it ends `poll`.
         let limit = match deadline {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()),
             None => std::time::Duration::ZERO,
@@ -72,12 +72,12 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
     }
 }
 
-/// Sleeps until one of them may be ready.
+/// Sleeps until a descriptor may be ready.
 fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     let waker = Arc::new(Waker::default());
     let seen = waker.0.seq();
     list(&waker);
-    // A set of its own: several threads may wait for the same descriptors.
+    // Each call has its own set, because several threads may wait for the same descriptors.
     let set = raise(epoll::create(CreateFlags::CLOEXEC)?)?;
     for one in all {
         epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
@@ -89,7 +89,7 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     slept
 }
 
-/// The threads that sleep, and some that are awake again.
+/// The threads that sleep; some may be awake again.
 static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {
@@ -100,7 +100,7 @@ fn list(waker: &Arc<Waker>) {
     sleepers.push(Arc::downgrade(waker));
 }
 
-/// Wakes all: one of the threads is cancelled.
+/// Wakes all sleeping threads, because one of them was cancelled.
 pub(crate) fn wake_all() {
     let Some(sleepers) = SLEEPERS.get() else {
         return;
@@ -111,7 +111,7 @@ pub(crate) fn wake_all() {
     awake.for_each(|it| it.0.wake());
 }
 
-/// Wakes the thread.
+/// Wakes the thread that waits on the queue.
 #[derive(Default)]
 struct Waker(WaitQueue);
 

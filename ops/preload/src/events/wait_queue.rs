@@ -1,4 +1,4 @@
-//! The place where threads of the program sleep in a blocking call.
+//! The queue on which threads of the program sleep in a blocking call.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
@@ -8,10 +8,11 @@ use rustix::thread::futex;
 
 use crate::process::cancelling::{self, CANCELLED};
 
-/// A counter of wake-ups that threads sleep on until it changes.
+/// A counter of wake-ups; a thread sleeps on it until it changes.
 ///
-/// The sleep is the kernel's `futex`. Without a deadline a signal whose handler was installed with
-/// `SA_RESTART` does not end it, with one every signal does: just as in a call on a TCP socket.
+/// The sleep is the kernel's `futex`. Without a deadline, a signal whose handler was installed with
+/// `SA_RESTART` does not end the sleep; with a deadline, every signal does. A call on a TCP socket
+/// behaves in the same way.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     seq: AtomicU32,
@@ -23,12 +24,13 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// To be asked before looking, and given to [`sleep`](Self::sleep) when there was nothing.
+    /// Returns the current count. Read it before checking for work, and pass it to
+    /// [`sleep`](Self::sleep) if there was none.
     pub(crate) fn seq(&self) -> u32 {
         self.seq.load(Ordering::Acquire)
     }
 
-    /// Wakes all: something has changed. No system call when nobody sleeps.
+    /// Wakes all sleeping threads. Makes no system call if none sleeps.
     pub(crate) fn wake(&self) {
         self.seq.fetch_add(1, Ordering::SeqCst);
         if self.holders.load(Ordering::SeqCst) == 0 {
@@ -56,13 +58,13 @@ impl WaitQueue {
 
     fn wake_sleepers(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Waking cannot fail for a word of our own.
+            // Waking cannot fail, because the word is valid memory of this process.
             let _ = futex::wake(&self.seq, futex::Flags::PRIVATE, u32::MAX >> 1);
         }
     }
 
-    /// Sleeps until a wake-up after `seen`, or the deadline (`AGAIN`), or a signal (`INTR`), or a
-    /// cancellation of the thread.
+    /// Sleeps until a wake-up after `seen`. Fails with `AGAIN` at the deadline, `INTR` after a
+    /// signal, or [`CANCELLED`] if the thread was cancelled.
     pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) -> Result<(), Errno> {
         if cancelling::is_asked() {
             return Err(CANCELLED);
@@ -84,7 +86,7 @@ impl WaitQueue {
         let slept = futex::wait(&self.seq, futex::Flags::PRIVATE, seen, timeout.as_ref());
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         match slept {
-            // The wake-up came before the sleep began.
+            // The wake-up was sent before the sleep began.
             Ok(()) | Err(Errno::AGAIN) => Ok(()),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Which handler the event thread calls for which descriptor.
+//! The handlers of the watched descriptors.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -8,9 +8,9 @@ use crate::events::EventHandler;
 
 /// The handlers of the descriptors that are watched.
 ///
-/// A descriptor's number is given anew as soon as it is closed, while an event that was fetched for
-/// the one before may still be on its way to its handler. So each watch has a number of its own
-/// beside the descriptor's, and an event that names another one is nobody's.
+/// The kernel reuses a descriptor's number as soon as it is closed, while an event of the former
+/// descriptor may not have been handled yet. So each watch has its own number in addition to the
+/// descriptor's, and an event with another watch's number is ignored.
 #[derive(Default)]
 pub(crate) struct Watches {
     watched: HashMap<RawFd, (u32, Arc<dyn EventHandler>)>,
@@ -25,7 +25,7 @@ impl Watches {
         mark(fd, self.last)
     }
 
-    /// Returns the mark that the events of its watch carry.
+    /// Returns the mark that the events of a descriptor's watch carry, if there is one.
     pub(crate) fn mark_of(&self, fd: RawFd) -> Option<u64> {
         let (watch, _) = self.watched.get(&fd)?;
         Some(mark(fd, *watch))
@@ -35,7 +35,7 @@ impl Watches {
         self.watched.remove(&fd);
     }
 
-    /// Returns the handler of an event; `None` where the watch has ended.
+    /// Returns the handler of an event; `None` if the watch has ended.
     pub(crate) fn find(&self, marked: u64) -> Option<Arc<dyn EventHandler>> {
         let fd = RawFd::try_from(marked & u64::from(u32::MAX)).ok()?;
         let (watch, handler) = self.watched.get(&fd)?;

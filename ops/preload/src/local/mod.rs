@@ -1,14 +1,14 @@
 //! Connections within the host: the program's descriptor is a stream socket of `AF_UNIX`.
 //!
-//! The kernel moves the bytes, keeps the state and wakes who waits; no call that moves bytes finds
-//! anything of ours behind the number. What is left for this library is that the socket is called
-//! and set as one of TCP.
+//! The kernel moves the bytes, keeps the state and wakes waiting threads; calls that move bytes
+//! find no connection of this library behind the number. This library only makes the socket show
+//! the name and the options of a TCP socket.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `mod` | a connection that was connected or accepted; the addresses that calls return |
 //! | `options` | `getsockopt` and `setsockopt` where the two kinds of sockets differ |
-//! | `spinning` | polling before sleeping, where `opsrun --spin` asks for it |
+//! | `spinning` | polling before sleeping, which `opsrun --spin` enables |
 
 pub(crate) mod options;
 pub(crate) mod spinning;
@@ -49,8 +49,8 @@ pub(crate) fn flags_of(socket: BorrowedFd<'_>) -> Result<SocketFlags, Errno> {
     Ok(flags)
 }
 
-/// Puts a connection in the place of the program's TCP socket. A socket that does not block gets
-/// the answer that TCP gives, and is writable when the program asks.
+/// Replaces the program's TCP socket by a connection. For a non-blocking socket the result is
+/// `EINPROGRESS`, as for TCP, and the socket is writable at once.
 pub(crate) fn take_over(
     fd: c_int,
     tcp: BorrowedFd<'_>,
@@ -66,7 +66,7 @@ pub(crate) fn take_over(
         nonblocking: is_nonblocking,
         close_on_exec: flags.contains(SocketFlags::CLOEXEC),
     };
-    // Sets that watch the number watch the TCP socket behind it, which may live on.
+    // The sets that watch the number watch the TCP socket that it names, which may stay open.
     let registrations = Registrations::of(fd);
     registrations.withdraw();
     let replaced = numbers::replace(&connection.socket, fd, shown);
@@ -81,7 +81,7 @@ pub(crate) fn take_over(
     }
 }
 
-/// Gives an accepted connection to the program.
+/// Passes an accepted connection to the program.
 pub(crate) fn accepted(connection: KernelConnection, protocol: &str, kept: Kept) -> c_int {
     let record = observing::local(connection.local, connection.peer, protocol);
     let socket = LocalSocket::listed(record, kept);
@@ -92,7 +92,7 @@ pub(crate) fn accepted(connection: KernelConnection, protocol: &str, kept: Kept)
     connection.socket.into_raw_fd()
 }
 
-/// The flags of an `accept4` for the kernel.
+/// Converts the flags of `accept4` for the kernel.
 pub(crate) fn accept_flags(flags: c_int) -> SocketFlags {
     let mut all = SocketFlags::empty();
     all.set(SocketFlags::NONBLOCK, flags & SOCK_NONBLOCK != 0);
@@ -100,24 +100,24 @@ pub(crate) fn accept_flags(flags: c_int) -> SocketFlags {
     all
 }
 
-/// The addresses of a connection within the host; `None` for every other descriptor.
+/// Returns the addresses of a local connection; `None` for every other descriptor.
 pub(crate) fn addresses(fd: c_int) -> Option<(Family, Addresses)> {
     if fd < 0 {
         return None;
     }
     let _inside = guard::enter();
-    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let of = Addresses::of(unsafe { BorrowedFd::borrow_raw(fd) })?;
     let family = if of.is_ipv6 { Family::V6 } else { Family::V4 };
     Some((family, of))
 }
 
-/// Returns true for a connection within the host, without asking the kernel where the table knows.
+/// Returns true for a local connection. Makes no system call if the table has the answer.
 pub(crate) fn is_local(fd: c_int) -> bool {
     table::is_local(fd) || (table::is_plain(fd) && addresses(fd).is_some())
 }
 
-/// Answers a call for a name, if the descriptor is a connection within the host.
+/// Answers a call for a name, if the descriptor is a local connection.
 ///
 /// # Safety
 /// `address` and `len` are null or what the C call demands.
@@ -128,12 +128,12 @@ pub(crate) unsafe fn name(
     choose: fn(&Addresses) -> SocketAddr,
 ) -> Option<Result<(), Errno>> {
     let (family, of) = addresses(fd)?;
-    // SAFETY: the caller answers for the pointers.
+    // SAFETY: the caller guarantees that the pointers are null or valid.
     Some(unsafe { names::give(choose(&of), family, address, len) })
 }
 
-/// Receives with a flag that the two kinds of sockets take for different things. `None`: the flags
-/// have none of those, or the descriptor is no connection within the host.
+/// Receives with a flag that means different things for the two kinds of sockets. `None`: there is
+/// no such flag, or the descriptor is no local connection.
 pub(crate) fn receive_by_flag(
     fd: c_int,
     len: impl FnOnce() -> usize,
@@ -143,24 +143,24 @@ pub(crate) fn receive_by_flag(
         return None;
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
-        // TCP has reports only for sockets that asked for them, and those stay on TCP.
+        // TCP queues such reports only for sockets that ask for them, and those stay on TCP.
         errno::set(libc::EAGAIN);
         return Some(-1);
     }
     Some(discard(fd, len(), flags))
 }
 
-/// Throws bytes away, as TCP does where `MSG_TRUNC` asks for it.
+/// Discards bytes, as TCP does with `MSG_TRUNC`.
 fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
     const MOST: usize = 1 << 20;
     let mut room = vec![0_u8; len.min(MOST)];
     let (to, len) = (room.as_mut_ptr().cast(), room.len());
-    // SAFETY: so much room of ours.
+    // SAFETY: the buffer has `len` bytes.
     unsafe { real::recv(fd, to, len, flags & !libc::MSG_TRUNC) }
 }
 
-/// Returns the state of a connection in this process, and makes it at the first use. `None`: the
-/// descriptor is no such connection.
+/// Returns the state of a local connection in this process, and makes it at the first use. `None`:
+/// the descriptor is no local connection.
 fn remembered(fd: c_int) -> Option<Arc<LocalSocket>> {
     if let Some(Entry::Local(socket)) = table::entry(fd) {
         return Some(socket);

@@ -1,8 +1,9 @@
 //! `getsockopt` and `setsockopt` of connections within the host.
 //!
-//! Options of `SOL_SOCKET` are the kernel's, but for those that name the kind of socket. Options of
-//! TCP and IP are checked by the kernel's TCP, on a socket that is made for the call, and are kept
-//! here. `TCP_INFO` is the state and plausible sizes, all else zero: there is no TCP machinery.
+//! Options of `SOL_SOCKET` are the kernel's, except for those that name the kind of socket. Options
+//! of TCP and IP are checked by the kernel's TCP, on a socket that is made for the call, and are
+//! kept here. `TCP_INFO` consists of the state; all other fields are zero, because there is no TCP
+//! connection.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +22,7 @@ use crate::tcp::inherited::Value;
 use crate::tcp::names::Family;
 use crate::tcp::options::{self, give_info, give_number};
 
-/// Options that a socket of `AF_UNIX` takes and answers in its own way.
+/// Returns true for options that a socket of `AF_UNIX` handles in its own way.
 pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
     // A socket of `AF_UNIX` has no options of another level.
     if level != SOL_SOCKET {
@@ -43,11 +44,11 @@ pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
         )
 }
 
-/// The payload of a segment on the loopback device.
+/// The payload of a segment on the loopback device, in bytes.
 const LOOPBACK_MSS: c_int = 65_483;
 
-/// Answers an option that a socket of `AF_UNIX` refuses, or answers by its own kind. `None`: the
-/// descriptor is no connection within the host.
+/// Answers an option that a socket of `AF_UNIX` refuses or answers in its own way. `None`: the
+/// descriptor is no local connection.
 ///
 /// # Safety
 /// `value` and `len` are null or what the C call demands.
@@ -60,7 +61,7 @@ pub(crate) unsafe fn get(
 ) -> Option<Result<(), Errno>> {
     let (family, _) = addresses(fd)?;
     let _inside = guard::enter();
-    // SAFETY: the caller answers for both pointers, here and below.
+    // SAFETY: the caller guarantees that both pointers are null or valid, here and below.
     Some(unsafe {
         match (level, name) {
             (SOL_SOCKET, SO_DOMAIN) => give_number(family.number(), value, len),
@@ -86,7 +87,7 @@ unsafe fn get_of_new(
     len: *mut socklen_t,
 ) -> Result<(), Errno> {
     let model = model(family)?;
-    // SAFETY: the caller answers for both pointers.
+    // SAFETY: the caller guarantees that both pointers are null or valid.
     let result = unsafe { real::getsockopt(model.as_raw_fd(), level, name, value, len) };
     if result == 0 {
         Ok(())
@@ -95,7 +96,7 @@ unsafe fn get_of_new(
     }
 }
 
-/// A TCP socket for one question, under whatever number is free.
+/// Makes a TCP socket for one call, under any free number.
 fn model(family: Family) -> Result<OwnedFd, Errno> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
@@ -104,9 +105,9 @@ fn model(family: Family) -> Result<OwnedFd, Errno> {
     socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-/// The state as `TCP_INFO` has it, as far as the descriptor shows it.
+/// Returns the state for `TCP_INFO`, as far as the descriptor shows it.
 fn state(fd: c_int) -> u8 {
-    // SAFETY: the kernel has just answered a call on it.
+    // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
     if poll(&mut set, Some(&Timespec::default())).is_err() {
@@ -122,8 +123,8 @@ fn state(fd: c_int) -> u8 {
     }
 }
 
-/// Sets an option that a socket of `AF_UNIX` refuses. `None`: the descriptor is no connection
-/// within the host.
+/// Sets an option that a socket of `AF_UNIX` refuses. `None`: the descriptor is no local
+/// connection.
 ///
 /// # Safety
 /// `value` is null or points to `len` bytes.
@@ -139,24 +140,24 @@ pub(crate) unsafe fn set(
     if options::is_refused(level, name) {
         return Some(Err(Errno::NOPROTOOPT));
     }
-    // SAFETY: the caller answers for the value.
+    // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
     let checked = match unsafe { switched(level, name, value, len) } {
         Some(value) => Ok(value),
         None => {
-            // Options of TCP are those of both families.
+            // The options of TCP are the same for both families.
             let family = match level {
                 IPPROTO_TCP => Family::V4,
                 _ => addresses(fd)?.0,
             };
-            // SAFETY: the caller answers for the value.
+            // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
             unsafe { checked(family, level, name, value, len) }
         }
     };
     Some(checked.map(|value| socket.kept().set(level, name, value)))
 }
 
-/// The value of an option that is on or off, which most programs set on each connection. `None`:
-/// the kernel is to check it.
+/// Returns the value of an option that is on or off, which most programs set on each connection.
+/// `None`: the kernel must check the value.
 ///
 /// # Safety
 /// `value` is null or points to `len` bytes.
@@ -170,12 +171,12 @@ unsafe fn switched(
     if !is_switch || value.is_null() || (len as usize) < size_of::<c_int>() {
         return None;
     }
-    // SAFETY: the caller answers for so many bytes, aligned anyhow.
+    // SAFETY: the caller guarantees this many bytes; the read permits any alignment.
     let number = unsafe { value.cast::<c_int>().read_unaligned() };
     Some(Value::number((number != 0).into()))
 }
 
-/// The value that the kernel's TCP makes of one.
+/// Returns the value that the kernel's TCP stores for an option.
 ///
 /// # Safety
 /// `value` is null or points to `len` bytes.
@@ -187,7 +188,7 @@ unsafe fn checked(
     len: socklen_t,
 ) -> Result<Value, Errno> {
     let model = model(family)?;
-    // SAFETY: the caller answers for the value.
+    // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
     if unsafe { real::setsockopt(model.as_raw_fd(), level, name, value, len) } != 0 {
         return Err(options::last());
     }

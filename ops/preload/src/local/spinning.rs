@@ -1,11 +1,11 @@
-//! Polling before sleeping, which `opsrun --spin` turns on.
+//! Polling before sleeping, which `opsrun --spin` enables.
 //!
-//! Waking a thread that sleeps takes longer than all else that a short message within the host
-//! costs. A thread that is about to sleep for a connection within the host polls it for
-//! [`OPS_SPIN`](VARIABLE) microseconds first; the call is then the C library's, as without this.
+//! Waking a sleeping thread takes longer than all other work for a short local message. So a thread
+//! that is about to wait for a local connection polls it for [`OPS_SPIN`](VARIABLE) microseconds
+//! first. After that the C library's call waits as usual.
 //!
-//! It polls only where a processor is idle: between two polls it lets other threads run, and where
-//! one has run, nobody of this process polls for [`PAUSE`].
+//! A thread polls only while a processor is idle: between two polls it yields to other threads. If
+//! another thread has run, no thread of this process polls for [`PAUSE`].
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -20,22 +20,22 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use crate::process::errno;
 use crate::table;
 
-/// The environment variable that holds the microseconds.
+/// The environment variable that holds the time to poll in microseconds.
 const VARIABLE: &str = "OPS_SPIN";
 
-/// The most that it may say. A thread that polls longer than a wake-up takes gains nothing.
+/// The maximum time to poll in microseconds. Polling longer than a wake-up takes gains nothing.
 const MOST_US: u32 = 1000;
 
-/// A call that lets others run takes less where nobody else has run.
+/// The maximum duration of a `sched_yield` during which no other thread has run.
 const ALONE: Duration = Duration::from_micros(5);
 
-/// The time in which no thread polls, after processors have had other work.
+/// The time in which no thread polls after another thread has used the processor.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The time to poll, in microseconds; 0: not at all.
+/// The time to poll, in microseconds; 0 disables polling.
 static LIMIT_US: AtomicU32 = AtomicU32::new(0);
 
-/// Until when nobody polls, in microseconds from [`start`].
+/// The end of the pause, in microseconds from [`start`].
 static PAUSED_UNTIL_US: AtomicU64 = AtomicU64::new(0);
 
 /// Reads the environment, when the library is loaded.
@@ -58,8 +58,8 @@ pub(crate) fn is_on() -> bool {
     LIMIT_US.load(Ordering::Relaxed) != 0
 }
 
-/// Receives what is there, or comes soon, by a call that takes flags. `None`: the call is to be
-/// made as the program made it.
+/// Receives data that is there or arrives soon, by a call that takes flags. `None`: the caller must
+/// make the call as the program made it.
 #[inline]
 pub(crate) fn receive(
     fd: c_int,
@@ -74,7 +74,7 @@ pub(crate) fn receive(
     if received >= 0 || errno::get() != libc::EAGAIN || flags & MSG_DONTWAIT != 0 {
         return Some(received);
     }
-    // SAFETY: the kernel has just answered a call on it.
+    // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     if fcntl_getfl(socket).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
         return Some(received);
@@ -84,20 +84,20 @@ pub(crate) fn receive(
     None
 }
 
-/// Polls a set of `epoll` whose program has connections within the host.
+/// Polls an `epoll` set of a program that has local connections.
 #[inline]
 pub(crate) fn await_set(set: c_int, is_waiting: bool) {
     if is_on() && is_waiting && set >= 0 && table::has_local() {
-        // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+        // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
         let set = unsafe { BorrowedFd::borrow_raw(set) };
         until(|| has_input(set));
     }
 }
 
-/// Polls a set of `poll` that has connections within the host. `ask` is the call without time.
+/// Polls a set of `poll` that has local connections. `ask` is the program's call without a timeout.
 ///
 /// # Safety
-/// As for `poll`; `ask` finds out whether the set is the caller's.
+/// The contract of `poll`. `ask` makes the kernel check that the set is readable.
 #[inline]
 pub(crate) unsafe fn await_poll(
     set: *const pollfd,
@@ -108,7 +108,7 @@ pub(crate) unsafe fn await_poll(
     if !is_on() || !is_waiting || !table::has_local() || ask() != 0 {
         return;
     }
-    // SAFETY: the kernel has just read so many entries.
+    // SAFETY: the kernel has just read this many entries.
     let is_local = |at| table::is_local(unsafe { set.add(at).read_unaligned() }.fd);
     if (0..count as usize).any(is_local) {
         until(|| ask() != 0);
@@ -120,7 +120,7 @@ fn has_input(fd: BorrowedFd<'_>) -> bool {
     poll(&mut set, Some(&Timespec::default())) != Ok(0)
 }
 
-/// Polls until something is there, the time is over, or other threads want the processor.
+/// Polls until the condition holds, the time is over, or other threads use the processor.
 #[cold]
 fn until(is_there: impl Fn() -> bool) {
     let begun = Instant::now();

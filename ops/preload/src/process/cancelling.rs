@@ -1,10 +1,11 @@
 //! Threads that are cancelled while they sleep in a call on an offloaded connection.
 //!
-//! A thread that sleeps in this library holds references, so it must not be unwound there: the C
-//! library is told not to cancel it, and then does not wake it either. The hook of `pthread_cancel`
-//! notes the thread and wakes all threads that sleep. The cancelled one leaves its call with
-//! [`CANCELLED`], and ends where nothing is to be dropped any more. A call that has moved bytes
-//! returns their number; the next call ends the thread.
+//! A thread that sleeps in this library holds references, so it must not be unwound there. Its
+//! cancellation is therefore disabled in the C library, which then does not wake it either. The
+//! hook of `pthread_cancel` records the thread and wakes all threads that sleep. The cancelled
+//! thread returns from its call with [`CANCELLED`], and ends at a point where its frames have
+//! nothing to drop. A call that has moved bytes returns their number; the next call ends the
+//! thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,40 +21,40 @@ pub(crate) const CANCELLED: Errno = Errno::CANCELED;
 /// The number of threads that may be cancelled before the first of them has run.
 const THREADS_MAX: usize = 4096;
 
-/// The last threads that were cancelled, as a ring. Words and no lock, so that signal handlers may
-/// read them too, and the child of a fork finds no lock that was held.
+/// The last threads that were cancelled, as a ring. It consists of atomic words without a lock, so
+/// that signal handlers may read it too, and the child of a fork finds no lock that was held.
 static THREADS: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
 /// The number of threads that were ever cancelled.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// [`COUNT`] when the thread's call began. Earlier entries of the ring name a former thread of
-    /// the same name, or were tested for at that time.
+    /// The value of [`COUNT`] when the thread's call began. Earlier entries of the ring name a
+    /// former thread with the same id, or were tested for at that time.
     static BEFORE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Notes a thread that was cancelled. The caller wakes all threads that sleep afterwards: one that
-/// is about to sleep finds the note, or a wake-up that came before its sleep.
+/// Records a thread that was cancelled. The caller wakes all threads that sleep afterwards: a
+/// thread that is about to sleep finds the record, or the wake-up that was sent before its sleep.
 pub(crate) fn note(thread: pthread_t) {
     let place = COUNT.fetch_add(1, Ordering::SeqCst) % THREADS_MAX;
     THREADS[place].store(thread as usize, Ordering::SeqCst);
 }
 
-/// Begins a call that may sleep: the thread ends here if it was cancelled before. The frames of the
+/// Begins a call that may sleep. The thread ends here if it was cancelled before. The frames of the
 /// callers must have nothing to drop.
 pub(crate) fn begin_call() {
     let _ = BEFORE.try_with(|before| before.set(COUNT.load(Ordering::SeqCst)));
     guard::test_cancel();
 }
 
-/// Returns true if the calling thread was cancelled since its call began, and is to leave it.
+/// Returns true if the calling thread was cancelled since its call began, and must return from it.
 pub(crate) fn is_asked() -> bool {
     let count = COUNT.load(Ordering::SeqCst);
     let before = BEFORE.try_with(Cell::get).unwrap_or(count);
     if before >= count || !guard::was_cancellable() {
         return false;
     }
-    // SAFETY: it takes nothing. A thread's own is never 0.
+    // SAFETY: the call has no arguments. The id of a thread is never 0.
     let me = unsafe { libc::pthread_self() } as usize;
     let first = before.max(count.saturating_sub(THREADS_MAX));
     (first..count).any(|it| THREADS[it % THREADS_MAX].load(Ordering::SeqCst) == me)

@@ -1,4 +1,4 @@
-//! `errno`, and results as C wants them.
+//! `errno`, and results in the form of C functions.
 
 use std::ffi::{c_int, c_long};
 
@@ -11,15 +11,15 @@ pub(crate) fn set(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// The calling thread's `errno`.
+/// Returns the calling thread's `errno`.
 pub(crate) fn get() -> c_int {
     // SAFETY: the C library's pointer to the calling thread's errno is always valid.
     unsafe { *libc::__errno_location() }
 }
 
-/// A result of ours as a C function returns it.
+/// The conversion of a result to the form of a C function.
 pub(crate) trait ToC<T> {
-    /// The value, or -1 with `errno` set.
+    /// Returns the value, or -1 with `errno` set.
     fn to_c(self) -> T;
 }
 

@@ -1,10 +1,11 @@
 //! Distinguishes the calls of the program from those of the stack that serves it.
 //!
-//! The DAT stack is in the same process and opens sockets too; those must stay on TCP. The calls of
+//! The DAT stack is in the same process and opens sockets too, which must stay on TCP. The calls of
 //! a thread between [`enter`] and the drop of the guard are the stack's, and so is every thread
 //! that is started meanwhile.
 //!
-//! The thread is not cancelled meanwhile: it holds locks, and its frames must not be unwound.
+//! The thread is not cancelled while the guard exists: it holds locks, and its frames must not be
+//! unwound.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -16,18 +17,18 @@ thread_local! {
     static WAS_CANCELLABLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread works for the stack while this lives.
+/// A guard: the calling thread works for the stack while it exists.
 #[derive(Debug)]
 pub(crate) struct Inside {
-    /// The cancellation state from before, as the C library has it.
+    /// The former cancellation state of the C library.
     before: c_int,
-    // The depth is the thread's, so this stays with it.
+    // The depth belongs to the thread, so the guard must not be sent to another one.
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// From here on the thread's calls are the stack's.
+/// Marks the thread's calls as the stack's until the guard is dropped.
 pub(crate) fn enter() -> Inside {
-    // A thread that is being torn down has no depth any more; what it still calls is native.
+    // A thread that is being torn down has no depth any more; its further calls are native.
     let before = set_cancellation(DISABLE);
     let outermost = DEPTH.try_with(|depth| depth.replace(depth.get() + 1) == 0);
     if outermost == Ok(true) {
@@ -44,7 +45,7 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(true)
 }
 
-/// The thread is not cancelled while this lives, in calls of the program's.
+/// A guard that disables cancellation of the thread, for calls of the program.
 pub(crate) struct Uncancelled {
     before: c_int,
     _of_this_thread: PhantomData<*const ()>,
@@ -77,9 +78,9 @@ impl Drop for Inside {
     }
 }
 
-/// The thread ends here if it was cancelled. The frames of the callers must have nothing to drop.
+/// Ends the thread if it was cancelled. The frames of the callers must have nothing to drop.
 pub(crate) fn test_cancel() {
-    // SAFETY: the caller's frames, and those of the program, may be unwound.
+    // SAFETY: callers have nothing to drop, and the program's frames may be unwound at such a call.
     unsafe { pthread_testcancel() }
 }
 
@@ -91,10 +92,10 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// No system call. Says what was set before.
+/// Sets the cancellation state and returns the former one. Makes no system call.
 fn set_cancellation(state: c_int) -> c_int {
     let mut before = state;
-    // SAFETY: a state that the C library knows, and a place of this frame for the former one.
+    // SAFETY: the state is valid for the C library, and the pointer is to a local variable.
     unsafe { pthread_setcancelstate(state, &raw mut before) };
     before
 }

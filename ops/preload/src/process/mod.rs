@@ -1,20 +1,20 @@
-//! The process that this library lives in: what it is to the kernel, to the C library and to the
-//! threads of the program.
+//! The process that this library is loaded into: its identity, the C library's functions, its
+//! threads.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `mod` | which process this is: the owner of the table, a forked child, or a `vfork`ed one |
+//! | `mod` | the identity of the process: the owner of the table, a forked child, or a `vfork`ed one |
 //! | [`real`] | the C library's functions |
-//! | [`errno`] | `errno`, and results as C has them |
+//! | [`errno`] | `errno`, and results in the form of C functions |
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
 //! | [`undisturbed`] | work that no signal handler of the program interrupts |
 //! | [`cancelling`] | threads that are cancelled while they sleep in a call |
-//! | [`per_process`] | values that the child of a `fork` makes anew |
+//! | [`per_process`] | values that the child of a `fork` makes again |
 //!
 //! The child of a `vfork` (and of `posix_spawn`) closes and duplicates numbers in the memory of its
-//! parent before it becomes another program. Its calls concern its own numbers, which are a copy of
-//! the parent's, so the table must not follow them. No handler runs in such a child; it is
-//! recognised by its process id.
+//! parent before it executes another program. Its calls concern its own numbers, which are a copy
+//! of the parent's, so the table must not follow them. No fork handler runs in such a child; it is
+//! recognized by its process id.
 
 pub(crate) mod cancelling;
 pub(crate) mod errno;
@@ -29,14 +29,14 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// Called before the first entry; set when the library is loaded.
+/// The function to call before the first entry; set when the library is loaded.
 static ON_FIRST_ENTRY: OnceLock<fn()> = OnceLock::new();
 
-/// The name that the program was started by. Programs that show their state to `ps` overwrite the
-/// memory where the name was.
+/// The name by which the program was started. It is copied, because programs that show their state
+/// to `ps` overwrite the memory of the name.
 static CALLED: OnceLock<Box<CStr>> = OnceLock::new();
 
-/// Notes, when the library is loaded, how the program was called and what is to be done before the
+/// Records, when the library is loaded, the name of the program and the function to call before the
 /// first entry.
 pub(crate) fn begin(called: Option<&CStr>, on_first_entry: fn()) {
     if let Some(called) = called {
@@ -44,27 +44,27 @@ pub(crate) fn begin(called: Option<&CStr>, on_first_entry: fn()) {
     }
     let _ = ON_FIRST_ENTRY.set(on_first_entry);
     if has_owner() {
-        // A constructor of another library has made a connection before.
+        // A constructor of another library has made a connection already.
         own_table();
     }
 }
 
-/// Returns the name that the program was started by, with directories or without; empty where it
-/// has none.
+/// Returns the name by which the program was started, with or without directories; empty if the
+/// program has none.
 pub(crate) fn called() -> String {
     let called = CALLED.get().map(|called| called.to_string_lossy());
     called.unwrap_or_default().into_owned()
 }
 
-/// Makes the calling process the owner of the table, and of each copy of it that a `fork` makes the
-/// child. Called before each entry.
+/// Makes the calling process the owner of the table, and the child of a `fork` the owner of its
+/// copy. Must be called before each entry.
 pub(crate) fn own_table() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.load(Ordering::Acquire) {
         return;
     }
-    // The first thread wins. None waits for another to have registered: where another forks, the
-    // child would wait for ever.
+    // The first thread wins. No thread waits for another one to register: if another thread forks
+    // meanwhile, the child would wait for ever.
     let _ = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
     if let Some(on_first_entry) = ON_FIRST_ENTRY.get()
         && !IS_DONE.swap(true, Ordering::AcqRel)
@@ -83,8 +83,8 @@ pub(crate) fn has_owner() -> bool {
     OWNER.load(Ordering::Acquire) != 0
 }
 
-/// Returns true if the table is the calling process's. One system call, so it is asked only when
-/// there is an entry.
+/// Returns true if the table belongs to the calling process. This costs a system call, so it is
+/// called only if there is an entry.
 pub(crate) fn owns_table() -> bool {
     OWNER.load(Ordering::Acquire) == id()
 }

@@ -1,13 +1,13 @@
-//! Values that each process makes for itself: threads, sockets and devices do not come over a
-//! `fork`.
+//! Values that each process makes for itself, because threads, sockets and devices are not
+//! inherited over a `fork`.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::process;
 
-/// A value that the child of a fork makes anew. That of its parent stays where it is, unused: its
-/// descriptors and threads are the parent's.
+/// A value that the child of a fork makes again. The parent's value is kept unused, because its
+/// descriptors and threads belong to the parent.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {
@@ -20,14 +20,15 @@ impl<T: Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The value, if this process has made it.
+    /// Returns the value, if this process has made it.
     pub(crate) fn get(&self) -> Option<&'static T> {
-        // SAFETY: null, or a box that was leaked for good.
+        // SAFETY: the pointer is null, or points to a box that is never freed.
         let own = unsafe { self.0.load(Ordering::Acquire).as_ref() }?;
         (own.process == process::id()).then_some(&own.value)
     }
 
-    /// The value; `make` makes it. Where two threads do so at once, one of the two is dropped.
+    /// Returns the value, and calls `make` if there is none. If two threads do so at once, one of
+    /// the two values is dropped.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &'static T {
         if let Some(value) = self.get() {
             return value;
@@ -44,12 +45,12 @@ impl<T: Send + Sync> PerProcess<T> {
         let stands = match placed {
             Ok(_) => fresh,
             Err(other) => {
-                // SAFETY: nobody has seen ours.
+                // SAFETY: the exchange failed, so no other thread has seen this box.
                 drop(unsafe { Box::from_raw(fresh) });
                 other
             }
         };
-        // SAFETY: a box that is never freed.
+        // SAFETY: the pointer is to a box that is never freed.
         unsafe { &(*stands).value }
     }
 }

@@ -1,7 +1,8 @@
-//! The functions that the hooks stand in front of, found behind us in the loader's order.
+//! The C library's functions behind the hooks: the next ones in the loader's order.
 //!
-//! Each is looked up at its first call and remembered: one load and one jump afterwards. It is the
-//! C library's function that is called and not the kernel, because it is a cancellation point.
+//! Each function is looked up at its first call and cached, so a call costs one load and one jump
+//! afterwards. The hooks call the C library's function and not the kernel, because it is a
+//! cancellation point.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
@@ -15,7 +16,7 @@ use libc::{
 
 use crate::process::errno;
 
-/// The function that a thread begins with.
+/// The start function of a thread.
 pub(crate) type StartRoutine = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// The result of a call when the C library at hand lacks the function.
@@ -40,17 +41,17 @@ impl Failed for *mut libc::FILE {
 }
 
 unsafe extern "C" {
-    /// Ends the program with the message that the C library has for a buffer overrun.
+    /// Ends the program with the C library's message about a buffer overrun.
     pub(crate) fn __chk_fail() -> !;
 }
 
 fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: a constant, terminated name; RTLD_NEXT searches behind this library.
+    // SAFETY: the name is a terminated constant; RTLD_NEXT searches the libraries after this one.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-/// Where a function is that cannot be called from here; null, and `ENOSYS`, when the C library at
-/// hand lacks it.
+/// Returns the address of a function that Rust cannot call. Returns null and sets `ENOSYS` if the C
+/// library at hand lacks the function.
 pub(crate) fn address(name: &CStr) -> *const c_void {
     let found = find(name);
     if found.is_null() {
@@ -80,10 +81,10 @@ macro_rules! real {
                 }
                 FOUND.store(found, Ordering::Relaxed);
             }
-            // SAFETY: the C library's function of this name has this signature; the caller
-            // answers for the arguments.
+            // SAFETY: the C library's function of this name has this signature. The caller
+            // guarantees the contract of the C function for the arguments.
             unsafe {
-                // A thread that is cancelled in the call unwinds its caller.
+                // A cancellation in the call unwinds the caller's frames.
                 let real: unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)? = transmute(found);
                 real($($arg),*)
             }

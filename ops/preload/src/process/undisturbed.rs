@@ -1,21 +1,21 @@
 //! Work of the stack that no signal handler of the program interrupts.
 //!
-//! A handler may call this library, or leave by `siglongjmp` and never come back: iperf3 has one.
-//! Locks that the thread held stay held then, the allocator's among them, and the next thread that
-//! needs them waits for ever, at the end of the process at the latest. Work that takes long and is
-//! done rarely (beginning to listen, accepting, closing) is therefore done with signals blocked;
-//! the handlers run after it. Blocking is two system calls, where each of these calls makes many
-//! more. For calls that send or receive it would cost too much. A close that lingers waits with
-//! signals open, because a signal ends that wait.
+//! A handler may call this library, or leave by `siglongjmp` and never return: iperf3 has one.
+//! Locks that the thread held, the allocator's among them, then stay held, and the next thread that
+//! needs them waits for ever, at the end of the process at the latest. So work that takes long and
+//! is done rarely (beginning to listen, accepting, closing) runs with signals blocked; the handlers
+//! run after it. Blocking costs two system calls, which is little compared with the calls of such
+//! work, but too much for calls that send or receive. A close that lingers waits with signals
+//! unblocked, because a signal ends that wait.
 
 use std::marker::PhantomData;
 
 use libc::sigset_t;
 
-/// Signals of the program wait while this lives.
+/// A guard that blocks the program's signals in the calling thread.
 pub(crate) struct Undisturbed {
     before: sigset_t,
-    // The mask is the thread's, so this stays with it.
+    // The signal mask belongs to the thread, so the guard must not be sent to another one.
     _of_this_thread: PhantomData<*const ()>,
 }
 

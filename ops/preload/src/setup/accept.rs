@@ -1,4 +1,4 @@
-//! Accepting: one queue for connections of all stacks.
+//! Accepts connections: one queue for the connections of all stacks.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -30,29 +30,30 @@ use crate::tcp::names::{self, Family};
 use crate::tcp::options::Options;
 use crate::{local, numbers};
 
-/// A connection that the program has now.
+/// An accepted connection.
 pub(crate) struct Accepted {
-    /// Its descriptor.
+    /// The program's descriptor.
     pub(crate) fd: c_int,
     peer: SocketAddr,
     family: Family,
 }
 
 impl Accepted {
-    /// Tells the peer's address to those who ask.
+    /// Writes the peer's address to the caller's pointers, if they are not null.
     ///
     /// # Safety
     /// The pointers are null or what `accept` demands.
     pub(crate) unsafe fn tell(&self, address: *mut sockaddr, len: *mut socklen_t) {
         if !address.is_null() {
-            // SAFETY: the caller answers for the pointers. A length that makes no sense leaves
-            // the address untold; the connection is the program's all the same.
+            // SAFETY: the caller guarantees that the pointers are null or valid. With an invalid
+            // length no address is written, but the connection is returned to the program all the
+            // same.
             let _ = unsafe { names::give(self.peer, self.family, address, len) };
         }
     }
 }
 
-/// The result of the program's call.
+/// The next connection of a listener.
 pub(crate) enum Next {
     /// An offloaded connection.
     Ours(Accepted),
@@ -60,7 +61,8 @@ pub(crate) enum Next {
     Kernels(c_int),
 }
 
-/// The next connection of a listener; `kernel` is the kernel's call, which waits if it has to.
+/// Returns the next connection of a listener; `kernel` is the kernel's call, which waits if
+/// necessary.
 pub(crate) fn accept(
     fd: c_int,
     mut listener: Arc<Listener>,
@@ -68,7 +70,7 @@ pub(crate) fn accept(
     kernel: impl Fn() -> Result<c_int, Errno>,
 ) -> Result<Next, Errno> {
     let _inside = guard::enter();
-    // SAFETY: the table names it, so it is a number from 0 up.
+    // SAFETY: the table has an entry for the number, so it is not negative.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let begun = Instant::now();
     loop {
@@ -87,9 +89,9 @@ pub(crate) fn accept(
         };
         match taken {
             Ok(Some(accepted)) => return Ok(Next::Ours(accepted)),
-            // Somebody else has taken it.
+            // Another thread or process has taken the connection.
             Ok(None) => {}
-            // The peer is gone again, as it may be in the kernel's queue too.
+            // The peer has closed already, which happens in the kernel's queue too.
             Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
             Err(error) => return Err(error),
         }
@@ -105,7 +107,7 @@ pub(crate) fn accept(
         }
         if listener.needs_service() {
             offer::take_over(fd);
-            // By this thread, or by another one.
+            // Either this thread or another one has taken over.
             if let Some(successor) = successor(fd, &listener) {
                 listener = successor;
                 continue;
@@ -115,7 +117,8 @@ pub(crate) fn accept(
             return kernel().map(Next::Kernels);
         }
         if wait(socket, &listener, begun)? {
-            // Somebody else may have taken it, and then the kernel's call would wait for the next.
+            // Another thread or process may have taken the connection; the kernel's call would then
+            // wait for the next one.
             let accepted = listener
                 .accept_lock()
                 .run(|| is_ready(socket).then(&kernel));
@@ -126,13 +129,13 @@ pub(crate) fn accept(
     }
 }
 
-/// The listener that has taken the place of another one.
+/// Returns the listener that has replaced `before`.
 fn successor(fd: c_int, before: &Arc<Listener>) -> Option<Arc<Listener>> {
     table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, before))
 }
 
-/// As long as `accept` waits, or until the process that listens goes. Says whether the kernel's
-/// call has something to return.
+/// Waits as long as `accept` does, or until the process that listens ends. Returns true if the
+/// kernel's call returns a connection at once.
 fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<bool, Errno> {
     let limit = sockopt::socket_timeout(socket, Timeout::Recv)?;
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
@@ -148,7 +151,7 @@ fn is_ready(socket: BorrowedFd<'_>) -> bool {
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
-/// Takes a connection that is not TCP's; `None` where there is none.
+/// Takes a connection of another stack than TCP; `None` if there is none.
 fn take(
     socket: BorrowedFd<'_>,
     listener: &Listener,
@@ -206,7 +209,7 @@ fn take_from_service(
             let peer = stream.peer();
             let (program, socket) = room.establish(family, service.protocol(), stream)?;
             socket.named();
-            // One that another process asks for is counted where it is passed.
+            // A connection that another process takes is counted where it is passed.
             listener.count(Counter::AcceptedOffloaded);
             (program, Entry::Socket(socket), peer)
         }
@@ -228,7 +231,7 @@ fn take_from_service(
     }))
 }
 
-/// A connection that has arrived elsewhere.
+/// Takes over a connection that was accepted in another process.
 fn receive(
     family: Family,
     passed: Passed,

@@ -1,13 +1,14 @@
-//! Connecting: an offload protocol first, within its bound, and TCP where it cannot.
+//! Connecting: an offload protocol first, within its bound, then TCP if no protocol connects.
 //!
 //! Until a protocol has connected, the program's descriptor is the TCP socket that the program
-//! made. So falling back is nothing but calling the kernel's `connect`.
+//! made. So falling back only means calling the kernel's `connect`.
 //!
-//! It is untouched until the peer has said that it offers the service. Then it takes a port, which
-//! both ends are told before anybody is connected. A port that is taken like this belongs to one
-//! socket, while TCP gives one port to many connections of different peers; and Linux lets no
-//! socket give it back that has not been connected, not even by `connect` with `AF_UNSPEC`. So the
-//! few that fall back behind their peer's answer keep it, and a peer that fails so is not asked
+//! The socket is unchanged until the peer has answered that it offers the service. Then the socket
+//! is bound to a port, which both ends learn before either of them is connected. Such a port
+//! belongs to one socket, while TCP shares one port among connections to different peers. Linux
+//! does not let a socket release the port unless it was connected, not even by `connect` with
+//! `AF_UNSPEC`. So the few sockets that fall back after their peer's answer keep the port, and such
+//! a peer is not asked again for some time (`ops::Switch`).
 //! again for a while (`ops::Switch`).
 
 use std::ffi::c_int;
@@ -41,19 +42,19 @@ use crate::{local, numbers, switch};
 
 /// The result of the program's `connect`.
 pub(crate) enum Outcome {
-    /// The result of the kernel's `connect`; with the reason, where the switch was asked.
+    /// The caller must call the kernel's `connect`; with the reason if the switch has decided so.
     Kernel(Option<String>),
-    /// This result of an offload protocol, or of the decision that none may carry it.
+    /// The result of an offload protocol, or of the decision that no protocol may carry the socket.
     Offloaded(Result<(), Errno>),
 }
 
-/// The program connects a socket.
+/// Connects a socket of the program.
 pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let _inside = guard::enter();
     if fd < 0 {
         return Outcome::Kernel(None);
     }
-    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let remote = at_one_host(remote);
     if not_offered::is_recent(remote) && names::is_tcp(socket) {
@@ -63,7 +64,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         }
         return Outcome::Kernel(Some(reason.to_string()));
     }
-    // Anything but a fresh TCP socket goes to the kernel without a decision.
+    // All but fresh TCP sockets are connected by the kernel, without a decision.
     let Some((family, bound)) = names::of_unconnected(socket) else {
         return Outcome::Kernel(None);
     };
@@ -119,7 +120,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
 }
 
-/// Connects by a protocol whose bytes this library moves, or leaves the connection to TCP.
+/// Connects by a protocol whose bytes this library moves, or falls back to TCP.
 fn by_library(
     switch: &Arc<Switch>,
     fd: c_int,
@@ -131,8 +132,8 @@ fn by_library(
     let source = offer.route.as_ref().and_then(|route| route.source);
     let mut place = None;
     let reserve = Reserve::new(|| {
-        // Made before the peer accepts: where it cannot be made, the peer's program would see a
-        // connection that ends at once.
+        // The pair is made before the peer accepts. If it could not be made after that, the peer's
+        // program would see a connection that ends at once.
         place = Some(Place::prepare(socket)?);
         reserved(socket, bound, remote, source)
     });
@@ -157,7 +158,7 @@ fn by_library(
     }
 }
 
-/// The connection is TCP's, if that is permitted.
+/// Falls back to TCP, if that is permitted.
 fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> Outcome {
     if !offer.may_fall_back {
         return Outcome::Offloaded(Err(refuse(remote, reason)));
@@ -167,14 +168,13 @@ fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> 
     Outcome::Kernel(Some(reason.to_string()))
 }
 
-/// Returns the error of the program's call, where TCP is not permitted.
+/// Returns the error of the program's call if TCP is not permitted.
 fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
     info!(peer = %remote, %reason, "a connection fails, for TCP is not permitted");
     reason.errno()
 }
 
-/// The address of this end. Its port is reserved with the kernel, so that no TCP socket gets the
-/// same.
+/// Returns the local address. Its port is reserved in the kernel, so that no TCP socket gets it.
 fn reserved(
     socket: BorrowedFd<'_>,
     bound: SocketAddr,
@@ -192,13 +192,14 @@ fn reserved(
     Ok(canonical(local))
 }
 
-/// Binds to a port that the kernel chooses.
+/// Binds the socket to a port that the kernel chooses.
 fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno> {
     let name = || names::local_of(socket).ok_or(Errno::NOTSOCK);
     rustix::net::bind(socket, &to)?;
     let (_, mut local) = name()?;
     if local.port() == 0 {
-        // By `IP_BIND_ADDRESS_NO_PORT` it takes one when it is connected, which it never will be.
+        // With `IP_BIND_ADDRESS_NO_PORT` the port would be chosen when the socket is connected,
+        // which never happens.
         let fd = socket.as_raw_fd();
         options::set_number(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0)?;
         let bound = rustix::net::bind(socket, &to);
@@ -209,7 +210,8 @@ fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno
     Ok(local)
 }
 
-/// An address as one host has it: IPv4 in its own form, and this host where none is named.
+/// Returns the address of one host: IPv4-mapped addresses become IPv4, and zeros become the
+/// loopback address.
 fn at_one_host(remote: SocketAddr) -> SocketAddr {
     let mut remote = canonical(remote);
     if remote.ip().is_unspecified() {
@@ -224,12 +226,12 @@ fn at_one_host(remote: SocketAddr) -> SocketAddr {
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
-        // With its scope.
+        // The address keeps its scope.
         IpAddr::V6(_) => address,
     }
 }
 
-/// The descriptors of the connection, as the program's number is to show it.
+/// The prepared descriptors of a connection, with the flags of the program's number.
 struct Place {
     room: Room,
     flags: Flags,
@@ -246,7 +248,7 @@ impl Place {
         Ok(Self { room, flags })
     }
 
-    /// Puts the connection behind the program's number.
+    /// Makes the program's number name the connection.
     fn take_over(
         self,
         fd: c_int,
@@ -256,14 +258,16 @@ impl Place {
     ) -> Result<(), Errno> {
         let (program, connection) = self.room.establish(family, protocol, stream)?;
         connection.named();
-        // Sets that watch the number watch the TCP socket behind it. It is taken out of them before
-        // the number changes: the TCP socket lives on, and could not be taken out any more.
+        // The sets that watch the number watch the TCP socket that it names. The socket is removed
+        // from them before the number changes, because it stays open and could not be removed
+        // afterwards.
         let registrations = Registrations::of(fd);
         registrations.withdraw();
         let replaced = numbers::replace(&program, fd, self.flags);
         if replaced.is_ok() {
-            // Before a set reports it: a thread that finds the number ready uses it at once, and
-            // bytes that it wrote into the bare pair would be signals.
+            // The entry is made before a set reports the number. A thread that finds the number
+            // ready uses it at once, and bytes written to the pair without an entry would be taken
+            // for signals.
             numbers::place(fd, Entry::Socket(connection));
         }
         registrations.renew();

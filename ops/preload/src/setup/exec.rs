@@ -1,8 +1,10 @@
-//! Listeners that leave this process by `exec` or `SCM_RIGHTS`, and those that came over an `exec`.
+//! Listeners that are passed on by `exec` or `SCM_RIGHTS`, and those that were inherited over an
+//! `exec`.
 //!
-//! A program with this library keeps a listener of the kernel over an `exec`. From one without it,
-//! the offer is withdrawn: what is queued is served, and later peers come over TCP. The service of
-//! a protocol ends with the `exec`, and the new program begins it again when it waits or accepts.
+//! A program with this library keeps the kernel listener of a protocol over an `exec`. If the new
+//! program lacks the library, the offer is withdrawn: queued connections are served, and later
+//! peers use TCP. The service of a protocol ends with the `exec`, and the new program
+//! begins it again when it waits or accepts.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,8 +23,9 @@ use crate::table::{self, Entry};
 use crate::tcp::names::local_of;
 use crate::{numbers, observing};
 
-/// Before another program takes the place of this one, or is started by it: a listener that the
-/// program keeps keeps what is next to it. `knows_us`: the program will have this library.
+/// Prepares listeners for an `exec`, or for the start of another program. The kernel listener next
+/// to a listener that stays open is kept with it. `knows_us`: the new program will have this
+/// library.
 pub(crate) fn keep_over_exec(knows_us: bool) {
     if !table::has_listeners() {
         return;
@@ -32,7 +35,7 @@ pub(crate) fn keep_over_exec(knows_us: bool) {
         let Some(listener) = table::find_listener(fd) else {
             continue;
         };
-        // SAFETY: the table names it, so it is a number from 0 up.
+        // SAFETY: the table has an entry for the number, so it is not negative.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let is_kept = fcntl_getfd(socket).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC));
         let Some(kernel) = listener.kernel() else {
@@ -45,7 +48,8 @@ pub(crate) fn keep_over_exec(knows_us: bool) {
     }
 }
 
-/// A descriptor is passed to another process, which knows nothing of what is next to it.
+/// Withdraws the offer of a listener that is passed to another process, which has no kernel
+/// listener for it.
 pub(crate) fn is_passed(fd: c_int) {
     if let Some(listener) = table::find_listener(fd)
         && let Some(kernel) = listener.kernel()
@@ -55,14 +59,14 @@ pub(crate) fn is_passed(fd: c_int) {
     }
 }
 
-/// When this program begins: listeners that came over an `exec` with what is next to them.
+/// Adopts, at the start of this program, listeners that were inherited over an `exec`.
 pub(crate) fn adopt_inherited() {
     let numbers = || {
         let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok())
     };
     let left: Vec<c_int> = numbers()
-        // SAFETY: a number that was just listed.
+        // SAFETY: the number was just listed as open.
         .filter(|fd| ops_local_protocol::is_listener(unsafe { BorrowedFd::borrow_raw(*fd) }))
         .collect();
     if left.is_empty() {
@@ -71,7 +75,8 @@ pub(crate) fn adopt_inherited() {
     let _inside = guard::enter();
     let others: Vec<c_int> = numbers().filter(|fd| !left.contains(fd)).collect();
     for number in left {
-        // SAFETY: a descriptor that the former program has left for this one.
+        // SAFETY: the former program has left this descriptor for this one, and nothing else owns
+        // it.
         let kernel = unsafe { OwnedFd::from_raw_fd(number) };
         let partners = others.iter().copied();
         let partners: Vec<c_int> = partners.filter(|fd| is_partner(*fd, &kernel)).collect();
@@ -79,9 +84,9 @@ pub(crate) fn adopt_inherited() {
     }
 }
 
-/// Returns true for the TCP listener to which a listener of the kernel belongs.
+/// Returns true for the TCP listener to which a kernel listener belongs.
 fn is_partner(fd: c_int, kernel: &OwnedFd) -> bool {
-    // SAFETY: a number that was listed.
+    // SAFETY: the number was listed as open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     sockopt::socket_acceptconn(socket).unwrap_or(false)
         && local_of(socket).is_some_and(|(_, service)| {
@@ -89,12 +94,13 @@ fn is_partner(fd: c_int, kernel: &OwnedFd) -> bool {
         })
 }
 
-/// The TCP listener has these numbers; without one, nobody can accept.
+/// Adopts a kernel listener whose TCP listener has these numbers. Without a number no accept is
+/// possible, so nothing is adopted.
 fn adopt(partners: &[c_int], kernel: OwnedFd) {
     let Some(&fd) = partners.first() else {
         return;
     };
-    // SAFETY: a number that was listed.
+    // SAFETY: the number was listed as open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let (Some((family, service)), Ok(lock)) = (local_of(socket), AcceptLock::new()) else {
         return;
@@ -116,7 +122,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
     }
 }
 
-/// The kernel's listener beside a service was shut down: what is left is the service, and TCP.
+/// Removes a kernel listener that was shut down. The service, if there is one, and TCP remain.
 pub(crate) fn remove_withdrawn(listener: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, listener));
     let numbers: Vec<c_int> = table::within(0, usize::MAX)

@@ -1,13 +1,13 @@
-//! The set-up of connections: where a socket of the program comes to an offload protocol, or stays
-//! on TCP.
+//! The set-up of connections: the functions that move a socket of the program to an offload
+//! protocol, or leave it on TCP.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`connect`] | `connect`: an offload protocol first, within its bound, and TCP where it cannot |
-//! | [`not_offered`] | services that no protocol offered a moment ago |
-//! | [`offer`] | `listen`: which protocols listen next to a socket; and anew where their process ended |
+//! | [`connect`] | `connect`: an offload protocol first, within its bound, then TCP |
+//! | [`not_offered`] | a cache of services that no protocol offers |
+//! | [`offer`] | `listen`: the protocols that listen next to a socket; a new listener if their process has ended |
 //! | [`accept`] | `accept`: one queue for the connections of TCP and of all protocols |
-//! | [`exec`] | listeners that leave by `exec` or `SCM_RIGHTS`, and those that came over an `exec` |
+//! | [`exec`] | listeners that are passed on by `exec` or `SCM_RIGHTS`, and inherited ones |
 
 pub(crate) mod accept;
 pub(crate) mod connect;

@@ -1,36 +1,36 @@
-//! Services that no protocol offered a moment ago.
+//! A cache of services that no protocol offers.
 //!
-//! A program that makes many connections to a service on TCP would ask for each of them again, by
-//! some fifteen system calls. What is remembered here saves all of them but one. TCP is a correct
-//! choice for every connection, so the worst that an old entry does is that a connection within
-//! [`TIME`] of the service's first offer is made by TCP.
+//! A program that makes many connections to a service on TCP would check again for each of them,
+//! with some fifteen system calls. This cache saves all of them but one. TCP is a correct choice
+//! for every connection, so the worst effect of an old entry is that a connection within [`TIME`]
+//! of the service's first offer uses TCP.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long a service counts as not offered.
+/// The time for which a service counts as not offered.
 const TIME: Duration = Duration::from_millis(100);
-/// Services that are remembered.
+/// The number of cached services.
 const ENTRIES: usize = 8;
 
-/// The latest entries, of which the oldest is replaced.
+/// The latest entries; a new entry replaces the oldest.
 #[derive(Debug)]
 struct Entries {
     all: [Option<(SocketAddr, Instant)>; ENTRIES],
     oldest: usize,
 }
 
-/// The entries, which are valid in the child of a fork as well. A lock that is held at the fork
-/// stays held in the child, which then remembers nothing.
+/// The cache of this process. A parent's entries are valid for the child of a fork. A lock that is
+/// held at the fork stays held in the child, whose cache has no effect then.
 static RECENT: Mutex<Entries> = Mutex::new(Entries {
     all: [None; ENTRIES],
     oldest: 0,
 });
 
-/// Remembers a service that no protocol offers.
+/// Caches a service that no protocol offers.
 pub(crate) fn remember(service: SocketAddr) {
-    // A signal handler may connect, so nobody waits for the lock.
+    // The lock is only tried, because a signal handler may connect too.
     if let Ok(mut entries) = RECENT.try_lock() {
         entries.add(service, Instant::now());
     }

@@ -1,7 +1,7 @@
-//! `listen`: the kernel's listener stays, and offload protocols listen beside it.
+//! `listen`: the kernel's listener stays, and offload protocols listen next to it.
 //!
-//! The first protocol whose connections are sockets of the kernel listens, and the first of the
-//! others: a peer within the host comes by one, a peer with an RDMA device by the other.
+//! Two protocols listen: the first one whose connections are kernel sockets, and the first of the
+//! others. A peer within the host connects by the former, a peer with an RDMA device by the latter.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -29,27 +29,28 @@ use crate::tcp::names::{Family, local_of};
 use crate::tcp::tcp_only;
 use crate::{numbers, observing, switch};
 
-/// The kernel's own bound of a backlog.
+/// The kernel's maximum backlog.
 const BACKLOG_MAX: u32 = 4096;
 
-/// Begins a service anew where the process that listened is gone, or became this program by
-/// `exec`. Of several processes that could, one can
-/// where a protocol gives an address once; the others stay without it, and try again later.
+/// Begins a service again if the process that listened has ended, or became this program by
+/// `exec`. If several processes could do so and the
+/// protocol gives an address to one listener only, one of them succeeds; the others try again
+/// later.
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
     if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.needs_service()) {
         return;
     }
-    // SAFETY: the table names it, so it is a number from 0 up.
+    // SAFETY: the table has an entry for the number, so it is not negative.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     if !sockopt::socket_acceptconn(socket).unwrap_or(false) {
-        // The listener that was shut down is the socket of all who have it.
+        // The socket was shut down, which ends the listener in all processes that share it.
         return;
     }
     let _undisturbed = Undisturbed::begin();
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
     let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
-    // Another thread may have been faster.
+    // Another thread may have done it already.
     let Some(before) = table::find_listener(fd) else {
         return;
     };
@@ -58,7 +59,7 @@ pub(crate) fn take_over(fd: c_int) {
     }
 }
 
-/// Puts a service of this process in the place of the former one.
+/// Replaces a service that has ended by one of this process.
 fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
     let Some(wanted) = Wanted::of(socket) else {
@@ -78,7 +79,7 @@ fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     }
 }
 
-/// All numbers of a listener name another one from now on, and sets that watched it watch that.
+/// Replaces the listener behind all its numbers, and in the sets that watch it.
 fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
     let number = before.service().map(Service::number);
@@ -90,8 +91,8 @@ fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
     }
 }
 
-/// The program has shut a listener down: the kernel's socket listens no more, for anybody, and may
-/// be told to listen again.
+/// Handles the program's `shutdown` of a listener: the kernel's socket stops listening in all
+/// processes, and may be made to listen again.
 pub(crate) fn shut_down(fd: c_int) {
     let Some(listener) = table::find_listener(fd) else {
         return;
@@ -104,7 +105,7 @@ pub(crate) fn shut_down(fd: c_int) {
     forget(|it| std::ptr::eq(it, &*listener));
 }
 
-/// Takes the entries of these listeners out of the table.
+/// Removes the entries of these listeners from the table.
 pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     for fd in table::within(0, usize::MAX) {
         if table::find_listener(fd).is_some_and(|it| is_it(&it)) {
@@ -113,13 +114,13 @@ pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     }
 }
 
-/// The program is about to listen on a socket. The switch is made before the kernel listens: a peer
-/// that connects between that and the offer comes over TCP.
+/// Prepares a `listen`. The switch is made before the kernel listens, because a peer that connects
+/// between the kernel's `listen` and the offer uses TCP.
 pub(crate) fn prepare(fd: c_int) {
     if switch::made().is_some() || fd < 0 {
         return;
     }
-    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     if local_of(unsafe { BorrowedFd::borrow_raw(fd) }).is_some() {
         let _undisturbed = Undisturbed::begin();
         let _inside = guard::enter();
@@ -127,12 +128,12 @@ pub(crate) fn prepare(fd: c_int) {
     }
 }
 
-/// Takes the entry of a listener away that another process has shut down.
+/// Removes the entry of a listener that another process has shut down.
 fn forget_shut(service: ServiceId) {
     forget(|it| it.has_service(service));
 }
 
-/// A listening socket that protocols may listen beside.
+/// A listening socket that protocols may listen next to.
 struct Wanted {
     switch: &'static Arc<Switch>,
     family: Family,
@@ -141,7 +142,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// `None`: the socket is no TCP socket, or nothing is offloaded in this process.
+    /// Returns `None` if the socket is no TCP socket, or nothing is offloaded in this process.
     fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let (family, service) = local_of(socket)?;
         Some(Self {
@@ -152,7 +153,7 @@ impl Wanted {
         })
     }
 
-    /// The protocols that may listen.
+    /// Returns the protocols that may listen.
     fn plan(&self) -> Result<Offer, Reason> {
         let intent = Intent {
             role: Role::Listen,
@@ -167,7 +168,7 @@ impl Wanted {
         }
     }
 
-    /// A reason why this socket is not offered by a protocol.
+    /// Counts a reason for which no protocol offers this socket, and returns it.
     fn counted(&self, reason: Reason) -> Reason {
         self.switch.count_fall_back(&reason);
         reason
@@ -201,7 +202,7 @@ impl Wanted {
         Ok(Listener::new(kernel, service, lock, listed, self.family))
     }
 
-    /// Takes the connections of a protocol, and answers peers that ask where it listens.
+    /// Serves the connections of a protocol, and answers peers that ask for its address.
     fn serve(&self, begun: Begun, record: &Arc<Record>) -> Result<Service, Reason> {
         let asks_peer = begun.asks_peer;
         let begun = Service::begin(begun, self.family, Arc::clone(record), forget_shut);
@@ -219,7 +220,7 @@ impl Wanted {
         Ok(service)
     }
 
-    /// The first protocol that listens by a socket of the kernel.
+    /// Listens by the first protocol whose connections are kernel sockets.
     fn listen_in_kernel(
         &self,
         socket: BorrowedFd<'_>,
@@ -232,7 +233,7 @@ impl Wanted {
                 continue;
             };
             let begun = sockets.listen(socket, self.place, backlog).and_then(|it| {
-                // There are no more names than protocols, and a listener of each process.
+                // The leak is bounded: it is one name for each listener of the process.
                 let name = String::from(protocol.name()).leak();
                 let protocol = KernelProtocol { sockets, name };
                 KernelListener::new(it, protocol).map_err(Reason::Failed)
@@ -247,7 +248,7 @@ impl Wanted {
         Err(why)
     }
 
-    /// The first protocol of the others that listens.
+    /// Listens by the first of the other protocols.
     fn listen_by_protocol(&self, offer: &Offer, backlog: u32) -> Result<Begun, Option<Reason>> {
         let mut why = None;
         let protocols = offer.protocols.iter();
@@ -276,7 +277,7 @@ impl Wanted {
         self.counted(reason)
     }
 
-    /// Lists the listener.
+    /// Lists the listener in the page of this process.
     fn list(&self, kernel: Option<KernelProtocol>, service: Option<&Begun>) -> Arc<Record> {
         let kernel = kernel.map(|it| it.name);
         let names = kernel
@@ -290,16 +291,16 @@ impl Wanted {
     }
 }
 
-/// The program listens on a socket. Whatever fails here leaves it on TCP alone.
+/// Offers a socket on which the program listens. After any failure the socket stays on TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _undisturbed = Undisturbed::begin();
     let _inside = guard::enter();
-    // SAFETY: the kernel has just accepted it as a socket.
+    // SAFETY: the kernel has just accepted the number in a `listen`, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let Some(wanted) = Wanted::of(socket) else {
         return;
     };
-    // The kernel takes what is negative for the most there is, and more than that for that.
+    // The kernel takes a negative backlog for its maximum, and limits larger ones to it.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
     let plan = wanted.plan();
     match plan.and_then(|offer| wanted.offer(socket, &offer, backlog)) {

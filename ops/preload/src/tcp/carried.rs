@@ -1,10 +1,10 @@
-//! Options that a connection within the host takes over from a TCP socket: the program's own where
-//! it connects, the listener where it accepts.
+//! The options that a local connection copies from a TCP socket: the program's own socket if it
+//! connects, the listener if it accepts.
 //!
-//! A listener is asked for all of them at the first connection, and again after the program has set
-//! one. A connecting socket is asked for those that the program has ever set on a socket that was
-//! not connected. System calls of a connection, by strace, where the program sets `TCP_NODELAY` and
-//! the listener has `SO_REUSEADDR`:
+//! All options of a listener are read at the first connection, and again after the program has set
+//! one. For a connecting socket, only those options are read that the program has ever set on a
+//! socket that was not connected. The table has the number of system calls, counted by strace,
+//! where the program sets `TCP_NODELAY` and the listener has `SO_REUSEADDR`:
 //!
 //! | Call | Over TCP | Before | Now |
 //! |---|---|---|---|
@@ -25,19 +25,19 @@ use crate::tcp::inherited::{self, Value};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
 
-/// Counts options that the program has set on listeners.
+/// The number of options that the program has set on listeners.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Options that this program has set on sockets that may connect or listen yet.
+/// The options that this program has set on sockets that were not connected, as bits.
 static SET: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the number of times that the program has set an option of a listener. Options that were
-/// read at the same number still hold.
+/// read at the same number are still valid.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
 }
 
-/// Notes that the program has set an option of a TCP socket.
+/// Records that the program has set an option of a TCP socket.
 pub(crate) fn option_is_set(level: c_int, name: c_int, is_listener: bool) {
     let option = inherited::bit_of(level, name);
     if SET.load(Ordering::Relaxed) & option != option {
@@ -48,7 +48,7 @@ pub(crate) fn option_is_set(level: c_int, name: c_int, is_listener: bool) {
     }
 }
 
-/// Options that differ from those of a new socket.
+/// The options that differ from those of a new socket.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Carried {
     of_socket: Vec<(c_int, c_int, Value)>,
@@ -64,8 +64,8 @@ impl Carried {
         }
     }
 
-    /// Returns true for a TCP socket whose close resets the connection. No socket of `AF_UNIX` does
-    /// that unless it has unread bytes.
+    /// Returns true for a TCP socket whose close resets the connection. A socket of `AF_UNIX` does
+    /// that only if it has unread bytes.
     pub(crate) fn has_reset(tcp: BorrowedFd<'_>) -> bool {
         let is_set = SET.load(Ordering::Relaxed) & inherited::bit_of(SOL_SOCKET, SO_LINGER) != 0;
         is_set && sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO))
@@ -91,7 +91,7 @@ impl Carried {
         carried
     }
 
-    /// Sets a connection so, and returns what is to be remembered of it.
+    /// Sets these options on a connection, and returns those that the library keeps for it.
     pub(crate) fn apply(&self, connection: BorrowedFd<'_>) -> Kept {
         for (level, name, value) in &self.of_socket {
             value.set(connection.as_raw_fd(), *level, *name);
@@ -100,7 +100,7 @@ impl Carried {
     }
 }
 
-/// Returns true for the size of a buffer that the program has not set.
+/// Returns true for a buffer size that the program has not set.
 fn is_sized_by_kernel(tcp: BorrowedFd<'_>, name: c_int) -> bool {
     let lock = match name {
         SO_SNDBUF => SNDBUF_LOCK,
@@ -111,7 +111,7 @@ fn is_sized_by_kernel(tcp: BorrowedFd<'_>, name: c_int) -> bool {
     locked.is_none_or(|locked| locked.as_number() & lock == 0)
 }
 
-/// `SO_BUF_LOCK` (Linux 5.14): which buffers the program has sized. The C library crate lacks it.
+/// `SO_BUF_LOCK` (Linux 5.14): the buffers that the program has sized. The `libc` crate lacks it.
 const SO_BUF_LOCK: c_int = 72;
 const SNDBUF_LOCK: c_int = 1;
 const RCVBUF_LOCK: c_int = 2;

@@ -1,7 +1,7 @@
 //! The options that an accepted socket inherits from its listener: as over TCP, all that were set.
 //!
-//! System calls of an accept for this: one for each option below, and one more for each that
-//! differs from that of a new socket.
+//! An accept costs one system call for each option below, and one more for each option that differs
+//! from that of a new socket.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -63,24 +63,25 @@ const OF_V6: &[(c_int, c_int)] = &[
     (IPPROTO_IPV6, IPV6_UNICAST_HOPS),
 ];
 
-/// The value of an option: so many bytes of these.
+/// The value of an option: the first `len` of these bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Value {
     bytes: [u8; 16],
     len: socklen_t,
 }
 
-/// A TCP socket that is set as the listening one is.
+/// Makes a TCP socket with the options of the listening one.
 pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let made = new(family)?;
     let is_new = as_new(family, made.as_fd());
     for (index, &(level, name)) in options(family).enumerate() {
         let value = Value::of(listening.as_raw_fd(), level, name);
         if let Some(value) = value.filter(|value| is_new.get(index) != Some(&Some(*value))) {
-            // What the kernel does not let this program set, it inherits from no socket of its own.
+            // An option that the kernel does not let this program set is not inherited; the error
+            // is ignored.
             value.set(made.as_raw_fd(), level, name);
             if (level, name) == (IPPROTO_IP, IP_TOS) {
-                // Setting it sets this, which is not inherited.
+                // Setting `IP_TOS` sets `SO_PRIORITY` too, which is not inherited.
                 Value::NONE.set(made.as_raw_fd(), SOL_SOCKET, SO_PRIORITY);
             }
         }
@@ -88,7 +89,7 @@ pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedF
     Ok(made)
 }
 
-/// The bit that stands for an option in a set of those that are inherited; 0 for all others.
+/// Returns the bit of an option in a set of inherited options; 0 for all other options.
 pub(crate) fn bit_of(level: c_int, name: c_int) -> u64 {
     let name = match (level, name) {
         (SOL_SOCKET, SO_SNDBUFFORCE) => SO_SNDBUF,
@@ -99,7 +100,8 @@ pub(crate) fn bit_of(level: c_int, name: c_int) -> u64 {
     place.map_or(0, |place| 1 << place)
 }
 
-/// The options of a socket, among those whose bits are set, that differ from those of a new one.
+/// Returns the options of a socket that differ from those of a new one, among those whose bits are
+/// set.
 pub(crate) fn set_on(
     socket: BorrowedFd<'_>,
     family: Family,
@@ -120,7 +122,7 @@ pub(crate) fn set_on(
         })
 }
 
-/// A TCP socket as it is made, out of the program's way.
+/// Makes a TCP socket with a high number, out of the program's way.
 pub(crate) fn new(family: Family) -> Result<OwnedFd, Errno> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
@@ -143,9 +145,9 @@ fn options(family: Family) -> impl Iterator<Item = &'static (c_int, c_int)> {
     OF_ALL.iter().chain(more)
 }
 
-/// Where that is remembered.
+/// Returns the cache of a new socket's options.
 fn known(family: Family) -> &'static PerProcess<Vec<Option<Value>>> {
-    // Nobody waits for who asks: after a fork that may be a thread of the parent.
+    // The cache has no lock to wait for: after a fork its holder may be a thread of the parent.
     static V4: PerProcess<Vec<Option<Value>>> = PerProcess::new();
     static V6: PerProcess<Vec<Option<Value>>> = PerProcess::new();
     match family {
@@ -154,7 +156,7 @@ fn known(family: Family) -> &'static PerProcess<Vec<Option<Value>>> {
     }
 }
 
-/// Returns the options of a new socket of a family. The kernel is asked once in each process.
+/// Returns the options of a new socket of a family. They are read once in each process.
 fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
     known(family).get_or_init(|| {
         let fd = made.as_raw_fd();
@@ -170,20 +172,20 @@ impl Value {
         len: size_of::<c_int>() as socklen_t,
     };
 
-    /// An integer.
+    /// Returns the value of an integer.
     pub(crate) fn number(number: c_int) -> Self {
         let mut value = Self::NONE;
         value.bytes[..size_of::<c_int>()].copy_from_slice(&number.to_ne_bytes());
         value
     }
 
-    /// The value as an integer.
+    /// Returns the value as an integer.
     pub(crate) fn as_number(self) -> c_int {
         let [a, b, c, d, ..] = self.bytes;
         c_int::from_ne_bytes([a, b, c, d])
     }
 
-    /// The bytes that a program gets.
+    /// Returns the bytes for the program.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(self.bytes.len())]
     }
@@ -192,9 +194,9 @@ impl Value {
         let mut bytes = MaybeUninit::<[u8; 16]>::zeroed();
         let mut len = size_of_val(&bytes) as socklen_t;
         let into = bytes.as_mut_ptr().cast();
-        // SAFETY: room for as many bytes as `len` says.
+        // SAFETY: the buffer has room for `len` bytes.
         let result = unsafe { real::getsockopt(fd, level, name, into, &raw mut len) };
-        // SAFETY: bytes, zeroed before.
+        // SAFETY: the bytes were zeroed, so all of them are initialized.
         let bytes = unsafe { bytes.assume_init() };
         (result == 0).then_some(Self { bytes, len })
     }
@@ -207,7 +209,7 @@ impl Value {
             self.bytes[..4].copy_from_slice(&half.to_ne_bytes());
         }
         let from = self.bytes.as_ptr().cast();
-        // SAFETY: `len` bytes of the value are there.
+        // SAFETY: the value has `len` bytes.
         unsafe { real::setsockopt(fd, level, name, from, self.len) };
     }
 }

@@ -1,10 +1,10 @@
-//! Options of TCP and IP that this library keeps for a socket that has none.
+//! The options of TCP and IP that this library keeps for a socket of `AF_UNIX`, which has none.
 
 use std::ffi::c_int;
 
 use crate::tcp::inherited::Value;
 
-/// Options of TCP and IP that differ from those of a new socket.
+/// The options of TCP and IP that differ from those of a new socket.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Kept(Vec<(c_int, c_int, Value)>);
 

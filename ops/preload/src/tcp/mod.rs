@@ -1,12 +1,12 @@
-//! Sockets of the kernel's TCP: addresses and options, and the sockets that stand in for the ones
-//! that this library carries.
+//! Sockets of the kernel's TCP: addresses and options, and sockets that keep the options of
+//! offloaded connections.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`names`] | addresses, as the kernel and C have them |
-//! | [`options`] | options in force, and answers to `getsockopt` and `setsockopt` |
+//! | [`names`] | addresses, in the forms of the kernel and of C |
+//! | [`options`] | the options in force, and answers to `getsockopt` and `setsockopt` |
 //! | [`inherited`] | the options that an accepted socket inherits from its listener |
-//! | [`carried`] | the options that a connection within the host takes over from a TCP socket |
+//! | [`carried`] | the options that a local connection copies from a TCP socket |
 //! | [`kept`] | options of TCP and IP that are kept for a socket of `AF_UNIX` |
 //! | [`tcp_only`] | options that keep a socket on TCP |
 

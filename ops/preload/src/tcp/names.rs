@@ -40,38 +40,39 @@ impl Family {
     }
 }
 
-/// Family and address of a TCP socket of the kernel; `None` for everything else.
+/// Returns family and address of a kernel TCP socket; `None` for everything else.
 pub(crate) fn local_of(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
     let is_tcp = sockopt::socket_protocol(socket).ok()? == Some(ipproto::TCP)
         && sockopt::socket_type(socket).ok()? == SocketType::STREAM;
     is_tcp.then(|| named(socket)).flatten()
 }
 
-/// Family and address of a TCP socket of the kernel that has no peer, is not about to have one, and
-/// does not listen; `None` for everything else.
+/// Returns family and address of a kernel TCP socket that is neither connected nor connecting nor
+/// listening; `None` for everything else.
 pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
-    // Sockets of MPTCP answer `TCP_INFO` too.
+    // MPTCP sockets answer `TCP_INFO` too, so the protocol is checked first.
     let is_unconnected = is_tcp(socket) && is_closed(socket);
     is_unconnected.then(|| named(socket)).flatten()
 }
 
-/// Returns true for a TCP socket of the kernel.
+/// Returns true for a kernel TCP socket.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
     sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
-/// Returns true in `TCP_CLOSE`, the state of a socket that neither listens nor has a peer.
+/// Returns true in state `TCP_CLOSE`, in which a socket neither listens nor has a peer.
 fn is_closed(tcp: BorrowedFd<'_>) -> bool {
     const TCP_CLOSE: u8 = 7;
     let mut state = 0_u8;
     let mut len = size_of_val(&state) as socklen_t;
     let (fd, value) = (tcp.as_raw_fd(), (&raw mut state).cast());
-    // SAFETY: room for the one byte that is asked for, with which `struct tcp_info` begins.
+    // SAFETY: the buffer has room for the one byte that is requested, the first of `struct
+    // tcp_info`.
     let result = unsafe { real::getsockopt(fd, IPPROTO_TCP, TCP_INFO, value, &raw mut len) };
     result == 0 && state == TCP_CLOSE
 }
 
-/// Family and address of a socket that is known to be one of TCP.
+/// Returns family and address of a socket that is known to be a TCP socket.
 pub(crate) fn named(tcp: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
     let name = SocketAddr::try_from(rustix::net::getsockname(tcp).ok()?).ok()?;
     let family = match name {
@@ -81,7 +82,7 @@ pub(crate) fn named(tcp: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
     Some((family, name))
 }
 
-/// The address from which the kernel reaches a peer.
+/// Returns the local address from which the kernel reaches a peer.
 pub(crate) fn source_toward(remote: SocketAddr) -> Option<IpAddr> {
     let (domain, any): (_, IpAddr) = match remote {
         SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
@@ -95,7 +96,7 @@ pub(crate) fn source_toward(remote: SocketAddr) -> Option<IpAddr> {
     (ip != any).then_some(ip)
 }
 
-/// Copies an address out as the C calls do: cut to the caller's room, and its whole length.
+/// Copies an address out as the C calls do: truncated to the caller's room, with its full length.
 ///
 /// # Safety
 /// `to` and `len` are null or what the C call demands.
@@ -108,26 +109,26 @@ pub(crate) unsafe fn give(
     if len.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller answers for `len`.
+    // SAFETY: `len` is not null, and the caller guarantees that it is valid then.
     let room = unsafe { *len };
     let Ok(room) = usize::try_from(i64::from(room.cast_signed())) else {
         return Err(Errno::INVAL);
     };
     let (bytes, whole) = raw(family.shown(address));
     if !to.is_null() {
-        // SAFETY: the caller has room for `room` bytes, and `bytes` holds `whole`.
+        // SAFETY: the caller guarantees room for `room` bytes, and `bytes` holds `whole` bytes.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), whole.min(room));
         }
     } else if room > 0 {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller answers for `len`. No address is longer than 28 bytes.
+    // SAFETY: the caller guarantees `len`, as above. No address is longer than 28 bytes.
     unsafe { *len = whole as socklen_t };
     Ok(())
 }
 
-/// Reads the address that a program gave; `None`: too short, or of another family.
+/// Reads the address that a program passed; `None` if it is too short or of another family.
 ///
 /// # Safety
 /// `from` is null or points to `len` bytes.
@@ -136,17 +137,17 @@ pub(crate) unsafe fn take(from: *const sockaddr, len: socklen_t) -> Option<Socke
     if from.is_null() || len < size_of::<libc::sa_family_t>() {
         return None;
     }
-    // SAFETY: `from` has at least the family; it may be aligned anyhow.
+    // SAFETY: `from` has at least the family; the read permits any alignment.
     let family = unsafe { ptr::read_unaligned(from.cast::<libc::sa_family_t>()) };
     match i32::from(family) {
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
-            // SAFETY: it is long enough.
+            // SAFETY: `from` has at least this many bytes.
             let raw = unsafe { ptr::read_unaligned(from.cast::<sockaddr_in>()) };
             let ip = IpAddr::from(raw.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddr::new(ip, u16::from_be(raw.sin_port)))
         }
         libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
-            // SAFETY: it is long enough.
+            // SAFETY: `from` has at least this many bytes.
             let raw = unsafe { ptr::read_unaligned(from.cast::<sockaddr_in6>()) };
             let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
             let port = u16::from_be(raw.sin6_port);
@@ -189,7 +190,7 @@ fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
 fn put<T>(raw: &T, bytes: &mut [u8; size_of::<sockaddr_in6>()]) -> usize {
     let len = size_of::<T>();
     assert!(len <= bytes.len(), "both kinds of address fit");
-    // SAFETY: plain integers without padding, and the room was checked.
+    // SAFETY: both structures are plain integers without padding, and the length was checked.
     unsafe {
         ptr::copy_nonoverlapping(
             ptr::from_ref(raw).cast::<c_void>(),

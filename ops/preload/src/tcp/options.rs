@@ -1,5 +1,5 @@
-//! Options of a TCP socket: those in force in this library, and answers to `getsockopt` and
-//! `setsockopt`.
+//! The options of a TCP socket: those that this library applies itself, and answers to `getsockopt`
+//! and `setsockopt`.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -19,12 +19,12 @@ use crate::process::real;
 use crate::tcp::inherited;
 use crate::tcp::names::Family;
 
-/// `TCP_ESTABLISHED` and other states, with which `struct tcp_info` begins.
+/// States of TCP in the first byte of `struct tcp_info`.
 pub(crate) const TCP_ESTABLISHED: u8 = 1;
 pub(crate) const TCP_FIN_WAIT2: u8 = 5;
 pub(crate) const TCP_CLOSE: u8 = 7;
 pub(crate) const TCP_CLOSE_WAIT: u8 = 8;
-/// The part of `struct tcp_info` that every kernel has.
+/// The length of the part of `struct tcp_info` that every kernel has, in bytes.
 const TCP_INFO_LEN: usize = 104;
 
 /// The options of a socket.
@@ -38,11 +38,11 @@ pub(crate) struct Options {
     pub(crate) linger: Option<Duration>,
     /// `SO_OOBINLINE`.
     pub(crate) urgent_inline: bool,
-    /// The TCP socket that checks and remembers all other options.
+    /// The TCP socket that checks and keeps all other options.
     native: OwnedFd,
 }
 
-/// Options as they were before a fork, for the child.
+/// A copy of the options from before a fork, for the child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OptionsCopy {
     receive_timeout: Option<Duration>,
@@ -64,14 +64,15 @@ impl Options {
         }
     }
 
-    /// In the child of a fork, where nobody else uses the parent's number.
+    /// Makes the child's options after a fork. The child takes over the inherited descriptor.
     pub(crate) fn inherited(copied: OptionsCopy) -> Self {
         Self {
             receive_timeout: copied.receive_timeout,
             send_timeout: copied.send_timeout,
             linger: copied.linger,
             urgent_inline: copied.urgent_inline,
-            // SAFETY: the number came over the fork, and what owned it in the parent is forgotten.
+            // SAFETY: the number was inherited over the fork, and its owner in the parent's memory
+            // is never dropped in the child.
             native: unsafe { OwnedFd::from_raw_fd(copied.native) },
         }
     }
@@ -82,12 +83,13 @@ impl Options {
             (sockopt::Timeout::Recv, self.receive_timeout),
             (sockopt::Timeout::Send, self.send_timeout),
         ] {
-            // A descriptor that does not take it waits without end, as it did before.
+            // If the descriptor refuses a timeout, a call waits without limit, which is the
+            // default.
             let _ = sockopt::set_socket_timeout(fd, of, timeout);
         }
     }
 
-    /// The options of the TCP socket that the program made.
+    /// Reads the options of the TCP socket that the program made.
     pub(crate) fn of(native: OwnedFd) -> Self {
         let fd = native.as_raw_fd();
         Self {
@@ -99,22 +101,22 @@ impl Options {
         }
     }
 
-    /// The options of a new socket.
+    /// Returns the options of a new socket.
     pub(crate) fn fresh(family: Family) -> Result<Self, Errno> {
         Ok(Self::of(inherited::new(family)?))
     }
 
-    /// The options of a socket that was accepted from one that listens.
+    /// Returns the options of a socket that is accepted from a listening one.
     pub(crate) fn inherited_from(listening: BorrowedFd<'_>, family: Family) -> Result<Self, Errno> {
         Ok(Self::of(inherited::socket(family, listening)?))
     }
 
-    /// The TCP socket that checks and remembers the options.
+    /// Returns the TCP socket that checks and keeps the options.
     pub(crate) fn native(&self) -> BorrowedFd<'_> {
         self.native.as_fd()
     }
 
-    /// Sets an option, checked by the kernel.
+    /// Sets an option after the kernel has checked it.
     ///
     /// # Safety
     /// `value` is null or points to `len` bytes.
@@ -126,14 +128,14 @@ impl Options {
         len: socklen_t,
     ) -> Result<(), Errno> {
         let fd = self.native.as_raw_fd();
-        // SAFETY: the caller answers for the value.
+        // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
         if unsafe { real::setsockopt(fd, level, name, value, len) } != 0 {
             return Err(last());
         }
         if level != SOL_SOCKET {
             return Ok(());
         }
-        // The kernel is asked for the value, so that its checks and roundings hold here too.
+        // The value is read back, so that the kernel's checks and rounding apply here too.
         match name {
             SO_RCVTIMEO => self.receive_timeout = timeout_of(fd, name),
             SO_SNDTIMEO => self.send_timeout = timeout_of(fd, name),
@@ -145,7 +147,7 @@ impl Options {
     }
 }
 
-/// Options that mean something to bytes on their way through the kernel's TCP, which ours are not.
+/// Returns true for options of the packets of the kernel's TCP, which does not carry our bytes.
 pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),
@@ -154,16 +156,16 @@ pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
     }
 }
 
-/// The error of the last call of the C library.
+/// Returns the error of the last call of the C library.
 pub(crate) fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// A `SOL_SOCKET` option of plain integers.
+/// Reads a `SOL_SOCKET` option that consists of plain integers.
 fn get<T>(fd: c_int, name: c_int) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as socklen_t;
-    // SAFETY: room for the value, and its size.
+    // SAFETY: the buffer has room for a value of this size.
     let result = unsafe {
         real::getsockopt(
             fd,
@@ -173,14 +175,14 @@ fn get<T>(fd: c_int, name: c_int) -> Option<T> {
             &raw mut len,
         )
     };
-    // SAFETY: the callers' types are plain integers, for which zeroes are a value as well.
+    // SAFETY: the callers' types are plain integers, for which zeroes are a valid value.
     (result == 0).then(|| unsafe { value.assume_init() })
 }
 
-/// Sets an option that is a number on a socket of the kernel's.
+/// Sets an integer option of a kernel socket.
 pub(crate) fn set_number(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
     let len = size_of::<c_int>() as socklen_t;
-    // SAFETY: a number of ours, and its size.
+    // SAFETY: the pointer is to an integer of this size.
     let result = unsafe { real::setsockopt(fd, level, name, (&raw const value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(last()) }
 }
@@ -212,7 +214,7 @@ pub(crate) unsafe fn give_number(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller answers for both pointers.
+    // SAFETY: the caller guarantees that both pointers are null or valid.
     unsafe { put(&number.to_ne_bytes(), value, len) }
 }
 
@@ -224,11 +226,12 @@ pub(crate) unsafe fn give_info(
 ) -> Result<(), Errno> {
     let mut info = [0; TCP_INFO_LEN];
     info[0] = state;
-    // SAFETY: the caller answers for both pointers.
+    // SAFETY: the caller guarantees that both pointers are null or valid.
     unsafe { put(&info, value, len) }
 }
 
-/// Copies a value out as `getsockopt` does: cut to the caller's room, which becomes what was cut.
+/// Copies a value out as `getsockopt` does: truncated to the caller's room; `len` gets the copied
+/// length.
 pub(crate) unsafe fn put(
     bytes: &[u8],
     value: *mut c_void,
@@ -237,13 +240,14 @@ pub(crate) unsafe fn put(
     if value.is_null() || len.is_null() {
         return Err(Errno::FAULT);
     }
-    // SAFETY: the caller answers for `len`.
+    // SAFETY: `len` is not null, and the caller guarantees that it is valid then.
     let room = unsafe { *len };
     if room.cast_signed() < 0 {
         return Err(Errno::INVAL);
     }
     let count = bytes.len().min(room as usize);
-    // SAFETY: the caller has room for `room` bytes; `count` is not more and not beyond `bytes`.
+    // SAFETY: the caller guarantees room for `room` bytes, and `count` exceeds neither `room` nor
+    // the length of `bytes`.
     unsafe {
         ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), count);
         *len = count as socklen_t;

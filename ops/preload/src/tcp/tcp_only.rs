@@ -1,18 +1,19 @@
-//! Options that only the kernel's TCP can keep: a socket that has one stays there.
+//! Options that only the kernel's TCP supports: a socket with one of them stays on TCP.
 //!
-//! | Option | Why |
+//! | Option | Reason |
 //! |---|---|
-//! | `SO_BINDTODEVICE` | a service of one device would be offered on all, a connection leave by another |
-//! | `SO_MARK` | routes and filters that follow the mark see other packets than those of this socket |
-//! | `SO_ZEROCOPY` | nobody would report which buffers are free again |
-//! | `SO_TIMESTAMP` and its kin, `SO_TXTIME` | no packet is stamped or held back |
-//! | `SO_ATTACH_FILTER` | no packet passes that it could filter |
-//! | `SO_RCVLOWAT` | `poll` of a socket of `AF_UNIX` takes no notice of it |
-//! | `TCP_FASTOPEN_CONNECT`, `TCP_SAVE_SYN`, `TCP_REPAIR` | they are about segments |
-//! | `TCP_MD5SIG`, TCP-AO | nothing signs what an offload protocol says |
+//! | `SO_BINDTODEVICE` | a service of one device would be offered on all, and a connection would use another device |
+//! | `SO_MARK` | routes and filters for the mark would not see the packets of this socket |
+//! | `SO_ZEROCOPY` | the library does not report which buffers are free again |
+//! | `SO_TIMESTAMP` and its kin, `SO_TXTIME` | no packet is stamped or delayed |
+//! | `SO_ATTACH_FILTER` | no packet passes through the filter |
+//! | `SO_RCVLOWAT` | `poll` of a socket of `AF_UNIX` ignores it |
+//! | `TCP_FASTOPEN_CONNECT`, `TCP_SAVE_SYN`, `TCP_REPAIR` | they concern segments |
+//! | `TCP_MD5SIG`, TCP-AO | no offload protocol signs its packets |
 //!
-//! A socket of `IPPROTO_MPTCP` is none of TCP's and comes to no switch. One with a foreign address
-//! (`IP_TRANSPARENT`, `IP_FREEBIND`) has no route of its own, and stays on TCP for that.
+//! A socket of `IPPROTO_MPTCP` is no TCP socket and is not handled by the switch. A socket with a
+//! foreign address (`IP_TRANSPARENT`, `IP_FREEBIND`) stays on TCP because it has no route of its
+//! own.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,12 +23,12 @@ use libc::{IPPROTO_TCP, SO_BINDTODEVICE, SO_MARK, SOL_SOCKET, TCP_MD5SIG, sockle
 
 use crate::process::real;
 
-/// Of `linux/tcp.h`; the C library's header has neither.
+/// From `linux/tcp.h`; the C library's header has neither.
 const TCP_MD5SIG_EXT: c_int = 32;
 const TCP_AO_ADD_KEY: c_int = 38;
 
-/// Options whose value tells whether they are in force, what means that they are not, and how they
-/// are reported.
+/// Options whose value shows whether they are in force: level, name, the value of an option that is
+/// not in force, and the name for reports.
 const ASKED: [(c_int, c_int, c_int, &str); 12] = [
     (SOL_SOCKET, libc::SO_ZEROCOPY, 0, "SO_ZEROCOPY"),
     (SOL_SOCKET, libc::SO_TIMESTAMP, 0, "SO_TIMESTAMP"),
@@ -48,21 +49,21 @@ const ASKED: [(c_int, c_int, c_int, &str); 12] = [
     (SOL_SOCKET, libc::SO_TXTIME, 0, "SO_TXTIME"),
 ];
 
-/// Of `asm-generic/socket.h`.
+/// From `asm-generic/socket.h`.
 const SO_TIMESTAMP_NEW: c_int = 63;
 const SO_TIMESTAMPNS_NEW: c_int = 64;
 const SO_TIMESTAMPING_NEW: c_int = 65;
 
-/// True once this program has set one of these on a socket.
+/// True once this program has set an option of `ASKED` on a socket.
 static ASKS: AtomicBool = AtomicBool::new(false);
 
 /// True once this program has attached a filter to a socket, which no option reports.
 static FILTERS: AtomicBool = AtomicBool::new(false);
 
-/// True once this program has given a key to a socket.
+/// True once this program has set a key on a socket.
 static SIGNS: AtomicBool = AtomicBool::new(false);
 
-/// The program has set an option on a socket of the kernel's.
+/// Records that the program has set an option on a kernel socket.
 pub(crate) fn is_set(level: c_int, name: c_int) {
     if level == IPPROTO_TCP && matches!(name, TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY) {
         SIGNS.store(true, Ordering::Relaxed);
@@ -75,14 +76,14 @@ pub(crate) fn is_set(level: c_int, name: c_int) {
     }
 }
 
-/// An option of the socket that keeps it on TCP.
+/// Returns an option that keeps the socket on TCP, if there is one.
 pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
-    // The kernel does not report which sockets have keys. A program that uses keys speaks to
-    // routers, so all its sockets stay on TCP.
+    // The kernel does not report which sockets have keys. A program that uses keys communicates
+    // with routers, so all its sockets stay on TCP.
     if SIGNS.load(Ordering::Relaxed) {
         return Some("TCP_MD5SIG");
     }
-    // A name of 15 bytes and its end; of no device the length is zero.
+    // A name of 15 bytes and its terminator; without a device the length is zero.
     let mut device = [0_u8; 16];
     if let Some(name) = asked_of(socket) {
         return Some(name);
@@ -96,7 +97,8 @@ pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
     is_marked.then_some("SO_MARK")
 }
 
-/// An option of those that this program has set on some socket.
+/// Returns an option that keeps the socket on TCP, among those that this program has set on some
+/// socket.
 fn asked_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
     if FILTERS.load(Ordering::Relaxed) {
         return Some("SO_ATTACH_FILTER");
@@ -111,11 +113,11 @@ fn asked_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
     ASKED.iter().find(is_in_force).map(|found| found.3)
 }
 
-/// Reads an option; how long it is.
+/// Reads an option and returns its length.
 fn get(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
     let mut len = socklen_t::try_from(value.len()).ok()?;
     let to = value.as_mut_ptr().cast();
-    // SAFETY: a value of ours, and its size.
+    // SAFETY: the pointer and the length are those of `value`.
     let result = unsafe { real::getsockopt(socket.as_raw_fd(), level, name, to, &raw mut len) };
     (result == 0).then_some(len as usize)
 }
