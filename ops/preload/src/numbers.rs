@@ -1,4 +1,4 @@
-//! Numbers of the program: what is put behind one, and what happens when it is closed.
+//! Numbers of the program: the entries behind them, and the work when they are closed.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -15,11 +15,12 @@ use crate::process::{self, guard};
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 
-/// Puts an entry behind a number, which the entry counts already.
+/// Puts an entry behind a number. The entry's count of numbers includes it already.
 pub(crate) fn place(fd: c_int, entry: Entry) {
     process::own_table();
-    // The number of a former entry was closed by a call that no hook saw. A number beyond the table
-    // stays the bare end of a pair; the kernel gives those only where an administrator allows it.
+    // A former entry means that its number was closed by a call without a hook. A number beyond the
+    // table stays the bare end of a pair; the kernel gives such numbers only if an administrator
+    // permits it.
     let gone = table::insert(fd, entry).unwrap_or_else(Some);
     gone.and_then(release);
 }
@@ -29,7 +30,7 @@ pub(crate) fn list(fd: c_int, record: Record) {
     place(fd, Entry::Listed(Arc::new(record)));
 }
 
-/// Takes away the entry of a number that is about to be closed.
+/// Removes the entry of a number that is about to be closed.
 pub(crate) fn forget(fd: c_int) {
     if table::is_plain(fd) {
         return;
@@ -48,21 +49,22 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// Ends what an entry stood for, if this number was the last. Returns a connection that is to
-/// linger, and its deadline: a call that closes it waits for that, the end of a process does not.
+/// Closes the object of an entry if this number was its last. Returns a connection that lingers,
+/// and its deadline: a call that closes the connection waits for it, the end of a process does not.
 pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
     let _inside = guard::enter();
     match entry {
-        // An entry from before a fork belongs to the process that made it: closing a copy ends
-        // nothing, and its memory stays as it is, because its parts are shared with that process.
+        // An entry from before a fork belongs to the process that made it. Closing a copy ends
+        // nothing, and its memory is not freed, because its parts are shared with that process.
         Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
         Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
         Entry::Socket(socket) if socket.unnamed() => match socket.observer().relay() {
-            // Other processes may hold the connection; it ends when none does.
+            // Other processes may hold the connection; it ends when none of them does.
             Some(relay) => relay.left_by_owner(),
             None => return socket.close().map(|until| (socket, until)),
         },
-        // A listener stops with its last reference; the kernel counts the users of a pair.
+        // A listener stops when its last reference is dropped; the kernel counts the users of a
+        // pair.
         Entry::Socket(_)
         | Entry::Listener(_)
         | Entry::Relayed(_)
@@ -72,23 +74,24 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
     None
 }
 
-/// A process that shares or has copied the memory of the table's owner, and has numbers of its own,
-/// closes a listening socket: the listener of the kernel next to it is closed as well, or its name
-/// would stay taken.
+/// Handles a close in a process that shares or has copied the memory of the table's owner and has
+/// its own numbers. The kernel listener next to a listening socket is closed as well, because its
+/// name would stay in use otherwise.
 fn close_copy(fd: c_int) {
     if let Some(listener) = table::find_listener(fd)
-        // The table's reference and this one: no other number names it.
+        // The table's reference and this one are the only ones: no other number names the listener.
         && Arc::strong_count(&listener) == 2
     {
         listener.kernel().inspect(|it| it.close_copy());
     }
 }
 
-/// Makes a number of the program name another object of the kernel.
+/// Makes a number of the program name another kernel object.
 pub(crate) fn replace(with: &OwnedFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
     let mut dup = DupFlags::empty();
     dup.set(DupFlags::CLOEXEC, flags.close_on_exec);
-    // SAFETY: the number is the program's; nothing here owns it, and `ManuallyDrop` keeps it so.
+    // SAFETY: the number belongs to the program; `ManuallyDrop` makes sure that it is not closed
+    // here.
     let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
     rustix::io::dup3(with, &mut target, dup)
 }

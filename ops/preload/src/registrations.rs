@@ -1,9 +1,9 @@
-//! The `epoll` sets of this process that watch a number, as the kernel knows them.
+//! The `epoll` sets of this process that watch a number, as the kernel lists them.
 //!
 //! A program may add a socket to a set and connect it afterwards (nginx does). Recording every
-//! `epoll_ctl` would make each native socket pay for that; the kernel has the records in `/proc`.
-//! This library remembers which numbers are sets, because reading the records of all numbers would
-//! make a thousand connections pay a million times.
+//! `epoll_ctl` would slow down each native socket; the kernel has the records in `/proc`. This
+//! library records which numbers are sets, because searching the records of all numbers would cost
+//! a thousand connections a million reads.
 
 use std::ffi::c_int;
 use std::fs;
@@ -20,11 +20,11 @@ pub(crate) struct Registrations {
 }
 
 impl Registrations {
-    /// Returns the sets of a number. Without `/proc` there are none.
+    /// Returns the sets that watch a number. Without `/proc` there are none.
     pub(crate) fn of(fd: c_int) -> Self {
         static LOOKED: AtomicBool = AtomicBool::new(false);
-        // Sets that were there before the first call came over an `exec`. Two threads may search at
-        // once; the child of a fork never waits for a thread that it does not have.
+        // Sets from before the first call were inherited over an `exec`. Two threads may search at
+        // the same time, so the child of a fork never waits for a thread that it does not have.
         if !LOOKED.load(Ordering::Acquire) {
             note_all();
             LOOKED.store(true, Ordering::Release);
@@ -47,25 +47,29 @@ impl Registrations {
         Self { fd, found }
     }
 
-    /// Takes the number out of the sets.
+    /// Removes the number from the sets.
     pub(crate) fn withdraw(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: a set and a number of this process.
+            // SAFETY: the set and the number belong to this process, and the event is a local
+            // variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, self.fd, &raw mut event) };
         }
     }
 
-    /// Exchanges the descriptor that goes with the number for another one, or for none.
+    /// Replaces a descriptor next to the number by another one, adds one, or removes it from the
+    /// sets.
     pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>) {
         for (set, event) in &self.found {
             let mut event = beside(event);
             if let Some(before) = before {
-                // SAFETY: a set and a number of this process.
+                // SAFETY: the set and the number belong to this process, and the event is a local
+                // variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
             }
             if let Some(now) = now {
-                // SAFETY: as above.
+                // SAFETY: the set and the number belong to this process, and the event is a local
+                // variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, now, &raw mut event) };
             }
         }
@@ -75,14 +79,15 @@ impl Registrations {
     pub(crate) fn renew(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: a set and a number of this process.
+            // SAFETY: the set and the number belong to this process, and the event is a local
+            // variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
         }
     }
 }
 
-/// Returns the events for a descriptor next to a listener: it reports arrivals alone, and could be
-/// written to at any time.
+/// Returns the events for a descriptor next to a listener. Only arrivals are reported, because the
+/// descriptor is always writable.
 pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
     let never = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND).cast_unsigned();
     epoll_event {
@@ -91,17 +96,17 @@ pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
     }
 }
 
-/// The count of numbers that are remembered: as many as the table of descriptors has.
+/// The number of descriptors with a bit here: as many as the table has slots.
 const NUMBERS: usize = 1 << 20;
 const BITS: usize = 64;
 
-/// Numbers that were sets when they were used last. `/proc` has what such a number names now.
+/// The numbers that were sets when they were last used. `/proc` shows what such a number names now.
 static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// The last word with a bit.
+/// The highest word that has a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that the program has used a number as a set.
+/// Records that the program has used a number as a set.
 pub(crate) fn note(set: c_int) {
     let Ok(number) = usize::try_from(set) else {
         return;
@@ -115,13 +120,13 @@ pub(crate) fn note(set: c_int) {
     }
 }
 
-/// Numbers that were added to a set since they were closed last.
+/// The numbers that were added to a set since they were last closed.
 static WATCHED: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// True if sets came over an `exec`, which watch numbers that were not noted.
+/// True if sets were inherited over an `exec`; they watch numbers that were not recorded.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the program adds a number to a set.
+/// Records that the program adds a number to a set.
 pub(crate) fn note_watched(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit == 0
@@ -130,7 +135,7 @@ pub(crate) fn note_watched(fd: c_int) {
     }
 }
 
-/// Notes that the program closes a number.
+/// Records that the program closes a number.
 pub(crate) fn note_closed(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit != 0
@@ -139,8 +144,8 @@ pub(crate) fn note_closed(fd: c_int) {
     }
 }
 
-/// Returns false for a number that no set watches. Reading all sets would make a connection pay for
-/// every number in them.
+/// Returns false for a number that no set watches. Without this check each connection would read
+/// every number of all sets.
 fn is_watched(fd: c_int) -> bool {
     IS_INHERITED.load(Ordering::Acquire)
         || place(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
@@ -189,7 +194,8 @@ fn noted() -> impl Iterator<Item = c_int> {
         })
 }
 
-/// `tfd: 5 events: 80000019 data: 5 ...`, numbers but the first in hexadecimal.
+/// Parses a line such as `tfd: 5 events: 80000019 data: 5 ...`. The first number is decimal, the
+/// others are hexadecimal.
 fn parse(line: &str) -> Option<(c_int, epoll_event)> {
     let mut words = line.split_whitespace();
     let mut after = |label: &str| words.by_ref().find(|word| *word == label).and(words.next());

@@ -1,10 +1,10 @@
 //! The entries of the program's descriptors: two loads for every socket call.
 //!
 //! A native socket costs these two loads and nothing else. The table grows in chunks that are never
-//! freed, so a lookup needs no lock; a slot that is in use has a lock of its own, held for the few
-//! instructions that copy a reference. Signals stay open meanwhile, because blocking them would be
-//! two system calls: a handler that uses the same descriptor does not wait for the thread that it
-//! has interrupted.
+//! freed, so a lookup needs no lock. A slot in use has its own lock, which is held for the few
+//! instructions that copy a reference. Signals are not blocked meanwhile, because that would cost
+//! two system calls. So a handler that uses the same descriptor must not wait for the thread that
+//! it has interrupted.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -19,23 +19,24 @@ use crate::socket::local::LocalSocket;
 use crate::socket::relayed::Relayed;
 
 const CHUNK: usize = 1024;
-/// The kernel's `nr_open` is 2^20 unless an administrator raised it; what lies beyond stays native.
+/// The kernel's `nr_open` is 2^20 unless an administrator has raised it; higher numbers stay
+/// native.
 const CHUNKS: usize = 1024;
 
-/// An entry of a descriptor: the part of it that the kernel does not know.
+/// The state of a descriptor that the kernel does not have.
 #[derive(Clone)]
 pub(crate) enum Entry {
     /// A connection that an offload protocol carries; the kernel sees one end of a pair.
     Socket(Arc<Socket>),
-    /// A connection whose bytes another part of us moves, here or in another process; the kernel
-    /// sees one end of a pair that carries them.
+    /// A connection whose bytes a relay moves, in this process or in another one; the kernel sees
+    /// one end of a pair that carries them.
     Relayed(Arc<Relayed>),
-    /// A listening socket of the kernel, to which offloaded connections come as well.
+    /// A listening kernel socket that accepts offloaded connections as well.
     Listener(Arc<Listener>),
-    /// A connection within the host, which is a socket of the kernel; only calls about its name and
-    /// its options ask for it.
+    /// A connection within the host, which is a kernel socket; only calls about its name and its
+    /// options use the entry.
     Local(Arc<LocalSocket>),
-    /// A TCP socket of the kernel that is listed with the reason why; no call asks for it.
+    /// A kernel TCP socket that is listed with the reason for it; no call uses the entry.
     #[expect(dead_code, reason = "held so that it stays listed")]
     Listed(Arc<Record>),
 }
@@ -47,7 +48,7 @@ const RELAYED: u8 = 3;
 const LISTED: u8 = 4;
 const LOCAL: u8 = 5;
 
-/// The number of times that a thread tries a slot that another one holds before it yields.
+/// The number of times that a thread tries to lock a slot before it yields the processor.
 const LOOKS: u32 = 100;
 
 impl Entry {
@@ -64,16 +65,16 @@ impl Entry {
 
 struct Slot {
     kind: AtomicU8,
-    /// The thread that reads the entry or exchanges it; 0: none.
+    /// The thread that holds the slot, to read or exchange the entry; 0 for none.
     holder: AtomicUsize,
-    /// One word, so that a signal handler finds a whole entry whatever it has interrupted.
+    /// The entry is a single word, so that a signal handler always reads a complete entry.
     entry: AtomicPtr<Node>,
-    /// Nodes that a signal handler took out while the thread that it has interrupted held the
-    /// slot, and may have been about to copy a reference.
+    /// Nodes that a signal handler removed while the thread that it had interrupted held the slot.
+    /// That thread may have been about to copy a reference from them.
     taken: AtomicPtr<Node>,
 }
 
-/// An entry in its place, which does not change there.
+/// An entry in the slot; a node never changes.
 struct Node {
     entry: Entry,
     next: *mut Node,
@@ -89,15 +90,15 @@ impl Slot {
         }
     }
 
-    /// The holder, where it is held.
+    /// Holds the slot for the thread `me`. Fails with the thread that holds it already.
     fn try_hold(&self, me: usize) -> Result<(), usize> {
         self.holder
             .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
             .map(drop)
     }
 
-    /// Returns the nodes that handlers have taken out. The slot is held, and its holder uses none
-    /// of them any more.
+    /// Returns the nodes that handlers have removed. The caller holds the slot and uses none of
+    /// these nodes.
     fn taken_out(&self) -> *mut Node {
         if self.taken.load(Ordering::Relaxed).is_null() {
             return ptr::null_mut();
@@ -105,15 +106,15 @@ impl Slot {
         self.taken.swap(ptr::null_mut(), Ordering::Acquire)
     }
 
-    /// A copy of the entry.
+    /// Returns a copy of the entry.
     fn get(&self) -> Option<Entry> {
         let _held = Held::of(self);
-        // SAFETY: null, or a node that is freed by nobody while we hold the slot.
+        // SAFETY: the pointer is null, or to a node that no thread frees while the slot is held.
         let node = unsafe { self.entry.load(Ordering::Acquire).as_ref() };
         node.map(|node| node.entry.clone())
     }
 
-    /// Puts an entry there, or none, and returns what was there.
+    /// Stores an entry, or none, and returns the former one.
     fn replace(&self, entry: Option<Entry>) -> Option<Entry> {
         let fresh = Node::make(entry);
         let held = Held::of(self);
@@ -121,7 +122,7 @@ impl Slot {
         held.take_out(before)
     }
 
-    /// Puts another entry there, if what is there is the right one, and returns that.
+    /// Stores another entry if `is_it` accepts the present one, and returns that.
     fn exchange(
         &self,
         is_it: impl FnOnce(&Entry) -> bool,
@@ -129,7 +130,7 @@ impl Slot {
     ) -> Option<Entry> {
         let held = Held::of(self);
         let before = self.entry.load(Ordering::Acquire);
-        // SAFETY: as in `get`.
+        // SAFETY: the pointer is null, or to a node that no thread frees while the slot is held.
         if !unsafe { before.as_ref() }.is_some_and(|node| is_it(&node.entry)) {
             return None;
         }
@@ -140,8 +141,8 @@ impl Slot {
             self.entry
                 .compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire);
         if exchanged.is_err() {
-            // A handler has made the number another's meanwhile.
-            // SAFETY: nobody has seen it.
+            // A handler has replaced the entry meanwhile.
+            // SAFETY: the exchange failed, so no thread has seen this node.
             drop(unsafe { Box::from_raw(fresh) });
             return None;
         }
@@ -159,8 +160,8 @@ impl Node {
     }
 }
 
-/// The thread has a slot to itself, but for the handlers of signals that interrupt it: these look
-/// and exchange as well, because waiting for what they have interrupted would be for ever.
+/// A guard that holds a slot for the thread. Handlers of signals that interrupt the thread read and
+/// exchange the entry as well, because waiting for the interrupted thread would never end.
 struct Held<'a> {
     slot: &'a Slot,
     is_interrupted: bool,
@@ -194,20 +195,20 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// The entry of a node that stands in the slot no more.
+    /// Returns the entry of a node that was removed from the slot.
     fn take_out(&self, node: *mut Node) -> Option<Entry> {
         if node.is_null() {
             return None;
         }
         if self.is_interrupted {
-            // SAFETY: it was in the slot, and whoever empties `taken` waits for those whom we have
-            // interrupted.
+            // SAFETY: the node was in the slot, and nodes in `taken` are freed only by a holder
+            // after the interrupted thread has released the slot.
             let entry = unsafe { (*node).entry.clone() };
             let taken = &self.slot.taken;
-            // No other thread comes here, and what interrupts us leaves it whole.
+            // No other thread runs this, and a handler that interrupts it leaves a complete list.
             let mut last = taken.load(Ordering::Relaxed);
             loop {
-                // SAFETY: a node of ours until the exchange below.
+                // SAFETY: the node belongs to this handler until the exchange below.
                 unsafe { (*node).next = last };
                 match taken.compare_exchange(last, node, Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => return Some(entry),
@@ -215,7 +216,7 @@ impl<'a> Held<'a> {
                 }
             }
         }
-        // SAFETY: nobody else finds it, and handlers that had found it have returned.
+        // SAFETY: the node is no longer in the slot, and handlers that had read it have returned.
         let node = unsafe { Box::from_raw(node) };
         Some(node.entry)
     }
@@ -229,9 +230,10 @@ impl Drop for Held<'_> {
         loop {
             let taken = self.slot.taken_out();
             self.slot.holder.store(0, Ordering::Release);
-            // Without the slot: these may be the last references.
+            // The slot is released first, because these may be the last references.
             free(taken);
-            // What has come right before the slot was given back; who holds it now sees it too.
+            // Checks for nodes that were added just before the release; a new holder frees them
+            // too.
             let has_more = !self.slot.taken.load(Ordering::Relaxed).is_null();
             if !has_more || self.slot.try_hold(this_thread()).is_err() {
                 return;
@@ -240,17 +242,17 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Frees nodes that nobody finds any more.
+/// Frees nodes that no thread can reach any more.
 fn free(mut node: *mut Node) {
     while !node.is_null() {
-        // SAFETY: a chain that `taken_out` has given to us alone.
+        // SAFETY: the chain is from `taken_out`, so this thread alone has it.
         let taken = unsafe { Box::from_raw(node) };
         node = taken.next;
     }
 }
 
 fn this_thread() -> usize {
-    // SAFETY: it takes nothing. A thread's own is never 0.
+    // SAFETY: the call has no arguments. The id of a thread is never 0.
     unsafe { libc::pthread_self() as usize }
 }
 
@@ -261,7 +263,7 @@ static TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut
 fn existing(fd: c_int) -> Option<&'static Slot> {
     let fd = usize::try_from(fd).ok()?;
     let chunk = TABLE.get(fd / CHUNK)?.load(Ordering::Acquire);
-    // SAFETY: null, or a chunk that was leaked for good.
+    // SAFETY: the pointer is null, or to a chunk that is never freed.
     unsafe { chunk.as_ref() }.map(|chunk| &chunk[fd % CHUNK])
 }
 
@@ -273,7 +275,7 @@ fn slot(fd: c_int) -> Option<&'static Slot> {
     let fresh = Box::into_raw(Box::new([const { Slot::empty() }; CHUNK]));
     let first = place.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
     if first.is_err() {
-        // SAFETY: another thread's chunk stands there; nobody has seen ours.
+        // SAFETY: another thread has stored its chunk first, so no thread has seen ours.
         drop(unsafe { Box::from_raw(fresh) });
     }
     existing(fd)
@@ -304,11 +306,11 @@ fn kind(fd: c_int) -> u8 {
     existing(fd).map_or(NATIVE, |slot| slot.kind.load(Ordering::Acquire))
 }
 
-/// The mover of a descriptor's bytes.
+/// The party that moves a descriptor's bytes.
 pub(crate) enum Mover {
     /// The kernel.
     Kernel,
-    /// A connection of this process.
+    /// This library, for a connection of this process.
     Us(Arc<Socket>),
     /// The kernel, between the program and the process that owns the connection.
     Others(Arc<Relayed>),
@@ -327,7 +329,7 @@ pub(crate) fn mover(fd: c_int) -> Mover {
     }
 }
 
-/// Returns what is next to a listening socket, if there is something.
+/// Returns the protocols next to a listening socket, if there are any.
 pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
     let slot = existing(fd)?;
     if slot.kind.load(Ordering::Acquire) != LISTENER {
@@ -348,9 +350,8 @@ pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     slot.get()
 }
 
-/// Returns true for a descriptor without an entry. A TCP socket that is
-/// listed is not plain; its bytes are the kernel's all the same, and calls that move them ask
-/// [`contains`].
+/// Returns true for a descriptor without an entry. A listed TCP socket has an entry, though the
+/// kernel moves its bytes; calls that move bytes use [`contains`] instead.
 pub(crate) fn is_plain(fd: c_int) -> bool {
     kind(fd) == NATIVE
 }
@@ -371,7 +372,8 @@ pub(crate) fn contains(fd: c_int) -> bool {
     matches!(kind(fd), SOCKET | RELAYED)
 }
 
-/// Makes an entry of a descriptor, and returns the former one. `Err`: the table has no slot for it.
+/// Makes an entry for a descriptor, and returns the former one. Fails with `entry` if the table has
+/// no slot.
 pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     let Some(slot) = slot(fd) else {
         return Err(entry);
@@ -382,17 +384,17 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     Ok(before)
 }
 
-/// Exchanges the entry of a descriptor, if it is the right one.
+/// Exchanges the entry of a descriptor, if `is_it` accepts it.
 pub(crate) fn exchange(
     fd: c_int,
     is_it: impl FnOnce(&Entry) -> bool,
     other: impl FnOnce() -> Entry,
 ) {
-    // Dropped without the slot: it may be the last reference.
+    // The former entry is dropped after the slot is released, because it may be the last reference.
     drop(existing(fd).and_then(|slot| slot.exchange(is_it, other)));
 }
 
-/// Takes the entry of a descriptor away.
+/// Removes the entry of a descriptor and returns it.
 pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
     let before = slot.kind.swap(NATIVE, Ordering::AcqRel);
@@ -425,16 +427,16 @@ pub(crate) fn within(first: usize, last: usize) -> impl Iterator<Item = c_int> {
         .filter(|fd| kind(*fd) != NATIVE)
 }
 
-/// In the child of a `fork`: locks that other threads of the parent held are nobody's any more.
+/// Releases, in the child of a `fork`, the slots that other threads of the parent held.
 ///
-/// What a lock guards is one word that is written whole, so whichever value the child has is good.
-/// What handlers took out meanwhile is freed by whoever holds the slot next. A slot of the forking
-/// thread itself stays held: a handler has forked, and what it has interrupted goes on in the child
-/// with what it has found there.
+/// A lock guards a single word that is written atomically, so the child has a valid value in any
+/// case. The next holder of a slot frees the nodes that handlers removed meanwhile. Slots that the
+/// forking thread itself holds stay held: a handler has forked, and the code that it interrupted
+/// continues in the child with the node that it has read.
 pub(crate) fn unlock_after_fork() {
     let me = this_thread();
     for chunk in &TABLE {
-        // SAFETY: null, or a chunk that was leaked for good.
+        // SAFETY: the pointer is null, or to a chunk that is never freed.
         let chunk = unsafe { chunk.load(Ordering::Acquire).as_ref() };
         for slot in chunk.into_iter().flatten() {
             if slot.holder.load(Ordering::Relaxed) != me {

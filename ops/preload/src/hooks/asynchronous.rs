@@ -1,5 +1,5 @@
-//! `aio_read`, `aio_write`, `lio_listio`: threads of the C library make these calls later, by ways
-//! of its own, so the descriptor carries bytes from then on.
+//! `aio_read`, `aio_write`, `lio_listio`: threads of the C library do the work later with internal
+//! calls, so the descriptor carries bytes from then on.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,7 +17,7 @@ macro_rules! one {
         /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: *mut aiocb) -> c_int {
-            // SAFETY: the caller's block, if there is one.
+            // SAFETY: by the caller's contract the block is null or valid.
             if let Some(block) = unsafe { block.as_ref() } {
                 leaving::expose(block.aio_fildes);
             }
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn lio_listio(
 ) -> c_int {
     let blocks = if list.is_null() { 0 } else { count.max(0) };
     for index in 0..usize::try_from(blocks).unwrap_or(0) {
-        // SAFETY: the caller's list has so many entries, each a block or null.
+        // SAFETY: by the caller's contract the list has this many entries, each null or valid.
         if let Some(block) = unsafe { (*list.add(index)).as_ref() } {
             leaving::expose(block.aio_fildes);
         }

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     }
     let mut left = None;
     if !guard::is_inside()
-        // SAFETY: the caller's address.
+        // SAFETY: by the caller's contract the address is null or has `len` bytes.
         && let Some(remote) = unsafe { names::take(address, len) }
     {
         match connect::connect(fd, remote) {
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 /// Lists a connection over TCP, with the reason.
 fn list(fd: c_int, remote: Option<SocketAddr>, reason: String) {
     let _inside = guard::enter();
-    // SAFETY: the kernel has just answered a call on it.
+    // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     if let Some(record) = observing::native(socket, remote, reason) {
         numbers::list(fd, record);
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     loop {
-        // Here, where nothing is to be dropped.
+        // A cancelled thread ends here, where no frame has anything to drop.
         cancelling::begin_call();
         // SAFETY: the caller's arguments, unchanged.
         match unsafe { accepted(fd, address, len, flags) } {
@@ -129,7 +129,7 @@ unsafe fn accepted(
     };
     match accept::accept(fd, Arc::clone(&listener), flags, kernel) {
         Ok(Next::Ours(accepted)) => {
-            // SAFETY: the caller's pointers, which may both be null here.
+            // SAFETY: by the caller's contract the pointers are null or valid.
             unsafe { accepted.tell(address, len) };
             Ok(accepted.fd)
         }
@@ -142,7 +142,7 @@ unsafe fn accepted(
     }
 }
 
-/// Why an accepted connection is on TCP.
+/// The reason that is listed for a connection accepted over TCP.
 const PLAIN_PEER: &str = "the peer came over TCP";
 
 /// Hook of `accept`.
@@ -151,7 +151,7 @@ const PLAIN_PEER: &str = "the peer came over TCP";
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's arguments; without flags both are the same.
+    // SAFETY: the caller's arguments, passed on; `accept` is `accept4` without flags.
     unsafe { accept4(fd, address, len, 0) }
 }
 

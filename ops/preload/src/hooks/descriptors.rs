@@ -30,28 +30,29 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
     if marks_only || first > last {
-        // Ours have the mark already.
-        // SAFETY: the caller's range.
+        // The library's own descriptors have the mark already.
+        // SAFETY: the call takes no pointers.
         return unsafe { real::close_range(first, last, flags) };
     }
     let lowest = host::descriptors::lowest().unsigned_abs();
     for fd in table::within(first as usize, last as usize) {
         numbers::forget(fd);
         if fd.unsigned_abs() >= lowest {
-            // SAFETY: a number of the program's.
+            // SAFETY: the number is the program's, and its entry was removed above.
             unsafe { real::close(fd) };
         }
     }
     if last < lowest {
-        // SAFETY: the caller's range.
+        // SAFETY: the range is below the library's own descriptors.
         return unsafe { real::close_range(first, last, flags) };
     }
     if first >= lowest {
         return 0;
     }
-    // Not those of ours: every connection would end. Up there the program's own cannot be told from
-    // them, and stay.
-    // SAFETY: a range of numbers, none of which is ours.
+    // The library's own descriptors are left out, because closing them would end every connection.
+    // The program's own descriptors with such high numbers cannot be distinguished from them, and
+    // stay open.
+    // SAFETY: the range is below the library's own descriptors.
     unsafe { real::close_range(first, lowest - 1, flags) }
 }
 
@@ -79,7 +80,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     share(fd, unsafe { real::dup(fd) })
 }
 
-/// Hook of `dup2`: what stood at the new number is closed.
+/// Hook of `dup2`. The descriptor that had the new number is closed.
 ///
 /// # Safety
 /// It takes no pointers.
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     replace(fd, made)
 }
 
-/// Hook of `dup3`: what stood at the new number is closed.
+/// Hook of `dup3`. The descriptor that had the new number is closed.
 ///
 /// # Safety
 /// It takes no pointers.
@@ -125,13 +126,13 @@ alias! {
     __dup2(fd: c_int, to: c_int) -> c_int = dup2(fd, to);
 }
 
-/// `made` is a new number for what `fd` names.
+/// Gives `made`, a duplicate of `fd`, the entry of `fd`.
 fn share(fd: c_int, made: c_int) -> c_int {
     while made >= 0
         && let Some(entry) = table::entry(fd)
     {
         if !process::owns_table() {
-            // The child of a `vfork` gives it a place for the program that it becomes.
+            // The child of a `vfork` duplicates it for the program that it executes next.
             leaving::expose(fd);
             return made;
         }
@@ -139,9 +140,10 @@ fn share(fd: c_int, made: c_int) -> c_int {
             numbers::place(made, entry);
             return made;
         };
-        // A call, so that a handover comes before it or behind it. Handing over exchanges what
-        // stands behind all numbers of a connection, and would miss one that comes meanwhile: a
-        // call by it would wait for ever for who moves the bytes.
+        // The duplicate is entered within a call, so that a handover happens before or after it. A
+        // handover replaces the entries of all numbers of a connection, and would miss a number
+        // that is added meanwhile. A call by that number would wait for ever for the process that
+        // moves the bytes.
         if let Some(call) = socket.begin_call() {
             socket.named();
             numbers::place(made, entry.clone());
@@ -154,7 +156,7 @@ fn share(fd: c_int, made: c_int) -> c_int {
     made
 }
 
-/// As `share`, where something may have stood at the new number.
+/// Does the work of `share` if the new number may have had an entry.
 fn replace(fd: c_int, made: c_int) -> c_int {
     if made >= 0 && table::entry(fd).is_none() {
         numbers::forget(made);

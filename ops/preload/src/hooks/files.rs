@@ -1,8 +1,8 @@
-//! From files to sockets without the program's buffers.
+//! Moving bytes from files to sockets without the program's buffers.
 //!
-//! `sendfile` would move bytes into the pair, which nobody reads there, so they are copied through
-//! a buffer. `splice` makes the pair carry the connection's bytes: a program that splices once does
-//! so again.
+//! `sendfile` would move bytes into the pair, where no process reads them, so they are copied
+//! through a buffer. `splice` makes the pair carry the connection's bytes, because a program that
+//! splices once usually does so again.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
@@ -30,15 +30,15 @@ pub unsafe extern "C" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     if table::contains(from) {
-        // No socket can be mapped as sendfile demands of its source.
+        // `sendfile` demands a source that can be mapped, and no socket can.
         return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
     }
     let sent = moving(to, |socket, to| {
-        // SAFETY: the caller's descriptor; the kernel says EBADF when it is none.
+        // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
         let from = (from >= 0)
             .then(|| unsafe { BorrowedFd::borrow_raw(from) })
             .ok_or(Errno::BADF)?;
-        // SAFETY: the caller's offset, if there is one.
+        // SAFETY: by the caller's contract the offset is null or valid.
         copy(socket, to, from, unsafe { at.as_mut() }, count)
     });
     // SAFETY: the caller's arguments, unchanged.
@@ -50,8 +50,8 @@ alias! {
         sendfile(to, from, at, count);
 }
 
-/// Hook of `splice`: from now on the pair behind the program's number carries the connection's
-/// bytes, so the kernel can move them.
+/// Hook of `splice`. From now on the pair behind the program's number carries the connection's
+/// bytes, so that the kernel can move them.
 ///
 /// # Safety
 /// As for the C function.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn splice(
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }
 }
 
-/// Sends `count` bytes of a file. Bytes that the socket did not take are not consumed.
+/// Sends `count` bytes of a file. Bytes that the socket did not accept are not consumed.
 fn copy(
     socket: &Socket,
     to: BorrowedFd<'_>,
@@ -89,7 +89,7 @@ fn copy(
         let read = match rustix::io::pread(from, &mut buffer[..room], place) {
             Ok(0) => break,
             Ok(read) => read,
-            // The number of bytes that were sent is returned first.
+            // The number of bytes sent so far is returned; the next call reports the error.
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };

@@ -1,5 +1,5 @@
-//! Functions that take a list of arguments of any length. Rust defines none, so these read their
-//! first argument and jump to the C library's with all of them in place.
+//! Functions with a variable number of arguments. Rust code cannot define them, so these hooks
+//! read the first argument and jump to the C library's function with all arguments in place.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
@@ -16,7 +16,7 @@ macro_rules! with_list {
         $(#[$doc:meta])*
         fn $name:ident, $c_name:literal, before $before:ident = $work:expr;
     )*) => {$(
-        /// Before the C library's function, which it returns.
+        /// Runs before the C library's function, and returns its address.
         #[cfg(target_arch = "x86_64")]
         extern "C" fn $before(first: usize) -> *const c_void {
             if !guard::is_inside() {
@@ -34,9 +34,9 @@ macro_rules! with_list {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() -> c_int {
-            // What may hold an argument is kept: six registers, eight for fractions, and rax, which
-            // tells how many of those are in use. Seven words and eight double ones make the stack
-            // even for the call.
+            // All registers that may hold an argument are saved: six for integers, eight for
+            // floating point, and rax, which holds the number of the latter in use. Seven words and
+            // eight double words align the stack for the call.
             naked_asm!(
                 "push rax",
                 "push rdi",
@@ -104,7 +104,7 @@ with_list! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
     leaving::expose(fd);
-    // SAFETY: the caller's arguments, unchanged; a list is passed as a pointer.
+    // SAFETY: the caller's arguments, passed on unchanged; a `va_list` is passed as a pointer.
     unsafe { real::vdprintf(fd, format, list) }
 }
 
@@ -120,6 +120,6 @@ pub unsafe extern "C" fn __vdprintf_chk(
     list: *mut c_void,
 ) -> c_int {
     leaving::expose(fd);
-    // SAFETY: the caller's arguments, unchanged; a list is passed as a pointer.
+    // SAFETY: the caller's arguments, passed on unchanged; a `va_list` is passed as a pointer.
     unsafe { real::__vdprintf_chk(fd, flag, format, list) }
 }

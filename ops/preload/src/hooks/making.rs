@@ -1,7 +1,7 @@
-//! Making descriptors: those that the stack makes are put out of the program's way.
+//! Descriptors that the stack makes, which are moved to high numbers.
 //!
-//! Programs size their tables by the connections that they mean to have, and refuse higher numbers;
-//! others hand numbers to `select`.
+//! Programs size their tables by their expected number of connections, and refuse higher numbers;
+//! others pass numbers to `select`.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use host::descriptors::raise;
 
 use crate::process::{guard, real};
 
-/// Hook of `eventfd`: the stack has several for each connection.
+/// Hook of `eventfd`, of which the stack makes several for each connection.
 ///
 /// # Safety
 /// It takes no pointers.
@@ -25,7 +25,7 @@ pub(crate) fn placed(made: c_int) -> c_int {
     if made < 0 || !guard::is_inside() {
         return made;
     }
-    // SAFETY: the kernel has just given it to the stack, whose call has not returned.
+    // SAFETY: the kernel has just given the number to the stack, whose call has not returned yet.
     let own = unsafe { OwnedFd::from_raw_fd(made) };
     match raise(own) {
         Ok(raised) => raised.into_raw_fd(),

@@ -1,5 +1,10 @@
-//! The functions that stand in front of the C library's: one table look-up, and the real function
-//! for every descriptor that is not offloaded.
+//! The functions that replace the C library's: one table lookup, and the real function for every
+//! descriptor that is not offloaded.
+//!
+//! The caller of a hook guarantees the contract of the C function with the same name: pointers are
+//! null or valid as that function demands, and lists have the given length. `SAFETY` comments in
+//! this folder call this *the caller's contract*; *the caller's arguments* and *the caller's
+//! pointers* are valid by it.
 //!
 //! | File | Functions |
 //! |---|---|
@@ -10,8 +15,8 @@
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
 //! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
-//! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
-//! | [`lists`] | `execl`, `dprintf`: lists of arguments of any length |
+//! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that other code than this library continues |
+//! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
 //! | [`threads`] | `pthread_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |
 //! | [`raw`] | `syscall` |
@@ -41,21 +46,21 @@ use crate::process::guard;
 use crate::socket::Socket;
 use crate::table::{self, Mover};
 
-/// Runs a call on an offloaded socket: as the stack's, and without letting a panic out.
+/// Runs a call on an offloaded socket as a call of the stack. A panic becomes the error `EIO`.
 pub(crate) fn offloaded<R, T>(fd: c_int, call: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>) -> T
 where
     Result<R, Errno>: ToC<T>,
 {
     let _inside = guard::enter();
-    // SAFETY: the table names it, so it is a number from 0 up; a program that closes it meanwhile
-    // in another thread gets EBADF from the kernel, as with a socket of the kernel.
+    // SAFETY: the table has an entry for the number, so it is not negative. If another thread of
+    // the program closes it meanwhile, the kernel returns EBADF, as for a kernel socket.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     catch_unwind(AssertUnwindSafe(|| call(fd)))
         .unwrap_or(Err(Errno::IO))
         .to_c()
 }
 
-/// Runs a call that moves bytes, if it is we who move them. `None`: the kernel does.
+/// Runs a call that moves bytes, if this process moves them. `None`: the kernel does.
 #[inline]
 pub(crate) fn moving<R, T>(
     fd: c_int,
@@ -78,7 +83,7 @@ where
     Result<R, Errno>: ToC<T>,
 {
     loop {
-        // Here, where nothing is to be dropped.
+        // A cancelled thread ends here, where no frame has anything to drop.
         cancelling::begin_call();
         match made(fd, &mut call) {
             Some(Err(CANCELLED)) if cancelling::is_asked() => {}
@@ -92,7 +97,7 @@ fn made<R>(
     mut call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
 ) -> Option<Result<R, Errno>> {
     let _inside = guard::enter();
-    // SAFETY: as in `offloaded`.
+    // SAFETY: the table has an entry for the number, as in `offloaded`.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     loop {
         match table::mover(fd) {
@@ -106,14 +111,15 @@ fn made<R>(
                     let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
                     return Some(made.unwrap_or(Err(Errno::IO)));
                 }
-                // Somebody else is about to use it as well.
+                // Another process is about to use the connection as well.
                 socket.await_decision();
             }
         }
     }
 }
 
-/// A function that asks the table for its first argument: the real one, or what the socket does.
+/// Defines a hook that looks its first argument up in the table, and calls the real function or the
+/// given one.
 macro_rules! hook {
     ($($(#[$doc:meta])* fn $name:ident($first:ident: $first_ty:ty $(, $arg:ident: $ty:ty)* $(,)?)
         -> $ret:ty = |$socket:ident, $fd:ident| $body:expr;)*) => {$(
@@ -132,7 +138,8 @@ macro_rules! hook {
     )*};
 }
 
-/// Other names of the same function, and forms that check the size of a buffer first.
+/// Defines hooks for other names of the same function, and for forms that check the size of a
+/// buffer first.
 macro_rules! alias {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $call:expr;)*) => {$(
         #[doc = concat!("Hook of `", stringify!($name), "`.")]
@@ -141,7 +148,7 @@ macro_rules! alias {
         /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            // SAFETY: the caller's arguments, as the other name takes them.
+            // SAFETY: the caller's arguments; the other name has the same contract.
             unsafe { $call }
         }
     )*};

@@ -1,4 +1,4 @@
-//! What a socket is called, set to and asked.
+//! The name, the options and the requests of a socket.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use crate::tcp::{carried, names, tcp_only};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut is_there: c_int = 0;
-    // SAFETY: the integer that this request demands.
+    // SAFETY: the pointer is to a local integer, as this request demands.
     match unsafe { ioctl(fd, requests::ATMARK, (&raw mut is_there).addr()) } {
         0 => is_there,
         failed => failed,
@@ -58,7 +58,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     result
 }
 
-/// A Unix socket that is over may be shut down once more, and a TCP socket may not.
+/// Refuses the shutdown of a connection that has ended: the kernel permits it for a Unix socket,
+/// but not for a TCP socket.
 fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut set, Some(&Timespec::default()))?;
@@ -91,22 +92,22 @@ unsafe fn name(
     of_local: fn(&Addresses) -> SocketAddr,
 ) -> c_int {
     if table::is_plain(fd) {
-        // SAFETY: the caller's pointer.
+        // SAFETY: by the caller's contract the pointer is null or valid.
         let room = unsafe { len.as_ref() }.copied();
         // SAFETY: the caller's arguments, unchanged.
         let result = unsafe { of_kernel(fd, address, len) };
-        // SAFETY: the kernel has written there whatever there was room for.
+        // SAFETY: the kernel has written as much of the address as there is room for.
         if result != 0 || !unsafe { is_of_unix(address, room) } {
             return result;
         }
-        // SAFETY: the kernel has just written to it.
+        // SAFETY: the kernel has just written to the pointer.
         let told = unsafe { std::mem::replace(&mut *len, room.unwrap_or(0)) };
         // SAFETY: the caller's pointers.
         if let Some(named) = unsafe { local::name(fd, address, len, of_local) } {
             return named.to_c();
         }
         if !adopting::adopt(fd) {
-            // SAFETY: as above.
+            // SAFETY: the kernel has written to the pointer before.
             unsafe { *len = told };
             return result;
         }
@@ -127,24 +128,24 @@ unsafe fn name(
     }
 }
 
-/// Returns true if the kernel has written an address of a Unix socket.
+/// Returns true if the kernel has written the address of a Unix socket.
 ///
 /// # Safety
-/// `address` is null or has so much room.
+/// `address` is null or has `room` bytes.
 unsafe fn is_of_unix(address: *const sockaddr, room: Option<socklen_t>) -> bool {
     let size = size_of::<libc::sa_family_t>();
     if address.is_null() || room.is_none_or(|room| (room as usize) < size) {
         return false;
     }
-    // SAFETY: there is room for the family; it may be aligned anyhow.
+    // SAFETY: there is room for the family, and the read permits any alignment.
     let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
     c_int::from(family) == libc::AF_UNIX
 }
 
-/// Returns true if a socket has given an answer that no TCP socket gives.
+/// Returns true if the result is one that only a Unix socket gives.
 ///
 /// # Safety
-/// `value` is null or has so much room.
+/// `value` is null or has `room` bytes.
 unsafe fn is_answer_of_unix(
     level: c_int,
     name: c_int,
@@ -160,7 +161,7 @@ unsafe fn is_answer_of_unix(
         (SOL_SOCKET, libc::SO_PROTOCOL) => 0,
         _ => return false,
     };
-    // SAFETY: there is room for the number; it may be aligned anyhow.
+    // SAFETY: there is room for the number, and the read permits any alignment.
     let told = || unsafe { value.cast::<c_int>().read_unaligned() };
     room.is_some_and(|room| room as usize >= size_of::<c_int>()) && told() == of_unix
 }
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn getpeername(
     }
 }
 
-/// Hook of `bind`: a connected socket has its address.
+/// Hook of `bind`. A connected socket is bound already.
 ///
 /// # Safety
 /// As for the C function.
@@ -253,18 +254,18 @@ pub unsafe extern "C" fn getsockopt(
         }
     }
     match identity(fd).filter(|_| (level, name) != (SOL_SOCKET, SO_ERROR)) {
-        // The error of a descriptor that carries bytes is the descriptor's own.
+        // A descriptor that carries bytes reports its own error.
         None => {
-            // SAFETY: the caller's pointer.
+            // SAFETY: by the caller's contract the pointer is null or valid.
             let room = unsafe { len.as_ref() }.copied();
             // SAFETY: the caller's arguments, unchanged.
             let result = unsafe { real::getsockopt(fd, level, name, value, len) };
-            // SAFETY: what the kernel has answered, and the caller's room for it.
+            // SAFETY: the kernel has written as much of the value as there is room for.
             if !unsafe { is_answer_of_unix(level, name, result, value, room) } {
                 return result;
             }
             let why = errno::get();
-            // SAFETY: the kernel has read the length, which is as it was from here on.
+            // SAFETY: the kernel has just read and written the length.
             if let (Some(len), Some(room)) = (unsafe { len.as_mut() }, room) {
                 *len = room;
             }
@@ -274,8 +275,8 @@ pub unsafe extern "C" fn getsockopt(
             }
             errno::set(why);
             if adopting::adopt(fd) {
-                // SAFETY: the caller's arguments, for what is in the table now; the kernel has read
-                // the length.
+                // SAFETY: the caller's arguments, for the entry that is in the table now; the
+                // kernel has accessed the length before.
                 return unsafe {
                     *len = room.unwrap_or(0);
                     getsockopt(fd, level, name, value, len)
@@ -327,7 +328,7 @@ pub unsafe extern "C" fn setsockopt(
             }
             errno::set(libc::EOPNOTSUPP);
             if adopting::adopt(fd) {
-                // SAFETY: the caller's arguments, for what is in the table now.
+                // SAFETY: the caller's arguments, for the entry that is in the table now.
                 return unsafe { setsockopt(fd, level, name, value, len) };
             }
             result
@@ -365,9 +366,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         && errno::get() != libc::EFAULT
         && local::is_local(fd)
     {
-        // All that was written is with the peer.
+        // All written bytes have been delivered to the peer's socket.
         let to = argument as *mut c_int;
-        // SAFETY: this request demands a pointer to an integer.
+        // SAFETY: by the caller's contract the argument is null or a pointer to an integer.
         if let Some(to) = unsafe { to.as_mut() } {
             *to = 0;
         }

@@ -1,4 +1,5 @@
-//! What leads out of our sight: other programs, the C library's own buffers, the end.
+//! Calls that other code than this library continues: other programs, the C library's own buffers,
+//! the end of the process.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
@@ -13,10 +14,10 @@ use crate::setup::exec;
 use crate::sharing::leaving;
 use crate::{numbers, table};
 
-/// A list of words that ends with null.
+/// A list of words that is terminated by null.
 type Words = *const *const c_char;
 
-/// Hooks that do something before the C library's function and something behind it.
+/// Defines hooks that do work before and after the C library's function.
 macro_rules! around {
     (
         before $before:path, after $after:path;
@@ -47,7 +48,7 @@ around! {
     fn execvp(file: *const c_char, arguments: Words);
 }
 
-/// Hooks of the calls that take an environment, which shows whether the new program loads this
+/// Defines hooks of calls with an environment, which shows whether the new program loads this
 /// library.
 macro_rules! with_environment {
     (
@@ -61,7 +62,7 @@ macro_rules! with_environment {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*, environment: Words) -> c_int {
             let begun = (!guard::is_inside()).then(|| {
-                // SAFETY: the caller's list.
+                // SAFETY: by the caller's contract the list is null or terminated by null.
                 exec::keep_over_exec(unsafe { has_library(environment) });
                 $before()
             });
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     let begun = (!guard::is_inside()).then(|| {
-        // SAFETY: the caller's list.
+        // SAFETY: by the caller's contract the list is null or terminated by null.
         exec::keep_over_exec(unsafe { has_library(environment) });
         executing::prepare_own()
     });
@@ -110,18 +111,18 @@ pub unsafe extern "C" fn execveat(
     result
 }
 
-/// Returns true for an environment that makes the loader put this library in front.
+/// Returns true for an environment that makes the loader load this library first.
 ///
 /// # Safety
-/// A list as `execve` takes it, or null.
+/// `environment` is a list for `execve`, or null.
 unsafe fn has_library(environment: Words) -> bool {
     if environment.is_null() {
         return false;
     }
     let words = (0..).map_while(|at| {
-        // SAFETY: the list ends with null.
+        // SAFETY: the list is terminated by null, and the iteration ends there.
         let word = unsafe { *environment.add(at) };
-        // SAFETY: a word of the caller's list.
+        // SAFETY: the entries of the list are terminated strings.
         (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) }.to_bytes())
     });
     let mut lists = words.filter_map(|word| word.strip_prefix(b"LD_PRELOAD="));
@@ -137,17 +138,17 @@ around! {
     before forking::before_fork, after drop;
     /// Hook of `fork`.
     fn fork();
-    /// Hook of `__fork`, its other name.
+    /// Hook of `__fork`, another name of `fork`.
     fn __fork();
-    /// Hook of `daemon`, which forks by a call of its own.
+    /// Hook of `daemon`, which forks by an internal call.
     fn daemon(stay: c_int, keep: c_int);
-    /// Hook of `forkpty`, which does so too.
+    /// Hook of `forkpty`, which forks by an internal call.
     fn forkpty(
         main: *mut c_int, name: *mut c_char, terminal: *const c_void, window: *const c_void
     );
 }
 
-/// Before the C library's `vfork`, which it returns.
+/// Runs before the C library's `vfork`, and returns its address.
 #[cfg(target_arch = "x86_64")]
 extern "C" fn before_vfork() -> *const c_void {
     if !guard::is_inside() {
@@ -156,8 +157,8 @@ extern "C" fn before_vfork() -> *const c_void {
     real::address(c"vfork")
 }
 
-/// Hook of `vfork`, which returns twice into the frame that called it: so it has none of its own
-/// when the C library's function begins.
+/// Hook of `vfork`. The C library's function returns twice into the frame that called it, so this
+/// hook has no frame of its own when that function begins.
 ///
 /// # Safety
 /// As for the C function.
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
-/// Before a child is started that will call `exec` with the environment of this program.
+/// Prepares for a child that will call `exec` with the environment of this program.
 fn expose_kept() {
     exec::keep_over_exec(true);
     leaving::expose_connections();
@@ -204,7 +205,8 @@ with_environment! {
     );
 }
 
-/// Hook of `posix_spawn_file_actions_adddup2`: the child gets the descriptor under another number.
+/// Hook of `posix_spawn_file_actions_adddup2`, which gives the child a descriptor under another
+/// number.
 ///
 /// # Safety
 /// As for the C function.
@@ -230,7 +232,7 @@ pub unsafe extern "C" fn popen(command: *const c_char, how: *const c_char) -> *m
     unsafe { real::popen(command, how) }
 }
 
-/// Hook of `fdopen`: the C library reads and writes with calls of its own.
+/// Hook of `fdopen`. The C library reads and writes the stream with internal calls.
 ///
 /// # Safety
 /// As for the C function.
@@ -241,16 +243,16 @@ pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
     unsafe { real::fdopen(fd, how) }
 }
 
-/// Hook of `fclose`, which closes the number with a call of its own.
+/// Hook of `fclose`, which closes the number with an internal call.
 ///
 /// # Safety
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     if !stream.is_null() && table::has_connections() {
-        // SAFETY: the caller's stream.
+        // SAFETY: by the caller's contract the stream is valid.
         let fd = unsafe { libc::fileno(stream) };
-        // The bytes that the stream holds go through the kernel, for which the table is not asked.
+        // The buffered bytes of the stream are written by the kernel without a look at the table.
         numbers::forget(fd);
     }
     // SAFETY: the caller's argument, unchanged.
@@ -265,9 +267,9 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     exiting::await_others();
     exiting::finish();
-    // SAFETY: a number; it does not return.
+    // SAFETY: the call takes a number and does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };
-    // What cannot end by its own call ends by a signal.
+    // A process that cannot end by its own call is ended by a signal.
     std::process::abort()
 }
 
@@ -277,6 +279,6 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    // SAFETY: the other name of the same.
+    // SAFETY: `_Exit` is another name of `_exit`.
     unsafe { _exit(status) }
 }

@@ -1,4 +1,4 @@
-//! `syscall`: event loops that call the kernel by number.
+//! `syscall`: for programs, such as event loops, that call the kernel by number.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::time::Instant;
@@ -12,15 +12,15 @@ use crate::process::guard::Uncancelled;
 use crate::process::real;
 use crate::table;
 
-/// Hook of `syscall`: calls on an offloaded socket, waits, and what may lead a socket to an offload
-/// protocol or to another process, go where the named function goes.
+/// Hook of `syscall`. Calls on an offloaded socket, waits, and calls that may move a socket to an
+/// offload protocol or to another process are passed to the hook of the named function.
 ///
-/// Some functions are left out on purpose. `fork` and its kin make a process by number to have it
-/// without what the C library does around it; a connection stays with the parent then.
+/// Some calls are left out on purpose. A program calls `fork` and its kin by number to avoid the C
+/// library's work around them; a connection stays with the parent then.
 ///
 /// # Safety
-/// As for the C function, whose variable arguments are words in registers on every machine that we
-/// know; those that were not given are not used.
+/// The contract of the C function. Its variable arguments are words in registers on every supported
+/// machine; arguments that the program did not pass are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn syscall(
     f: c_long,
 ) -> c_long {
     let words = [a, b, c, d, e, f];
-    // SAFETY: the words are what the call takes.
+    // SAFETY: by the caller's contract the words are the arguments of the call.
     unsafe {
         if let Some(ready) = wait_by_number(number, words) {
             return ready.into();
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn syscall(
             return result;
         }
         if !table::is_plain(a as c_int) {
-            // By number they are no places to be cancelled at.
+            // Called by number they are no cancellation points.
             let _uncancelled = Uncancelled::begin();
             let result =
                 bytes_by_number(number, words).or_else(|| about_socket_by_number(number, words));
@@ -53,20 +53,20 @@ pub unsafe extern "C" fn syscall(
     }
 }
 
-/// Calls whose named functions do something where their first argument is no descriptor of ours.
-/// `None`: it is none of them, or the kernel is to answer it.
+/// Passes on calls whose hooks do work even if the first argument is no offloaded descriptor.
+/// `None`: the call is none of them, or the kernel must answer it.
 ///
 /// # Safety
-/// As for the call of this number.
+/// The contract of the call of this number.
 unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = words;
     let fd = a as c_int;
-    // SAFETY: the words are what the named functions take.
+    // SAFETY: the words are the arguments of the named functions, by the caller's contract.
     let result = unsafe {
         match number {
             libc::SYS_connect => connections::connect(fd, b as _, c as _),
             libc::SYS_listen => connections::listen(fd, b as _),
-            // These two are places to be cancelled at, so they are the kernel's where nothing is
+            // These two are cancellation points, so the kernel's are called while nothing is
             // offloaded.
             libc::SYS_sendmsg if table::has_connections() => {
                 return Some(transfer::sendmsg(fd, b as _, c as _) as c_long);
@@ -100,21 +100,21 @@ unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<
     Some(result.into())
 }
 
-/// Calls that move bytes.
+/// Passes on calls that move bytes.
 ///
 /// # Safety
-/// As for the call of this number.
+/// The contract of the call of this number.
 unsafe fn bytes_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = words;
     let fd = a as c_int;
-    // SAFETY: the words are what the named functions take.
+    // SAFETY: the words are the arguments of the named functions, by the caller's contract.
     let result = unsafe {
         match number {
             libc::SYS_read => transfer::read(fd, b as _, c as _),
             libc::SYS_write => transfer::write(fd, b as _, c as _),
             libc::SYS_readv => transfer::readv(fd, b as _, c as _),
             libc::SYS_writev => transfer::writev(fd, b as _, c as _),
-            // The upper half of an offset is for machines whose words are shorter.
+            // The upper half of an offset is used only on machines with shorter words.
             libc::SYS_preadv2 => transfer::preadv2(fd, b as _, c as _, d, f as _),
             libc::SYS_pwritev2 => transfer::pwritev2(fd, b as _, c as _, d, f as _),
             libc::SYS_recvfrom => transfer::recvfrom(fd, b as _, c as _, d as _, e as _, f as _),
@@ -131,14 +131,14 @@ unsafe fn bytes_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> 
     Some(result as c_long)
 }
 
-/// Calls about what a descriptor is.
+/// Passes on calls that use a descriptor otherwise.
 ///
 /// # Safety
-/// As for the call of this number.
+/// The contract of the call of this number.
 unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     let [a, b, c, ..] = words;
     let fd = a as c_int;
-    // SAFETY: the words are what the named functions take.
+    // SAFETY: the words are the arguments of the named functions, by the caller's contract.
     let result = unsafe {
         match number {
             libc::SYS_bind => names::bind(fd, b as _, c as _),
@@ -154,18 +154,18 @@ unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c
     Some(result.into())
 }
 
-/// A wait that is asked for by its number: what the named function does. `None`: it is none, or one
-/// that the kernel is to refuse.
+/// Passes on waits. `None`: the call is no wait, or one that the kernel must refuse.
 ///
 /// # Safety
-/// As for the call of this number.
+/// The contract of the call of this number.
 unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
     if !table::has_listeners() {
         return None;
     }
     let [a, b, c, d, e, f] = words;
     let is_kernels = |mask: c_long, size: c_long| mask == 0 || size == KERNEL_MASK;
-    // SAFETY: the words are what the named functions take, and times that the kernel changes.
+    // SAFETY: the words are the arguments of the named functions, by the caller's contract, and
+    // timeouts that the kernel would write to.
     let ready = unsafe {
         match number {
             #[cfg(target_arch = "x86_64")]
@@ -176,7 +176,7 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
                 telling_left(c as _, || waits::ppoll(a as _, b as _, c as _, d as _))
             }
             libc::SYS_pselect6 => {
-                // A mask and its size.
+                // The argument points to a mask and its size.
                 let [mask, size] = (f as *const [c_long; 2])
                     .as_ref()
                     .copied()
@@ -194,17 +194,17 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
     Some(ready)
 }
 
-/// Leaves in `time` what is left of it, as the kernel does and the C library does not.
+/// Writes the remaining time to `time`, as the kernel does and the C library does not.
 ///
 /// # Safety
-/// The time is null or the caller's.
+/// `time` is null or valid.
 unsafe fn telling_left(time: *mut timespec, wait: impl FnOnce() -> c_int) -> c_int {
     let begun = Instant::now();
-    // SAFETY: the caller answers for it.
+    // SAFETY: the caller guarantees that the pointer is null or valid.
     let whole = unsafe { time.as_ref() }.and_then(duration);
     let ready = wait();
     if let Some(whole) = whole {
-        // SAFETY: it was there before.
+        // SAFETY: the pointer was read above, so it is not null.
         unsafe { *time = spec(whole.saturating_sub(begun.elapsed())) };
     }
     ready

@@ -1,6 +1,6 @@
 //! Threads: `pthread_create`, `pthread_cancel`.
 //!
-//! A thread that the stack starts works for the stack from its first instruction on.
+//! A thread that the stack starts works for the stack from its first instruction.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,7 +16,7 @@ struct Start {
     argument: *mut c_void,
 }
 
-/// Hook of `pthread_create`: what the stack starts is the stack's.
+/// Hook of `pthread_create`. A thread that the stack starts is marked as the stack's.
 ///
 /// # Safety
 /// As for the C function.
@@ -32,30 +32,31 @@ pub unsafe extern "C" fn pthread_create(
         return unsafe { real::pthread_create(thread, attributes, routine, argument) };
     }
     let start = Box::into_raw(Box::new(Start { routine, argument })).cast();
-    // SAFETY: the caller's thread and attributes; `inside` takes what it is given here.
+    // SAFETY: the caller's thread and attributes; `inside` takes ownership of `start`.
     let error = unsafe { real::pthread_create(thread, attributes, inside, start) };
     if error != 0 {
-        // SAFETY: no thread was started, so the box is still ours.
+        // SAFETY: no thread was started, so nothing else owns the box.
         drop(unsafe { Box::from_raw(start.cast::<Start>()) });
     }
     error
 }
 
 extern "C" fn inside(start: *mut c_void) -> *mut c_void {
-    // SAFETY: `pthread_create` above made this box for this one call.
+    // SAFETY: `pthread_create` above made this box for this call alone.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    // Never dropped: the thread is the stack's to its end, destructors of its locals included.
+    // The guard is never dropped: the thread is the stack's to its end, including the destructors
+    // of its thread locals.
     std::mem::forget(guard::enter());
     (start.routine)(start.argument)
 }
 
-/// Hook of `pthread_cancel`, which wakes the thread where it sleeps in a call of ours.
+/// Hook of `pthread_cancel`, which wakes the thread if it sleeps in a call of this library.
 ///
 /// # Safety
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
-    // SAFETY: the caller's thread.
+    // SAFETY: by the caller's contract the thread exists.
     let error = unsafe { real::pthread_cancel(thread) };
     if error == 0 && (table::has_connections() || table::has_listeners()) {
         cancelling::note(thread);

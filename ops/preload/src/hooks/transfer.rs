@@ -1,4 +1,4 @@
-//! Moving bytes.
+//! The functions that move bytes.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
@@ -34,10 +34,10 @@ hook! {
         // SAFETY: the caller's list.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
         if vector.len() == 0 {
-            // The kernel does not ask the socket.
+            // The kernel does not call the socket for an empty list.
             return Ok(0);
         }
-        // SAFETY: the C call demands parts that may be written to.
+        // SAFETY: by the caller's contract the parts are writable.
         unsafe { socket.receive(fd, &mut vector, 0) }
     };
 
@@ -51,7 +51,7 @@ hook! {
         socket.send(fd, &mut vector, 0)
     };
 
-    /// Hook of `preadv2`, which reads a stream where the offset is -1.
+    /// Hook of `preadv2`, which reads from a stream if the offset is -1.
     fn preadv2(
         fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
     ) -> ssize_t = |socket, fd| {
@@ -61,11 +61,11 @@ hook! {
         if vector.len() == 0 {
             return Ok(0);
         }
-        // SAFETY: the C call demands parts that may be written to.
+        // SAFETY: by the caller's contract the parts are writable.
         unsafe { socket.receive(fd, &mut vector, flags) }
     };
 
-    /// Hook of `pwritev2`, which writes to a stream where the offset is -1.
+    /// Hook of `pwritev2`, which writes to a stream if the offset is -1.
     fn pwritev2(
         fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
     ) -> ssize_t = |socket, fd| {
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ss
         return received;
     }
     if len > 0 {
-        // SAFETY: the caller's arguments; of a socket, `read` is `recv` without flags.
+        // SAFETY: the caller's arguments; on a socket, `read` is `recv` without flags.
         let call = |flags| unsafe { real::recv(fd, buffer, len, flags) };
         if let Some(received) = spinning::receive(fd, 0, call) {
             return received;
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn recv(
     spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags))
 }
 
-/// Hook of `recvfrom`. TCP returns no source address, and `AF_UNIX` does, so it is left out.
+/// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
 ///
 /// # Safety
 /// As for the C function.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     let is_named = !from.is_null() && !from_len.is_null();
     let received = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags));
-    // SAFETY: the caller's arguments, without the place for an address where none is known.
+    // SAFETY: the caller's arguments, without the pointer for an address that TCP would not return.
     let received = received.unwrap_or_else(|| unsafe {
         if let Some(received) = local::receive_by_flag(fd, || len, flags) {
             return received;
@@ -159,13 +159,13 @@ pub unsafe extern "C" fn recvfrom(
         spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags))
     });
     if received >= 0 && is_named && !table::is_plain(fd) {
-        // SAFETY: the caller's pointer, which the C call demands to be valid.
+        // SAFETY: the pointer is not null, and by the caller's contract it is valid then.
         unsafe { *from_len = 0 };
     }
     received
 }
 
-/// Hook of `sendto`. An address is ignored, as TCP does on a connected socket.
+/// Hook of `sendto`. The address is ignored, as TCP does on a connected socket.
 ///
 /// # Safety
 /// As for the C function.
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn sendto(
     to_len: socklen_t,
 ) -> ssize_t {
     let sent = super::moving(fd, |socket, fd| give(socket, fd, buffer, len, flags));
-    // SAFETY: the caller's arguments, without an address where it says nothing.
+    // SAFETY: the caller's arguments, without an address that TCP would ignore.
     sent.unwrap_or_else(|| unsafe {
         if to.is_null() || !table::is_local(fd) {
             return real::sendto(fd, buffer, len, flags, to, to_len);
@@ -209,14 +209,14 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     unsafe { receive_unnamed(fd, &mut *message, flags) }
 }
 
-/// `recvmsg` of a connection within the host, whose peer's name is none of TCP's.
+/// Receives from a local connection, without the peer's name, which is no address of TCP.
 ///
 /// # Safety
-/// As for `recvmsg`.
+/// The contract of `recvmsg`.
 unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssize_t {
     let room = || {
         let parts = 0..message.msg_iovlen;
-        // SAFETY: the list of the caller's message.
+        // SAFETY: by the caller's contract the list of the message has this many parts.
         let lens = parts.map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
         lens.sum()
     };
@@ -231,7 +231,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
         return received;
     }
     let name = std::mem::replace(&mut message.msg_name, ptr::null_mut());
-    // SAFETY: the caller's message, without a place for a name.
+    // SAFETY: the caller's message, without a pointer for a name.
     let mut call = |flags| unsafe { real::recvmsg(fd, message, flags) };
     let received = spinning::receive(fd, flags, &mut call).unwrap_or_else(|| call(flags));
     message.msg_name = name;
@@ -241,7 +241,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
     received
 }
 
-/// Hook of `sendmsg`. What it passes to another process carries bytes from then on.
+/// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
 ///
 /// # Safety
 /// As for the C function.
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     })
 }
 
-/// Hook of `sendmmsg`. What it passes to another process carries bytes from then on.
+/// Hook of `sendmmsg`. Descriptors that are passed to another process carry bytes from then on.
 ///
 /// # Safety
 /// As for the C function.
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     let sent = super::moving(fd, |socket, fd| {
         let call = |message: *mut msghdr, _| {
-            // SAFETY: one of the caller's messages.
+            // SAFETY: by the caller's contract the message is valid.
             unsafe { send_message(socket, fd, message, flags) }
         };
         each(messages, count, call, || false)
@@ -292,10 +292,10 @@ pub unsafe extern "C" fn sendmmsg(
     })
 }
 
-/// Checks, for the checked forms, that a buffer is long enough.
+/// Ends the program if a buffer is too short, for the checked forms.
 unsafe fn check(len: size_t, room: size_t) {
     if len > room {
-        // SAFETY: it takes nothing and does not return.
+        // SAFETY: the function has no arguments and does not return.
         unsafe { real::__chk_fail() }
     }
 }
@@ -332,9 +332,9 @@ fn fill(
         iov_base: buffer,
         iov_len: len.min(isize::MAX as usize),
     };
-    // SAFETY: one part, the caller's buffer.
+    // SAFETY: by the caller's contract the buffer of this one part is valid.
     let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
-    // SAFETY: the C call demands a buffer that may be written to.
+    // SAFETY: by the caller's contract the buffer is writable.
     unsafe { socket.receive(fd, &mut vector, flags) }
 }
 
@@ -349,12 +349,13 @@ pub(super) fn give(
         iov_base: buffer.cast_mut(),
         iov_len: len.min(isize::MAX as usize),
     };
-    // SAFETY: one part, the caller's buffer, which is only read.
+    // SAFETY: by the caller's contract the buffer of this one part is valid; it is only read.
     let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
     socket.send(fd, &mut vector, flags)
 }
 
-/// A stream has no positions; -1 stands for none. The flags are those of files but for one.
+/// Returns the flags of a call with an offset. A stream has no positions, so only offset -1 is
+/// permitted. All flags but `RWF_NOWAIT` concern files.
 fn positioned(at: off64_t, flags: c_int) -> Result<c_int, Errno> {
     const OF_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
     match at {
@@ -374,12 +375,12 @@ unsafe fn receive_message(
     message: *mut msghdr,
     flags: c_int,
 ) -> Result<usize, Errno> {
-    // SAFETY: the caller answers for it.
+    // SAFETY: the caller guarantees that the pointer is null or valid.
     let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
     let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
-    // SAFETY: the list of the caller's message.
+    // SAFETY: the caller guarantees the list of the message.
     let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
-    // SAFETY: the C call demands parts that may be written to.
+    // SAFETY: the caller guarantees that the parts are writable.
     let received = unsafe { socket.receive(fd, &mut vector, flags) }?;
     message.msg_namelen = 0;
     message.msg_controllen = 0;
@@ -387,8 +388,8 @@ unsafe fn receive_message(
     Ok(received)
 }
 
-/// An error that is pending is told before anything is received, and the time is looked at behind
-/// each message, as the kernel does it.
+/// Receives several messages. As in the kernel, a pending error is reported before anything is
+/// received, and the timeout is checked after each message.
 ///
 /// # Safety
 /// The pointers are null or what `recvmmsg` demands.
@@ -400,12 +401,12 @@ unsafe fn receive_messages(
     flags: c_int,
     timeout: *mut timespec,
 ) -> Result<c_int, Errno> {
-    // SAFETY: the caller answers for it.
+    // SAFETY: the caller guarantees that the pointer is null or valid.
     let mut timeout = unsafe { timeout.as_mut() };
     let deadline = match &timeout {
         Some(timeout) => {
             let within = waits::duration(timeout).ok_or(Errno::INVAL)?;
-            // None: the time never comes.
+            // `None` if the deadline is too far away to be represented.
             Instant::now().checked_add(within)
         }
         None => None,
@@ -421,7 +422,7 @@ unsafe fn receive_messages(
             libc::MSG_DONTWAIT
         };
         let flags = (flags & !libc::MSG_WAITFORONE) | wait;
-        // SAFETY: one of the caller's messages.
+        // SAFETY: the caller guarantees this many messages.
         unsafe { receive_message(socket, fd, message, flags) }
     };
     let has_passed = || deadline.is_some_and(|deadline| deadline <= Instant::now());
@@ -442,25 +443,25 @@ unsafe fn send_message(
     message: *const msghdr,
     flags: c_int,
 ) -> Result<usize, Errno> {
-    // SAFETY: the caller answers for it.
+    // SAFETY: the caller guarantees that the pointer is null or valid.
     let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
-    // SAFETY: the caller answers for what it points to.
+    // SAFETY: the caller guarantees the control data of the message.
     unsafe { check_control(message) }?;
     let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
-    // SAFETY: the list of the caller's message.
+    // SAFETY: the caller guarantees the list of the message.
     let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
     socket.send(fd, &mut vector, flags)
 }
 
-/// TCP passes neither descriptors nor credentials on, refuses what it has no word for, and leaves
-/// what other protocols are told alone.
+/// Checks control data. TCP ignores descriptors and credentials, refuses unknown types of
+/// `SOL_SOCKET`, and ignores other levels.
 ///
 /// # Safety
-/// The control data is null or as long as told.
+/// The control data is null or has `msg_controllen` bytes.
 unsafe fn check_control(message: &msghdr) -> Result<(), Errno> {
-    // SAFETY: the caller answers for the data; the walk stays within the length told.
+    // SAFETY: the caller guarantees the data; the macros stay within its length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: what the walk gives lies within the data, a header at least.
+    // SAFETY: a pointer from the macros is null, or to a header within the data.
     while let Some(one) = unsafe { next.as_ref() } {
         let start = message.msg_control.addr();
         let left = start + message.msg_controllen - next.addr();
@@ -471,14 +472,14 @@ unsafe fn check_control(message: &msghdr) -> Result<(), Errno> {
         if one.cmsg_level == libc::SOL_SOCKET && !is_known {
             return Err(Errno::INVAL);
         }
-        // SAFETY: as for the first; this one has been found to be within.
+        // SAFETY: the header was checked to be within the data.
         next = unsafe { libc::CMSG_NXTHDR(message, next) };
     }
     Ok(())
 }
 
-/// Calls once for each message until one fails or it is over; that failure counts only for the
-/// first.
+/// Calls `call` for each message until one fails or `is_over` returns true. Returns the number of
+/// messages; a failure is returned only for the first message.
 fn each(
     messages: *mut mmsghdr,
     count: c_uint,
@@ -490,7 +491,7 @@ fn each(
     }
     let count = count.min(1024);
     for index in 0..count {
-        // SAFETY: the C call demands so many messages.
+        // SAFETY: by the caller's contract there are this many messages.
         let message = unsafe { &mut *messages.add(index as usize) };
         match call(&raw mut message.msg_hdr, index == 0) {
             Ok(bytes) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
@@ -504,7 +505,7 @@ fn each(
     Ok(count.cast_signed())
 }
 
-/// Before descriptors are passed over a Unix socket.
+/// Prepares descriptors that are about to be passed over a Unix socket.
 ///
 /// # Safety
 /// `message` is null or what `sendmsg` demands.
@@ -512,7 +513,8 @@ unsafe fn expose_passed(message: *const msghdr) {
     if message.is_null() || !(table::has_connections() || table::has_listeners()) {
         return;
     }
-    // SAFETY: the caller's message; the macros walk within its control data.
+    // SAFETY: by the caller's contract the message is valid; the macros stay within its control
+    // data.
     unsafe {
         if (*message).msg_control.is_null() {
             return;

@@ -1,16 +1,16 @@
-//! The names of connections, for programs that did not see them begin.
+//! The names of connections, for programs that did not make them.
 //!
-//! A program that was started by `exec`, or that got a descriptor over a Unix socket, holds the
-//! bare end of a pair that carries bytes. The process that gives the descriptor away writes the
-//! connection's addresses on it before, as the name of that end: the kernel keeps the name for as
-//! long as the end lives, whatever becomes of the processes. When a program with this library asks
-//! for the socket's name, or for what only a TCP socket answers, the library reads the name and
-//! adds the connection to the table. No other process can put such a name on a socket of the
-//! program: a socket that was accepted from a Unix listener has the listener's name, and one that
-//! the program connects has the name to which the program has bound it.
+//! A program that was started by `exec`, or that received a descriptor over a Unix socket, holds
+//! the bare end of a pair that carries bytes. Before a process passes the descriptor on, it writes
+//! the connection's addresses into the name of that end. The kernel keeps the name as long as the
+//! end exists, even after the processes have ended. When a program with this library asks for the
+//! socket's name, or for an option that only a TCP socket has, the library reads the name and adds
+//! the connection to the table. No other process can set such a name on a socket of the program: a
+//! socket that was accepted from a Unix listener has the listener's name, and one that the program
+//! connects has the name to which the program has bound it.
 //!
-//! Options begin as those of a fresh socket: the options that the former program has set are in
-//! force in the process that carries the connection, and are not reported.
+//! The options start as those of a fresh socket. The options that the former program has set are in
+//! force in the process that carries the connection, and are not reported here.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -28,15 +28,16 @@ use crate::table::{self, Entry};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
-/// The beginning of the names, in the abstract namespace.
+/// The first bytes of the names, in the abstract namespace.
 const MAGIC: &[u8; 8] = b"dat-ops\x01";
-/// An address: whether it is one of IPv4, 16 bytes, port, scope.
+/// The length of an address: IPv4 flag, 16 bytes, port, scope.
 const ADDRESS: usize = 1 + 16 + 2 + 4;
-/// Magic, the socket's number in the kernel so that no two names are the same, family, addresses.
+/// The length of a name: magic, the socket's inode, which makes names unique, family, addresses.
 const LEN: usize = 8 + 8 + 1 + 2 * ADDRESS;
 
 /// Gives a pair an abstract name that holds the family and addresses of the connection, before
-/// another program gets its descriptor: that is how the library in that program knows what it is.
+/// another program gets its descriptor. The library in that program identifies the connection by
+/// it.
 pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
     if identity.is_signed() {
         return;
@@ -49,18 +50,19 @@ pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
         identity.peer,
     );
     if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
-        // Unless it has one from before. Without it the new program sees a Unix socket.
+        // This fails if the pair has a name already. Without a name the new program sees a Unix
+        // socket.
         let _ = bind(fd, &name);
     }
 }
 
-/// Takes a descriptor into the table if it is a pair with such a name; `false` if it is not.
+/// Adds a descriptor to the table if it is a pair with such a name. Returns false if it is not.
 pub(crate) fn adopt(fd: c_int) -> bool {
     if fd < 0 || guard::is_inside() || process::is_vforked() || !table::is_plain(fd) {
         return false;
     }
     let _inside = guard::enter();
-    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let Some(identity) = read_name(borrowed) else {
         return false;
@@ -98,7 +100,7 @@ fn put(into: &mut [u8], address: SocketAddr) {
     into[19..23].copy_from_slice(&scope.to_ne_bytes());
 }
 
-/// `None`: a name that this library has not written.
+/// Parses a name. Returns `None` if this library has not written it.
 fn parsed(name: &[u8]) -> Option<(Family, SocketAddr, SocketAddr)> {
     let name: &[u8; LEN] = name.try_into().ok()?;
     if !name.starts_with(MAGIC) {

@@ -1,4 +1,4 @@
-//! Descriptors that a program without this library may use: they carry bytes from then on.
+//! Descriptors that are passed to a program without this library: they carry bytes from then on.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -12,12 +12,12 @@ use crate::sharing::share;
 use crate::socket::{Socket, relayed};
 use crate::table::{self, Entry};
 
-/// Makes a descriptor carry bytes, because a reader without this library knows nothing of signals.
+/// Makes a descriptor carry bytes, because a reader without this library cannot interpret signals.
 pub(crate) fn expose(fd: c_int) {
     if fd < 0 {
         return;
     }
-    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match table::entry(fd) {
         Some(Entry::Socket(socket)) => expose_own(borrowed, &socket),
@@ -29,8 +29,8 @@ pub(crate) fn expose(fd: c_int) {
     }
 }
 
-/// Makes a connection carry bytes if its descriptor is standard input, output or error:
-/// the C library has streams there, and reads and writes them by calls of its own.
+/// Makes a connection carry bytes if its descriptor is standard input, output or error. The C
+/// library has streams there, and reads and writes them with internal calls.
 pub(crate) fn expose_standard(fd: c_int) {
     if (0..=2).contains(&fd) {
         expose(fd);
@@ -39,7 +39,7 @@ pub(crate) fn expose_standard(fd: c_int) {
 
 fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let _inside = guard::enter();
-    // Without memory or descriptors for a relay, the other program finds a socket without bytes.
+    // Without memory or descriptors for a relay, the other program gets a socket without bytes.
     let Ok(relay) = share(socket) else {
         return;
     };
@@ -49,7 +49,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     adopting::sign(fd, &socket.identity());
 }
 
-/// Makes all connections carry bytes that an `exec`, or a child that will call it, keeps.
+/// Makes all connections carry bytes that stay open over an `exec` of this process or of its child.
 pub(crate) fn expose_connections() {
     if !table::has_connections() {
         return;
@@ -57,18 +57,18 @@ pub(crate) fn expose_connections() {
     table::within(0, usize::MAX).for_each(expose_if_kept);
 }
 
-/// Makes a descriptor carry bytes that an `exec` keeps.
+/// Makes a descriptor carry bytes if it stays open over an `exec`.
 pub(crate) fn expose_if_kept(fd: c_int) {
-    // SAFETY: a number from 0 up.
+    // SAFETY: the table has an entry for the number, so it is not negative.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     if fcntl_getfd(borrowed).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
         expose(fd);
     }
 }
 
-/// Prepares all connections for a `vfork`, whose child names those that it passes on only when it
-/// runs. The child has the memory of this process but numbers of its own, so a pair that has to be
-/// renewed for that is renewed before.
+/// Prepares all connections for a `vfork`, because only the running child decides which of them it
+/// passes on. The child has the memory of this process but its own numbers, so a pair that must be
+/// renewed for sharing is renewed before.
 pub(crate) fn offer_all() {
     if !table::has_connections() || !process::owns_table() {
         return;
@@ -76,7 +76,7 @@ pub(crate) fn offer_all() {
     let _inside = guard::enter();
     for fd in table::within(0, usize::MAX) {
         if let Some(Entry::Socket(socket)) = table::entry(fd) {
-            // A connection that cannot be shared stays the bare end of a pair in the child.
+            // A connection that cannot be shared is the bare end of a pair in the child.
             let _ = share(&socket);
         }
     }

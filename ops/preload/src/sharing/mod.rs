@@ -1,24 +1,25 @@
 //! Connections that more than one process uses.
 //!
 //! A connection stays in the process that made it, its owner: threads, sockets and queue pairs
-//! cannot be copied. Other processes get the program's end of the pair, by a `fork`, an `exec` or
+//! cannot be copied. Other processes get the program's end of the pair by a `fork`, by an `exec` or
 //! over a Unix socket. As long as they do not use it (a server that forks to write a snapshot), the
-//! owner goes on as before. The first process that uses it asks the owner: from then on the pair
+//! owner continues as before. The first process that uses it asks the owner. From then on the pair
 //! carries bytes, and the owner moves them between the pair and the connection. A program without
-//! this library reads and writes the pair as it is, so the change is made before such a program
+//! this library reads and writes the pair directly, so the change is made before such a program
 //! gets the descriptor.
 //!
-//! The kernel counts the holders of the program's end, and the connection ends when there is none
-//! left: no exit, no `SIGKILL` and no close in one process ends what another one uses.
+//! The kernel counts the holders of the program's end, and the connection ends when the last of
+//! them closes it. No exit, no `SIGKILL` and no close in one process ends a connection that another
+//! process uses.
 //!
-//! The owner's side is `socket::relay`, that of the users `socket::relayed`.
+//! `socket::relay` is the owner's side, `socket::relayed` the side of the users.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `mod` | a connection that begins to be shared |
-//! | [`renewal`] | a fresh pair, where the old one takes no bytes any more |
-//! | [`adopting`] | the names of connections, for programs that did not see them begin |
-//! | [`leaving`] | what is handed over before other programs use it |
+//! | `mod` | starts to share a connection |
+//! | [`renewal`] | makes a fresh pair if the old one accepts no bytes any more |
+//! | [`adopting`] | the names of connections, for programs that did not make them |
+//! | [`leaving`] | makes connections carry bytes before other programs use them |
 
 pub(crate) mod adopting;
 pub(crate) mod leaving;
@@ -34,8 +35,8 @@ use crate::socket::relayed::Relayed;
 use crate::socket::shared_state::Place;
 use crate::table::{self, Entry};
 
-/// Makes a connection ready for other processes. It ends when nobody holds the program's end from
-/// then on, and not when this process has closed it.
+/// Prepares a connection for other processes. From then on it ends when no process holds the
+/// program's end any more, and not when this process closes it.
 pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
     if let Some(relay) = socket.observer().relay() {
         return Ok(relay);
@@ -45,7 +46,7 @@ pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
     Relay::of(socket, rename)
 }
 
-/// The numbers of this process name a descriptor that carries bytes now.
+/// Replaces the entries of a connection's numbers after its pair has started to carry bytes.
 fn rename(socket: &Arc<Socket>, place: Place) {
     let relayed = Arc::new(Relayed::carrying(socket.identity(), Some(place)));
     let is_it = |entry: &Entry| matches!(entry, Entry::Socket(it) if Arc::ptr_eq(it, socket));

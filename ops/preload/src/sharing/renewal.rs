@@ -1,8 +1,8 @@
 //! A fresh pair behind the program's numbers.
 //!
-//! A pair that shows the peer's end takes no bytes any more, and the program may not have read all
-//! that came before the end. Before other processes may read these bytes, the connection gets
-//! another pair.
+//! A pair that shows the end of the peer's data accepts no bytes any more, and the program may not
+//! have read all bytes before that end. The connection gets another pair before other processes may
+//! read these bytes.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ use crate::registrations::Registrations;
 use crate::socket::{Socket, relay};
 use crate::table::{self, Entry};
 
-/// Renews the pair of a connection where that is needed.
+/// Renews the pair of a connection if this is necessary.
 pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
     let needed = socket.observer().state().peer_has_ended() && socket.stream().unread() > 0;
     // The numbers of a `vfork`ed child are not those of the table.
@@ -56,6 +56,6 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
 }
 
 fn borrow(fd: c_int) -> BorrowedFd<'static> {
-    // SAFETY: the table names it, so it is a number from 0 up.
+    // SAFETY: the table has an entry for the number, so it is not negative.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
