@@ -1,4 +1,4 @@
-//! The five needs, each in networks of the test's own.
+//! The queries of the switch, each in networks for one test.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ struct Lab {
     veth: Veth,
 }
 
-/// A lab; `None` where this machine gives nobody a network of his own.
+/// Makes a lab; `None` if this machine does not permit making networks.
 fn lab() -> Result<Option<Lab>> {
     let net = NetSpace::enter()?;
     let Some(veth) = Veth::lay(&net, true)? else {
@@ -194,7 +194,7 @@ fn a_port_is_reserved_for_one_address_or_for_all() -> Result<()> {
     };
     let one = PortReservation::new("192.0.2.1:4000".parse()?)?;
     ensure!(one.local() == "192.0.2.1:4000".parse()?);
-    // The same number is free elsewhere, but then not for all.
+    // The number is free at another address, but then not at all addresses.
     PortReservation::new("127.0.0.1:4000".parse()?)?;
     let taken = PortReservation::new("0.0.0.0:4000".parse()?).map(drop);
     ensure!(taken == Err(Errno::ADDRINUSE), "{taken:?}");
@@ -245,7 +245,7 @@ fn changes_drop_cached_routes() -> Result<()> {
     ip("route add 198.51.100.0/24 via 192.0.2.2")?;
     ensure!(stack.generation()? > before);
     ensure!(stack.route(&query)?.gateway == Some(Veth::FAR_V4));
-    // The kernel takes IPv4 routes away with their link and says nothing about them.
+    // The kernel removes IPv4 routes with their link without a notification.
     ip("link set near down")?;
     let error = stack.route(&query);
     ensure!(error == Err(Error::Refused(Errno::NETUNREACH)), "{error:?}");
@@ -301,7 +301,7 @@ fn marked_devices_are_known_as_rdma_devices() -> Result<()> {
     stack.mark_rdma(Veth::NEAR)?;
     ensure!(stack.rdma()?.can(Veth::NEAR));
     ensure!(stack.generation()? > before, "decisions are made again");
-    // The mark outlives what happens to devices.
+    // The mark stays after changes of devices.
     ip("link set near down")?;
     ensure!(stack.rdma()?.can(Veth::NEAR));
     Ok(())

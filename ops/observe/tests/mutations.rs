@@ -1,4 +1,4 @@
-//! No page, whoever wrote it and wherever it was cut, does more than be refused or say nonsense.
+//! Damaged pages: any bytes of any length are refused or give wrong values, but cause no panic.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,7 +8,7 @@ use ops_observe::layout::{HEADER_LEN, RECORD_LEN};
 use ops_observe::snapshot::len_used;
 use ops_observe::{Carrier, Description, Fault, Kind, Place, Snapshot, State, Writer};
 
-/// Pages are changed so often.
+/// The number of random changes.
 const CHANGES: u64 = 60_000;
 
 struct Dice(u64);

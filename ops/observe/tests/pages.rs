@@ -1,4 +1,4 @@
-//! What a process writes is what a reader of the same machine finds.
+//! Pages that a process writes, and the listings that a reader on the same machine gets.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -184,7 +184,7 @@ fn a_reader_never_sees_half_a_description() {
     drop(kept);
 }
 
-/// A page's file, and a directory like its own to put changed copies into.
+/// Returns a page's bytes and name, and a directory for changed copies of it.
 fn page_of_this_process() -> (TempDir, Vec<u8>, String) {
     let dir = TempDir::new().unwrap();
     let writer = writer(&dir);
@@ -205,11 +205,11 @@ fn path(dir: &TempDir, name: &str) -> std::path::PathBuf {
 fn pages_of_the_dead_are_removed() {
     let (dir, bytes, name) = page_of_this_process();
     let put = |name: &str, bytes: &[u8]| std::fs::write(path(&dir, name), bytes).unwrap();
-    // This process runs, but does not map that file: it was another program before an `exec`.
+    // This process runs but does not map that file, as after an `exec`.
     put(&name, &bytes);
     assert!(listing(&dir).processes.is_empty());
     assert!(files(&dir).is_empty());
-    // One that has ended.
+    // A page of a process that has ended.
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
     let started = ops_observe::process::started(pid).unwrap();
@@ -220,7 +220,7 @@ fn pages_of_the_dead_are_removed() {
     put(&format!("{pid}.{started}.1"), &dead);
     assert!(listing(&dir).processes.is_empty());
     assert!(files(&dir).is_empty());
-    // The next page that is made sweeps as well.
+    // Making another page removes it as well.
     put(&format!("{pid}.{started}.1"), &dead);
     let writer = writer(&dir);
     drop(writer.list(&connection(1, offloaded()), State::Established));
@@ -237,7 +237,7 @@ fn a_page_of_the_dead_is_swept_though_others_come_first() {
     let mut dead = bytes;
     dead[12..16].copy_from_slice(&pid.to_ne_bytes());
     dead[16..24].copy_from_slice(&started.to_ne_bytes());
-    // Of another PID namespace, where the process may live.
+    // A page of another PID namespace, where the process may be alive.
     let mut elsewhere = dead.clone();
     elsewhere[24..32].copy_from_slice(&1_u64.to_ne_bytes());
     for made in 1..=41 {
@@ -275,7 +275,7 @@ fn what_is_no_page_is_told_and_left_alone() {
     let mut other = bytes.clone();
     other[12..16].copy_from_slice(&1_u32.to_ne_bytes());
     assert_eq!(fault(&other, &name), (Some(Fault::Process), true));
-    // A page of another PID namespace is none of this one's business.
+    // A page of another PID namespace is neither listed nor removed.
     let mut elsewhere = bytes.clone();
     elsewhere[24..32].copy_from_slice(&1_u64.to_ne_bytes());
     assert_eq!(fault(&elsewhere, &name), (None, true));
@@ -327,7 +327,7 @@ fn a_forked_child_counts_for_a_socket_that_the_parent_lists() {
         nix::unistd::ForkResult::Child => {
             writer.forked();
             tally.count(Counter::AcceptedTcp, 7);
-            // SAFETY: it ends at once.
+            // SAFETY: the call takes a number and does not return.
             unsafe { nix::libc::_exit(0) }
         }
         nix::unistd::ForkResult::Parent { child } => child,

@@ -1,5 +1,5 @@
-//! The stand-in beside a TCP connection in the same state: the same readiness by `poll` and by
-//! level-triggered `epoll`, and an edge wherever TCP has one.
+//! The stand-in compared with a TCP connection in the same state: the same readiness by `poll` and
+//! by level-triggered `epoll`, and an edge wherever TCP has one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use stand_in::{Flags, LibraryEnd, Signals};
 
-/// How long loopback may take to bring a state about.
+/// The time that loopback may take to reach a state.
 const SETTLE: Duration = Duration::from_secs(5);
 
 fn everything() -> PollFlags {
@@ -36,7 +36,7 @@ fn settles(name: &str, socket: impl AsFd, to: PollFlags) {
     }
 }
 
-/// Both kinds of socket, and the peer's side of each.
+/// A socket of each kind, and the peer's side of each.
 struct Both {
     tcp: TcpStream,
     tcp_peer: Option<TcpStream>,
@@ -48,7 +48,7 @@ struct Both {
 impl Both {
     fn established() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Buffers of a fixed size: those that the kernel tunes grow while we look.
+        // The buffers have a fixed size, because those that the kernel tunes grow during the test.
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1 << 16).unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
@@ -69,7 +69,7 @@ impl Both {
 
     fn agree(&mut self, on: PollFlags) {
         if !on.contains(PollFlags::OUT) {
-            // What the peer's kernel acknowledges makes room again.
+            // Acknowledgements of the peer's kernel make room again.
             let start = Instant::now();
             while readiness(&self.tcp) != on && start.elapsed() < SETTLE {
                 self.program_fills_window();
@@ -221,7 +221,7 @@ fn an_urgent_byte_shows_pri() {
     )
     .unwrap();
     settles("TCP", &both.tcp, PollFlags::OUT | PollFlags::PRI);
-    // The one difference that is documented: IN beside it.
+    // The documented difference: an urgent byte shows IN as well.
     settles(
         "stand-in",
         &both.program,
@@ -301,7 +301,7 @@ impl Set {
         Self(set)
     }
 
-    /// What an edge told since the last call; empty without one.
+    /// Returns the events of an edge since the last call; empty without one.
     fn edge(&self) -> epoll::EventFlags {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -316,8 +316,8 @@ impl Set {
     }
 }
 
-/// Random walks over everything that can happen to an established connection. After each step both
-/// show the same level, and both have an edge where something came about.
+/// Random walks over the events of an established connection. After each step both sockets show the
+/// same level, and both have an edge if an event happened.
 #[test]
 fn random_walks_look_like_tcp() {
     for seed in 1..=12_u64 {

@@ -1,4 +1,4 @@
-//! Policy, route and what carries a connection.
+//! Policy, route and the protocol that carries a connection.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ fn both_ends_are_told_the_same_addresses_as_by_tcp() -> Result<()> {
     ensure!(local.ip() == LOCALHOST && local.port() != 0);
     ensure!(stream_of(&client)?.peer() == to);
     ensure!((stream.local(), stream.peer()) == (to, local));
-    // Nobody else gets the port meanwhile.
+    // No other socket gets the port meanwhile.
     ensure!(TcpListener::bind(local).is_err());
     Ok(())
 }
@@ -63,7 +63,7 @@ fn a_rule_keeps_a_socket_on_tcp_and_the_switch_out_of_its_way() -> Result<()> {
     let cookie = sockopt::socket_cookie(socket.native())?;
     ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
     let native = socket.into_native().map_err(|_| anyhow!("not native"))?;
-    // It is the very socket, still in the state in which the program made it.
+    // The program gets the same socket, in the state in which it was made.
     ensure!(sockopt::socket_cookie(&native)? == cookie);
     ensure!(rustix::net::getpeername(&native).is_err());
     rustix::net::connect(&native, &to)?;
@@ -218,7 +218,7 @@ fn the_route_decides_by_the_device_that_it_leaves_by() -> Result<()> {
     ensure!(reason(81)? == "line 1 of the rule file says tcp");
     let stack = lab.switch.stack().ok_or(anyhow!("no stack"))?;
     stack.mark_rdma(Veth::NEAR)?;
-    // Now the protocol is tried, and finds nobody.
+    // Now the protocol is tried, and finds no service.
     ensure!(reason(80)? == "the peer refused");
     Ok(())
 }
@@ -299,11 +299,11 @@ fn what_happens_to_an_established_connection_is_its_programs_affair() -> Result<
     drop(service);
     let stream = stream_of(&socket)?;
     ensure!(stream.readiness().hung_up);
-    // As TCP does: what is sent first is taken, and answered with the end.
+    // As over TCP, the first send succeeds, and the next one fails.
     let bytes = [std::io::IoSlice::new(b"x")];
     ensure!(stream.send(&bytes) == Ok(1) && stream.send(&bytes) == Err(Errno::PIPE));
     ensure!(stream.shutdown(Half::Both).is_ok());
-    // It does not become a TCP connection behind the program's back.
+    // The failed connection does not become a TCP connection unnoticed.
     ensure!(
         socket.drive()? == SocketState::Offloaded && socket.finish()? == SocketState::Offloaded
     );
@@ -326,7 +326,7 @@ fn a_program_may_ask_for_every_stack_against_the_rules_or_for_one_alone() -> Res
     let mut alone = lab.socket_that(StackRequest::Only("unix".to_owned()))?;
     let nobody: SocketAddr = (LOCALHOST, 9).into();
     ensure!(alone.connect(nobody, DecisionTrace::default()) == Err(Errno::CONNREFUSED));
-    // As with TCP it may try again.
+    // As with TCP the socket may connect again.
     ensure!(alone.state() == SocketState::Bound || alone.state() == SocketState::Fresh);
     ensure!(alone.connect(nobody, DecisionTrace::default()) == Err(Errno::CONNREFUSED));
     Ok(())

@@ -1,4 +1,4 @@
-//! What is said about a decision.
+//! The explanations of decisions.
 
 use std::net::SocketAddr;
 
@@ -79,7 +79,7 @@ fn listening_and_rules_are_explained_too() -> Result<()> {
     ensure!(last(Role::Connect, 22) == kept);
     let fails = "verdict: connect() would fail: the rule wants another protocol (";
     ensure!(last(Role::Connect, 23).starts_with(fails));
-    // A listener is the kernel's in any case.
+    // The kernel's listener is kept in any case.
     let kept = "verdict: tcp, because the rule wants another protocol";
     ensure!(last(Role::Listen, 24) == kept);
     Ok(())

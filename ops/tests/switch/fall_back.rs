@@ -1,5 +1,5 @@
-//! Every way in which an offload protocol fails: the program has a working TCP connection, soon
-//! enough, and its server sees one connection.
+//! Every way in which an offload protocol fails: the program gets a working TCP connection within
+//! the bound, and its server sees one connection.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
 
-/// Connects to a service of this behaviour; returns what the program is told.
+/// Connects to a service of this behaviour, and returns the reason for the fall-back.
 fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     let protocol = UnixProtocol {
         behaviour,
         ..UnixProtocol::default()
     };
-    // Only who never answers is to be late, however loaded this machine is.
+    // Only a peer that never answers may be late, even on a loaded machine.
     let rules = match behaviour {
         Behaviour::Stall => format!("use both connect * *:* within={}ms\n", WITHIN.as_millis()),
         _ => String::new(),

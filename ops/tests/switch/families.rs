@@ -1,4 +1,4 @@
-//! Which sockets come to the switch.
+//! The sockets that the switch handles.
 
 use std::sync::Arc;
 

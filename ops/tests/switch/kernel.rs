@@ -1,4 +1,4 @@
-//! Protocols whose connections are sockets of the kernel, and protocols that need a rule.
+//! Protocols whose connections are kernel sockets, and protocols that need a rule.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ struct Pairs {
     sockets: &'static PairSockets,
 }
 
-/// Its sockets; a failing one leaves every connection to others.
+/// The sockets of the protocol; if it fails, connections use other protocols.
 #[derive(Debug)]
 struct PairSockets {
     fails: bool,
@@ -91,7 +91,7 @@ impl KernelSockets for PairSockets {
     }
 }
 
-/// A lab with the protocol `unix`, behind these.
+/// Makes a lab with these protocols, followed by the protocol `unix`.
 fn lab_with(
     protocols: &[(&'static str, &'static PairSockets)],
 ) -> Result<Option<(Lab, Vec<Registration>)>> {
@@ -166,7 +166,7 @@ fn what_no_kernel_socket_carries_is_left_to_the_other_protocols() -> Result<()> 
     let tried = lab.switch.connect_in_kernel(&target(service), &mut offer);
     ensure!(matches!(tried, Err(Reason::BacklogFull)));
     ensure!(names(&offer) == ["unix"], "{:?}", names(&offer));
-    // Those have not been asked.
+    // Other protocols have not been tried.
     let tried = lab.switch.connect_in_kernel(&target(service), &mut offer);
     ensure!(matches!(tried, Err(Reason::NoProtocol)));
     ensure!(names(&offer) == ["unix"]);

@@ -1,4 +1,4 @@
-//! A network of the test's own, switches and both ends of a connection in it.
+//! A network for one test, with switches and both ends of a connection in it.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -18,17 +18,17 @@ use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use stack_tests::{NetSpace, not_run};
 
-/// Long enough for a loaded machine.
+/// The time limit of a step, long enough for a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// This host.
+/// The loopback address.
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Written while programs are started: a child has every descriptor of this process until it
-/// becomes its program, and what is closed meanwhile stays open.
+/// Locked for writing while programs are started: a child has every descriptor of this process
+/// until it executes its program, so a descriptor that is closed meanwhile stays open.
 pub(crate) static NO_CHILDREN: RwLock<()> = RwLock::new(());
 
-/// A network of the test's own and one switch in it.
+/// A network for one test, with a switch in it.
 pub(crate) struct Lab {
     pub(crate) switch: Arc<Switch>,
     pub(crate) registry: Arc<Registry>,
@@ -37,7 +37,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// With these protocols, the first one preferred; `None` where there is no network to be had.
+    /// Makes a lab with these protocols, the first one preferred; `None` if no network can be made.
     pub(crate) fn new(rules: &str, protocols: &[UnixProtocol]) -> Result<Option<Self>> {
         if matches!(NetSpace::enter()?, NetSpace::Host(_)) {
             not_run("no network namespaces; run as root or allow user namespaces");
@@ -46,7 +46,7 @@ impl Lab {
         Ok(Some(Self::here(rules, protocols)?))
     }
 
-    /// In the network in which the calling thread is. No protocol is late where no rule says when.
+    /// Makes a lab in the calling thread's network. Protocols have no bound unless a rule sets one.
     pub(crate) fn here(rules: &str, protocols: &[UnixProtocol]) -> Result<Self> {
         let registry = Arc::new(Registry::default());
         let priorities = (0..).map(|n: i32| -n);
@@ -76,12 +76,12 @@ impl Lab {
         })
     }
 
-    /// A socket that leaves everything to the rules.
+    /// Makes a socket whose stack the rules select.
     pub(crate) fn socket(&self) -> Result<Socket> {
         self.socket_that(StackRequest::ByRule)
     }
 
-    /// A socket that asks for these stacks.
+    /// Makes a socket that asks for these stacks.
     pub(crate) fn socket_that(&self, request: StackRequest) -> Result<Socket> {
         Ok(Socket::new(
             Arc::clone(&self.switch),
@@ -90,7 +90,7 @@ impl Lab {
         )?)
     }
 
-    /// A service at a port of this host that is free on every stack.
+    /// Makes a service at a port of this host that is free on every stack.
     pub(crate) fn service(&self) -> Result<Socket> {
         let mut service = self.socket()?;
         service.bind((LOCALHOST, 0).into())?;
@@ -98,12 +98,12 @@ impl Lab {
         Ok(service)
     }
 
-    /// Connects; by TCP where the switch says so.
+    /// Connects, over TCP if the switch decides so.
     pub(crate) fn connect(&self, to: SocketAddr) -> Result<End> {
         end_of(self.socket()?, to)
     }
 
-    /// Answers port mapper questions until it is dropped.
+    /// Starts a thread that answers port mapper requests until the result is dropped.
     pub(crate) fn mapper(&self) -> Mapper {
         let switch = Arc::clone(&self.switch);
         let stop = Arc::new(AtomicBool::new(false));
@@ -119,7 +119,7 @@ impl Lab {
     }
 }
 
-/// A thread that answers port mapper questions.
+/// A thread that answers port mapper requests.
 pub(crate) struct Mapper {
     stop: Arc<AtomicBool>,
     switch: Arc<Switch>,
@@ -139,7 +139,7 @@ impl Drop for Mapper {
 /// Connects a socket.
 pub(crate) fn end_of(mut socket: Socket, to: SocketAddr) -> Result<End> {
     if let SocketState::Connecting { .. } = socket.connect(to, DecisionTrace::default())? {
-        // The service is in this thread, and takes part only when it is called.
+        // The service is on this thread, and makes progress only when it is called.
         return Ok(End::Begun(socket));
     }
     settled(socket, to)
@@ -166,7 +166,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Goes on while `service` accepts, until both ends have a connection.
+    /// Makes progress while `service` accepts, until both ends have a connection.
     pub(crate) fn meets(self, service: &mut Socket, to: SocketAddr) -> Result<(Self, Accepted)> {
         let end = Instant::now() + DEADLINE;
         let mut this = self;
@@ -185,7 +185,7 @@ impl End {
         }
     }
 
-    /// One step on.
+    /// Makes one step of progress.
     pub(crate) fn goes_on(self, to: SocketAddr) -> Result<Self> {
         match self {
             Self::Begun(mut socket) => match socket.drive()? {
@@ -196,7 +196,7 @@ impl End {
         }
     }
 
-    /// On until it is decided, without anybody's help.
+    /// Makes progress until the connection is decided, without the service.
     pub(crate) fn decided(self, to: SocketAddr) -> Result<Self> {
         match self {
             Self::Begun(mut socket) => {
@@ -207,7 +207,7 @@ impl End {
         }
     }
 
-    /// Which stack it is, and why.
+    /// Returns the stack and the reason for it.
     pub(crate) fn told(&self) -> String {
         match self {
             Self::Begun(_) => "begun".to_owned(),
@@ -240,13 +240,13 @@ impl End {
     }
 }
 
-/// The stream of a socket that an offload protocol carries.
+/// Returns the stream of a socket that an offload protocol carries.
 pub(crate) fn stream_of(socket: &Socket) -> Result<&dyn OffloadStream> {
     let (_, stream) = socket.stream().ok_or_else(|| anyhow!("not offloaded"))?;
     Ok(stream)
 }
 
-/// Sends all of it.
+/// Sends all bytes.
 pub(crate) fn send(stream: &dyn OffloadStream, mut bytes: &[u8]) -> Result<()> {
     let end = Instant::now() + DEADLINE;
     while !bytes.is_empty() {
@@ -275,7 +275,7 @@ pub(crate) fn receive(stream: &dyn OffloadStream, len: usize) -> Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Both ends say something to each other, and hear it.
+/// Sends data in both directions and checks it.
 pub(crate) fn converse(client: &mut End, server: &Accepted) -> Result<()> {
     client.send(b"question")?;
     match server {
@@ -295,7 +295,7 @@ pub(crate) fn converse(client: &mut End, server: &Accepted) -> Result<()> {
     Ok(())
 }
 
-/// Which stack accepted.
+/// Returns the name of the stack that accepted a connection.
 pub(crate) fn carrier(accepted: &Accepted) -> &str {
     match accepted {
         Accepted::Native(_) => "tcp",

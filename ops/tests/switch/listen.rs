@@ -1,4 +1,4 @@
-//! One port and one accept queue.
+//! A service with one port and one accept queue over all stacks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -78,7 +78,7 @@ fn connections_of_all_stacks_come_out_of_one_queue_in_turn() -> Result<()> {
     }
     let tcp = carriers.iter().filter(|carrier| *carrier == "tcp").count();
     ensure!(tcp == 3, "{carriers:?}");
-    // Neither stack has to wait until the other has nothing more.
+    // Neither stack has to wait until the queue of the other is empty.
     let last_tcp = carriers.iter().rposition(|carrier| carrier == "tcp");
     let first_other = carriers.iter().position(|carrier| carrier != "tcp");
     ensure!(first_other < last_tcp, "{carriers:?}");

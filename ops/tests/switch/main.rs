@@ -1,14 +1,14 @@
 //! The switch over TCP and a protocol that is made for these tests.
 //!
-//! - `lab.rs` a network of the test's own, switches and both ends of a connection in it
-//! - `families.rs` which sockets come to the switch
-//! - `registry.rs` protocols that come, go and are preferred
-//! - `connect.rs` policy, route and what carries a connection
+//! - `lab.rs` a network for one test, with switches and both ends of a connection in it
+//! - `families.rs` the sockets that the switch handles
+//! - `registry.rs` registration, removal and priority of protocols
+//! - `connect.rs` policy, route and the protocol that carries a connection
 //! - `fall_back.rs` every way in which an offload protocol fails
-//! - `peer.rs` asking the peer, and answering
-//! - `kernel.rs` protocols whose connections are sockets of the kernel
-//! - `listen.rs` one port and one accept queue
-//! - `explain.rs` what is said about a decision
+//! - `peer.rs` questions to the peer's port mapper, and answers
+//! - `kernel.rs` protocols whose connections are kernel sockets
+//! - `listen.rs` a service with one port and one accept queue over all stacks
+//! - `explain.rs` the explanations of decisions
 
 mod connect;
 mod explain;

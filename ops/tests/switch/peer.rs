@@ -1,4 +1,4 @@
-//! Asking the peer, and answering.
+//! Questions to the peer's port mapper, and answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
@@ -14,7 +14,7 @@ use stack_tests::{NetSpace, not_run};
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, converse};
 
-/// A protocol that is tried only where the peer says that it serves it.
+/// Returns a protocol that is tried only if the peer offers the service over it.
 fn asking() -> UnixProtocol {
     let mut protocol = UnixProtocol::default();
     protocol.capabilities.asks_peer = true;
@@ -43,7 +43,7 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
         return Ok(());
     };
     let _mapper = lab.mapper();
-    // This one keeps the mapper answering.
+    // This service keeps the mapper answering.
     let _other = lab.service()?;
     let service = lab.service()?;
     let to = service.local()?;
@@ -96,7 +96,7 @@ fn a_host_that_swallows_datagrams_costs_the_bound_once() -> Result<()> {
             .count()
     };
     ensure!(asked() > 0);
-    // Now it is known: nothing is sent, and nothing waited for.
+    // The answer is cached now: nothing is sent, and the connection does not wait.
     let again = lab.connect(to)?;
     ensure!(matches!(again, End::Native(..)) && asked() == 0);
     Ok(())
@@ -123,7 +123,7 @@ fn what_a_peer_said_is_forgotten_when_the_network_changes() -> Result<()> {
     Ok(())
 }
 
-/// A shell that was started before there is anything whose copies could stay open in it.
+/// A shell that was started before this process opened descriptors that the shell would inherit.
 struct Shell {
     process: Child,
     said: BufReader<ChildStdout>,
@@ -140,7 +140,7 @@ impl Shell {
         Ok(Self { process, said })
     }
 
-    /// Returns when it is done.
+    /// Runs a command and waits for its end.
     fn run(&mut self, command: &str) -> Result<()> {
         let stdin = self.process.stdin.as_mut().ok_or(anyhow!("no pipe"))?;
         writeln!(stdin, "({command}) && echo done || echo failed")?;
@@ -171,7 +171,7 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     ensure!(
         lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
     );
-    // Whoever asks again waits for this one.
+    // A connection that asks again waits for this silent socket.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
     for elsewhere in [
         "ip link add one type veth peer name other",
@@ -198,7 +198,7 @@ fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
     };
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
-    // Asked, and known.
+    // The peer is asked first, then the cache.
     for _ in 0..2 {
         let mut socket = lab.socket()?;
         socket.connect(to, DecisionTrace::default())?;
@@ -213,14 +213,14 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     let mut asks = asking();
     asks.name = "asks".to_owned();
     asks.capabilities.number = None;
-    // Half of it goes by before the other protocol is tried.
+    // Half of the bound passes before the other protocol is tried.
     let rules = "use both connect * *:* within=4s\n";
     let Some(lab) = Lab::new(rules, &[asks, UnixProtocol::default()])? else {
         return Ok(());
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    // Somebody holds the port mapper's port, and does not answer.
+    // This socket has the port mapper's port and does not answer.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
     let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
     ensure!(
@@ -239,7 +239,7 @@ fn a_place_at_the_port_mapper_is_held_while_somebody_answers_and_no_longer() -> 
     let is_held = || UdpSocket::bind((LOCALHOST, PORT)).is_err();
     let first = lab.service()?;
     ensure!(!is_held(), "peers would wait for nobody");
-    // Where a thread cannot be had, who was to answer goes at once.
+    // Without a thread, the service that was to answer is dropped at once.
     drop(lab.switch.port_mapper_service());
     let second = lab.service()?;
     ensure!(!is_held());

@@ -1,4 +1,4 @@
-//! Protocols that come, go and are preferred.
+//! Registration, removal and priority of protocols.
 
 use std::sync::Arc;
 

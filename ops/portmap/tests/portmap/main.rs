@@ -1,4 +1,4 @@
-//! Asking and answering between processes and networks.
+//! Questions and answers between processes and networks.
 
 mod strangers;
 
@@ -18,14 +18,14 @@ use stack_tests::{NetSpace, not_run};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Long enough for a loaded machine; answers come at once.
+/// The time limit of a question, long enough for a loaded machine; most answers come at once.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// A network of the test's own, and its turn.
+/// A network for one test, and the lock that lets one test run at a time.
 type Own = (NetSpace, MutexGuard<'static, ()>);
 
-/// A network of the test's own; `None` where there is none to be had. One test at a time: the child
-/// of a fork holds copies of what other tests have opened, and they wait for its end.
+/// Makes a network for one test; `None` if none can be made. One test runs at a time, because the
+/// child of a fork holds copies of the descriptors of other tests, which would wait for its end.
 fn own_network() -> Result<Option<Own>> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ fn mapped(port: u16) -> SocketAddr {
     SocketAddr::new(LOCALHOST, port)
 }
 
-/// Asks while these mappers are driven.
+/// Asks while these mappers make progress.
 fn ask(service: SocketAddr, mappers: &mut [&mut PortMapper]) -> Result<Answer> {
     let mut asking = Asking::begin(service, WITHIN)?;
     loop {
@@ -70,7 +70,7 @@ fn ask(service: SocketAddr, mappers: &mut [&mut PortMapper]) -> Result<Answer> {
     }
 }
 
-/// Drives until the mapper has this role.
+/// Makes progress until the mapper has this role.
 fn until_role(mapper: &mut PortMapper, role: Role) -> Result<()> {
     let end = Instant::now() + WITHIN;
     while mapper.role() != role {
@@ -104,7 +104,7 @@ fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
     ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     ensure!(ask(mapped(2000), &mut [&mut mapper])? == Answer::Refused);
     mapper.withdraw(service, mapped(41000));
-    // The next service often follows at once, and finds everything at its place.
+    // The next service often follows at once, and the server has kept its descriptors for it.
     let numbers =
         |mapper: &PortMapper| -> Vec<_> { mapper.descriptors().map(|fd| fd.as_raw_fd()).collect() };
     let before = numbers(&mapper);
@@ -168,13 +168,13 @@ fn the_first_process_answers_for_all() -> Result<()> {
     b.offer(offering(tcp_b.local_addr()?, 42000));
     ensure!((a.role(), b.role()) == (Role::Server, Role::Client));
     ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
-    // What a client offers later counts too, and what it withdraws does not.
+    // A later offering of a client is answered too, and a withdrawn one is not.
     let later = listener()?;
     b.offer(offering(later.local_addr()?, 43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(43000)));
     b.withdraw(later.local_addr()?, mapped(43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Refused);
-    // A server without services stays for the others, and goes with the last of them.
+    // A server without services stays for its clients, and stops after the last of them.
     a.withdraw(tcp_a.local_addr()?, mapped(41000));
     ensure!(a.role() == Role::Server);
     ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
@@ -183,7 +183,7 @@ fn the_first_process_answers_for_all() -> Result<()> {
     until_it_leaves(&mut a)
 }
 
-/// A server that nobody needs any more goes by itself.
+/// Makes progress until a server without services and clients has stopped.
 fn until_it_leaves(mapper: &mut PortMapper) -> Result<()> {
     let end = Instant::now() + WITHIN;
     while mapper.role() != Role::Idle {
@@ -226,8 +226,8 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
     };
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let (service_a, service_b) = (tcp_a.local_addr()?, tcp_b.local_addr()?);
-    // SAFETY: the child makes system calls and allocates; the allocator of glibc is whole in the
-    // child of a fork, and no lock of this test is held by another thread.
+    // SAFETY: the child makes system calls and allocates. The allocator of glibc is consistent in
+    // the child of a fork, and no other thread holds a lock of this test.
     let child = match unsafe { fork() }? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
@@ -273,7 +273,7 @@ fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Re
     ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(42001)));
     b.withdraw(service, mapped(42001));
     ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(41000)));
-    // What has been withdrawn once is nobody's to withdraw again.
+    // A second withdrawal of the same offering has no effect.
     a.withdraw(service, mapped(41001));
     ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(41000)));
     a.withdraw(service, mapped(41000));
@@ -321,7 +321,7 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
     let (tcp, mut mapper) = (listener()?, mapper());
     mapper.offer(offering(tcp.local_addr()?, 41000));
     ensure!(mapper.role() == Role::Server);
-    // The other one rejects, as one does that knows of no mapping.
+    // The other mapper rejects, as a mapper without mappings does.
     let mut asking = Asking::begin(tcp.local_addr()?, WITHIN)?;
     let mut bytes = [0; 99];
     let (len, from) = other.recv_from(&mut bytes)?;
@@ -331,7 +331,7 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
         ensure!(Instant::now() < end);
     }
     ensure!(asking.step() == Some(Answer::Refused));
-    // When it ends, the mapper answers.
+    // After its end, our mapper answers.
     drop(other);
     while mapper.descriptors().count() < 2 {
         ensure!(Instant::now() < end, "still deaf");

@@ -1,4 +1,4 @@
-//! What other users of the host can do to each other by way of the port mapper.
+//! Attacks of local users on each other through the port mapper.
 
 use std::io::{IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -22,12 +22,12 @@ use stack_tests::not_run;
 
 use crate::{LOCALHOST, Own, WITHIN, mapped, mapper};
 
-/// Two users that own nothing.
+/// The ids of two users without files and processes.
 const MALLORY: u32 = 64_001;
 const PEGGY: u32 = 64_002;
 
-/// A network of the test's own, and the right to be other users; `None` where they are not to be
-/// had.
+/// Makes a network for one test; `None` if none can be made, or this process cannot change its
+/// user.
 fn own_network() -> Result<Option<Own>> {
     if !geteuid().is_root() {
         not_run("no other users; run as root");
@@ -46,7 +46,7 @@ fn packets() -> Result<OwnedFd> {
     Ok(socket(family, kind, flags, None)?)
 }
 
-/// Asks while the server is driven.
+/// Asks while the server makes progress.
 fn ask(service: SocketAddr, server: &mut PortMapper) -> Result<Answer> {
     crate::ask(service, &mut [server])
 }
@@ -63,18 +63,18 @@ fn until_answered(service: SocketAddr, server: &mut PortMapper, expected: Answer
     }
 }
 
-/// Another user's process, which goes on by one step for each byte that comes.
+/// Another user's process, which does one step for each byte that it receives.
 struct Other {
     process: Pid,
     cue: UnixStream,
 }
 
 impl Other {
-    /// It does this, and ends when it has; `cue` reads a byte between its steps.
+    /// Starts a process that runs `does` and ends; the argument of `does` waits between its steps.
     fn begin(user: u32, does: impl FnOnce(&mut dyn FnMut()) -> Result<()>) -> Result<Self> {
         let (cue, mut hears) = UnixStream::pair()?;
-        // SAFETY: the child makes system calls and allocates; the allocator of glibc is whole in
-        // the child of a fork, and no lock of this test is held by another thread.
+        // SAFETY: the child makes system calls and allocates. The allocator of glibc is consistent
+        // in the child of a fork, and no other thread holds a lock of this test.
         let process = match unsafe { fork() }? {
             ForkResult::Parent { child } => child,
             ForkResult::Child => {
@@ -84,19 +84,19 @@ impl Other {
                 };
                 let done = become_user(user).and_then(|()| does(&mut wait));
                 let code = i32::from(done.inspect_err(|error| eprintln!("{error:#}")).is_err());
-                // SAFETY: it does not return.
+                // SAFETY: the call takes a number and does not return.
                 unsafe { libc::_exit(code) }
             }
         };
         Ok(Self { process, cue })
     }
 
-    /// Waits until it has come to the end of its step.
+    /// Waits until the process has finished its step.
     fn has_done(&mut self) -> Result<()> {
         self.cue.read_exact(&mut [0]).context("it ended")
     }
 
-    /// Lets it go on.
+    /// Lets the process do its next step.
     fn go_on(&mut self) -> Result<()> {
         Ok(self.cue.write_all(b".")?)
     }
@@ -156,7 +156,7 @@ fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<(
     client.offer(Offering::new(service, mapped(41000)));
     ensure!(client.role() == Role::Client);
     drop((server, client));
-    // The record lies in the link still. Nobody listens, and the next server can.
+    // The record is still queued in the link. No socket listens, and the next server can.
     ensure!(std::net::TcpStream::connect(service).is_err());
     TcpListener::bind(service)?;
     Ok(())
@@ -177,7 +177,7 @@ fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
         client.offer(Offering::new(service, mapped(42000)));
         ensure!(client.role() == Role::Client);
         wait();
-        // It is not withdrawn, so that another user may stand there by now.
+        // The offering is not withdrawn, though another user may listen there by now.
         drop(own);
         wait();
         Ok(())
@@ -204,7 +204,7 @@ fn nobody_offers_the_service_of_another_user() -> Result<()> {
     let mut mallory = Other::begin(MALLORY, |wait| {
         let mut client = mapper();
         let beside = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 2000))?;
-        // At the address of another, at one that covers it, and at one where nobody listens.
+        // At another user's address, at one that covers it, and at one where no socket listens.
         for service in [victim, ([0; 4], 2000).into(), mapped(3000)] {
             client.offer(Offering::new(service, mapped(42000)));
         }
@@ -217,12 +217,12 @@ fn nobody_offers_the_service_of_another_user() -> Result<()> {
     mallory.has_done()?;
     ensure!(ask(victim, &mut server)? == Answer::Refused);
     ensure!(ask(mapped(3000), &mut server)? == Answer::Refused);
-    // Nor does a later word hide what is another's.
+    // A later offering does not hide another user's either.
     ensure!(ask(tcp.local_addr()?, &mut server)? == Answer::Mapped(mapped(41000)));
     mallory.end()
 }
 
-/// The name is root's, so that its word is enough: a server may have given up its rights since.
+/// Offerings of root are trusted without a check: a server may have dropped its privileges since.
 #[test]
 fn root_offers_anything() -> Result<()> {
     let Some(_net) = own_network()? else {
@@ -258,7 +258,7 @@ fn strangers_do_not_use_up_the_server_s_descriptors() -> Result<()> {
         let mut links = Vec::new();
         for tried in 1..=300 {
             let link = packets()?;
-            // Beyond the backlog there is no room.
+            // Connections beyond the backlog are refused.
             if connect(link.as_raw_fd(), &server_name()?).is_ok() {
                 links.push(link);
             }
@@ -281,7 +281,7 @@ fn strangers_do_not_use_up_the_server_s_descriptors() -> Result<()> {
     }
     let held = server.descriptors().count() - before;
     ensure!(held <= most && held > 0, "{held} of {most}");
-    // Others are heard nevertheless.
+    // Records of other users are received nevertheless.
     let mut client = mapper();
     client.offer(Offering::new(mapped(2000), mapped(42000)));
     ensure!(client.role() == Role::Client);

@@ -66,7 +66,7 @@ fn list(fd: c_int, remote: Option<SocketAddr>, reason: String) {
 /// Hook of `listen`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if table::contains(fd) {

@@ -13,7 +13,7 @@ use crate::{numbers, registrations};
 /// Hook of `close`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     numbers::forget(fd);
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// Hook of `close_range`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// Hook of `closefrom`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     let from = first.max(0).unsigned_abs();
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 /// Hook of `dup`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: the caller's descriptor.
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// Hook of `dup2`. The descriptor that had the new number is closed.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: the caller's descriptors.
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// Hook of `dup3`. The descriptor that had the new number is closed.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the caller's descriptors.

@@ -13,7 +13,7 @@ use crate::process::{guard, real};
 /// Hook of `eventfd`, of which the stack makes several for each connection.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the caller's numbers.

@@ -25,7 +25,7 @@ use crate::tcp::{carried, names, tcp_only};
 /// Hook of `sockatmark`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut is_there: c_int = 0;
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
 /// Hook of `shutdown`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(result) = moving(fd, |socket, _fd| socket.shut_down(how)) {

@@ -262,7 +262,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 /// Hook of `_exit`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     exiting::await_others();
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// Hook of `_Exit`.
 ///
 /// # Safety
-/// It takes no pointers.
+/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     // SAFETY: `_Exit` is another name of `_exit`.
