@@ -145,7 +145,7 @@ impl Listening {
     /// The stacks take turns, so that a busy stack does not starve another.
     ///
     /// # Errors
-    /// When no connection is there and one of the stacks has failed.
+    /// Fails if no connection is queued and one of the stacks has failed.
     pub(crate) fn accept(&mut self, native: &OwnedFd) -> Result<Option<Accepted>, Errno> {
         let stacks = self.offloads.len() + 1;
         let mut failure = None;

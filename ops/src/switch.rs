@@ -65,7 +65,7 @@ impl Switch {
     /// used.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// Fails if the process has no free descriptor.
     pub fn new(
         program: Program,
         rules: Option<Rules>,

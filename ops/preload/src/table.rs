@@ -201,8 +201,8 @@ impl<'a> Held<'a> {
             return None;
         }
         if self.is_interrupted {
-            // SAFETY: the node was in the slot, and nodes in `taken` are freed only by a holder
-            // after the interrupted thread has released the slot.
+            // SAFETY: the node was in the slot. Removed nodes are freed only when the interrupted
+            // holder of the slot drops its guard, which happens after this handler has returned.
             let entry = unsafe { (*node).entry.clone() };
             let taken = &self.slot.taken;
             // No other thread runs this, and a handler that interrupts it leaves a complete list.

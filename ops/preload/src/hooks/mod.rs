@@ -15,7 +15,7 @@
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
 //! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
-//! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that other code than this library continues |
+//! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
 //! | [`threads`] | `pthread_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |

@@ -1,5 +1,5 @@
-//! Calls that other code than this library continues: other programs, the C library's own buffers,
-//! the end of the process.
+//! Calls that pass sockets out of the control of this library: to other programs, to the C library's
+//! own buffers, or to the end of the process.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     if !stream.is_null() && table::has_connections() {
         // SAFETY: by the caller's contract the stream is valid.
         let fd = unsafe { libc::fileno(stream) };
-        // The buffered bytes of the stream are written by the kernel without a look at the table.
+        // `fclose` writes the buffered bytes by an internal call, which does not use the table.
         numbers::forget(fd);
     }
     // SAFETY: the caller's argument, unchanged.

@@ -49,7 +49,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     adopting::sign(fd, &socket.identity());
 }
 
-/// Makes all connections carry bytes that stay open over an `exec` of this process or of its child.
+/// Makes all connections carry bytes if they stay open over an `exec`, of this process or a child.
 pub(crate) fn expose_connections() {
     if !table::has_connections() {
         return;
