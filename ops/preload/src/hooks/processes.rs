@@ -1,5 +1,5 @@
-//! Calls that pass sockets out of the control of this library: to other programs, to the C library's
-//! own buffers, or to the end of the process.
+//! Calls that pass sockets out of the control of this library: to other programs, to the buffers of
+//! the C library, or to the end of the process.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
