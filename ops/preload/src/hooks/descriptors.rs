@@ -18,7 +18,7 @@ use crate::{numbers, registrations};
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     numbers::forget(fd);
     registrations::note_closed(fd);
-    // SAFETY: the caller's descriptor.
+    // SAFETY: the call takes no pointers.
     unsafe { real::close(fd) }
 }
 
@@ -63,9 +63,9 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     let from = first.max(0).unsigned_abs();
-    // SAFETY: it takes no pointers.
+    // SAFETY: the function takes no pointers.
     if unsafe { close_range(from, c_uint::MAX, 0) } != 0 {
-        // SAFETY: the caller's range.
+        // SAFETY: the call takes no pointers.
         unsafe { real::closefrom(first) }
     }
 }
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    // SAFETY: the caller's descriptor.
+    // SAFETY: the call takes no pointers.
     share(fd, unsafe { real::dup(fd) })
 }
 
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    // SAFETY: the caller's descriptors.
+    // SAFETY: the call takes no pointers.
     let made = unsafe { real::dup2(fd, to) };
     if fd == to {
         return made;
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    // SAFETY: the caller's descriptors.
+    // SAFETY: the call takes no pointers.
     replace(fd, unsafe { real::dup3(fd, to, flags) })
 }
 

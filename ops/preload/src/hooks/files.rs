@@ -89,7 +89,7 @@ fn copy(
         let read = match rustix::io::pread(from, &mut buffer[..room], place) {
             Ok(0) => break,
             Ok(read) => read,
-            // The number of bytes sent so far is returned; the next call reports the error.
+            // The number of bytes sent so far is returned instead of the error.
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };

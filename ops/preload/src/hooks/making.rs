@@ -16,7 +16,7 @@ use crate::process::{guard, real};
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
-    // SAFETY: the caller's numbers.
+    // SAFETY: the call takes no pointers.
     placed(unsafe { real::eventfd(count, flags) })
 }
 

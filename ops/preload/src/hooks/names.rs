@@ -265,7 +265,7 @@ pub unsafe extern "C" fn getsockopt(
                 return result;
             }
             let why = errno::get();
-            // SAFETY: the kernel has just read and written the length.
+            // SAFETY: by the caller's contract the pointer is null or valid.
             if let (Some(len), Some(room)) = (unsafe { len.as_mut() }, room) {
                 *len = room;
             }
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn setsockopt(
         Mover::Kernel => {
             if table::is_local(fd)
                 && local::options::is_of_kind(level, name)
-                // SAFETY: the caller's value.
+                // SAFETY: by the caller's contract the value is null or has `len` bytes.
                 && let Some(set) = unsafe { local::options::set(fd, level, name, value, len) }
             {
                 return set.to_c();
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn setsockopt(
             if !matches!(errno::get(), libc::EOPNOTSUPP) {
                 return result;
             }
-            // SAFETY: the caller's value.
+            // SAFETY: by the caller's contract the value is null or has `len` bytes.
             if let Some(set) = unsafe { local::options::set(fd, level, name, value, len) } {
                 return set.to_c();
             }
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::ioctl(fd, request, argument) };
     }
-    // SAFETY: the caller's argument.
+    // SAFETY: by the caller's contract the argument is valid for the request.
     let answer = moving(fd, |socket, _| unsafe { socket.request(request, argument) });
     // SAFETY: the caller's arguments, unchanged.
     let answer = answer.unwrap_or_else(|| unsafe { real::ioctl(fd, request, argument) });

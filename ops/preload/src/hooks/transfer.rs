@@ -31,7 +31,7 @@ hook! {
 
     /// Hook of `readv`.
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
-        // SAFETY: the caller's list.
+        // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
         if vector.len() == 0 {
             // The kernel does not call the socket for an empty list.
@@ -43,7 +43,7 @@ hook! {
 
     /// Hook of `writev`.
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
-        // SAFETY: the caller's list.
+        // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
         if vector.len() == 0 {
             return Ok(0);
@@ -56,7 +56,7 @@ hook! {
         fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
     ) -> ssize_t = |socket, fd| {
         let flags = positioned(at, flags)?;
-        // SAFETY: the caller's list.
+        // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
         if vector.len() == 0 {
             return Ok(0);
@@ -70,7 +70,7 @@ hook! {
         fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
     ) -> ssize_t = |socket, fd| {
         let flags = positioned(at, flags)?;
-        // SAFETY: the caller's list.
+        // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
         if vector.len() == 0 {
             return Ok(0);
@@ -82,7 +82,7 @@ hook! {
     fn recvmmsg(
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
     ) -> c_int =
-        // SAFETY: the caller's messages and timeout.
+        // SAFETY: by the caller's contract the messages and the timeout are valid.
         |socket, fd| unsafe { receive_messages(socket, fd, messages, count, flags, timeout) };
 }
 
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn sendto(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let received = super::moving(fd, |socket, fd| {
-        // SAFETY: the caller's message.
+        // SAFETY: by the caller's contract the message is null or valid.
         unsafe { receive_message(socket, fd, message, flags) }
     });
     if let Some(received) = received {
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::recvmsg(fd, message, flags) };
     }
-    // SAFETY: the caller's message.
+    // SAFETY: by the caller's contract the message is valid.
     unsafe { receive_unnamed(fd, &mut *message, flags) }
 }
 
@@ -248,7 +248,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let sent = super::moving(fd, |socket, fd| {
-        // SAFETY: the caller's message.
+        // SAFETY: by the caller's contract the message is null or valid.
         unsafe { send_message(socket, fd, message, flags) }
     });
     // SAFETY: the caller's arguments, unchanged.
