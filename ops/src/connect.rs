@@ -88,7 +88,7 @@ pub struct Connecting<'a> {
     asking: Option<Asking>,
     attempt: Option<Box<dyn OffloadConnecting>>,
     mapped: Option<SocketAddr>,
-    /// True if the peer's answer is one of the cache, which the peer may have changed since.
+    /// True if the peer's answer is from the cache, so it may be out of date.
     is_remembered: bool,
     deadline: Instant,
     last: Option<Reason>,
