@@ -1,4 +1,4 @@
-//! The command line. A file of its own, because the manual page is made out of it too.
+//! The command line. This file is separate because the manual page is generated from it too.
 
 use clap::{Parser, ValueEnum};
 
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     pub(crate) serve: Option<Vec<String>>,
 }
 
-/// Who is measured beside raw TCP.
+/// The stack that is measured against raw TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Contender {
     /// DAT endpoints.

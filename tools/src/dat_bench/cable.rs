@@ -1,7 +1,7 @@
 //! A second network, and a pair of virtual Ethernet devices of MTU 1500 between it and ours.
 //!
-//! The programs `ip` and `tc` lay it: they are on every machine that has a network, and the crates
-//! that speak their netlink dialect bring an asynchronous runtime along.
+//! The programs `ip` and `tc` create the devices. They are installed on every machine that has a
+//! network, and the crates that speak their netlink dialect depend on an asynchronous runtime.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
@@ -37,8 +37,9 @@ pub(crate) const FAST: Lane = Lane {
     discipline: None,
 };
 
-/// As fast as a network adapter of 10 Gbit/s. The burst holds several packets of 64 KiB, which is
-/// the longest that TCP hands to a device; the queue is longer than what reno's window shrinks by.
+/// A link as fast as a network adapter of 10 Gbit/s. The burst holds several packets of 64 KiB,
+/// which is the longest packet that TCP passes to a device. The queue is longer than the amount by
+/// which reno's window shrinks.
 pub(crate) const SHAPED: Lane = Lane {
     near: "near-10g",
     near_address: Ipv4Addr::new(198, 51, 100, 1),
@@ -84,7 +85,7 @@ impl Cable {
         IpAddr::V4(self.lane.far_address)
     }
 
-    /// Has a program start in the second network, before it loads any library.
+    /// Makes `command` start in the second network, before the program loads any library.
     pub(crate) fn start_far(&self, mut command: Command) -> Result<Command> {
         let far = self.far.try_clone().context("duplicating a descriptor")?;
         let enter = move || setns(&far, CloneFlags::CLONE_NEWNET).map_err(Into::into);
@@ -109,7 +110,7 @@ impl Lane {
 
 /// A network namespace with the same settings as ours.
 fn new_network() -> Result<File> {
-    // Namespaces belong to threads, so one goes there and comes back with the way.
+    // A namespace belongs to a thread, so a new thread enters one and returns a descriptor for it.
     thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).context(setup::NO_RIGHT)?;
         setup::furnish_network()?;

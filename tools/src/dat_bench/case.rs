@@ -1,4 +1,4 @@
-//! What is measured, and how a case is named between the two processes.
+//! The patterns that are measured, and the names of cases that the two processes exchange.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,22 @@ use anyhow::{Context, Error, bail};
 /// The pattern of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Send there, Send back, busy polling. Raw: send and recv, spinning.
+    /// Sends in both directions, with busy polling. Raw: send and recv, spinning.
     SendPing,
-    /// RDMA Write there, RDMA Write back; each side watches the last byte. Raw: as above.
+    /// RDMA Writes in both directions; each side watches the last byte. Raw: as for `SendPing`.
     WritePing,
-    /// RDMA Reads, one at a time. Raw: as above.
+    /// RDMA Reads, one at a time. Raw: as for `SendPing`.
     ReadPing,
-    /// Send there, Send back, sleeping in `dat_evd_wait`. Raw: blocking recv.
+    /// Sends in both directions, sleeping in `dat_evd_wait`. Raw: blocking recv.
     BlockedPing,
-    /// Sends one way. Raw: one write a message.
+    /// Sends in one direction. Raw: one write per message.
     StreamSend,
-    /// RDMA Writes one way. Raw: one write a message.
+    /// RDMA Writes in one direction. Raw: one write per message.
     StreamWrite,
-    /// RDMA Reads: data comes from the peer. Raw: the peer writes, one write a message.
+    /// RDMA Reads: the data is transmitted by the peer. Raw: the peer writes, one write per
+    /// message.
     StreamRead,
-    /// RDMA Writes to a program that does not call DAT meanwhile. Raw: one write a message.
+    /// RDMA Writes to a program that does not call DAT meanwhile. Raw: one write per message.
     UnattendedWrite,
     /// RDMA Reads from a program that does not call DAT meanwhile. Raw: as for reads.
     UnattendedRead,
@@ -33,23 +34,26 @@ pub(crate) enum Work {
     /// RDMA Reads, one at a time, from a program that polls an empty EVD of the same adapter, which
     /// has nothing to do with the connection. Raw: as for Sends.
     ReadOtherEvd,
-    /// Processor time of both processes for Sends one way. Raw: one write a message.
+    /// Processor time of both processes for Sends in one direction. Raw: one write per message.
     SendCost,
-    /// Connections made and ended. Raw: connect, a byte there and back, close.
+    /// Connections that are established and closed. Raw: connect, a byte in each direction, close.
     Connect,
-    /// What an idle connected endpoint keeps in memory. Raw: nothing.
+    /// The resident memory of an idle connected endpoint. Raw: nothing.
     IdleEndpoints,
-    /// An SDP stream: a message there, one back, both sides polling. Raw: as for Sends.
+    /// An SDP stream: one message in each direction, both sides polling. Raw: as for Sends.
     SdpPing,
-    /// The same, asleep in a read. Raw: blocking recv.
+    /// An SDP stream: one message in each direction, both sides blocked in a read. Raw: blocking
+    /// recv.
     SdpBlockedPing,
-    /// Writes to an SDP stream, one way, moved as the stream sees fit. Raw: one write a message.
+    /// Writes to an SDP stream, in one direction; the stream chooses how bytes move. Raw: one write
+    /// per message.
     SdpWrite,
-    /// The same, each byte copied into the stream's buffers and out of them.
+    /// Writes to an SDP stream, in one direction; each byte is copied into and out of the stream's
+    /// buffers.
     SdpCopy,
 }
 
-/// What lies between the two processes.
+/// The network between the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// The loopback device, with the provider's defaults: traffic moves to shared memory.
@@ -60,14 +64,14 @@ pub(crate) enum Wire {
     TcpNoCrc,
     /// A pair of virtual Ethernet devices of MTU 1500 between two network namespaces.
     Veth,
-    /// [`Wire::Veth`], where each FPDU fits into one TCP segment: what a peer of another
-    /// implementation gets.
+    /// [`Wire::Veth`], where each FPDU fits into one TCP segment, as with a peer of another
+    /// implementation.
     VethSegments,
     /// [`Wire::Veth`] behind a token bucket filter of 10 Gbit/s in each direction.
     Shaped,
 }
 
-/// One case: a pattern, the bytes of a message, how many are under way at once, and where.
+/// One case: a pattern, the bytes per message, the number of messages in flight, and the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) work: Work,
@@ -76,29 +80,29 @@ pub(crate) struct Case {
     pub(crate) wire: Wire,
 }
 
-/// What the figure of a case says.
+/// The unit of a case's figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Half a round trip, or one way, in microseconds; less is better.
+    /// Half a round trip, or one direction, in microseconds; less is better.
     Microseconds,
-    /// Gigabytes a second; more is better.
+    /// Gigabytes per second; more is better.
     Gigabytes,
-    /// Million messages a second; more is better.
+    /// Million messages per second; more is better.
     MegaMessages,
-    /// Thousand connections a second; more is better.
+    /// Thousand connections per second; more is better.
     KiloConnections,
-    /// KiB an endpoint; less is better.
+    /// KiB per endpoint; less is better.
     Kibibytes,
-    /// Seconds of processor time a GiB; less is better.
+    /// Seconds of processor time per GiB; less is better.
     SecondsPerGib,
 }
 
-/// Who carries the bytes in a sample.
+/// The stack that carries the bytes of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stack {
-    /// A TCP socket, one system call a message.
+    /// A TCP socket, one system call per message.
     Raw,
-    /// A TCP socket, sixteen messages a `writev`.
+    /// A TCP socket, sixteen messages per `writev`.
     RawBatch,
     /// A TCP socket that carries FPDUs with CRC, and nothing else of DAT.
     Framed,
@@ -138,7 +142,7 @@ impl Case {
         )
     }
 
-    /// True for a ping-pong whose figure is the time of one way, not half of both.
+    /// True for a ping-pong whose figure is the time of one direction, not half of the round trip.
     fn is_one_way(self) -> bool {
         self.work == Work::UnattendedPing
     }
@@ -160,7 +164,7 @@ impl Case {
         self.work == Work::UnattendedPing
     }
 
-    /// Who is measured beside raw TCP.
+    /// The contender that is measured against raw TCP.
     pub(crate) const fn contender(self) -> Stack {
         match self.work {
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => Stack::Sdp,
@@ -168,12 +172,12 @@ impl Case {
         }
     }
 
-    /// The sides of a ping-pong sleep until something comes.
+    /// True if both sides of a ping-pong sleep until an event is received.
     pub(crate) const fn is_blocking(self) -> bool {
         matches!(self.work, Work::BlockedPing | Work::SdpBlockedPing)
     }
 
-    /// The program at the other end does not call DAT during a sample.
+    /// True if the program at the other end does not call DAT during a sample.
     pub(crate) fn is_unattended(self) -> bool {
         matches!(
             self.work,
@@ -181,12 +185,12 @@ impl Case {
         )
     }
 
-    /// About connections and not about what they carry.
+    /// True if the case measures the connections and not the traffic on them.
     pub(crate) fn is_scale(self) -> bool {
         matches!(self.work, Work::Connect | Work::IdleEndpoints)
     }
 
-    /// Small messages one way: the number of messages is the figure.
+    /// True for small messages in one direction, where the figure is the number of messages.
     pub(crate) fn is_message_rate(self) -> bool {
         !self.is_ping() && !self.is_scale() && self.size < 1024
     }
@@ -207,7 +211,7 @@ impl Case {
         let count = count as f64;
         match self.unit() {
             Unit::KiloConnections => count / seconds / 1e3,
-            // No figure of time; see `Bench::idle_endpoints`.
+            // The figure is not a time; see `Bench::idle_endpoints`.
             Unit::Kibibytes => f64::NAN,
             Unit::Microseconds if self.is_one_way() => seconds / count * 1e6,
             Unit::Microseconds => seconds / count / 2.0 * 1e6,
@@ -217,7 +221,7 @@ impl Case {
         }
     }
 
-    /// What the table calls it.
+    /// The text that names this pattern in the table.
     pub(crate) fn title(self) -> String {
         let size = match self.size {
             size if size >= 1 << 20 => format!("{} MiB", size >> 20),
@@ -248,7 +252,7 @@ impl Case {
 }
 
 impl Stack {
-    /// What the table calls it.
+    /// The text that names this unit in the table.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Raw => "raw TCP",
@@ -305,7 +309,7 @@ impl Work {
 }
 
 impl Wire {
-    /// In the order of the table.
+    /// All wires, in the order of the table.
     pub(crate) const ALL: [Self; 6] = [
         Self::Local,
         Self::Tcp,

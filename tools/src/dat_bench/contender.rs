@@ -1,4 +1,4 @@
-//! Who is measured beside raw TCP: one side of its connections.
+//! One side of the contender's connections: DAT or SDP, measured against raw TCP.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use crate::dat::DatLink;
 use crate::raw::RawLink;
 use crate::sdp::SdpLink;
 
-/// One side.
+/// One side of the contender's connections.
 pub(crate) enum Contender {
     Dat(Box<DatLink>),
     Sdp(Box<SdpLink>),
 }
 
 impl Contender {
-    /// Waits for one peer; `announce` is told where to connect to.
+    /// Waits for one peer. `announce` receives the address to connect to.
     pub(crate) fn listen(
         stack: Stack,
         ia: &str,
@@ -72,7 +72,8 @@ impl Contender {
         }
     }
 
-    /// The passive side of it: polls the memory, does not call DAT, and answers over `raw`.
+    /// The passive side of `seen_ping`: polls the memory, does not call DAT, and answers over
+    /// `raw`.
     pub(crate) fn watch(&mut self, raw: &mut RawLink, case: Case, count: u64) -> Result<()> {
         match self {
             Self::Dat(link) => link.watch(raw, case, count),
@@ -80,7 +81,8 @@ impl Contender {
         }
     }
 
-    /// Bytes that it has copied between its user's memory and its own, if it ever does.
+    /// The bytes that the contender has copied between its user's memory and its own; `None` if it
+    /// does not count copies.
     pub(crate) fn copied(&self) -> Option<u64> {
         match self {
             Self::Dat(_) => None,

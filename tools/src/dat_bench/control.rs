@@ -1,4 +1,4 @@
-//! The conversation of the two processes about what to measure next: lines over the child's pipes.
+//! The control protocol between the two processes: lines over the child's pipes.
 //!
 //! ```text
 //! child   ready <raw port> <adapter address> <qualifier>    once
@@ -10,7 +10,8 @@
 //! child   done <what was counted, or ->       so has the child
 //! ```
 //!
-//! The child ends when its input does, and the parent reads `failed <why>` if it cannot go on.
+//! The child exits when its input ends. The parent reads `failed <why>` if the child cannot
+//! continue.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -20,10 +21,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::case::{Case, Stack};
 
-/// Ends a sample.
+/// The line that ends a sample.
 const END: &str = "end";
 
-/// The parent's hold on its child.
+/// The parent's handle of its child.
 pub(crate) struct Peer {
     child: Child,
     to: Option<ChildStdin>,
@@ -46,12 +47,12 @@ impl Peer {
         })
     }
 
-    /// Its process id.
+    /// The child's process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where the child listens: raw port, adapter address, connection qualifier.
+    /// The addresses that the child listens on: raw port, adapter address, connection qualifier.
     pub(crate) fn ready(&mut self) -> Result<(u16, SocketAddr, u64)> {
         let line = self.expect("ready")?;
         let mut words = line.split(' ');
@@ -59,7 +60,7 @@ impl Peer {
         Ok((word()?.parse()?, word()?.parse()?, word()?.parse()?))
     }
 
-    /// Has the child arm its side of a sample.
+    /// Tells the child to arm its side of a sample.
     pub(crate) fn arm(
         &mut self,
         stack: Stack,
@@ -74,11 +75,11 @@ impl Peer {
         self.expect("go").map(drop)
     }
 
-    /// Ends the sample and waits for the end of the child's side; what it counted, if it
-    /// could.
+    /// Ends the sample and waits until the child has ended its side. Returns the child's count, if
+    /// the child could take one.
     pub(crate) fn done(&mut self) -> Result<Option<u64>> {
         let to = self.to.as_mut().context("the child is gone")?;
-        // A child that has failed is not there to read it, but has said why.
+        // A child that has failed does not read this line, but has already sent the reason.
         let told = writeln!(to, "{END}").and_then(|()| to.flush());
         let calls = self.expect("done")?.parse().ok();
         told?;
@@ -100,7 +101,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The end of its input ends the child; a child that is stuck is ended by force.
+        // The child exits at the end of its input. A child that is stuck is killed.
         self.to = None;
         for _ in 0..200 {
             if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
@@ -113,7 +114,7 @@ impl Drop for Peer {
     }
 }
 
-/// What the second process counts of a run.
+/// The quantity that the second process counts during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     Nothing,
@@ -160,14 +161,14 @@ pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
     Ok((counted, stack.parse()?, case.parse()?, count.parse()?))
 }
 
-/// The next order, or `None` when the parent wants no more.
+/// The next order, or `None` when the parent has no more.
 pub(crate) fn next_order() -> Result<Option<String>> {
     let mut line = String::new();
     let len = std::io::stdin().lock().read_line(&mut line)?;
     Ok((len > 0).then(|| line.trim_end().to_owned()))
 }
 
-/// Blocks until the parent says that its side of the sample is over.
+/// Blocks until the parent reports that its side of the sample is over.
 pub(crate) fn await_end() -> Result<()> {
     match next_order()? {
         Some(line) if line == END => Ok(()),
@@ -175,7 +176,7 @@ pub(crate) fn await_end() -> Result<()> {
     }
 }
 
-/// Says a line to the parent.
+/// Writes a line to the parent.
 pub(crate) fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;

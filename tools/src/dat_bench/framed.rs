@@ -1,7 +1,7 @@
-//! What the protocol itself costs: DDP segments in FPDUs with CRC, without queues or an API.
+//! The cost of the protocol itself: DDP segments in FPDUs with CRC, without queues or an API.
 //!
-//! The sender puts whole frames together in one buffer, which leaves in one write; the receiver
-//! stages what arrives, checks each CRC and copies the payload to its place.
+//! The sender assembles whole frames in one buffer, which is sent in one write. The receiver stages
+//! the bytes that it receives, checks each CRC and copies the payload to its destination.
 
 use anyhow::{Result, bail, ensure};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
@@ -13,19 +13,19 @@ use crate::case::SIZE_MAX;
 
 /// Payload of one FPDU where its length is free, as between two ends of the software provider.
 pub(crate) const PAYLOAD_LONG: usize = 16 << 10;
-/// What a receiver takes at once.
+/// The bytes that a receiver reads at once.
 const STAGE_LEN: usize = 256 << 10;
 /// The RDMAP control byte of a Send.
 const SEND: u8 = 0x43;
 
-/// Frames out and frames in, over a socket that is somebody else's.
+/// Writes and reads frames, over a socket that the caller owns.
 #[derive(Debug)]
 pub(crate) struct Framer {
     payload_max: usize,
     out: Vec<u8>,
     msn: u32,
     stage: Vec<u8>,
-    /// What of the stage has arrived and is not a whole frame yet.
+    /// The part of the stage that holds received bytes and not yet a whole frame.
     begin: usize,
     end: usize,
     sink: Vec<u8>,
@@ -44,7 +44,7 @@ impl Framer {
         }
     }
 
-    /// The longest payload of the FPDUs to come.
+    /// Sets the longest payload of the FPDUs that follow.
     pub(crate) fn set_payload_max(&mut self, len: usize) {
         self.payload_max = len;
     }
@@ -92,9 +92,9 @@ impl Framer {
         Ok(())
     }
 
-    /// Where to receive to; never empty.
+    /// The buffer to receive into; never empty.
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        // The beginning of a frame is moved only when the rest of it might find no room.
+        // The start of a frame is moved only if the rest of the frame might not fit.
         let is_full = self.stage.len() - self.end < fpdu::total_len(fpdu::MULPDU_MAX);
         if self.begin == self.end || is_full {
             self.stage.copy_within(self.begin..self.end, 0);
@@ -104,7 +104,8 @@ impl Framer {
         &mut self.stage[self.end..]
     }
 
-    /// Places the frames that `len` more bytes have completed; how many messages ended.
+    /// Places the frames that `len` more bytes have completed. Returns the number of messages that
+    /// ended.
     pub(crate) fn arrived(&mut self, len: usize) -> Result<u64> {
         self.end += len;
         let mut messages = 0;
@@ -126,7 +127,7 @@ impl Framer {
     }
 }
 
-/// Checks one frame and copies its payload into `sink`; whether it ends its message.
+/// Checks one frame and copies its payload into `sink`. Returns true if the frame ends its message.
 fn place(frame: &[u8], ulpdu_len: usize, sink: &mut [u8]) -> Result<bool> {
     let (covered, crc) = frame.split_at(frame.len() - fpdu::CRC_LEN);
     ensure!(crc32c(covered) == *crc, "a frame has a wrong CRC");
@@ -151,7 +152,7 @@ fn crc32c(covered: &[u8]) -> [u8; fpdu::CRC_LEN] {
 mod tests {
     use super::*;
 
-    /// What a receiver makes of a stream that is cut every `cut` bytes.
+    /// Receives a stream that is cut every `cut` bytes. Returns the number of messages that ended.
     fn receive(framer: &mut Framer, stream: &[u8], cut: usize) -> Result<u64> {
         let mut messages = 0;
         for piece in stream.chunks(cut) {

@@ -1,5 +1,5 @@
-//! How much of the machine others used meanwhile: figures taken beside a busy neighbour mean
-//! little.
+//! The share of the machine that other processes used meanwhile. Figures that are taken next to a
+//! busy neighbour are not meaningful.
 
 use std::fs;
 
@@ -7,14 +7,14 @@ use std::fs;
 #[derive(Debug, Clone, Copy)]
 struct Ticks {
     all: u64,
-    /// Spent for processes or stolen by the host; interrupt work is left out, because loopback
-    /// traffic is delivered in it.
+    /// Ticks spent for processes or stolen by the host. Interrupt work is left out, because
+    /// loopback traffic is delivered in it.
     processes: u64,
-    /// Spent for the two processes of this program.
+    /// Ticks spent for the two processes of this program.
     ours: u64,
 }
 
-/// Watches from its creation on.
+/// Measures the load from its creation on.
 #[derive(Debug)]
 pub(crate) struct LoadMeter {
     peer: u32,
@@ -22,7 +22,7 @@ pub(crate) struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// Starts to watch; `peer` is the process id of the second process.
+    /// Starts to measure; `peer` is the process id of the second process.
     pub(crate) fn start(peer: u32) -> Self {
         Self {
             peer,
@@ -30,7 +30,7 @@ impl LoadMeter {
         }
     }
 
-    /// The share of all CPUs that went to others, between 0 and 1, if the kernel tells.
+    /// The share of all CPUs that other processes used, between 0 and 1, if the kernel reports it.
     pub(crate) fn foreign_share(&self) -> Option<f64> {
         let (start, now) = (self.start?, Ticks::read(self.peer)?);
         let all = now.all.checked_sub(start.all).filter(|all| *all > 0)?;

@@ -1,20 +1,23 @@
-//! Latency and bandwidth of DAT, and of SDP streams over it, beside raw TCP, in the same run and
-//! over the same network.
+//! Latency and bandwidth of DAT, and of SDP streams over DAT, compared with raw TCP, in the same
+//! run and over the same network.
 //!
-//! Two processes on this machine, each bound to one CPU, hold one TCP connection and those of one
-//! contender. Every round measures raw TCP, the contender, and raw TCP again, so that a disturbance
-//! of the machine meets both; a ratio belongs to one round. When the program may, it runs in a
-//! network namespace of its own, where the congestion control is reno on both connections; bbr,
-//! which some machines have as default, paces even on loopback and would be all that is measured.
-//! For the rows over virtual Ethernet the second process lives in a namespace of its own too.
+//! Two processes on this machine, each bound to one CPU, hold one TCP connection and the
+//! connections of one contender. Every round measures raw TCP, the contender, and raw TCP again, so
+//! that a disturbance of the machine affects both. A ratio belongs to one round. If the program has
+//! the right to, it runs in a network namespace of its own, where the congestion control is reno on
+//! both connections. Some machines use bbr by default, which paces even on loopback, so that a
+//! figure would show only the pacing. For the rows over virtual Ethernet the second process runs in
+//! a namespace of its own too.
 //!
-//! - `args.rs` the command line; `case.rs` what can be measured; `rows.rs` what is, and the targets
+//! - `args.rs` the command line; `case.rs` the cases that can be measured; `rows.rs` the cases that
+//!   are measured, and their targets
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table
-//! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, by who carries the bytes;
-//!   `contender.rs` the last two
-//! - `second.rs` the second process; `control.rs` how the processes agree
-//! - `setup.rs` network, registry, CPUs; `cable.rs` the second network; `load.rs` who else was
-//!   busy; `syscalls.rs` what it costs; `clock.rs` the time that both processes read
+//! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, one file per stack;
+//!   `contender.rs` a choice of `dat` and `sdp.rs`
+//! - `second.rs` the second process; `control.rs` the control protocol of the two processes
+//! - `setup.rs` network, registry, CPUs; `cable.rs` the second network; `load.rs` the load by other
+//!   processes; `syscalls.rs` the count of system calls; `clock.rs` the clock that both processes
+//!   read
 
 mod args;
 mod cable;
@@ -63,14 +66,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// The second process speaks through the first.
+/// Reports a failure of the second process to the first one.
 fn tell_first_process(why: &str) {
     if control::say(&format!("failed {why}")).is_err() {
         eprintln!("dat-bench, second process: {why}");
     }
 }
 
-/// The first process: prepares the ground, then measures wire after wire.
+/// Runs the first process: prepares the network, then measures wire after wire.
 fn lead(args: &Args) -> Result<()> {
     let ground = Ground::prepare(args.no_namespace, args.ia.as_deref())?;
     let trace_point = setup::own_trace_points();
@@ -92,8 +95,8 @@ fn lead(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The rows that share two processes: those of a contender on a wire, and each row about many
-/// connections alone, because it leaves memory behind.
+/// Groups the rows that share two processes: those of a contender on a wire. Each row about many
+/// connections is a group of its own, because it does not free all its memory.
 fn sessions(rows: Vec<Row>) -> Vec<(Wire, Stack, Vec<Row>)> {
     let (scale, traffic): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| row.case.is_scale());

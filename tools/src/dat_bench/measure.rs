@@ -11,7 +11,7 @@ use crate::raw::RawLink;
 use crate::setup;
 use crate::syscalls::{Counting, SyscallCounter};
 
-/// How long and how often.
+/// The length of a sample, and the number of rounds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
@@ -19,24 +19,24 @@ pub(crate) struct Plan {
     pub(crate) sample_s: f64,
 }
 
-/// This side of both connections, and the peer.
+/// This side of both connections, and the peer process.
 pub(crate) struct Bench {
     pub(crate) peer: Peer,
     pub(crate) raw: RawLink,
     pub(crate) contender: Contender,
-    /// Which contender that is.
+    /// The contender's stack.
     pub(crate) stack: Stack,
     pub(crate) counter: SyscallCounter,
 }
 
-/// System calls an operation, of one run.
+/// System calls per operation, of one run.
 #[derive(Debug, Clone, Copy)]
 struct Calls {
     ours: Option<f64>,
     peers: Option<f64>,
 }
 
-/// Median with its extremes.
+/// A median with its extremes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -44,44 +44,44 @@ pub(crate) struct Spread {
     pub(crate) max: f64,
 }
 
-/// What a case gave.
+/// The results of a case.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) raw: Spread,
     pub(crate) contender: Spread,
-    /// The contender to raw of the same round.
+    /// The contender's figure divided by the raw figure of the same round.
     pub(crate) ratio: Spread,
-    /// Other contenders of the same rounds.
+    /// Other contenders that were measured in the same rounds.
     pub(crate) besides: Vec<Beside>,
-    /// System calls an operation: the contender's here and at the peer, raw here.
+    /// System calls per operation: the contender's here and at the peer, raw TCP's here.
     pub(crate) syscalls: [Option<f64>; 3],
-    /// How often each byte is copied by the contender, here and at the peer.
+    /// The number of times that the contender copies each byte, here and at the peer.
     pub(crate) copies: Option<[f64; 2]>,
 }
 
-/// What another contender gave.
+/// The results of another contender.
 #[derive(Debug)]
 pub(crate) struct Beside {
     pub(crate) stack: Stack,
     pub(crate) figure: Spread,
-    /// Its figure to that of raw TCP of the same round.
+    /// Its figure divided by that of raw TCP in the same round.
     pub(crate) to_raw: Spread,
-    /// The contender's figure to its own of the same round.
+    /// The contender's figure divided by this one's in the same round.
     pub(crate) from_contender: Spread,
 }
 
-/// Figures of one contender, a round each.
+/// The figures of one contender, one per round.
 struct Series {
     stack: Stack,
     count: u64,
     figures: Vec<f64>,
 }
 
-/// How long a program is left alone before it counts as one that does not call DAT: longer than
-/// the provider takes to notice.
+/// The time for which a program does not call DAT before the sample starts. It is longer than the
+/// time after which the provider notices that the program does not call.
 const LEFT_ALONE: Duration = Duration::from_millis(30);
 
-/// Endpoints whose memory is taken the average of, and those connected before.
+/// The endpoints over which memory is averaged, and those that are connected before them.
 const CROWD: u64 = 1000;
 const CROWD_BEFORE: u64 = 64;
 
@@ -129,9 +129,10 @@ impl Bench {
         })
     }
 
-    /// What endpoints that do nothing add to the second process, which holds no others before.
+    /// Measures the memory that idle endpoints add to the second process, which holds no other
+    /// endpoints before.
     fn idle_endpoints(&mut self, case: Case) -> Result<Outcome> {
-        // The first ones bring what all share.
+        // The first endpoints allocate what all endpoints share.
         self.grow(case, CROWD_BEFORE)?;
         let bytes = self.grow(case, CROWD)?;
         let kibibytes = bytes as f64 / 1024.0 / CROWD as f64;
@@ -145,7 +146,8 @@ impl Bench {
         })
     }
 
-    /// Connects `count` endpoints more; by how many bytes the second process has grown.
+    /// Connects `count` more endpoints. Returns the number of bytes by which the second process has
+    /// grown.
     fn grow(&mut self, case: Case, count: u64) -> Result<u64> {
         self.arm(Stack::Dat, case, count, Counted::Memory)?;
         self.drive(Stack::Dat, case, count)?;
@@ -163,7 +165,7 @@ impl Bench {
         })
     }
 
-    /// How many operations fill a sample; also warms the path up.
+    /// Returns the number of operations that fill a sample; also warms up the path.
     fn calibrate(&mut self, stack: Stack, case: Case, plan: Plan) -> Result<u64> {
         let mut count = BATCH as u64;
         loop {
@@ -196,7 +198,8 @@ impl Bench {
         })
     }
 
-    /// Counts the bytes that the contender copies in one more run, to those that it carries.
+    /// Counts the bytes that the contender copies in one more run, divided by the bytes that it
+    /// carries.
     fn copies(&mut self, case: Case, sample: u64) -> Result<Option<[f64; 2]>> {
         let Some(before) = self.contender.copied() else {
             return Ok(None);
@@ -212,8 +215,8 @@ impl Bench {
         Ok(counted.map(|(ours, peers)| [ours, peers].map(|copied| copied as f64 / bytes)))
     }
 
-    /// One run; returns the seconds that its figure is made of: those that it took, the sum of
-    /// those that the case measures itself, or those of both processes on their processors.
+    /// One run. Returns the seconds of which its figure is made: the elapsed time, the sum of the
+    /// times that the case itself measures, or the processor time of both processes.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         if case.is_cost() {
             return self.cost(stack, case, count);
@@ -258,7 +261,7 @@ impl Bench {
             Stack::Dat | Stack::Sdp => contender.drive(case, count).map(|()| None),
         };
         driven.or_else(|error| {
-            // What the peer saw is often the cause.
+            // The peer's error is often the cause.
             let peers = self
                 .peer
                 .done()
@@ -269,14 +272,14 @@ impl Bench {
     }
 }
 
-/// Who else is measured beside raw TCP and DAT.
+/// The other stacks that are measured in addition to raw TCP and DAT.
 fn others(case: Case) -> &'static [Stack] {
     match case.work {
         Work::StreamSend if case.is_message_rate() && case.wire == Wire::Local => {
             &[Stack::RawBatch]
         }
-        // Shared memory carries no frames, what frames cost is measured with CRC, and a slow link
-        // hides it.
+        // No further contender. Shared memory carries no frames, the cost of frames is measured
+        // with CRC, and a slow link hides that cost.
         _ if matches!(case.wire, Wire::Local | Wire::TcpNoCrc | Wire::Shaped) => &[],
         Work::StreamSend if case.is_message_rate() => &[Stack::RawBatch, Stack::Framed],
         Work::SendPing | Work::StreamSend => &[Stack::Framed],
@@ -285,7 +288,7 @@ fn others(case: Case) -> &'static [Stack] {
 }
 
 impl Series {
-    /// This contender's figures to another's, round by round.
+    /// The ratio of this contender's figures to another's, round by round.
     fn to(&self, other: &Self) -> Spread {
         let pairs = self.figures.iter().zip(&other.figures);
         Spread::of(pairs.map(|(mine, others)| mine / others).collect())
@@ -293,7 +296,7 @@ impl Series {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// The spread of at least one value.
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let len = values.len();

@@ -1,4 +1,4 @@
-//! The yardstick: a TCP connection with Nagle off, driven by plain system calls.
+//! The reference: a TCP connection with Nagle off, used through plain system calls.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,11 +12,11 @@ use crate::case::{BATCH, Case, SIZE_MAX, Stack, Wire, Work};
 use crate::clock;
 use crate::framed::{Framer, PAYLOAD_LONG};
 
-/// Spins between two looks at the clock.
+/// Spins between two checks of the clock.
 const SPINS_PER_LOOK: u32 = 1 << 16;
-/// A sample that makes no progress for so long has failed.
+/// A sample that makes no progress for this long has failed.
 pub(crate) const STALL: Duration = Duration::from_secs(20);
-/// What a receiver of a stream takes at once.
+/// The bytes that a receiver of a stream reads at once.
 const RECV_LEN: usize = 1 << 20;
 /// Bytes of a time that one side sends to the other.
 const TIME_LEN: usize = 8;
@@ -27,11 +27,11 @@ pub(crate) struct RawLink {
     socket: TcpStream,
     buffer: Vec<u8>,
     framer: Framer,
-    /// Where further connections come in, at the passive side.
+    /// The listener for further connections, at the passive side.
     listener: Option<TcpListener>,
 }
 
-/// How a side awaits messages.
+/// The way in which a side waits for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Await {
     Spinning,
@@ -51,7 +51,7 @@ impl RawLink {
         })
     }
 
-    /// The passive side takes further connections where this one came in.
+    /// Makes the passive side accept further connections on the listener of this one.
     pub(crate) fn with_listener(self, listener: TcpListener) -> Self {
         Self {
             listener: Some(listener),
@@ -59,8 +59,8 @@ impl RawLink {
         }
     }
 
-    /// The active side of one sample; returns when the peer has everything, or when it has arrived
-    /// here.
+    /// The active side of one sample. Returns when the peer has received all data, or when all data
+    /// has been received here.
     pub(crate) fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         self.prepare(case)?;
         match case.work {
@@ -129,8 +129,8 @@ impl RawLink {
         }
     }
 
-    /// Messages one at a time, each answered by the time at which the peer saw it; returns the sum
-    /// of the times of one way, in seconds.
+    /// Sends messages one at a time. The peer answers each with the time at which it saw the
+    /// message. Returns the sum of the times of one direction, in seconds.
     pub(crate) fn seen_ping(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         let mut seconds = 0.0;
         for _ in 0..count {
@@ -147,14 +147,14 @@ impl RawLink {
         self.socket.write_all(&now).context("send")
     }
 
-    /// Spins until the peer has sent a time, and calls `meanwhile` as it does.
+    /// Spins until the peer has sent a time, and calls `meanwhile` on each spin.
     pub(crate) fn await_time(&mut self, meanwhile: impl FnMut() -> Result<()>) -> Result<u64> {
         let mut time = [0; TIME_LEN];
         spin_exact(&self.socket, &mut time, meanwhile)?;
         Ok(u64::from_ne_bytes(time))
     }
 
-    /// Connects, has a byte echoed, and closes, time after time.
+    /// Connects, sends a byte and receives it back, and closes, `count` times.
     fn call(&mut self, count: u64) -> Result<()> {
         let peer = self.socket.peer_addr()?;
         for _ in 0..count {
@@ -213,7 +213,7 @@ impl RawLink {
         Ok(())
     }
 
-    /// As many messages a write as the case lets be under way, up to [`SIZE_MAX`] bytes.
+    /// Writes as many messages at once as the case allows in flight, up to [`SIZE_MAX`] bytes.
     fn stream_frames(&mut self, case: Case, count: u64) -> Result<()> {
         let batch = case.depth.min(SIZE_MAX / case.size) as u64;
         let mut left = count;
@@ -243,7 +243,7 @@ impl RawLink {
         self.socket.write_all(bytes).context("send")
     }
 
-    /// One message of a ping-pong.
+    /// Receives one message of a ping-pong.
     fn recv(&mut self, stack: Stack, case: Case) -> Result<()> {
         let how = if case.is_blocking() {
             Await::Asleep
@@ -277,8 +277,8 @@ impl RawLink {
             .context("recv")
     }
 
-    /// Reads `len` bytes as they come, sleeping in between: on bulk a receiver that spins is
-    /// slower, because it fights the sender for the socket's lock.
+    /// Reads `len` bytes as they are received, sleeping in between. On bulk a receiver that spins
+    /// is slower, because it contends with the sender for the socket's lock.
     fn drain(&mut self, mut len: u64) -> Result<()> {
         while len > 0 {
             let room = usize::try_from(len).unwrap_or(usize::MAX).min(RECV_LEN);
@@ -323,7 +323,8 @@ fn spin_exact(
     Ok(())
 }
 
-/// Receives at least a byte without sleeping; calls `meanwhile` after each attempt that finds none.
+/// Receives at least one byte without sleeping. Calls `meanwhile` after each attempt that receives
+/// none.
 fn spin(
     socket: &TcpStream,
     room: &mut [u8],

@@ -1,4 +1,4 @@
-//! The table.
+//! The printed table.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use crate::case::{Case, Stack};
 use crate::measure::{Outcome, Spread};
 use crate::rows::{Row, Target};
 
-/// What has become of the rows.
+/// Counts of the rows by verdict.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     met: usize,
     missed: usize,
-    /// Rows without a target, or with one that cannot be judged here.
+    /// Rows without a target, or with a target that cannot be judged here.
     without: usize,
     not_run: usize,
-    /// There is a processor that neither process is bound to.
+    /// True if there is a processor that neither process is bound to.
     has_third_cpu: bool,
     /// The medians of the contender in the rows so far.
     figures: Vec<(Case, f64)>,
@@ -27,7 +27,7 @@ enum Verdict {
     Missed,
     /// The machine has too few processors for the row.
     NoThirdCpu,
-    /// The row that the target compares with has not been measured before.
+    /// The row that the target compares with has not been measured yet.
     NoOtherRow,
 }
 
@@ -92,7 +92,7 @@ impl Tally {
         }
     }
 
-    /// The row's figure to that of the row that its target compares with.
+    /// The row's figure divided by that of the row that its target compares with.
     fn to_other(&self, row: Row, figure: f64) -> Option<f64> {
         let other = row.target?.other_row()?;
         let (_, others) = self.figures.iter().find(|(case, _)| *case == other)?;
@@ -165,10 +165,10 @@ fn target(case: Case, verdict: Option<(Target, Verdict)>) -> String {
     format!("{} {verdict}", target.label(case))
 }
 
-/// Share of the CPUs in foreign hands above which figures are called disturbed.
+/// The share of the CPUs used by other processes above which figures are called disturbed.
 const FOREIGN_SHARE_MAX: f64 = 0.05;
 
-/// Says whether to believe the lines above.
+/// Prints whether the lines above are reliable.
 pub(crate) fn disturbance(foreign_share: Option<f64>) {
     if let Some(share) = foreign_share {
         let verdict = if share > FOREIGN_SHARE_MAX {
@@ -184,7 +184,7 @@ pub(crate) fn disturbance(foreign_share: Option<f64>) {
     println!();
 }
 
-/// Prints what carried the traffic of the rows above, where the provider chooses it.
+/// Prints the carrier of the traffic of the rows above, where the provider chooses it.
 pub(crate) fn carrier(is_shared: bool) {
     println!(
         "shared memory: {}",
@@ -195,7 +195,7 @@ pub(crate) fn carrier(is_shared: bool) {
     );
 }
 
-/// Says how to read it, and what has come out.
+/// Prints how to read the table, and the counts of verdicts.
 pub(crate) fn foot(tally: &Tally) {
     println!("us: half a round trip, less is better; GB/s, M/s, k/s: more is better.");
     println!(

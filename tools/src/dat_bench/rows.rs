@@ -1,4 +1,4 @@
-//! The table's rows, and what each is meant to reach.
+//! The table's rows, and the target of each.
 
 use crate::case::Case;
 use crate::case::Wire::{self, Local, Shaped, Tcp, TcpNoCrc, Veth, VethSegments};
@@ -8,29 +8,29 @@ use crate::case::Work::{
     UnattendedRead, UnattendedWrite, WritePing,
 };
 
-/// What a row is meant to reach.
+/// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
-    /// The contender to raw TCP of the same round, where less is better.
+    /// The contender's figure divided by raw TCP's in the same round, where less is better.
     RatioAtMost(f64),
-    /// The contender to raw TCP of the same round, where more is better.
+    /// The contender's figure divided by raw TCP's in the same round, where more is better.
     RatioAtLeast(f64),
     /// The figure itself, in the row's unit.
     FigureAtLeast(f64),
     /// The figure itself, where less is better.
     FigureAtMost(f64),
-    /// The row's figure to that of another row of this run, where less is better.
+    /// The row's figure divided by that of another row of this run, where less is better.
     OtherRowAtMost(f64, Case),
-    /// The row's figure to that of another row of this run, where more is better.
+    /// The row's figure divided by that of another row of this run, where more is better.
     OtherRowAtLeast(f64, Case),
 }
 
-/// One row.
+/// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) case: Case,
-    /// A case that the caller made up has none, nor has a row that only serves another as its
-    /// yardstick.
+    /// The target; `None` for a case that the caller composed, and for a row that is measured only
+    /// because another row is compared with it.
     pub(crate) target: Option<Target>,
 }
 
@@ -106,10 +106,10 @@ const ROWS: &[Row] = &[
     stream_at_least(0.88, SdpWrite, MIB, TcpNoCrc),
 ];
 
-/// The agreement on shared memory must not make connections slow.
+/// The negotiation of shared memory must not make connections slow.
 const LOCAL_CONNECTS: Target = Target::OtherRowAtLeast(0.80, Case::new(Connect, 1, 16, Tcp));
 
-/// A few seconds' worth.
+/// The cases of a run of a few seconds.
 const QUICK: [Case; 6] = [
     Case::new(SendPing, 64, 1, Local),
     Case::new(StreamSend, 64 * KIB, 16, Local),
@@ -126,17 +126,17 @@ const fn row(target: Target, work: Work, size: usize, depth: usize, wire: Wire) 
     }
 }
 
-/// One operation under way.
+/// A row with one operation in flight.
 const fn at_most(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
     row(Target::RatioAtMost(ratio), work, size, 1, wire)
 }
 
-/// Sixteen operations under way.
+/// A row with sixteen operations in flight.
 const fn at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
     row(Target::RatioAtLeast(ratio), work, size, 16, wire)
 }
 
-/// One write after the other.
+/// A row of writes in sequence, one direction.
 const fn stream_at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
     row(Target::RatioAtLeast(ratio), work, size, 1, wire)
 }
@@ -153,7 +153,7 @@ const fn yardstick(work: Work, size: usize, wire: Wire) -> Row {
     }
 }
 
-/// One operation under way, compared with other work of the same size in the same place.
+/// A row with one operation in flight, compared with other work of the same size on the same wire.
 const fn of_row(ratio: f64, work: Work, other: Work, size: usize, wire: Wire) -> Row {
     let other = Case::new(other, size, 1, wire);
     row(Target::OtherRowAtMost(ratio, other), work, size, 1, wire)
@@ -165,7 +165,7 @@ impl Row {
         ROWS.to_vec()
     }
 
-    /// A few seconds' worth.
+    /// The rows of a run of a few seconds.
     pub(crate) fn quick() -> Vec<Self> {
         QUICK.map(Self::of).to_vec()
     }

@@ -1,4 +1,4 @@
-//! The other contender: SDP streams over DAT, used as sockets are.
+//! The second contender: SDP streams over DAT, used as sockets are.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -10,7 +10,8 @@ use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use crate::case::{Case, SIZE_MAX, Work};
 use crate::raw::STALL;
 
-/// One side of two streams: one that chooses how bytes move, and one that copies all that it sends.
+/// One side of two streams: one that chooses how bytes move, and one that copies all bytes that it
+/// sends.
 pub(crate) struct SdpLink {
     choosing: SdpStream,
     copying: SdpStream,
@@ -18,7 +19,7 @@ pub(crate) struct SdpLink {
 }
 
 impl SdpLink {
-    /// Waits for one peer; `announce` is told where to connect to.
+    /// Waits for one peer. `announce` receives the address to connect to.
     pub(crate) fn listen(
         ia: &str,
         announce: impl FnOnce(SocketAddr, u64) -> Result<()>,
@@ -52,7 +53,7 @@ impl SdpLink {
         }
     }
 
-    /// Bytes that both streams have copied up to now, out of their user's memory and into it.
+    /// The bytes that both streams have copied so far, out of their user's memory and into it.
     pub(crate) fn copied(&self) -> u64 {
         [&self.choosing, &self.copying]
             .map(SdpStream::statistics)
@@ -61,8 +62,8 @@ impl SdpLink {
             .sum()
     }
 
-    /// The active side of one sample; returns when the peer has everything. Not inlined, so that a
-    /// profiler can be told to look at nothing else.
+    /// The active side of one sample. Returns when the peer has received all data. The function is
+    /// not inlined, so that a profiler can be limited to it.
     #[inline(never)]
     pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
         let (stream, buffer) = self.prepare(case);
@@ -113,8 +114,8 @@ impl SdpLink {
 
 impl Drop for SdpLink {
     fn drop(&mut self) {
-        // A sample ends with an answer, so nothing is under way, and neither end need wait for the
-        // other's close.
+        // A sample ends with an answer, so nothing is in flight, and neither end needs to wait for
+        // the other's close.
         self.choosing.abort();
         self.copying.abort();
     }
@@ -131,7 +132,7 @@ fn send(mut stream: &SdpStream, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fills `bytes`; a stream that does not block is asked again and again.
+/// Fills `bytes`. A non-blocking stream is called again until it has data.
 fn receive(mut stream: &SdpStream, mut bytes: &mut [u8]) -> Result<()> {
     while !bytes.is_empty() {
         match stream.read(bytes) {
@@ -144,7 +145,7 @@ fn receive(mut stream: &SdpStream, mut bytes: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an error says no more than that a stream that does not block would have to.
+/// True if an error means only that a non-blocking stream would block.
 fn is_full(stream: &SdpStream, kind: ErrorKind) -> bool {
     kind == ErrorKind::WouldBlock && stream.options().nonblocking
 }

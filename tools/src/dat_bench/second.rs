@@ -1,4 +1,4 @@
-//! The second process: does as it is told over its standard input.
+//! The second process: runs the orders that it reads from its standard input.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -16,7 +16,7 @@ use crate::syscalls::{Counting, SyscallCounter};
 /// A congestion control or trace point that is not given.
 pub(crate) const NONE: &str = "-";
 
-/// Serves until the input ends; `found` is what the first process found out.
+/// Serves until the input ends; `found` holds the settings that the first process determined.
 pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     let [contender, ia, address, cpu, spare, congestion, trace_point] = found else {
         bail!("--serve takes seven values")
@@ -71,7 +71,7 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Both connections at this side, and the processors for what serves them.
+/// Both connections at this side, and the processors for the threads that serve them.
 struct Links {
     raw: RawLink,
     contender: Contender,
@@ -91,8 +91,8 @@ impl Links {
         }
     }
 
-    /// The program polls its memory on this processor, so the provider's thread gets the spare one
-    /// meanwhile.
+    /// Watches on this processor. The program polls its memory here, so the provider's thread runs
+    /// on the spare processor meanwhile.
     fn watch(&mut self, case: Case, count: u64) -> Result<()> {
         if let Some(spare) = self.spare {
             setup::pin_other_threads(spare)?;
@@ -103,7 +103,7 @@ impl Links {
     }
 }
 
-/// Memory of this process that is in RAM.
+/// The bytes of this process's memory that are in RAM.
 fn resident_bytes() -> Option<u64> {
     // Second column: resident pages.
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;

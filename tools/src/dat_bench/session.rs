@@ -18,10 +18,10 @@ use crate::second::NONE;
 use crate::setup::{self, Cpus, FarEnd, Ground};
 use crate::syscalls::SyscallCounter;
 
-/// This program. The path behind it need not lead there in a guest whose files are its host's.
+/// This program. In a guest whose files are its host's, the path behind this link may not exist.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// What every wire has in common.
+/// The state that all wires share.
 pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
     pub(crate) ground: &'a Ground,
@@ -31,7 +31,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures the rows of one wire; they are not run if the wire cannot be had.
+    /// Measures the rows of one wire. The rows are not run if the wire cannot be set up.
     pub(crate) fn measure(
         &self,
         wire: Wire,
@@ -58,7 +58,8 @@ impl Session<'_> {
                 .with_context(|| format!("measuring {}", row.case.title()))?;
             tally.row(*row, &outcome);
         }
-        // Connections of the rows about many of them carry no traffic, so they do not move.
+        // The connections of rows about many connections carry no traffic, so they do not move to
+        // shared memory.
         if wire == Wire::Local
             && self.args.ia.is_none()
             && !rows.iter().all(|row| row.case.is_scale())

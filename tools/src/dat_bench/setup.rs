@@ -1,4 +1,5 @@
-//! What all contenders have in common: a network of their own, congestion control, one CPU each.
+//! The environment that all contenders share: a network of their own, congestion control, one CPU
+//! each.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -19,47 +20,48 @@ use tempfile::NamedTempFile;
 use crate::cable::{self, Cable, Lane};
 use crate::case::Wire;
 
-/// What bandwidth figures on one machine are usually taken with; bbr paces even on loopback.
+/// The congestion control that bandwidth figures on one machine usually use; bbr paces even on
+/// loopback.
 const RENO: &str = "reno";
-/// Names the registry file.
+/// The environment variable that names the registry file.
 const OVERRIDE: &str = "DAT_OVERRIDE";
-/// Why there are rows that are not run.
+/// The reason why some rows are not run.
 pub(crate) const NO_RIGHT: &str = "no right to make network namespaces";
 const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Where the connections run.
+/// The network that the connections use.
 #[derive(Debug)]
 pub(crate) enum Network {
-    /// A network namespace of our own, where the default congestion control was chosen by us.
+    /// A network namespace of our own, where this program chose the default congestion control.
     Own,
-    /// The caller's, for the reason given.
+    /// The caller's network, for the reason given.
     Callers(String),
 }
 
-/// What has been prepared for both contenders.
+/// The environment that has been prepared for both contenders.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) network: Network,
-    /// What both connections are told to use; `None` leaves them the default.
+    /// The congestion control that is set on both connections; `None` keeps the default.
     pub(crate) congestion: Option<&'static str>,
-    /// The registry file of this run, if it is ours.
+    /// The registry file of this run, if this program wrote it.
     registry: Option<NamedTempFile>,
-    /// The second networks, once they are needed.
+    /// The second networks, made on first use.
     fast: OnceCell<Cable>,
     shaped: OnceCell<Cable>,
-    /// The registry for processes in a second network, once it is needed.
+    /// The registry for processes in a second network, made on first use.
     far_registry: OnceCell<NamedTempFile>,
 }
 
 /// Processors, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cpus {
-    /// For the second process.
+    /// The processor of the second process.
     pub(crate) theirs: usize,
-    /// For this process.
+    /// The processor of this process.
     pub(crate) ours: usize,
-    /// One that neither process is bound to.
+    /// A processor that neither process is bound to.
     pub(crate) spare: Option<usize>,
 }
 
@@ -70,10 +72,10 @@ enum End {
     Far,
 }
 
-/// Where the second process lives.
+/// The network of the second process.
 #[derive(Debug)]
 pub(crate) enum FarEnd<'a> {
-    /// In the same network.
+    /// The network of the first process.
     Here,
     /// At the other end of a cable, with a registry that names the device there.
     There {
@@ -86,7 +88,7 @@ impl Ground {
     /// Chooses network, congestion control and registry. `ia` is the adapter that the caller asked
     /// for.
     ///
-    /// To be called while the process has one thread and has not loaded the registry library.
+    /// Must be called while the process has one thread and has not loaded the registry library.
     pub(crate) fn prepare(stay: bool, ia: Option<&str>) -> Result<Self> {
         let network = match stay {
             true => Network::Callers("asked not to leave it".into()),
@@ -120,7 +122,8 @@ impl Ground {
         }
     }
 
-    /// What the second process needs for this wire; why it cannot be had otherwise.
+    /// Prepares the second process's network for this wire. Returns the reason if it cannot be set
+    /// up.
     pub(crate) fn far_end(&self, wire: Wire) -> Result<FarEnd<'_>> {
         if wire == Wire::Local {
             return Ok(FarEnd::Here);
@@ -143,7 +146,7 @@ impl Ground {
         })
     }
 
-    /// What the DAT connection uses, as far as it is known from here.
+    /// The congestion control of the DAT connection, as far as this process can determine it.
     pub(crate) fn dat_congestion(&self) -> String {
         match self.congestion {
             Some(name) => name.to_owned(),
@@ -153,7 +156,7 @@ impl Ground {
 }
 
 impl FarEnd<'_> {
-    /// Where the second process listens for the raw connection.
+    /// The address on which the second process listens for the raw connection.
     pub(crate) fn address(&self) -> IpAddr {
         match self {
             Self::Here => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -161,7 +164,7 @@ impl FarEnd<'_> {
         }
     }
 
-    /// Has the second process start there.
+    /// Makes the second process start in this network.
     pub(crate) fn place(&self, mut command: Command) -> Result<Command> {
         match self {
             Self::Here => Ok(command),
@@ -173,7 +176,7 @@ impl FarEnd<'_> {
     }
 }
 
-/// The content of a cell, which is made at the first call that succeeds.
+/// The content of a cell, which is made by the first call that succeeds.
 fn get_or_make<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(made) = cell.get() {
         return Ok(made);
@@ -191,7 +194,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Moves this process, and so its children, into a network with nothing but a loopback device.
+/// Moves this process, and so its children, into a network that has only a loopback device.
 fn own_network() -> Network {
     match try_own_network() {
         Ok(()) => Network::Own,
@@ -204,8 +207,8 @@ fn try_own_network() -> Result<()> {
     furnish_network()
 }
 
-/// What a new network needs: a loopback device that is up, the congestion control, and ports for
-/// more connections than end in a minute.
+/// Sets up a new network: a loopback device that is up, the congestion control, and ports for more
+/// connections than end in a minute.
 pub(crate) fn furnish_network() -> Result<()> {
     raise_loopback().context("raising the loopback device")?;
     fs::write(PORTS, "1024 65535").context("setting the range of ports")?;
@@ -237,7 +240,7 @@ fn default_congestion() -> String {
     fs::read_to_string(CONGESTION).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
 }
 
-/// The congestion control to set on connections in the caller's network: the default is kept unless
+/// The congestion control to set on connections in the caller's network. The default is kept unless
 /// it is one that paces and another is allowed.
 fn congestion_to_set() -> Option<&'static str> {
     let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
@@ -245,7 +248,7 @@ fn congestion_to_set() -> Option<&'static str> {
     (default_congestion() == "bbr" && reno_allowed).then_some(RENO)
 }
 
-/// The adapter for a wire, in a registry that is ours.
+/// The adapter for a wire, in a registry that this program wrote.
 pub(crate) const fn adapter(wire: Wire) -> &'static str {
     match wire {
         Wire::Local => "iwarp-lo",
@@ -317,8 +320,8 @@ pub(crate) fn has_shared_memory() -> bool {
     fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains(" /memfd:"))
 }
 
-/// Allows this process as many descriptors as it may have: a thousand connections need more than
-/// the usual.
+/// Raises this process's soft limit of descriptors to the hard limit: a thousand connections need
+/// more than the usual limit.
 pub(crate) fn lift_descriptor_limit() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
@@ -329,14 +332,14 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     Ok(pin_thread(Pid::from_raw(0), cpu)?)
 }
 
-/// Processor time that all threads of this process have used up to now, in seconds.
+/// The processor time that all threads of this process have used so far, in seconds.
 pub(crate) fn processor_seconds() -> Result<f64> {
     let used = getrusage(UsageWho::RUSAGE_SELF)?;
     let seconds = |time: TimeVal| time.num_microseconds() as f64 / 1e6;
     Ok(seconds(used.user_time()) + seconds(used.system_time()))
 }
 
-/// Binds all threads but the calling one to one CPU; the provider's threads are among them.
+/// Binds all threads except the calling one to one CPU; the provider's threads are among them.
 pub(crate) fn pin_other_threads(cpu: usize) -> Result<()> {
     let caller = nix::unistd::gettid();
     for entry in fs::read_dir("/proc/self/task").context("listing the threads")? {
@@ -361,10 +364,10 @@ fn pin_thread(thread: Pid, cpu: usize) -> nix::Result<()> {
     sched_setaffinity(thread, &set)
 }
 
-/// Makes the kernel's trace points nameable for this process and its children, where it may; the
-/// system call counter needs the number of one of them.
+/// Makes the kernel's trace points accessible to this process and its children, if it has the right
+/// to; the system call counter needs the number of one of them.
 ///
-/// To be called while the process has one thread.
+/// Must be called while the process has one thread.
 pub(crate) fn own_trace_points() -> Option<u64> {
     const ID: &str = "events/raw_syscalls/sys_enter/id";
     let read = |root: &str| {
@@ -378,8 +381,8 @@ pub(crate) fn own_trace_points() -> Option<u64> {
         .or_else(|| read("/sys/kernel/debug/tracing"))
         .or_else(|| {
             let none: Option<&str> = None;
-            // A mount namespace of our own: the mount below is seen by nobody else and ends with
-            // us.
+            // The mount below is in a mount namespace of our own: other processes do not see it,
+            // and it ends with this process.
             unshare(CloneFlags::CLONE_NEWNS).ok()?;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).ok()?;
             let root = "/sys/kernel/tracing";

@@ -21,14 +21,14 @@ struct PerfEventAttr {
 }
 
 const PERF_TYPE_TRACEPOINT: u32 = 2;
-/// Bit 1 of the flags: threads started later count too.
+/// Bit 1 of the flags: threads that start later are counted too.
 const INHERIT: u64 = 1 << 1;
 
 /// Counts the system calls of all threads of this process, a while at a time.
 ///
 /// Even an idle counter sends every system call of every process through the kernel's slow entry,
-/// which would add to the figures of both contenders. So the count is taken in runs of its own, and
-/// nothing is open while time is taken.
+/// which would add to the figures of both contenders. So the count is taken in separate runs, and
+/// no counter is open while time is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SyscallCounter {
     trace_point: Option<u64>,
@@ -39,12 +39,12 @@ pub(crate) struct SyscallCounter {
 pub(crate) struct Counting(Vec<File>);
 
 impl SyscallCounter {
-    /// Counts by this trace point, if it is known.
+    /// A counter that uses this trace point, if it is known.
     pub(crate) fn new(trace_point: Option<u64>) -> Self {
         Self { trace_point }
     }
 
-    /// Starts to count; `None` if the kernel does not let us.
+    /// Starts to count; `None` if the kernel does not permit it.
     pub(crate) fn begin(self) -> Option<Counting> {
         let trace_point = self.trace_point?;
         let threads = std::fs::read_dir("/proc/self/task").ok()?;
@@ -57,7 +57,7 @@ impl SyscallCounter {
 }
 
 impl Counting {
-    /// Calls since the beginning; `None` if they could not be counted.
+    /// Calls since `begin`; `None` if they could not be counted.
     pub(crate) fn end(mut self) -> Option<u64> {
         self.0.iter_mut().try_fold(0, |sum, file| {
             let mut bytes = [0; 8];

@@ -1,4 +1,5 @@
-//! Many connections beside the measured one: made and ended by the dozen, or kept idle.
+//! Many connections in addition to the measured one: established and closed in batches, or kept
+//! idle.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,43 +12,43 @@ use dat_api::{
 use crate::case::{Case, Work};
 use crate::raw::STALL;
 
-/// Events of connections that may be unread.
+/// The connection events that may be unread.
 const NEWS: u32 = 4096;
-/// Receives that may be flushed and unread.
+/// The flushed receives that may be unread.
 const FLUSHED: u32 = 4096;
 /// Bytes of the one receive of an idle endpoint.
 const RECEIVE: usize = 64;
 
-/// What the endpoints of a crowd share.
+/// The objects that the endpoints of a crowd share.
 pub(super) struct Crowd {
     pz: Pz,
     completions: Evd,
-    /// Requests and news of connections.
+    /// Connection requests and connection events.
     news: Evd,
     region: Region,
     side: Side,
     eps: HashMap<EpId, Ep>,
 }
 
-/// Who connects to whom.
+/// The role in connecting.
 enum Side {
     Passive(Psp),
     Active(SocketAddr, u64),
 }
 
-/// What becomes of a connection that is established.
+/// The action that follows when a connection is established.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It stays; this was all.
+    /// The connection stays established.
     Kept,
-    /// It is ended from here.
+    /// This side disconnects it.
     Ended,
-    /// The peer ends it.
+    /// The peer disconnects it.
     EndedByPeer,
 }
 
 impl Crowd {
-    /// The side that is connected to.
+    /// The side that accepts connections.
     pub(super) fn passive(ia: &Ia, pz: &Pz) -> Result<Self> {
         let flags = EvdFlags::CONNECTION_REQUEST | EvdFlags::CONNECTION;
         let news = Evd::create(ia, NEWS, flags)?;
@@ -72,7 +73,7 @@ impl Crowd {
         })
     }
 
-    /// The service point and where its requests arrive; only the passive side has one.
+    /// The service point and the EVD of its requests; only the passive side has them.
     pub(super) fn service(&self) -> Option<(&Psp, &Evd)> {
         match &self.side {
             Side::Passive(psp) => Some((psp, &self.news)),
@@ -80,7 +81,7 @@ impl Crowd {
         }
     }
 
-    /// Connects, or is connected to, until `count` connections have met their fate.
+    /// Connects, or accepts connections, until `count` connections have reached their [`Fate`].
     pub(super) fn gather(&mut self, case: Case, count: u64) -> Result<()> {
         let fate = match (&self.side, case.work) {
             (_, Work::IdleEndpoints) => Fate::Kept,
@@ -107,7 +108,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// How many connections have met their fate by this event: one or none.
+    /// The number of connections that reached their fate with this event: zero or one.
     fn on_news(&mut self, event: Event, fate: Fate) -> Result<u64> {
         let event = match event {
             Event::ConnectionRequest(request) => {
@@ -136,7 +137,7 @@ impl Crowd {
         }
     }
 
-    /// An endpoint with a receive posted.
+    /// Makes an endpoint with a receive posted.
     fn endpoint(&self) -> Result<Ep> {
         let evds = EpEvds {
             recv: &self.completions,

@@ -1,7 +1,8 @@
-//! The contender: one DAT endpoint at each side, driven through the raw function table.
+//! The contender DAT: one DAT endpoint at each side, called through the raw function table.
 //!
 //! `patterns.rs` both sides of a sample; `targets.rs` targets that do not poll the connection's
-//! EVD; `posts.rs` posts and completions; `crowd.rs` many connections beside the measured one.
+//! EVD; `posts.rs` posts and completions; `crowd.rs` many connections in addition to the measured
+//! one.
 
 mod crowd;
 mod patterns;
@@ -23,22 +24,23 @@ use crate::raw::STALL;
 
 /// Receives that are always posted at each side.
 const POOL: u32 = 4096;
-/// Messages that a sender may be ahead of the receiving program without asking.
+/// Messages that a sender may send before it needs more credit from the receiving program.
 const CREDIT: u64 = POOL as u64 / 2;
-/// Received messages after which the receiver lets the sender go on.
+/// Received messages after which the receiver gives the sender new credit.
 const CREDIT_STEP: u64 = CREDIT / 2;
-/// Requests that may be queued: more than any depth.
+/// Requests that may be queued; more than any depth.
 const REQUESTS: u32 = 1024;
-/// Length of a message that gives credit, and of one that acknowledges the end of a sample.
+/// Length of a message that gives credit, and of the message that acknowledges the end of a sample.
 const CREDIT_LEN: u32 = 4;
 const ACK_LEN: u32 = 8;
 /// Cookies.
 const RECV: u64 = 1;
 const REQUEST: u64 = 2;
-/// Where in the region a side sends from, and where it receives and is written to.
+/// Offset in the region of the data that a side sends, and of the data that it receives and that
+/// the peer writes.
 const SOURCE: usize = 0;
 const SINK: usize = SIZE_MAX;
-/// Where in the region a byte is that neither messages nor other writes touch.
+/// Offset in the region of a byte that neither messages nor other writes touch.
 const FLAG: usize = 2 * SIZE_MAX;
 /// Bytes of the region.
 const REGION_LEN: usize = FLAG + 64;
@@ -50,18 +52,18 @@ pub(crate) struct DatLink {
     evd: Evd,
     ep_raw: DatEpHandle,
     evd_raw: DatEvdHandle,
-    /// Feeds no endpoint, so it is always empty.
+    /// An EVD that no endpoint feeds, so it is always empty.
     other_evd: Evd,
     region: Region,
     remote: RemoteRegion,
-    /// Requests posted whose completion has not been seen.
+    /// Requests that are posted and whose completions have not been polled.
     outstanding: usize,
-    /// Bulk work sleeps in `dat_evd_wait` instead of polling.
+    /// True if bulk work sleeps in `dat_evd_wait` instead of polling.
     sleep_on_bulk: bool,
     crowd: Crowd,
 }
 
-/// The objects before the connection.
+/// The objects that exist before the connection.
 struct Parts {
     ia: Ia,
     pz: Pz,
@@ -127,7 +129,7 @@ impl Parts {
 }
 
 impl DatLink {
-    /// Waits for one peer; `announce` is told where to connect to.
+    /// Waits for one peer. `announce` receives the address to connect to.
     pub(crate) fn listen(
         ia: &str,
         sleep_on_bulk: bool,
@@ -170,7 +172,7 @@ impl DatLink {
 
 impl Drop for DatLink {
     fn drop(&mut self) {
-        // An orderly end, so that the peer does not report a broken connection.
+        // Disconnects gracefully, so that the peer does not report a broken connection.
         if self.ep.disconnect(dat_api::Close::Graceful).is_ok() {
             let _ = self.ep.wait_disconnected(Some(Duration::from_secs(2)));
         }

@@ -10,15 +10,16 @@ use crate::case::{Case, Work};
 struct Flow {
     /// Operations to post.
     left: u64,
-    /// Operations that may be posted before the receiver lets us go on.
+    /// Operations that may be posted before the receiver must give new credit.
     credit: u64,
-    /// The receiver has everything.
+    /// True once the receiver has acknowledged all data.
     acknowledged: bool,
 }
 
 impl DatLink {
-    /// The active side of one sample; returns when the peer has everything, or when it has arrived
-    /// here. Not inlined, so that a profiler can be told to look at nothing else.
+    /// The active side of one sample. Returns when the peer has received all data, or when all data
+    /// has been received here. The function is not inlined, so that a profiler can be limited to
+    /// it.
     #[inline(never)]
     pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
         match case.work {
@@ -53,13 +54,13 @@ impl DatLink {
                 self.await_message(self.target_sleeps(case))?;
                 self.send(ACK_LEN as usize)?;
             }
-            // The peer says when it has read everything; meanwhile its reads are served here.
+            // The peer reports when it has read all data; until then its reads are served here.
             Work::StreamRead | Work::ReadPing => {
                 self.await_message(self.target_sleeps(case))?;
             }
             Work::ReadOtherEvd => self.poll_other_evd()?,
             Work::UnattendedPing => bail!("{case} takes the other connection as well"),
-            // Not one call: the caller blocks until the peer has finished.
+            // No DAT call is made: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => {
@@ -74,7 +75,8 @@ impl DatLink {
         for round in 0..count {
             self.send(case.size)?;
             if round > 0 {
-                // The receive taken in the round before: posted off the critical path.
+                // The receive that completed in the round before is posted here, off the critical
+                // path.
                 self.repost()?;
             }
             while !matches!(self.next(sleep)?, Got::Message(_)) {}
@@ -85,7 +87,7 @@ impl DatLink {
     fn pong(&mut self, case: Case, count: u64) -> Result<()> {
         let sleep = case.work == Work::BlockedPing;
         for _ in 0..count {
-            // The answer goes out before the receive is posted again.
+            // The answer is sent before the receive is posted again.
             while !matches!(self.next(sleep)?, Got::Message(_)) {}
             self.send(case.size)?;
             self.repost()?;
@@ -119,7 +121,8 @@ impl DatLink {
         self.write(size)
     }
 
-    /// Watches the last byte, lending the thread to the provider meanwhile.
+    /// Watches the last byte. Each check also calls the provider, which makes progress on this
+    /// thread.
     fn await_mark(&mut self, size: usize, round: u64) -> Result<()> {
         let mut patience = Patience::default();
         loop {
@@ -131,12 +134,12 @@ impl DatLink {
         }
     }
 
-    /// Forgets the last mark, so that the next sample cannot take it for its own first one.
+    /// Clears the last mark, so that the next sample cannot take it for its own first one.
     pub(super) fn settle_marks(&mut self, size: usize) -> Result<()> {
         Ok(self.region.store(SINK + size - 1, 0)?)
     }
 
-    /// Posts everything, takes every completion, and waits until the peer has acknowledged.
+    /// Posts all operations, polls all completions, and waits until the peer has acknowledged.
     fn stream(&mut self, case: Case, count: u64, credit: u64) -> Result<()> {
         let mut flow = self.pour(case, count, credit)?;
         if !matches!(case.work, Work::StreamSend | Work::SendCost) {
@@ -151,15 +154,15 @@ impl DatLink {
         Ok(())
     }
 
-    /// As `stream`, to a program that acknowledges nothing: a read that comes back says that every
-    /// write before it is in place.
+    /// Like `stream`, to a program that acknowledges nothing: the completion of a read shows that
+    /// every write before it is placed.
     fn unattended(&mut self, case: Case, count: u64) -> Result<()> {
         self.pour(case, count, u64::MAX)?;
         self.read(1)?;
         self.finish()
     }
 
-    /// Posts everything and takes every completion.
+    /// Posts all operations and polls all completions.
     fn pour(&mut self, case: Case, count: u64, credit: u64) -> Result<Flow> {
         let sleep = self.sleeps(case);
         let mut flow = Flow {
@@ -180,7 +183,7 @@ impl DatLink {
                 flow.left -= 1;
                 flow.credit -= 1;
             }
-            // Everything that has completed is taken before the queue is filled again.
+            // All completions that are queued are polled before the send queue is filled again.
             let mut got = Some(self.next(sleep)?);
             while let Some(one) = got {
                 self.on_stream_event(&mut flow, one)?;
@@ -208,7 +211,8 @@ impl DatLink {
         self.repost()
     }
 
-    /// Takes `count` messages, lets the sender go on from time to time, and acknowledges the last.
+    /// Receives `count` messages, gives the sender credit at intervals, and acknowledges the last
+    /// message.
     fn sink(&mut self, case: Case, count: u64) -> Result<()> {
         let sleep = self.target_sleeps(case);
         for received in 1..=count {
@@ -220,7 +224,7 @@ impl DatLink {
         self.send(ACK_LEN as usize)
     }
 
-    /// Takes one message and posts its receive again; returns its length.
+    /// Receives one message and posts its receive again. Returns the message's length.
     fn await_message(&mut self, sleep: bool) -> Result<u32> {
         loop {
             if let Got::Message(len) = self.next(sleep)? {

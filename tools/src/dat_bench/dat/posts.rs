@@ -12,15 +12,15 @@ use super::{DatLink, RECV, REQUEST, SINK, SOURCE};
 use crate::case::SIZE_MAX;
 use crate::raw::STALL;
 
-/// Empty polls between two looks at the clock.
+/// Empty polls between two checks of the clock.
 const SPINS_PER_LOOK: u32 = 1 << 16;
 const FLAGS: DatCompletionFlags = DAT_COMPLETION_DEFAULT_FLAG;
 
-/// A completion, as far as the loops care.
+/// A completion, with the details that the loops need.
 pub(super) enum Got {
-    /// A message of so many bytes.
+    /// A received message, with its length in bytes.
     Message(u32),
-    /// A request of ours.
+    /// A request that this side posted.
     Request,
 }
 
@@ -120,7 +120,7 @@ impl DatLink {
         self.write_from(SOURCE, SINK, len)
     }
 
-    /// An RDMA Write from one place of this region to one of the peer's.
+    /// Posts an RDMA Write from one offset of this region to an offset of the peer's.
     pub(super) fn write_from(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
         let mut iov = self.local(from, len)?;
         let cookie = DatContext::from_u64(REQUEST);
@@ -155,7 +155,7 @@ impl DatLink {
     }
 }
 
-/// Empty polls until a sample counts as stalled; looks at the clock now and then.
+/// Counts empty polls until a sample counts as stalled; checks the clock at intervals.
 #[derive(Default)]
 pub(super) struct Patience {
     spins: u32,

@@ -12,8 +12,8 @@ use crate::raw::RawLink;
 const RAISED: u8 = 1;
 
 impl DatLink {
-    /// RDMA Writes one at a time, each answered over `raw` by the time at which the target saw its
-    /// last byte; returns the sum of the times of one way, in seconds.
+    /// Posts RDMA Writes one at a time. The target answers each over `raw` with the time at which
+    /// it saw the last byte. Returns the sum of the times of one direction, in seconds.
     ///
     /// The next write is posted after the answer, so no write waits behind another. The answer
     /// itself is not part of the figure.
@@ -30,7 +30,7 @@ impl DatLink {
         Ok(seconds)
     }
 
-    /// The target of it: polls the last byte, and calls nothing of DAT.
+    /// The target of `seen_ping`: polls the last byte, and does not call DAT.
     #[inline(never)]
     pub(crate) fn watch(&mut self, raw: &mut RawLink, case: Case, count: u64) -> Result<()> {
         for round in 0..count {
@@ -49,8 +49,8 @@ impl DatLink {
         self.write_from(FLAG, FLAG, 1)
     }
 
-    /// Polls an EVD that is always empty until the peer raises the flag in this side's memory. The
-    /// connection has no other service from this program meanwhile.
+    /// Polls an EVD that is always empty until the peer raises the flag in this side's memory. This
+    /// program does not call DAT for the connection meanwhile.
     pub(super) fn poll_other_evd(&mut self) -> Result<()> {
         let mut patience = Patience::default();
         while self.region.load(FLAG)? != RAISED {
