@@ -71,7 +71,7 @@ pub(crate) enum Wire {
     Shaped,
 }
 
-/// One case: a pattern, the bytes per message, the number of messages in flight, and the network.
+/// A case: a pattern, the bytes per message, the number of messages in flight, and the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) work: Work,

@@ -1,4 +1,4 @@
-//! One side of the contender's connections: DAT or SDP, measured against raw TCP.
+//! A side of the contender's connections: DAT or SDP, measured against raw TCP.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::dat::DatLink;
 use crate::raw::RawLink;
 use crate::sdp::SdpLink;
 
-/// One side of the contender's connections.
+/// A side of the contender's connections.
 pub(crate) enum Contender {
     Dat(Box<DatLink>),
     Sdp(Box<SdpLink>),

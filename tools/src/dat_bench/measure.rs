@@ -215,7 +215,7 @@ impl Bench {
         Ok(counted.map(|(ours, peers)| [ours, peers].map(|copied| copied as f64 / bytes)))
     }
 
-    /// One run. Returns the seconds of which its figure is made: the elapsed time, the sum of the
+    /// A run. Returns the seconds of which its figure is made: the elapsed time, the sum of the
     /// times that the case itself measures, or the processor time of both processes.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         if case.is_cost() {
@@ -229,7 +229,7 @@ impl Bench {
         Ok(measured.unwrap_or(elapsed))
     }
 
-    /// One run; returns the processor time of all threads of both processes, in seconds.
+    /// A run; returns the processor time of all threads of both processes, in seconds.
     fn cost(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         self.arm(stack, case, count, Counted::Processor)?;
         let before = setup::processor_seconds()?;

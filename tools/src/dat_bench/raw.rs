@@ -21,7 +21,7 @@ const RECV_LEN: usize = 1 << 20;
 /// Bytes of a time that one side sends to the other.
 const TIME_LEN: usize = 8;
 
-/// One side of the raw connection.
+/// A side of the raw connection.
 #[derive(Debug)]
 pub(crate) struct RawLink {
     socket: TcpStream,

@@ -140,7 +140,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// One line: two figures and their ratio.
+/// A line: two figures and their ratio.
 fn line(case: Case, title: &str, (left, right): (Spread, Spread), ratio: Spread, rest: &str) {
     let text = format!(
         "{title:<35} {:>5} {:>9} {:>9}  {:<21} {rest}",

@@ -25,7 +25,7 @@ pub(crate) enum Target {
     OtherRowAtLeast(f64, Case),
 }
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) case: Case,

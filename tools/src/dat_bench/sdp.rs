@@ -10,7 +10,7 @@ use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use crate::case::{Case, SIZE_MAX, Work};
 use crate::raw::STALL;
 
-/// One side of two streams: one that chooses how bytes move, and one that copies all bytes that it
+/// A side of two streams: one that chooses how bytes move, and one that copies all bytes that it
 /// sends.
 pub(crate) struct SdpLink {
     choosing: SdpStream,

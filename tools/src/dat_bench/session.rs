@@ -1,4 +1,4 @@
-//! One wire: the second process at its other end, both connections, and the rows measured there.
+//! A wire: the second process at its other end, both connections, and the rows measured there.
 
 use std::net::TcpStream;
 use std::process::Command;

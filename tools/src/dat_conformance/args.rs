@@ -1,4 +1,4 @@
-//! The command line. A file of its own, because the manual page is made out of it too.
+//! The command line. This file is separate because the manual page is generated from it too.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// How long a case may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) limit: u32,
-    /// What the table of differences calls this adapter and where it runs.
+    /// Name of this adapter, and of the place where it runs, in the table of differences.
     #[arg(long, value_name = "NAME", requires = "differences")]
     pub(crate) ground: Option<String>,
     /// The table of known differences.

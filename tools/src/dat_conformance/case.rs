@@ -1,23 +1,23 @@
-//! A case: what it is called, what it holds, and the parts of its ends.
+//! A case: its name, the promise that it checks, and the parts of its ends.
 
 use std::fmt;
 
 use crate::side::Side;
 
-/// What one end of a case does. It fails by an error that says what was not as DAT says.
+/// The code of one end of a case. It fails with an error that names the deviation from DAT.
 pub(crate) type Part = fn(&mut Side) -> anyhow::Result<()>;
 
-/// One thing that DAT promises.
+/// A check of one thing that DAT promises.
 #[derive(Clone)]
 pub(crate) struct Case {
     /// Object and behaviour, as `evd/timeout`.
     pub(crate) name: String,
-    /// The promise.
+    /// The promise, in words.
     pub(crate) about: &'static str,
     pub(crate) parts: Parts,
-    /// What distinguishes it from others with the same parts, a length mostly.
+    /// The parameter that distinguishes this case from others with the same parts, mostly a length.
     pub(crate) size: usize,
-    /// Takes more than a moment.
+    /// True if the case takes long; such cases run only on request.
     pub(crate) long: bool,
 }
 
@@ -27,39 +27,40 @@ pub(crate) type Alone = (&'static str, &'static str, Part);
 /// Rows of a table of cases with two ends: name, promise, client's part, server's part.
 pub(crate) type Both = (&'static str, &'static str, Part, Part);
 
-/// Who does what.
+/// The code of each end.
 #[derive(Clone, Copy)]
 pub(crate) enum Parts {
-    /// The client's process alone.
+    /// Code for the client's process alone.
     Alone(Part),
-    /// Both ends of a connection.
+    /// Code for both ends of a connection.
     Both { client: Part, server: Part },
 }
 
 impl Case {
-    /// One that needs no peer.
+    /// Makes a case that needs no peer.
     pub(crate) fn alone(name: &str, about: &'static str, part: Part) -> Self {
         Self::new(name, about, Parts::Alone(part))
     }
 
-    /// One that needs both ends.
+    /// Makes a case that needs both ends.
     pub(crate) fn both(name: &str, about: &'static str, client: Part, server: Part) -> Self {
         Self::new(name, about, Parts::Both { client, server })
     }
 
-    /// A table of the first kind.
+    /// Makes cases from a table of cases that need no peer.
     pub(crate) fn all_alone(rows: &[Alone]) -> Vec<Self> {
         let case = |(name, about, part): &Alone| Self::alone(name, about, *part);
         rows.iter().map(case).collect()
     }
 
-    /// A table of the second kind.
+    /// Makes cases from a table of cases with two ends.
     pub(crate) fn all_both(rows: &[Both]) -> Vec<Self> {
         let case = |(name, about, client, server): &Both| Self::both(name, about, *client, *server);
         rows.iter().map(case).collect()
     }
 
-    /// A table of the second kind, each way.
+    /// Makes two cases from each row of a table of cases with two ends: one for each assignment of
+    /// the parts.
     pub(crate) fn all_each_way(rows: &[Both]) -> Vec<Self> {
         let cases = Self::all_both(rows);
         cases.into_iter().flat_map(Self::each_way).collect()
@@ -75,20 +76,20 @@ impl Case {
         }
     }
 
-    /// The same with a size of its own.
+    /// Sets the size of the case.
     pub(crate) fn sized(mut self, size: usize) -> Self {
         self.size = size;
         self
     }
 
-    /// The same for those who have time.
+    /// Marks the case as long.
     pub(crate) fn long(mut self) -> Self {
         self.long = true;
         self
     }
 
-    /// The same, and once more with its parts exchanged: the accepting end does what the connecting
-    /// one did.
+    /// Returns this case and its mirror image, in which the accepting end runs the part of the
+    /// connecting end and vice versa.
     pub(crate) fn each_way(self) -> [Self; 2] {
         let mut turned = self.clone();
         turned.name.push_str("/from-server");
@@ -108,7 +109,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Whether `name` is what `glob` describes, where `*` stands for any text.
+/// Returns true if `name` matches `glob`, where `*` stands for any text.
 pub(crate) fn matches(glob: &str, name: &str) -> bool {
     let Some((before, after)) = glob.split_once('*') else {
         return glob == name;

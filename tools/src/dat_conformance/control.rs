@@ -1,4 +1,4 @@
-//! How the two ends of a case agree: lines over a plain TCP connection.
+//! The control protocol between the two ends of a case: lines over a plain TCP connection.
 //!
 //! ```text
 //! case <name>              client to server: run your part of it
@@ -6,7 +6,8 @@
 //! end ok|failed|lacks <text>   this end's part is over
 //! ```
 //!
-//! An end that hears `end` where it expects a word stops: the other will not say any more.
+//! An end that receives `end` where it expects a word stops, because the other end sends nothing
+//! more.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -16,16 +17,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::verdict::Verdict;
 
-/// One end of the conversation.
+/// An end of the control connection.
 #[derive(Debug)]
 pub(crate) struct Control {
     from: BufReader<TcpStream>,
     to: TcpStream,
-    /// How the other end's part was, once it has said so.
+    /// The verdict of the other end's part, once it has been received.
     their_verdict: Option<Verdict>,
 }
 
-/// The other end has finished its part, so what this one waits for will not come.
+/// The error that the other end has finished its part, so that the word for which this end waits
+/// will not be received.
 #[derive(Debug)]
 pub(crate) struct PeerStopped;
 
@@ -65,13 +67,13 @@ impl Control {
         }
     }
 
-    /// Tells the other end something under a name.
+    /// Sends data to the other end under a name.
     pub(crate) fn say(&mut self, word: &str, data: &[u8]) -> Result<()> {
         let hex: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
         self.put(&format!("say {word} {hex}"))
     }
 
-    /// What the other end has to say under this name.
+    /// Receives the data that the other end sends under this name.
     pub(crate) fn hear(&mut self, word: &str) -> Result<Vec<u8>> {
         if self.their_verdict.is_some() {
             bail!(PeerStopped);
@@ -90,7 +92,7 @@ impl Control {
         }
     }
 
-    /// Tells how this end's part was and waits for the other's.
+    /// Sends the verdict of this end's part and waits for the other end's verdict.
     pub(crate) fn end(&mut self, verdict: &Verdict) -> Result<Verdict> {
         self.put(&format!("end {verdict}"))?;
         loop {
@@ -104,7 +106,7 @@ impl Control {
         }
     }
 
-    /// The connection, for who wants to know whether it still is one.
+    /// A duplicate of the connection, for a caller that checks whether the connection still exists.
     pub(crate) fn connection(&self) -> Result<TcpStream> {
         Ok(self.to.try_clone()?)
     }

@@ -1,19 +1,20 @@
-//! The table of known differences: where an adapter is not as DAT says, and why.
+//! The table of known differences: the cases in which an adapter deviates from DAT, and the
+//! reasons.
 //!
 //! ```text
 //! # ground    case             kind     reason
 //! ofa-*       srq/watermark    lacks    OFA has no low watermarks
 //! ```
 //!
-//! Ground and case may hold `*`. What is listed and does not show is a fault of the table, unless
-//! its kind is `varies`. A case that is listed as `kills` is not run.
+//! Ground and case may contain `*`. A listed difference that does not occur is a fault of the
+//! table, unless its kind is `varies`. A case that is listed as `kills` is not run.
 
 use anyhow::{Context, Result, bail};
 
 use crate::case::matches;
 use crate::verdict::Verdict;
 
-/// Every row of the table that speaks of one ground.
+/// The rows of the table that apply to one ground.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     rows: Vec<Row>,
@@ -25,39 +26,41 @@ struct Row {
     case: String,
     kind: Kind,
     reason: String,
-    /// A case that it speaks of has run, and whether one was different.
+    /// `met` is true once a case of this row has run; `seen`, once such a case differed.
     met: bool,
     seen: bool,
 }
 
-/// How a case differs.
+/// The way in which a case differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It fails.
+    /// The case fails.
     Fails,
-    /// The provider says that it cannot.
+    /// The provider reports that it cannot do what the case requires.
     Lacks,
-    /// It fails at times, or the provider says at times that it cannot.
+    /// The case fails at times, or the provider reports at times that it cannot do what it
+    /// requires.
     Varies,
-    /// It takes the machine down, or the run, so it must not be run.
+    /// The case takes the machine or the run down, so it must not be run.
     Kills,
 }
 
-/// What a verdict comes to, with the table in mind.
+/// The verdict of a case, compared with the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// As DAT says.
+    /// The case passed.
     Ok,
-    /// Not as DAT says, and nobody knew.
+    /// The case failed, and the table does not list it.
     Failed(String),
-    /// Different, as the table says.
+    /// The case differs, as the table lists.
     Differs { reason: String, seen: String },
-    /// The provider says that it cannot.
+    /// The provider reports that it cannot do what the case requires, and the table does not list
+    /// it.
     NotRun(String),
 }
 
 impl Differences {
-    /// The rows of `text` for `ground`.
+    /// Parses the rows of `text` for `ground`.
     pub(crate) fn parse(text: &str, ground: &str) -> Result<Self> {
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -72,7 +75,7 @@ impl Differences {
         Ok(Self { rows })
     }
 
-    /// Why a case must not be run, if it must not.
+    /// The reason why a case must not be run, if there is one.
     pub(crate) fn forbids(&self, case: &str) -> Option<&str> {
         let forbids = |row: &&Row| row.kind == Kind::Kills && matches(&row.case, case);
         self.rows
@@ -81,7 +84,7 @@ impl Differences {
             .map(|row| row.reason.as_str())
     }
 
-    /// What the verdict of a case comes to.
+    /// Compares the verdict of a case with the table.
     pub(crate) fn judge(&mut self, case: &str, verdict: Verdict) -> Finding {
         let mut known = None;
         for row in &mut self.rows {
@@ -109,7 +112,7 @@ impl Differences {
         }
     }
 
-    /// Rows that every case they speak of contradicts.
+    /// Messages for the rows whose cases all ran without the listed difference.
     pub(crate) fn outdated(&self) -> Vec<String> {
         let outdated = |row: &&Row| row.met && !row.seen && row.kind != Kind::Varies;
         let rows = self.rows.iter().filter(outdated);
@@ -124,7 +127,7 @@ impl Differences {
 }
 
 impl Row {
-    /// `None` for a row about another ground.
+    /// Parses a row; `None` for a row about another ground.
     fn parse(line: usize, text: &str, our_ground: &str) -> Result<Option<Self>> {
         let mut words = text.split_whitespace();
         let mut word = |what| words.next().with_context(|| format!("{what} is missing"));

@@ -1,4 +1,5 @@
-//! What must come, what must not, and what must be refused.
+//! Expectations: events that must be received, events that must not, and calls that must be
+//! refused.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use dat_api::{
 
 use crate::side::Side;
 
-/// The next event of a dispatcher.
+/// Waits for the next event of a dispatcher.
 pub(crate) fn event(evd: &Evd, side: &Side<'_>) -> Result<Event> {
     let patience = side.patience();
     let event = evd.wait(Some(patience))?;
     event.with_context(|| format!("no event came in {patience:?}"))
 }
 
-/// The next completion.
+/// Waits for the next completion.
 pub(crate) fn completion(evd: &Evd, side: &Side<'_>) -> Result<DtoCompletion> {
     match event(evd, side).context("waiting for a completion")? {
         Event::Dto(completion) => Ok(completion),
@@ -26,12 +27,12 @@ pub(crate) fn completion(evd: &Evd, side: &Side<'_>) -> Result<DtoCompletion> {
     }
 }
 
-/// The next completion, which is the good end of the work with this cookie.
+/// Waits for the next completion, which must be the success of the work with this cookie.
 pub(crate) fn done(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<DtoCompletion> {
     with_status(evd, cookie, DtoStatus::Success, side)
 }
 
-/// The next completion, which is that of the work with this cookie.
+/// Waits for the next completion, which must belong to the work with this cookie.
 pub(crate) fn with_status(
     evd: &Evd,
     cookie: u64,
@@ -48,7 +49,7 @@ pub(crate) fn with_status(
     Ok(got)
 }
 
-/// The next event, which is the end of a bind.
+/// Waits for the next event, which must be the completion of a bind.
 pub(crate) fn bound(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<BindCompletion> {
     match event(evd, side).context("waiting for a bind")? {
         Event::Bind(bind) => {
@@ -64,7 +65,7 @@ pub(crate) fn bound(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<BindCompl
     }
 }
 
-/// The next event, which is news of this endpoint's connection.
+/// Waits for the next event, which must be a connection event of this endpoint.
 pub(crate) fn news(ep: &Ep, evd: &Evd, side: &Side<'_>) -> Result<ConnectionEvent> {
     match event(evd, side).context("waiting for a connection event")? {
         Event::Connection(event) => {
@@ -75,8 +76,8 @@ pub(crate) fn news(ep: &Ep, evd: &Evd, side: &Side<'_>) -> Result<ConnectionEven
     }
 }
 
-/// The next connection event, which is one of these kinds; the endpoint has the state that belongs
-/// to it.
+/// Waits for the next connection event, which must be of one of these kinds. The endpoint must be
+/// in the state that belongs to the event.
 pub(crate) fn told(
     ep: &Ep,
     evd: &Evd,
@@ -97,14 +98,14 @@ pub(crate) fn told(
     Ok(event)
 }
 
-/// The endpoint is in this state.
+/// Checks that the endpoint is in this state.
 pub(crate) fn in_state(ep: &Ep, state: EpState) -> Result<()> {
     let is = ep.state()?;
     ensure!(is == state, "the endpoint is {is:?} instead of {state:?}");
     Ok(())
 }
 
-/// The next event, which is a request for a connection.
+/// Waits for the next event, which must be a connection request.
 pub(crate) fn request(evd: &Evd, side: &Side<'_>) -> Result<Cr> {
     match event(evd, side).context("waiting for a connection request")? {
         Event::ConnectionRequest(request) => Ok(request),
@@ -112,7 +113,7 @@ pub(crate) fn request(evd: &Evd, side: &Side<'_>) -> Result<Cr> {
     }
 }
 
-/// The next event of the dispatcher of asynchronous errors.
+/// Waits for the next event of the dispatcher of asynchronous errors.
 pub(crate) fn async_error(evd: &Evd, side: &Side<'_>) -> Result<AsyncError> {
     match event(evd, side).context("waiting for an asynchronous event")? {
         Event::Async(error) => Ok(error),
@@ -120,7 +121,7 @@ pub(crate) fn async_error(evd: &Evd, side: &Side<'_>) -> Result<AsyncError> {
     }
 }
 
-/// Nothing comes.
+/// Checks that no event is received.
 pub(crate) fn nothing(evd: &Evd, side: &Side<'_>) -> Result<()> {
     match evd.wait(Some(side.quiet()))? {
         None => Ok(()),
@@ -128,7 +129,7 @@ pub(crate) fn nothing(evd: &Evd, side: &Side<'_>) -> Result<()> {
     }
 }
 
-/// The call was refused with this type of `DAT_RETURN`.
+/// Checks that the call was refused with this type of `DAT_RETURN`.
 pub(crate) fn refused<T>(
     result: Result<T, impl Into<anyhow::Error>>,
     due: DatReturnType,
@@ -136,7 +137,7 @@ pub(crate) fn refused<T>(
     refused_with(result, &[due])
 }
 
-/// The call was refused with one of these types.
+/// Checks that the call was refused with one of these types.
 pub(crate) fn refused_with<T>(
     result: Result<T, impl Into<anyhow::Error>>,
     due: &[DatReturnType],
@@ -152,7 +153,7 @@ pub(crate) fn refused_with<T>(
     let is_due = |error: &dat_api::Error| due.iter().any(|ty| error.is(*ty));
     match error.downcast_ref::<dat_api::Error>() {
         Some(call) if is_due(call) => Ok(()),
-        // A provider that has no such call says so.
+        // A provider without this call returns a code that means so.
         Some(call) if call.is_unsupported() => Err(error),
         _ => Err(error.context(format!("not {}", names().join(" or ")))),
     }
@@ -165,9 +166,9 @@ fn name(ty: DatReturnType) -> String {
     }
 }
 
-/// A time was waited for at least, and not without end.
+/// Checks that a wait took at least the time that was due, and not much longer.
 pub(crate) fn took(elapsed: Duration, due: Duration, side: &Side<'_>) -> Result<()> {
-    // Clocks are read at different places.
+    // The provider and the test read the clock at different points.
     let least = due.saturating_sub(Duration::from_millis(2));
     ensure!(
         elapsed >= least && elapsed < due + side.patience(),

@@ -7,7 +7,7 @@ use dat_api::{Ep, EpAttr, EpEvds, Evd, EvdFlags, Ia, Privileges, Pz, Region};
 
 use crate::side::Side;
 
-/// Events that a dispatcher of a kit has room for.
+/// The number of events that a dispatcher of a kit can hold.
 pub(crate) const QLEN: u32 = 128;
 
 /// An adapter, a zone, and a dispatcher for each stream of events.
@@ -46,7 +46,7 @@ impl Kit {
         }
     }
 
-    /// An endpoint as most cases want it.
+    /// An endpoint with the attributes that most cases use.
     pub(crate) fn ep(&self) -> Result<Ep> {
         self.ep_with(&attr())
     }
@@ -55,7 +55,7 @@ impl Kit {
         Ok(Ep::create(&self.pz, self.evds(), Some(attr))?)
     }
 
-    /// Memory that this end and the peer may do everything with.
+    /// Memory to which this end and the peer have every right.
     pub(crate) fn region(&self, len: usize) -> Result<Region> {
         self.region_with(len, Privileges::ALL)
     }
@@ -64,14 +64,14 @@ impl Kit {
         Ok(Region::create(&self.pz, len, privileges)?)
     }
 
-    /// Where the adapter is.
+    /// The adapter's address.
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let address = self.ia.attr()?.address;
         address.context("the adapter does not tell its address")
     }
 }
 
-/// What most cases ask of an endpoint.
+/// The endpoint attributes that most cases use.
 pub(crate) fn attr() -> EpAttr {
     EpAttr {
         max_recv_dtos: 32,

@@ -1,5 +1,5 @@
-//! Has every chosen case run: starts processes, and others for the cases that are left when one
-//! ends.
+//! Runs every chosen case. Starts the processes, and starts new processes for the remaining cases
+//! when one ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use crate::process::{self, Ended};
 use crate::server::LISTENING;
 use crate::verdict::Verdict;
 
-/// How a case went and how long it took.
+/// The verdict of a case, and the time that it took.
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     pub(crate) verdict: Verdict,
     pub(crate) took: Duration,
 }
 
-/// Runs the cases in order and tells each result as it comes.
+/// Runs the cases in order and reports each result when it is received.
 pub(crate) fn run(
     args: &Args,
     ia_name: &str,
@@ -40,7 +40,7 @@ pub(crate) fn run(
         if starts < STARTS {
             continue;
         }
-        // It comes as far as it comes: an adapter that worked before may work for the next case.
+        // The run continues: an adapter that worked before may work for the next case.
         let why = format!("the process that opens the adapter {ended}");
         ensure!(left.len() < cases.len(), "{ia_name} cannot be used: {why}");
         let (verdict, took) = (Verdict::Failed(why), Duration::ZERO);
@@ -50,11 +50,11 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Processes that are started for a case before it is given up.
+/// The number of processes that are started for a case before the run aborts it.
 const STARTS: usize = 3;
 
-/// Runs cases in one process until one fails or the process ends. Returns how many were run, and
-/// how the process ended.
+/// Runs cases in one process until one fails or the process ends. Returns the number of cases that
+/// were run, and how the process ended.
 fn run_some(
     args: &Args,
     ia_name: &str,
@@ -100,7 +100,7 @@ impl Worker {
         let mut to = child.stdin.take().context("a process without input")?;
         let from = child.stdout.take().context("a process without output")?;
         for case in cases {
-            // A process that has ended says so by the end of its output.
+            // A process that has ended shows this by the end of its output.
             let _ = writeln!(to, "{}", case.name);
         }
         let from = BufReader::new(from);
@@ -120,20 +120,20 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // One that has ended needs no more than to be waited for.
+        // The call fails if the process has already ended; then it only needs to be reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where the server's ends run.
+/// The process that runs the server's ends.
 enum Server {
     Elsewhere(SocketAddr),
     Here { child: Child, address: SocketAddr },
 }
 
 impl Server {
-    /// Starts one on this machine.
+    /// Starts a server on this machine.
     fn start(args: &Args, ia_name: &str) -> Result<Self> {
         let ia_name = args.peer_ia.as_deref().unwrap_or(ia_name);
         let mut command = Command::new(std::env::current_exe()?);

@@ -1,11 +1,11 @@
-//! What a process holds: descriptors and threads.
+//! The resources that a process holds: descriptors and threads.
 
 use std::fmt;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long what is going may take to go: a thread that has been told to end is still there for a
+/// The time limit for resources to disappear: a thread that has been told to end still exists for a
 /// moment.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -17,7 +17,7 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// As they are now.
+    /// The current descriptors and threads.
     pub(crate) fn now() -> Self {
         Self {
             descriptors: entries("/proc/self/fd"),
@@ -25,8 +25,8 @@ impl Holdings {
         }
     }
 
-    /// What there is more than before, once what is going has gone; no longer waited for when it is
-    /// no more than `usual`.
+    /// The resources held in addition to `before` and `usual`, after resources that are about to be
+    /// released are gone. The wait ends early once nothing exceeds `usual`.
     pub(crate) fn left_over(before: Self, usual: Self) -> Self {
         let deadline = Instant::now() + SETTLE;
         loop {
@@ -38,7 +38,7 @@ impl Holdings {
         }
     }
 
-    /// As many times as much.
+    /// Multiplies both counts.
     pub(crate) fn times(self, count: usize) -> Self {
         Self {
             descriptors: self.descriptors * count,
@@ -46,7 +46,7 @@ impl Holdings {
         }
     }
 
-    /// Whether it is nothing.
+    /// Returns true if both counts are 0.
     pub(crate) fn is_none(self) -> bool {
         self == Self::default()
     }
@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn an_open_descriptor_is_seen_and_a_closed_one_is_not() {
-        // Other tests of this process open files too: only what these hold is compared.
+        // Other tests of this process open files too, so only the differences between these values
+        // are compared.
         let before = Holdings::now();
         let held: Vec<_> = (0..200)
             .map(|_| fs::File::open("/dev/null").unwrap())

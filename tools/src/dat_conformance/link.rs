@@ -1,4 +1,4 @@
-//! Two ends that are connected, which is where most cases begin.
+//! Two connected ends, the starting point of most cases.
 
 use anyhow::{Context, Result};
 use dat_api::abi::DAT_COMPLETION_SOLICITED_WAIT_FLAG;
@@ -8,13 +8,13 @@ use crate::expect;
 use crate::kit::{self, Kit};
 use crate::side::Side;
 
-/// The cookie of the message that tells each end of the other.
+/// The cookie of the first message, which shows each end that the other end is connected.
 const HELLO: u64 = 0x68656c6c6f;
 
-/// This end of a connection, and what it was made from.
+/// This end of a connection, and the objects from which it was made.
 #[derive(Debug)]
 pub(crate) struct Link {
-    // The endpoint is freed before what it was made from.
+    // The endpoint is freed before the objects from which it was made.
     pub(crate) ep: Ep,
     pub(crate) kit: Kit,
 }
@@ -22,8 +22,8 @@ pub(crate) struct Link {
 impl Link {
     /// Connects the two ends.
     ///
-    /// The connecting end sends the first message, as iWARP without peer-to-peer mode needs it,
-    /// when the accepting end is established; `connect/first-at-once` is about sooner ones.
+    /// The connecting end sends the first message when the accepting end is established, as iWARP
+    /// without peer-to-peer mode requires. `connect/first-at-once` checks earlier messages.
     pub(crate) fn make(side: &mut Side<'_>) -> Result<Self> {
         Self::make_with(side, &kit::attr())
     }
@@ -40,7 +40,7 @@ impl Link {
 
     fn connect(&self, side: &mut Side<'_>, hello: &Region, attr: &EpAttr) -> Result<()> {
         let Self { ep, kit } = self;
-        // Where only what is solicited wakes, this is.
+        // If only solicited events wake the receiver, this message is solicited.
         let flags = match attr.recv_completion_flags {
             DAT_COMPLETION_SOLICITED_WAIT_FLAG => CompletionFlags::SOLICITED_WAIT,
             _ => CompletionFlags::DEFAULT,
@@ -76,14 +76,14 @@ impl Link {
     }
 }
 
-/// Offers a service, tells the other end where it is, and waits for its request.
+/// Offers a service, sends its address to the other end, and waits for that end's request.
 pub(crate) fn listen(side: &mut Side<'_>, kit: &Kit) -> Result<(Psp, Cr)> {
     let psp = offer(side, kit)?;
     let request = expect::request(&kit.requests, side)?;
     Ok((psp, request))
 }
 
-/// Offers a service and tells the other end where it is.
+/// Offers a service and sends its address to the other end.
 pub(crate) fn offer(side: &mut Side<'_>, kit: &Kit) -> Result<Psp> {
     let psp = Psp::create_any(&kit.ia, &kit.requests)?;
     side.say_address(kit.address()?, psp.conn_qual())?;

@@ -1,21 +1,22 @@
-//! Does a provider keep what DAT promises? Small cases, each asked of one interface adapter or of
-//! two that talk with each other, through the public API alone.
+//! Checks whether a provider keeps what DAT promises. The program consists of small cases. Each
+//! runs on one interface adapter, or on two that communicate with each other, through the public
+//! API alone.
 //!
-//! A case has an end for the process that connects and one for the process that listens; they agree
-//! over a plain TCP connection, so the ends may run on one machine or on two, on the same adapter
-//! or on different ones. A process runs many cases and is given up with the first that fails, hangs
-//! or crashes; the cases that are left run in another.
+//! A case has an end for the process that connects and one for the process that listens. The ends
+//! coordinate over a plain TCP connection, so they may run on one machine or on two, on the same
+//! adapter or on different ones. A process runs many cases and is stopped at the first that fails,
+//! hangs or crashes; the remaining cases run in another process.
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |---|---|
 //! | `args` | the command line |
-//! | `case`, `cases` | what a case is; all of them, by DAT object |
+//! | `case`, `cases` | the definition of a case; all cases, by DAT object |
 //! | `side` | one end of a case |
-//! | `kit`, `link`, `expect`, `pattern`, `raw` | what cases are made of |
-//! | `control` | how the ends agree |
+//! | `kit`, `link`, `expect`, `pattern`, `raw` | building blocks of cases |
+//! | `control` | the control protocol between the ends |
 //! | `lead`, `server`, `worker`, `process` | the processes, from the one that reports down |
-//! | `watchdog`, `leaks` | what no case may do: hang, leave something behind |
-//! | `verdict`, `differences`, `report` | how a case went, whether that was known, and the telling |
+//! | `watchdog`, `leaks` | checks that no case hangs or leaks |
+//! | `verdict`, `differences`, `report` | the result of a case, whether it was known, and the output |
 
 mod args;
 mod case;
@@ -81,7 +82,8 @@ fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails for a name that the registry lacks; each process that opens it would say so otherwise.
+/// Fails for a name that the registry lacks. Otherwise each process that opens it would report the
+/// error.
 fn ensure_registered<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<()> {
     let known = dat_api::list_providers()?;
     let unknown = names.find(|name| known.iter().all(|info| info.ia_name != **name));
@@ -104,7 +106,7 @@ fn lead(args: &Args, ia_name: &str, cases: &[Case]) -> Result<ExitCode> {
     Ok(report.finish())
 }
 
-/// The cases that the command line asks for.
+/// The cases that the command line selects.
 fn chosen(args: &Args) -> Result<Vec<Case>> {
     let any = |globs: &[String], name: &str| globs.iter().any(|glob| case::matches(glob, name));
     let mut cases = cases::all();

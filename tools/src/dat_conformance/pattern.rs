@@ -1,11 +1,11 @@
-//! Bytes that tell where they belong.
+//! Byte patterns that show at which offset each byte belongs.
 
 use anyhow::{Result, bail};
 use dat_api::Region;
 
 /// The byte at `offset` of the pattern `seed`.
 fn byte(seed: u8, offset: usize) -> u8 {
-    // Neighbours, words, pages and 64 KiB apart differ.
+    // Bytes differ if they are neighbours, or words, pages or 64 KiB apart.
     let mixed = offset ^ (offset >> 8) ^ (offset >> 16);
     (mixed as u8).wrapping_mul(31).wrapping_add(seed)
 }
@@ -20,12 +20,12 @@ pub(crate) fn fill(region: &Region, at: usize, len: usize, seed: u8) -> Result<(
     Ok(region.write(at, &bytes(seed, len))?)
 }
 
-/// Whether a part of a region has the pattern.
+/// Checks that a part of a region holds the pattern.
 pub(crate) fn check(region: &Region, at: usize, len: usize, seed: u8) -> Result<()> {
     same(&region.to_vec(at, len)?, &bytes(seed, len))
 }
 
-/// Whether a part of a region still is as it was made.
+/// Checks that a part of a region still has its initial content.
 pub(crate) fn untouched(region: &Region, at: usize, len: usize) -> Result<()> {
     same(&region.to_vec(at, len)?, &vec![0; len])
 }

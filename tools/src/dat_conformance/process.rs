@@ -1,4 +1,4 @@
-//! Processes of this program: how they end, and that they do not outlive who started them.
+//! Child processes of this program: how they end, and their end when the parent process ends.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::watchdog::{PEER_GONE, TOO_LONG};
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Well,
@@ -46,7 +46,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Lets the process end with the one that starts it.
+/// Makes the process end with the process that starts it.
 pub(crate) fn tie(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes one async-signal-safe call and allocates
     // nothing.

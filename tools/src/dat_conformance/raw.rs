@@ -1,4 +1,5 @@
-//! Calls that the Rust API makes only when they are right, for the cases in which they are not.
+//! Wrong calls: calls that the Rust API makes only correctly, for the cases that make them
+//! incorrectly.
 
 use std::net::SocketAddr;
 use std::ptr;
@@ -54,7 +55,7 @@ pub(crate) fn set_context(handle: DatHandle, context: u64) -> Result<()> {
     check("dat_set_consumer_context", code)
 }
 
-/// Creates a dispatcher that must be refused.
+/// Creates a dispatcher with arguments that must be refused.
 pub(crate) fn evd_create(ia: DatIaHandle, min_qlen: DatCount, flags: DatEvdFlags) -> Result<()> {
     let mut evd = DAT_HANDLE_NULL;
     // SAFETY: callers give a live adapter; the out-pointer is writable.
@@ -69,7 +70,7 @@ pub(crate) fn evd_free(evd: DatEvdHandle) -> Result<()> {
     check("dat_evd_free", unsafe { (library()?.dat_evd_free)(evd) })
 }
 
-/// Waits on a live dispatcher without a place for the event.
+/// Waits on a live dispatcher without a buffer for the event.
 pub(crate) fn evd_wait_nowhere(evd: DatEvdHandle) -> Result<()> {
     let mut nmore = 0;
     // SAFETY: callers give a live handle; a null event must be refused.
@@ -83,7 +84,7 @@ pub(crate) fn pz_free(pz: DatPzHandle) -> Result<()> {
     check("dat_pz_free", unsafe { (library()?.dat_pz_free)(pz) })
 }
 
-/// What a region tells of itself.
+/// The attributes of a region.
 pub(crate) fn lmr_query(lmr: DatLmrHandle) -> Result<DatLmrParam> {
     let mut param = DatLmrParam::zeroed();
     // SAFETY: whether the handle is live is for the provider to see; the out-pointer is writable.
@@ -106,7 +107,7 @@ pub(crate) fn lmr_sync(ia: DatIaHandle, segment: &DatLmrTriplet) -> Result<()> {
     Ok(())
 }
 
-/// Registers memory that must be refused, at no address when it has no length.
+/// Registers memory that must be refused; the address is null if the length is 0.
 pub(crate) fn lmr_create(kit: &Kit, ty: DatMemType, len: DatVlen) -> Result<()> {
     let mut memory = [0_u8; 64];
     let mut lmr = DAT_HANDLE_NULL;
@@ -215,7 +216,7 @@ pub(crate) fn connect_without_zone(kit: &Kit, address: SocketAddr) -> Result<()>
     connected
 }
 
-/// Sends a segment that the Rust API would not make.
+/// Posts a Send with a segment that the Rust API would not make.
 pub(crate) fn post_send(ep: &Ep, mut segment: DatLmrTriplet, cookie: u64) -> dat_api::Result<()> {
     let cookie = DatContext::from_u64(cookie);
     let library = Library::get()?;
@@ -244,7 +245,7 @@ pub(crate) fn srq_free(srq: DatSrqHandle) -> Result<()> {
     check("dat_srq_free", unsafe { (library()?.dat_srq_free)(srq) })
 }
 
-/// Reads into memory through a window, of which the Rust API has no form.
+/// Posts an RDMA Read into memory through a window, which the Rust API does not support.
 pub(crate) fn post_read_to_window(
     ep: &Ep,
     sink: RemoteRegion,

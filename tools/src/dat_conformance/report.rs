@@ -1,4 +1,4 @@
-//! A line for each case, and the sums.
+//! The output: a line for each case, and the totals.
 
 use std::process::ExitCode;
 
@@ -6,11 +6,11 @@ use crate::case::Case;
 use crate::differences::{Differences, Finding};
 use crate::lead::Ran;
 
-/// Prints and counts.
+/// Prints the results and counts them.
 #[derive(Debug)]
 pub(crate) struct Report {
     differences: Differences,
-    /// Whether the table has to know of every case that cannot be run.
+    /// True if every case that cannot be run must be listed in the table.
     strict: bool,
     ok: usize,
     failed: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// With the table for this ground, or without one.
+    /// A report with the table for this ground, or without a table.
     pub(crate) fn new(differences: Option<Differences>) -> Self {
         Self {
             strict: differences.is_some(),
@@ -31,7 +31,7 @@ impl Report {
         }
     }
 
-    /// Whether a case may be run; one that may not is told.
+    /// Returns true if a case may be run; prints a line for a case that may not.
     pub(crate) fn allows(&mut self, case: &Case) -> bool {
         let Some(reason) = self.differences.forbids(&case.name) else {
             return true;
@@ -41,7 +41,7 @@ impl Report {
         false
     }
 
-    /// A case has run.
+    /// Prints and counts the result of a case.
     pub(crate) fn case(&mut self, case: &Case, ran: Ran) {
         let (name, took) = (&case.name, ran.took.as_secs_f64());
         match self.differences.judge(name, ran.verdict) {
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Prints the sums and says how the run went.
+    /// Prints the totals and returns the exit code of the run.
     pub(crate) fn finish(self) -> ExitCode {
         let outdated = self.differences.outdated();
         for row in &outdated {

@@ -1,4 +1,4 @@
-//! The machine that listens: a process for each client's.
+//! The listening machine: starts a process for each client process.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::process::{self, Ended};
 
-/// What a server says once it listens, before the address.
+/// The text that a server prints before the address, once it listens.
 pub(crate) const LISTENING: &str = "listening at ";
 
 /// Serves clients, one at a time, until the process is ended.
@@ -34,7 +34,8 @@ fn worker(ia_name: &str, limit: u32, connection: TcpStream) -> Result<Child> {
         .args(["--worker", "-", "--ia", ia_name])
         .args(["--limit", &limit.to_string()])
         .stdin(Stdio::from(OwnedFd::from(connection)))
-        // What a library prints: nobody reads our own output any more.
+        // The child's standard output carries only what libraries print. It goes to standard error,
+        // because nobody reads this process's standard output any more.
         .stdout(std::io::stderr());
     process::tie(&mut command);
     command.spawn().context("starting a process")

@@ -1,4 +1,4 @@
-//! One end of a case: which it is, and its line to the other.
+//! An end of a case: its role, and its control connection to the other end.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -9,22 +9,23 @@ use dat_api::Ia;
 
 use crate::control::Control;
 
-/// How long an event is waited for that must come, of the time that a case has.
+/// The divisor of a case's time limit that gives the time to wait for an event that must be
+/// received.
 const PATIENCE_SHARE: u32 = 4;
 
-/// How long nothing must come where nothing may.
+/// The time to wait where no event must be received.
 const QUIET: Duration = Duration::from_millis(60);
 
 /// An end of a case.
 #[derive(Debug)]
 pub(crate) struct Side<'a> {
     pub(crate) ia_name: &'a str,
-    /// Whether it is the connecting one, which leads.
+    /// True for the connecting end, which leads.
     pub(crate) is_client: bool,
     /// [`Case::size`](crate::case::Case::size).
     pub(crate) size: usize,
     pub(crate) limit: Duration,
-    /// How often it has opened the adapter.
+    /// The number of times that this end has opened the adapter.
     pub(crate) openings: Cell<usize>,
     pub(crate) control: Option<&'a mut Control>,
 }
@@ -36,7 +37,7 @@ impl Side<'_> {
         Ia::open(self.ia_name)
     }
 
-    /// What a thread of a case needs of its end: nothing but how long to wait.
+    /// The `Side` for a thread of a case, which needs only the time limit.
     pub(crate) fn of_thread(patience: Duration) -> Self {
         Side {
             ia_name: "",
@@ -48,33 +49,33 @@ impl Side<'_> {
         }
     }
 
-    /// How long an event is waited for that must come.
+    /// The time to wait for an event that must be received.
     pub(crate) fn patience(&self) -> Duration {
         self.limit / PATIENCE_SHARE
     }
 
-    /// How long nothing must come where nothing may.
+    /// The time to wait where no event must be received.
     pub(crate) fn quiet(&self) -> Duration {
         QUIET
     }
 
-    /// Tells the other end something.
+    /// Sends data to the other end under a name.
     pub(crate) fn say(&mut self, word: &str, data: &[u8]) -> Result<()> {
         self.control()?.say(word, data)
     }
 
-    /// Waits for what the other end says.
+    /// Waits for data that the other end sends under a name.
     pub(crate) fn hear(&mut self, word: &str) -> Result<Vec<u8>> {
         self.control()?.hear(word)
     }
 
-    /// A point that both ends have reached when either goes on.
+    /// Waits until both ends have reached this point.
     pub(crate) fn meet(&mut self, word: &str) -> Result<()> {
         self.say(word, &[])?;
         self.hear(word).map(drop)
     }
 
-    /// Where a service of the server's is.
+    /// Sends the address of a service of the server.
     pub(crate) fn say_address(&mut self, address: SocketAddr, conn_qual: u64) -> Result<()> {
         self.say("at", format!("{address} {conn_qual}").as_bytes())
     }

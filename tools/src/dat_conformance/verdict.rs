@@ -1,4 +1,4 @@
-//! How a part of a case, or a whole case, ended.
+//! The verdict on a part of a case, or on a whole case.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use crate::control::PeerStopped;
 /// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// As DAT says.
+    /// The behaviour is as DAT specifies.
     Ok,
-    /// Not as DAT says.
+    /// The behaviour is not as DAT specifies.
     Failed(String),
-    /// The provider says that it cannot do what the case is about.
+    /// The provider reports that it cannot do what the case checks.
     Lacks(String),
 }
 
-/// What a part fails with to say that the provider declares itself unable to do it.
+/// The error with which a part fails when the provider reports that it cannot do something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lacks(pub(crate) &'static str);
 
@@ -30,13 +30,13 @@ impl fmt::Display for Lacks {
 impl std::error::Error for Lacks {}
 
 impl Verdict {
-    /// Of what a part returned.
+    /// The verdict on the result of a part.
     pub(crate) fn of(outcome: Result<()>) -> Self {
         let Err(error) = outcome else {
             return Self::Ok;
         };
         let text = format!("{error:#}").replace('\n', " ");
-        // Some calls give back what they were given, with the reason behind it.
+        // Some calls return their argument with the error as its source.
         let call = error
             .chain()
             .find_map(|cause| cause.downcast_ref::<dat_api::Error>());
@@ -49,8 +49,9 @@ impl Verdict {
         }
     }
 
-    /// Of a case whose ends ended like this. What stopped one end is worth more than that the other
-    /// noticed, and what one end cannot do stops the other.
+    /// The verdict on a case whose ends ended with these verdicts. The cause that stopped one end
+    /// takes precedence over the notice of the other end. What one end cannot do stops the other
+    /// end.
     pub(crate) fn of_case(client: Self, server: Self) -> Self {
         let at = |end: &str, text: &str| format!("{end}: {text}");
         match (client, server) {
@@ -68,7 +69,7 @@ impl Verdict {
         }
     }
 
-    /// Inverse of its text.
+    /// Parses the text that `Display` writes.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         match text.split_once(": ") {
             None if text == "ok" => Ok(Self::Ok),
@@ -79,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// How an end fails that was stopped by the other.
+/// The error text of an end that the other end stopped.
 const STOPPED: &str = "the other end stopped";
 
 impl fmt::Display for Verdict {
@@ -113,7 +114,7 @@ mod tests {
         assert!(Verdict::parse("failed").is_err());
     }
 
-    /// As what a call gives back with the reason why.
+    /// An error in the form of calls that return their argument together with the reason.
     #[derive(Debug, thiserror::Error)]
     #[error("it comes back: {0}")]
     struct GivenBack(#[source] dat_api::Error);

@@ -1,7 +1,7 @@
-//! Ends a process whose case takes too long, or whose peer has gone.
+//! Ends a process whose case takes too long, or whose peer process has ended.
 //!
-//! A provider that hangs hangs the thread that called it, for good: nothing but the end of the
-//! process helps, and its supervisor starts another for the cases that are left.
+//! A provider that hangs blocks the thread that called it for ever. Only the end of the process
+//! helps. Its supervisor starts another process for the remaining cases.
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -11,23 +11,24 @@ use std::time::{Duration, Instant};
 
 /// Exit status of a process that its watchdog has ended.
 pub(crate) const TOO_LONG: i32 = 90;
-/// The same because the other end's process has gone in the middle of a case.
+/// Exit status of a process that its watchdog has ended because the other end's process ended in
+/// the middle of a case.
 pub(crate) const PEER_GONE: i32 = 91;
 
-/// How often it looks.
+/// The interval of the watchdog's checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a case may go on without its peer.
+/// The time that a case may continue without its peer.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What it watches.
+/// The watched deadline and peer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watchdog {
     deadline: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Watchdog {
-    /// Starts to watch; `peer` is the connection to the other end.
+    /// Starts the watchdog; `peer` is the connection to the other end.
     pub(crate) fn start(peer: Option<TcpStream>) -> Self {
         let watchdog = Self::default();
         let watched = watchdog.clone();
@@ -35,12 +36,12 @@ impl Watchdog {
         watchdog
     }
 
-    /// A case begins that may take this long.
+    /// Sets the time limit of a case that begins now.
     pub(crate) fn arm(&self, limit: Duration) {
         *self.lock() = Some(Instant::now() + limit);
     }
 
-    /// The case is over.
+    /// Clears the time limit, because the case is over.
     pub(crate) fn disarm(&self) {
         *self.lock() = None;
     }
@@ -68,8 +69,8 @@ impl Watchdog {
     }
 }
 
-/// Ends the process at once. What the hanging call holds is of no use to anyone, and handlers that
-/// run at an orderly exit may wait for it.
+/// Ends the process at once. The resources of the hanging call are of no further use, and handlers
+/// that run at an orderly exit may wait for it.
 fn end(status: i32) -> ! {
     // SAFETY: the call does not return and touches no memory of the program.
     unsafe { libc::_exit(status) }

@@ -1,8 +1,8 @@
 //! A process that runs cases, one after another, until one hangs, crashes or fails.
 //!
-//! The client's takes names from its standard input and says on its standard output, for each,
-//! `begin` and then the verdict; the server's takes them from the client's, over the connection
-//! that is its standard input.
+//! The client's worker reads names from its standard input. For each name it writes `begin` and
+//! then the verdict to its standard output. The server's worker receives the names from the
+//! client's worker, over the connection that is its standard input.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -22,13 +22,14 @@ use crate::side::Side;
 use crate::verdict::Verdict;
 use crate::watchdog::Watchdog;
 
-/// What a worker has for all its cases.
+/// The state that a worker keeps for all its cases.
 struct Worker {
     ia_name: String,
     limit: Duration,
     watchdog: Watchdog,
     control: Control,
-    /// What an opening of the adapter leaves behind: only `ia/leaves-nothing` tells of it.
+    /// The resources that opening and closing the adapter leaks; only `ia/leaves-nothing` reports
+    /// them.
     usual: Holdings,
     cases: Vec<Case>,
 }
@@ -48,7 +49,7 @@ pub(crate) fn serve(ia_name: &str, limit: Duration) -> Result<()> {
 }
 
 /// Runs the cases named on standard input with the server at `peer`, and ends with the first that
-/// fails: after it, nothing is as it should be.
+/// fails, because the state of the process is unreliable after a failure.
 pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
     let connection = TcpStream::connect(peer)
         .with_context(|| format!("no server at {peer}; start one there with --role server"))?;
@@ -97,7 +98,7 @@ impl Worker {
         })
     }
 
-    /// A case with both ends: this one's part, and how the whole of it went.
+    /// Runs this end's part of a case with both ends. Returns the verdict on the whole case.
     fn run(&mut self, case: &Case, is_client: bool, part: Part) -> Result<Verdict> {
         self.watchdog.arm(self.limit);
         let mut side = Side {
@@ -130,8 +131,8 @@ impl Worker {
     }
 }
 
-/// What a process holds more after it has opened the adapter and closed it. What libraries keep
-/// from their first use on is not among it.
+/// The resources that a process holds in addition after it has opened and closed the adapter.
+/// Resources that libraries keep from their first use on are not included.
 pub(crate) fn left_by_opening(ia_name: &str) -> Result<Holdings> {
     for _ in 0..2 {
         drop(Ia::open(ia_name)?);
@@ -141,7 +142,7 @@ pub(crate) fn left_by_opening(ia_name: &str) -> Result<Holdings> {
     Ok(Holdings::left_over(before, Holdings::default()))
 }
 
-/// Runs a part and looks at what it leaves behind.
+/// Runs a part and checks the resources that it leaks.
 fn attempt(side: &mut Side<'_>, part: Part, usual: Holdings) -> Verdict {
     let before = Holdings::now();
     let verdict = Verdict::of(part(side));
@@ -156,13 +157,13 @@ fn attempt(side: &mut Side<'_>, part: Part, usual: Holdings) -> Verdict {
     }
 }
 
-/// Standard output, for what this process has to say. What libraries print goes to standard error:
-/// OFA's provider and libsiw tell of faults on standard output, where it would be taken for a
-/// verdict.
+/// Standard output, reserved for the lines of this process. What libraries print goes to standard
+/// error: OFA's provider and libsiw report faults on standard output, where a line would be taken
+/// for a verdict.
 struct Report(File);
 
 impl Report {
-    /// To be called before a library is loaded.
+    /// Must be called before a library is loaded.
     fn take_output() -> Result<Self> {
         let output = std::io::stdout().as_fd().try_clone_to_owned()?;
         // SAFETY: takes no pointers, and both descriptors are open.
@@ -173,7 +174,7 @@ impl Report {
     }
 
     fn say(&mut self, line: &str) -> Result<()> {
-        // One call: the supervisor reads lines.
+        // One write per line, because the supervisor reads lines.
         Ok(self.0.write_all(format!("{line}\n").as_bytes())?)
     }
 }

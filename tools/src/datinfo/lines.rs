@@ -1,4 +1,4 @@
-//! What each line of the registry file comes to.
+//! The result of each line of the registry file.
 
 use std::ffi::CStr;
 
@@ -16,11 +16,11 @@ pub(crate) struct Line {
     ia_name: String,
     version: (u32, u32),
     is_thread_safe: bool,
-    /// Why it is not used, if that is known from the file alone.
+    /// The reason why the line is not used, if it is known from the file alone.
     unused: Option<String>,
 }
 
-/// Reads the registry file that libdat2 would read. Tells which, and its lines, good and bad.
+/// Reads the registry file that libdat2 would read. Returns its path and its lines, good and bad.
 pub(crate) fn read() -> (Value, Vec<Line>) {
     match Source::of_process() {
         Source::File { path, content } => (json!(path.to_string_lossy()), lines_of(&content)),
@@ -77,7 +77,7 @@ fn lines_of(content: &[u8]) -> Vec<Line> {
     lines
 }
 
-/// The lines that no adapter comes of, with the reasons.
+/// The lines that result in no adapter, with the reasons.
 pub(crate) fn unused(lines: &[Line]) -> Vec<Value> {
     lines
         .iter()
@@ -112,7 +112,7 @@ impl Line {
             && self.is_thread_safe == other.is_thread_safe
     }
 
-    /// Whether this is the line behind a registered adapter.
+    /// Returns true if this line registered the given adapter.
     pub(crate) fn registers(&self, info: &ProviderInfo) -> bool {
         self.unused.is_none()
             && self.ia_name == info.ia_name

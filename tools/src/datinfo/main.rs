@@ -1,12 +1,12 @@
-//! Lists what the DAT registry knows and what each interface adapter can do.
+//! Lists the entries of the DAT registry and the attributes of each interface adapter.
 //!
 //! - `args.rs` the command line
-//! - `lines.rs` what each line of the registry file comes to, and why a line is not used
+//! - `lines.rs` the result of each line of the registry file, and why a line is not used
 //! - `fields.rs` attributes as names and values
 //! - `names.rs` enums and flags by their C names
-//! - `reason.rs` why an adapter cannot be opened, out of the libraries' log
-//! - `traffic.rs` how the payload of connections within this host travels
-//! - `text.rs` the readable form; `--json` prints the same as one object
+//! - `reason.rs` the reason why an adapter cannot be opened, from the libraries' log
+//! - `traffic.rs` the carrier of the payload of connections within this host
+//! - `text.rs` the readable form; `--json` prints the same data as one object
 
 mod args;
 mod fields;
@@ -27,7 +27,7 @@ use crate::args::Args;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // A reader such as `head` may leave before the end; that is no fault.
+    // A reader such as `head` may close the pipe before the end; that is no fault.
     // SAFETY: the default action runs no code of this program.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     match report(&args) {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything, as the JSON form has it.
+/// The whole report, as the JSON form has it.
 fn report(args: &Args) -> Result<Value, dat_api::Error> {
     // SAFETY: no thread runs before an adapter is opened.
     unsafe { reason::ask_the_registry() };
@@ -63,7 +63,8 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
     let (file, lines) = lines::read();
     let mut adapters = Vec::new();
     let providers = list_providers()?;
-    // The registry has its log by now, as the user wants it; providers are loaded after this.
+    // The registry has opened its log by now, as the user configured it. Providers are loaded after
+    // this.
     // SAFETY: no thread runs before an adapter is opened.
     unsafe { reason::ask_for_warnings() };
     for info in providers {
@@ -92,12 +93,13 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
     }))
 }
 
-/// Whether there is not one adapter. A script that asks whether DAT is there must notice.
+/// Returns true if there is no adapter at all. A script that checks for DAT must notice this.
 fn has_none(report: &Value) -> bool {
     report["adapters"].as_array().is_none_or(Vec::is_empty)
 }
 
-/// Fails when the registry lacks a name that was asked for: what a script asks about must exist.
+/// Fails if the registry lacks a name that the user gave, so that a script notices a missing
+/// adapter.
 fn complain_of_unknown(args: &Args, report: &Value) -> ExitCode {
     let adapters = report["adapters"].as_array();
     let is_known = |name: &str| {
@@ -116,7 +118,8 @@ fn complain_of_unknown(args: &Args, report: &Value) -> ExitCode {
     code
 }
 
-/// Attributes of an adapter, or why it cannot be opened: the code, and the reason if one is told.
+/// The attributes of an adapter; or, if it cannot be opened, the code and the logged reason, if
+/// any.
 fn open(name: &str, has_counters: bool) -> Value {
     let (opened, log) = reason::catch(|| Ia::open(name));
     let attributes = match opened {
@@ -150,7 +153,8 @@ fn refusal(error: &dat_api::Error, log: &str, name: &str) -> Value {
     }
 }
 
-/// A failure without what the crate advises by the code alone, which is to run this tool.
+/// The text of an error without the advice that the crate adds for the code, which is to run this
+/// tool.
 fn without_advice(error: &dat_api::Error) -> String {
     let text = error.to_string();
     let advice = match error {

@@ -1,7 +1,8 @@
-//! Why an adapter cannot be opened, in the words of the libraries' log.
+//! The reason why an adapter cannot be opened, taken from the log of the libraries.
 //!
-//! DAT hands a consumer a number and no text. The libraries say more in their log, which goes to
-//! standard error; while an adapter is being opened, standard error is a file that is read here.
+//! DAT returns a number to a consumer and no text. The libraries write more details to their log,
+//! which goes to standard error. While an adapter is being opened, standard error is redirected to
+//! a file that is read here.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,11 +11,12 @@ use std::os::unix::fs::FileExt;
 
 use nix::unistd::{dup, dup2_stderr};
 
-/// What is read of a log; a library that writes more has said the reason by then.
+/// The maximum of bytes that is read of a log; a library that writes more has logged the reason
+/// earlier.
 const LOG_MAX: usize = 64 * 1024;
 
-/// Asks the registry library for the warnings that it logs by default. Without being asked it logs
-/// only to what was standard error at first, and [`catch`] replaces that.
+/// Makes the registry library log its default warnings. Without this setting it logs only to the
+/// initial standard error, which [`catch`] replaces.
 ///
 /// # Safety
 ///
@@ -22,31 +24,33 @@ const LOG_MAX: usize = 64 * 1024;
 pub(crate) unsafe fn ask_the_registry() {
     let is_set = |name| host::environment::variable(name).is_some();
     if !is_set("DAT_LOG") && !is_set("DAT_DBG_TYPE") {
-        // SAFETY: nobody reads the environment meanwhile, by the caller's promise.
+        // SAFETY: no thread reads the environment meanwhile, because the caller guarantees that it
+        // is the only thread.
         unsafe { std::env::set_var("DAT_DBG_TYPE", "1") };
     }
 }
 
-/// Has provider libraries log warnings, unless the user has said what to log.
+/// Makes provider libraries log warnings, unless the user has configured the log.
 ///
 /// # Safety
 ///
 /// The process has no thread but the caller's.
 pub(crate) unsafe fn ask_for_warnings() {
     if host::environment::variable("DAT_LOG").is_none() {
-        // SAFETY: nobody reads the environment meanwhile, by the caller's promise.
+        // SAFETY: no thread reads the environment meanwhile, because the caller guarantees that it
+        // is the only thread.
         unsafe { std::env::set_var("DAT_LOG", "warn") };
     }
 }
 
-/// Runs `open` and returns what it returned and what was written to standard error meanwhile.
-/// Where standard error cannot be replaced, nothing is caught.
+/// Runs `open`. Returns its result and the text that was written to standard error meanwhile. If
+/// standard error cannot be replaced, the text is empty.
 pub(crate) fn catch<T>(open: impl FnOnce() -> T) -> (T, String) {
     let Ok((saved, log)) = replace_stderr() else {
         return (open(), String::new());
     };
     let result = open();
-    // The descriptor was good a moment ago; a failure leaves the tool without standard error.
+    // The descriptor was valid a moment ago. If this fails, the tool has no standard error.
     let _ = dup2_stderr(&saved);
     (result, text_of(&log))
 }
@@ -64,13 +68,13 @@ fn text_of(log: &File) -> String {
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
-/// Passes on what was caught and is no reason that is shown.
+/// Writes the caught text that is not part of a displayed reason to standard error.
 pub(crate) fn pass_on(log: &str) {
-    // Nobody is left to be told of a failure.
+    // A failure cannot be reported anywhere.
     let _ = io::stderr().write_all(log.as_bytes());
 }
 
-/// Splits a log into the reason why `ia_name` was not opened, if one is told, and all else.
+/// Splits a log into the reason why `ia_name` was not opened, if the log has one, and the rest.
 pub(crate) fn split(log: &str, ia_name: &str) -> (Option<String>, String) {
     let mut reasons: Vec<String> = Vec::new();
     let mut rest = String::new();
@@ -85,8 +89,8 @@ pub(crate) fn split(log: &str, ia_name: &str) -> (Option<String>, String) {
     (reason, rest)
 }
 
-/// What a line says against the adapter: `open failed ia=NAME error=WHY` of a provider, and
-/// whatever the registry says of the name, such as a library that does not load.
+/// The error that a line reports for the adapter: `open failed ia=NAME error=WHY` of a provider, or
+/// any error that the registry logs with the name, such as a library that does not load.
 fn reason_of(line: &str, ia_name: &str) -> Option<String> {
     let (_, said) = line.split_once(" WARN ")?;
     let (_, message) = said.split_once(": ")?;

@@ -1,8 +1,8 @@
-//! How the payload of connections between processes of this host travels.
+//! The carrier of the payload of connections between processes of this host.
 //!
-//! The adapter is connected to itself. A connection of two processes is moved to shared memory by
-//! the same steps, so a reason why this one stays on TCP is one for all, except for reasons that
-//! lie between two processes: different users, containers, network namespaces.
+//! The adapter is connected to itself. A connection of two processes moves to shared memory by the
+//! same steps. So a reason that keeps this connection on TCP applies to all, except for reasons
+//! that depend on two processes: different users, containers, network namespaces.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +19,19 @@ use serde_json::{Map, Value, json};
 
 /// The time that one step of the conversation may take.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(5));
-/// The time that a connection may take to leave TCP. A reason against it is known sooner.
+/// The time that a connection may take to move from TCP. A reason against the move is known sooner.
 const MOVE_TIME: Duration = Duration::from_secs(1);
-/// Messages before a reason against shared memory is final: more than an end waits for.
+/// The messages after which a reason against shared memory is final; more than an end waits for.
 const MESSAGES_MIN: u32 = 64;
-/// Payload in bytes of a short message, and of one that is read by reference where that is allowed.
+/// Payload in bytes of a short message, and of one that is read by reference where this is allowed.
 const SHORT: usize = 64;
 const LONG: usize = 256 * 1024;
 /// Cookies of the two kinds of work.
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
 
-/// The counters of a conversation that `ia` has with itself, and what they mean; or the reason why
-/// it could not be held.
+/// The counters of a connection of `ia` with itself, and their meaning; or the reason why the
+/// connection failed.
 pub(crate) fn report(ia: &Ia) -> Value {
     match converse(ia) {
         Ok(counters) => json!({
@@ -101,7 +101,7 @@ impl Pair {
         })
     }
 
-    /// One message in each direction.
+    /// Sends one message in each direction.
     fn exchange(&self, len: usize) -> Result<()> {
         let [first, second] = &self.ends;
         for (from, to) in [(first, second), (second, first)] {
@@ -126,14 +126,14 @@ fn count(counters: &[u64], number: u32) -> u64 {
     counters.get(index).copied().unwrap_or(0)
 }
 
-/// Returns true if both ends have left TCP, in both directions.
+/// Returns true if both ends have moved from TCP, in both directions.
 fn has_moved(counters: &[u64]) -> bool {
     [DCNT_RS_MOVED_SENT, DCNT_RS_MOVED_RECV]
         .iter()
         .all(|number| count(counters, *number) == 2)
 }
 
-/// Returns true if both ends have a reason to stay on TCP that does not pass.
+/// Returns true if both ends have a permanent reason to stay on TCP.
 fn stays(counters: &[u64]) -> bool {
     let passing = |name: &str| name.ends_with("LITTLE_TRAFFIC") || name.ends_with("NOT_ANSWERED");
     let lasting = reasons(counters).filter(|(name, _)| !passing(name));

@@ -45,7 +45,7 @@ const FLAG: usize = 2 * SIZE_MAX;
 /// Bytes of the region.
 const REGION_LEN: usize = FLAG + 64;
 
-/// One side of the DAT connection.
+/// A side of the DAT connection.
 pub(crate) struct DatLink {
     library: &'static Library,
     ep: Ep,

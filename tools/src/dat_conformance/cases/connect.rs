@@ -1,4 +1,4 @@
-//! Connecting: how it comes out, and what each end hears.
+//! Connecting: the outcomes, and the events at each end.
 
 use std::time::{Duration, Instant};
 
@@ -141,7 +141,7 @@ fn accepts(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Starts to connect to where the other end listens.
+/// Starts to connect to the other end's service.
 fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
     let (address, conn_qual) = side.hear_address()?;
     Ok(ep.start_connect(address, conn_qual, Some(side.patience()), private_data)?)
@@ -150,7 +150,7 @@ fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
 fn finds_nobody(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    // A provider may try again for some of the time, because a listener may be about to start.
+    // A provider may retry for some of the time, because a listener may be about to start.
     start(&ep, side, &[])?;
     expect::told(&ep, &kit.connect, &[ConnectionKind::NonPeerRejected], side)?;
     side.meet("over")
@@ -224,10 +224,10 @@ fn never_answers(side: &mut Side<'_>) -> Result<()> {
 fn unreachable(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    // The prefix is for documents (RFC 5737): nobody has it.
+    // The prefix is reserved for documentation (RFC 5737), so no host has the address.
     let nowhere = "203.0.113.77:0".parse()?;
     ep.start_connect(nowhere, 7777, Some(Duration::from_millis(700)), &[])?;
-    // Somebody on the way may answer for it.
+    // A router on the way may answer for the address.
     let kinds = [
         ConnectionKind::Unreachable,
         ConnectionKind::TimedOut,
@@ -272,7 +272,7 @@ fn gives_up(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The accept of a request whose peer has gone is refused, or ends without a connection that lasts.
+/// The accept of a request whose peer has disconnected is refused, or its connection does not last.
 fn is_given_up(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
@@ -319,7 +319,7 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Connections of the case below; a message that gets lost gets lost now and then.
+/// The number of connections of the case below, because a lost message is lost only occasionally.
 const TRIES: u64 = 10;
 
 fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
@@ -435,14 +435,14 @@ fn accepts_two(side: &mut Side<'_>) -> Result<()> {
 
 fn both_established(first: &Ep, second: &Ep, kit: &Kit) -> Result<()> {
     let patience = Some(Duration::from_secs(5));
-    // Each waits for its own and leaves the other's.
+    // Each wait consumes its own endpoint's event and not the other endpoint's.
     second.wait_established(patience)?;
     first.wait_established(patience)?;
     ensure!(kit.connect.dequeue()?.is_none(), "a third connection event");
     Ok(())
 }
 
-/// How much private data a case sends: its size, cut to what both ends take.
+/// The length of the private data that a case sends: its size, limited to what both ends support.
 fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
     let ours = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
     side.say("limit", &u64::try_from(ours)?.to_be_bytes())?;
@@ -452,8 +452,8 @@ fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
     Ok(side.size.min(limit))
 }
 
-/// What came is what was sent. Providers below which only buffers of one length travel may add
-/// zeros.
+/// Checks that the received data is the sent data. Providers whose transport carries only buffers
+/// of one length may append zeros.
 fn same_data(came: &[u8], seed: u8, len: usize) -> Result<()> {
     ensure!(came.len() >= len, "{} bytes of {len}", came.len());
     let (data, rest) = came.split_at(len);

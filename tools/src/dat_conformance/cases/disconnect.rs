@@ -1,4 +1,4 @@
-//! How connections end, and what becomes of the work that was posted.
+//! Disconnecting, and its effects on posted work.
 
 use anyhow::{Context, Result, ensure};
 use dat_api::{Close, ConnectionKind, DtoStatus, EpState};
@@ -87,7 +87,7 @@ const BOTH: &[Both] = &[
 
 const ENDED: &[ConnectionKind] = &[ConnectionKind::Disconnected];
 
-/// The end of the connection is told once.
+/// Checks that exactly one disconnect event is delivered.
 fn ends_once(link: &Link, side: &Side<'_>) -> Result<()> {
     expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
     expect::nothing(&link.kit.connect, side)
@@ -129,7 +129,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     side.meet("connected")?;
     crate::raw::ia_close(link.kit.ia.as_raw(), dat_api::abi::DAT_CLOSE_ABRUPT_FLAG)?;
-    // All handles have gone, so nothing must be freed again.
+    // All handles have been freed, so dropping must not free them again.
     std::mem::forget(link);
     side.meet("over")
 }
@@ -137,7 +137,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
 fn disconnects_too(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     side.meet("connected")?;
-    // The other end may have been quicker; then there is nothing left to end.
+    // The other end may have disconnected first; then there is nothing to disconnect.
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
     side.meet("over")?;
@@ -156,7 +156,7 @@ fn twice(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Messages that are under way when the sender leaves.
+/// The messages that are in flight when the sender disconnects.
 const MESSAGES: u64 = 16;
 const LEN: usize = 3000;
 
@@ -191,7 +191,7 @@ fn receives_all(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Posts receives that nobody will fill.
+/// Posts receives that no message completes.
 fn posts_receives(link: &Link) -> Result<()> {
     let region = link.kit.region(64)?;
     (1..=5).try_for_each(|cookie| link.recv(&region, 0, 64, cookie))
@@ -251,7 +251,7 @@ fn posts_late(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// How often an endpoint is used again.
+/// The number of times that an endpoint is used again.
 const TIMES: usize = 3;
 
 fn uses_again(side: &mut Side<'_>) -> Result<()> {

@@ -29,16 +29,16 @@ const BOTH: &[Both] = &[
     ),
 ];
 
-/// Messages, all of which have a receive.
+/// The number of messages; each has a receive.
 const MESSAGES: usize = 32;
-/// What the dispatcher of the receives has room for at first. Devices round up, to twice as many at
-/// most.
+/// The queue length of the dispatcher of the receives at first. Devices round it up, at most to
+/// twice the value.
 const QLEN: u32 = 4;
-/// Messages before it grows.
+/// The number of messages before the queue grows.
 const FIRST: usize = 3;
 const LEN: usize = 16;
 
-/// Connects, and sends messages a part at a time, when the peer is ready for it.
+/// Connects, and sends the messages of one part whenever the peer is ready for them.
 fn sends(side: &mut Side<'_>, parts: &[std::ops::Range<usize>]) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
@@ -61,8 +61,8 @@ fn sends_twice(side: &mut Side<'_>) -> Result<()> {
     sends(side, &[0..FIRST, FIRST..MESSAGES])
 }
 
-/// A message that the peer has no room to complete may end the connection, so the sends are not
-/// waited for.
+/// Sends all messages and does not wait for their completions: a message for whose completion the
+/// peer's queue has no room may end the connection.
 fn sends_all(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
@@ -88,7 +88,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Has a receive for each message, and is connected.
+    /// Posts a receive for each message, and connects.
     fn make(side: &mut Side<'_>) -> Result<Self> {
         let kit = Kit::open(side)?;
         let small = Evd::create(&kit.ia, QLEN, EvdFlags::DTO)?;

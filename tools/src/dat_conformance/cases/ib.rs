@@ -81,7 +81,7 @@ const BOTH: &[Both] = &[
     ),
 ];
 
-/// Whether the provider says that it has this part of the extension.
+/// Fails with [`Lacks`] unless the provider reports that it has this part of the extension.
 fn has(ia: &Ia, name: &str, what: &'static str) -> Result<()> {
     let attrs = ia.provider_attr()?.specific;
     let found = attrs
@@ -151,7 +151,7 @@ fn write(
     expect::done(&link.kit.request, 1, side).map(drop)
 }
 
-/// The next receive is completed by a Write of this length.
+/// Checks that the next receive is completed by a Write of this length.
 fn told(link: &Link, len: usize, immediate: u32, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, 9, side)?;
     ensure!(
@@ -241,7 +241,7 @@ fn number(region: &Region, at: usize) -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// The number that is offered, and where.
+/// The initial value of the number that is offered, and its offset.
 const BEGIN: u64 = 1 << 40 | 5;
 const AT: usize = 16;
 
@@ -300,8 +300,9 @@ fn swaps(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Both ends add to the client's number at once: the client over a connection to itself would be
-/// one too many, so each adds to the other's, and both numbers come out whole.
+/// Each end adds to the other end's number, both at the same time, and both numbers must be correct
+/// at the end. For two initiators that add to one number, the client would need one more
+/// connection, to itself.
 fn adds_often(side: &mut Side<'_>) -> Result<()> {
     const TIMES: u64 = 50;
     let link = Link::make(side)?;
@@ -329,7 +330,7 @@ fn adds_often(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// How a connection ends that one end broke.
+/// The connection events after one end broke the connection.
 const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
 
 fn add_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
@@ -365,7 +366,7 @@ fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Refused here, or by the peer.
+/// The operation is refused here, or by the peer.
 fn adds_unaligned(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;

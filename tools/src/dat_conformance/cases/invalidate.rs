@@ -1,5 +1,5 @@
-//! Keys that the peer takes back. Windows are those of one endpoint: where devices tell the kinds
-//! apart, a peer takes back no others.
+//! Keys that the peer invalidates. The windows are bound to one endpoint: devices that distinguish
+//! the kinds of windows let a peer invalidate only these.
 
 use anyhow::{Result, ensure};
 use dat_api::abi::*;
@@ -80,7 +80,7 @@ fn invalidates(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Lends a window and receives the message that takes it away.
+/// Binds a window, sends its key, and receives the message that invalidates the key.
 fn lend_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
     let remote = bind(link, window, &region, side)?;
@@ -116,7 +116,7 @@ fn binds_again(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// How a connection ends that one end broke.
+/// The connection events after one end broke the connection.
 const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
 
 fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Much at once, and much one after another.
+//! Many objects at the same time, and many one after another.
 
 use std::thread;
 
@@ -123,10 +123,10 @@ fn accepts_all(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Messages that each end of a thread's connection gets.
+/// The messages that each end of a thread's connection receives.
 const ROUNDS: u64 = 30;
 
-/// Answers messages on a connection of a thread's own; the first of them comes from the client.
+/// Answers messages on a connection that a thread owns. The client sends the first message.
 fn exchange(kit: &Kit, ep: &Ep, is_client: bool, side: &Side<'_>) -> Result<()> {
     let (out, back) = (kit.region(LEN)?, kit.region(LEN)?);
     pattern::fill(&out, 0, LEN, 2)?;
@@ -144,7 +144,7 @@ fn exchange(kit: &Kit, ep: &Ep, is_client: bool, side: &Side<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Two connections, each made here and worked on in a thread of its own. The client begins.
+/// Makes two connections here and uses each on a thread of its own. The client sends first.
 fn works_twice(side: &mut Side<'_>) -> Result<()> {
     let mut works = Vec::new();
     for _ in 0..2 {
@@ -231,7 +231,7 @@ fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// What a provider may need once, not for each connection.
+/// The rounds after which resources that a provider allocates once, and not per connection, exist.
 const SETTLED: usize = 4;
 
 fn cycles(side: &mut Side<'_>) -> Result<()> {

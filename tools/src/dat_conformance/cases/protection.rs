@@ -1,4 +1,5 @@
-//! What one end does not allow, the other does not get; and what becomes of both.
+//! Protection: operations that one end does not permit fail at the other end, and the effects on
+//! both ends.
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
@@ -140,10 +141,11 @@ const BOTH: &[Both] = &[
 
 const LEN: usize = 4096;
 
-/// How a connection ends that an error broke, as the end hears it that made the error.
+/// The connection events after an error, at the end that caused the error.
 const BROKEN: &[ConnectionKind] = &[ConnectionKind::Broken];
 
-/// How the other end may hear of it: its own transport noticed, or the peer's leave.
+/// The connection events at the other end: its own transport detected the error, or the peer
+/// disconnected.
 const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
 
 fn offer_and_watch(
@@ -191,8 +193,8 @@ fn offers_other_zone(side: &mut Side<'_>) -> Result<()> {
     offer_and_watch(&link, &region, region.remote(), side)
 }
 
-/// The remote end objects to a Write: the Write fails or, where Writes are not acknowledged, the
-/// connection breaks behind it.
+/// The remote end objects to a Write. The Write fails or, where Writes are not acknowledged, the
+/// connection breaks after it.
 fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(remote.len as usize)?;
     let segment = [region.segment(0, region.len())?];
@@ -205,7 +207,7 @@ fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Resul
     side.meet("over")
 }
 
-/// The remote end objects to a Read, which fails, and nothing has come.
+/// The remote end objects to a Read. The Read fails, and no data is placed.
 fn read_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(remote.len as usize)?;
     let segment = [region.segment(0, region.len())?];
@@ -231,7 +233,7 @@ fn read_fails(side: &mut Side<'_>) -> Result<()> {
 
 fn write_beyond(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    // Of a Write in several frames, those that fit may land.
+    // If a Write takes several frames, the frames that fit may be placed.
     let mut remote = hear_region(side)?.slice((LEN - 64) as u32, 64)?;
     remote.addr += 1;
     write_breaks(remote, &link, side)
@@ -252,7 +254,7 @@ fn write_before(side: &mut Side<'_>) -> Result<()> {
     write_breaks(remote, &link, side)
 }
 
-/// A key that the peer never gave: none of its regions is a million keys away.
+/// A key that the peer never sent: no two keys of its regions are a million keys apart.
 fn wrong_key(mut remote: RemoteRegion) -> RemoteRegion {
     remote.context ^= 0x5A5A_5A00;
     remote
@@ -275,7 +277,8 @@ fn sends_long(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(1000)?;
     side.hear("posted")?;
     link.send(&region, 0, 1000, 1)?;
-    // A transport that acknowledges tells what it was; another may have sent it by then.
+    // A transport with acknowledgements reports the error in the completion. Another transport may
+    // have completed the Send before the error.
     expect::completion(&link.kit.request, side)?;
     expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
@@ -292,7 +295,8 @@ fn receives_short(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Either the transport waits for the receive, or both ends learn that the connection is over.
+/// Either the transport waits for the receive, or both ends receive the event that the connection
+/// is over.
 fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
@@ -337,7 +341,7 @@ fn sends_in_vain(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The right is missed when the receive is posted, or when a message comes.
+/// The missing right is detected when the receive is posted, or when a message is received.
 fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
@@ -353,14 +357,14 @@ fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// How a post may be refused whose memory does not allow it.
+/// The errors with which a post may be refused if the rights of its memory do not permit it.
 const MISSED: &[DatReturnType] = &[
     DAT_PRIVILEGES_VIOLATION,
     DAT_PROTECTION_VIOLATION,
     DAT_INVALID_PARAMETER,
 ];
 
-/// The work is refused at once, or fails and the connection with it.
+/// The work is refused at once, or it fails and breaks the connection.
 fn fails_locally(posted: dat_api::Result<()>, link: &Link, side: &Side<'_>) -> Result<()> {
     if posted.is_err() {
         return expect::refused_with(posted, MISSED);
@@ -470,7 +474,7 @@ fn recovers(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     say_region(side, region.remote())?;
     expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
-    // Nothing to end any more, and it is no error to say so.
+    // The connection is already closed, and disconnecting it again is no error.
     link.ep.disconnect(Close::Abrupt)?;
     link.ep.reset()?;
     expect::in_state(&link.ep, EpState::Unconnected)?;

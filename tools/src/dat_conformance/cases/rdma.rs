@@ -1,4 +1,4 @@
-//! RDMA Write and Read: every length class, places, order.
+//! RDMA Write and Read: every length class, offsets, order.
 
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
@@ -132,7 +132,7 @@ const BOTH: &[Both] = &[
     ),
 ];
 
-/// Bytes left alone on either side of what the peer is given.
+/// The bytes that stay untouched on either side of the memory that the peer may use.
 const MARGIN: usize = 64;
 
 pub(super) fn say_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
@@ -154,21 +154,21 @@ fn fits(link: &Link, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes part of a region to where the peer said.
+/// Writes part of a region to the memory that the peer offered.
 fn write(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u64) -> Result<()> {
     let segment = region.segment(at, remote.len as usize)?;
     let flags = CompletionFlags::DEFAULT;
     Ok(link.ep.post_rdma_write(&[segment], remote, cookie, flags)?)
 }
 
-/// Reads from where the peer said into a region.
+/// Reads from the memory that the peer offered into a region.
 fn read(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u64) -> Result<()> {
     let segment = region.segment(at, remote.len as usize)?;
     let flags = CompletionFlags::DEFAULT;
     Ok(link.ep.post_rdma_read(&[segment], remote, cookie, flags)?)
 }
 
-/// Sends a message that says that everything before it has been done.
+/// Sends a message that reports that everything before it has been done.
 fn tell(link: &Link, side: &Side<'_>) -> Result<()> {
     let note = link.kit.region(1)?;
     link.send(&note, 0, 1, TOLD)?;
@@ -177,7 +177,7 @@ fn tell(link: &Link, side: &Side<'_>) -> Result<()> {
 
 const TOLD: u64 = 1 << 40;
 
-/// Offers memory and waits for the message that says that it was used.
+/// Offers memory and waits for the message that reports its use.
 fn offer(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
     let note = link.kit.region(1)?;
     link.recv(&note, 0, 1, TOLD)?;
@@ -227,10 +227,10 @@ fn reads(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Bytes that are offered to readers that name no length of their own.
+/// The bytes that are offered to readers whose case names no length.
 const OFFERED: usize = 8192;
 
-/// The length of what is read: the case's, if it has one.
+/// The length of the memory to read: the case's size, if it has one.
 fn offered(side: &Side<'_>) -> usize {
     if side.size == 0 { OFFERED } else { side.size }
 }
@@ -241,7 +241,7 @@ fn is_read(side: &mut Side<'_>) -> Result<()> {
     let len = offered(side);
     let region = link.kit.region(len)?;
     pattern::fill(&region, 0, len, 5)?;
-    // A case that reads nothing has no length, and reads nothing of what is offered.
+    // A case without a length reads nothing of the memory that is offered.
     say_region(side, region.remote())?;
     side.meet("over")
 }
@@ -267,7 +267,7 @@ fn writes_many(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     pattern::fill(&region, 0, OFFERED, 5)?;
     let remote = hear_region(side)?;
-    // Half of them at a time, and none in the order of its place.
+    // Reads half of the pieces at a time, in an order that differs from that of their offsets.
     for round in 0..2 {
         for index in 0..32 {
             let place = (index * 2 + round) * 29 % 64;
@@ -288,7 +288,7 @@ fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Rounds of the cases that look for bytes that overtake others.
+/// The number of rounds of the cases that detect bytes that overtake others.
 const ROUNDS: u8 = 30;
 
 fn writes_and_tells(side: &mut Side<'_>) -> Result<()> {
@@ -342,7 +342,7 @@ fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     say_region(side, region.remote())?;
     for round in 1..=ROUNDS {
-        // A program that watches memory polls its dispatcher too, now and then.
+        // A program that watches memory polls its dispatcher too, at intervals.
         while region.load(OFFERED - 1)? != round {
             ensure!(
                 link.kit.connect.dequeue()?.is_none(),
@@ -420,7 +420,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Whether the endpoint was refused for what was asked of it.
+/// Returns true if the endpoint was refused because of its attributes.
 fn link_refused(error: &anyhow::Error) -> bool {
     let call = error.downcast_ref::<dat_api::Error>();
     call.is_some_and(|call| call.is(DAT_INVALID_PARAMETER))
@@ -434,7 +434,7 @@ fn reads_many(side: &mut Side<'_>) -> Result<()> {
     reads_in_pieces(side, 32)
 }
 
-/// Reads what is offered in pieces that are all posted before the first is done.
+/// Reads the offered memory in pieces, all of which are posted before the first completes.
 fn reads_in_pieces(side: &mut Side<'_>, pieces: usize) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
@@ -474,7 +474,7 @@ fn fences(side: &mut Side<'_>) -> Result<()> {
     mixed(side, CompletionFlags::BARRIER_FENCE)
 }
 
-/// Posts a Read, a Write and a Send that carries what was read, if it is fenced.
+/// Posts a Read, a Write and a Send; if fenced, the Send carries the data that was read.
 fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
     let link = Link::make(side)?;
     let (got, out) = (link.kit.region(1000)?, link.kit.region(1000)?);
@@ -506,9 +506,9 @@ fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// A Read of so much is not answered before what is posted behind it has been sent.
+/// The length of a Read that is not answered before the work posted after it has been sent.
 const LONG: usize = 1 << 20;
-/// A Write or Send behind it.
+/// The length of a Write or Send after it.
 const SHORT: usize = 100;
 
 fn posts_behind_long_read(side: &mut Side<'_>) -> Result<()> {
@@ -524,7 +524,7 @@ fn fences_read(side: &mut Side<'_>) -> Result<()> {
     long_read(side, CompletionFlags::DEFAULT, again)
 }
 
-/// Posts a long Read, perhaps another of the same place, and then a Write and a Send.
+/// Posts a long Read, optionally another Read of the same memory, and then a Write and a Send.
 fn long_read(
     side: &mut Side<'_>,
     first: CompletionFlags,

@@ -13,7 +13,7 @@ use crate::side::Side;
 
 /// Bytes of the region under each window.
 const LEN: usize = 4096;
-/// Where the window begins, and its length.
+/// The offset at which the window begins, and its length.
 const AT: usize = 256;
 const WINDOW: usize = 512;
 
@@ -120,7 +120,7 @@ fn bind_unconnected(side: &mut Side<'_>) -> Result<()> {
 const WRITE: Privileges = Privileges::REMOTE_WRITE;
 const READ: Privileges = Privileges::REMOTE_READ;
 
-/// What the lending end has in each case.
+/// The objects of the end that binds the window, in each case.
 struct Lender {
     link: Link,
     region: dat_api::Region,
@@ -176,7 +176,7 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     let remote = hear_region(side)?;
     post_write(&link, remote)?;
     expect::done(&link.kit.request, 1, side)?;
-    // What was written is there before what is sent behind it.
+    // Data that was written is placed before a message that was sent after it.
     let note = link.kit.region(1)?;
     link.send(&note, 0, 1, 2)?;
     expect::done(&link.kit.request, 2, side)?;
@@ -240,7 +240,7 @@ fn lends_for_reading(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// A write that the window does not allow: it does not succeed, or the connection breaks behind it.
+/// A write that the window does not permit: it fails, or the connection breaks after it.
 fn write_fails(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let remote = hear_region(side)?;
@@ -257,7 +257,7 @@ fn write_beyond(side: &mut Side<'_>) -> Result<()> {
 fn write_breaks(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
     post_write(link, remote)?;
     let ended = expect::completion(&link.kit.request, side)?;
-    // iWARP writes are not acknowledged: the peer's objection comes later.
+    // iWARP writes are not acknowledged, so the peer's objection is received later.
     let status = ended.status;
     let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(objected, "the write ended as {status:?}");

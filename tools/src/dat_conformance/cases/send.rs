@@ -13,8 +13,8 @@ use crate::verdict::Lacks;
 
 const KIB: usize = 1024;
 
-/// Lengths and their names: around segments of TCP over Ethernet, pages, and powers at which
-/// counters and frames end.
+/// Lengths and their names: values next to the sizes of TCP segments over Ethernet, of pages, and
+/// next to powers at which counters and frames end.
 pub(super) const LENGTHS: [(usize, &str); 16] = [
     (0, "0"),
     (1, "1"),
@@ -124,7 +124,7 @@ const BOTH: &[Both] = &[
     ),
 ];
 
-/// Refuses what the adapter says it cannot carry.
+/// Fails with [`Lacks`] if the adapter's limit is below this length.
 pub(super) fn fits(link: &Link, len: usize) -> Result<()> {
     let limit = link.kit.ia.attr()?.max_message_size as usize;
     ensure!(
@@ -164,7 +164,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// What the cases below send: three pieces of one pattern.
+/// The data that the cases below send: three pieces of one pattern.
 const PIECES: [(usize, usize); 3] = [(0, 100), (100, 1), (101, 1999)];
 const WHOLE: usize = 2100;
 
@@ -192,7 +192,7 @@ fn sends_pieces(side: &mut Side<'_>, pieces: &[(usize, usize)]) -> Result<()> {
     side.meet("over")
 }
 
-/// Waits for a receive that a message of this length must complete.
+/// Waits for a receive that must be completed by a message of this length.
 fn expect_message(link: &Link, cookie: u64, len: usize, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, cookie, side)?;
     let came = received.transferred;
@@ -211,7 +211,7 @@ fn receives_one(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn scatters(side: &mut Side<'_>) -> Result<()> {
-    /// The pieces lie apart in another order, and the last has room to spare.
+    /// The offsets of the pieces: apart, in another order, and with room to spare in the last.
     const PLACES: [usize; 3] = [5000, 4000, 0];
     const ROOM: usize = 3000;
     let link = Link::make(side)?;
@@ -233,13 +233,13 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The lengths of a stream: its messages differ.
+/// The lengths of the messages of a stream, which differ.
 fn stream_len(index: usize) -> usize {
     index * 37 % 1500
 }
 
 const STREAM: usize = 200;
-/// Receives that are posted ahead of the messages.
+/// The number of receives that are posted ahead of the messages.
 const AHEAD: usize = 16;
 
 fn streams(side: &mut Side<'_>) -> Result<()> {
@@ -385,7 +385,7 @@ fn fills_queue(side: &mut Side<'_>) -> Result<()> {
     for cookie in 0..room.min(8) {
         expect::done(&link.kit.recv, cookie, side)?;
     }
-    // There is room again.
+    // The queue has room again.
     link.ep.post_recv(&segment, 0)?;
     side.meet("over")
 }

@@ -1,4 +1,4 @@
-//! Socket service points: a TCP connection becomes an RDMA connection, or stays what it was.
+//! Socket service points: a TCP connection becomes an RDMA connection, or stays a TCP connection.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -85,7 +85,7 @@ const CASES: &[Both] = &[
     ),
 ];
 
-/// What the passive end says last in streaming mode.
+/// The last message of the passive end in streaming mode.
 const LAST_WORDS: &[u8] = b"RDMA, please\n";
 
 fn kit(side: &Side<'_>) -> Result<Kit> {
@@ -111,7 +111,7 @@ fn socket(kit: &Kit, side: &mut Side<'_>) -> Result<TcpStream> {
     Ok(socket)
 }
 
-/// Says something in streaming mode and hears the same.
+/// Sends a text in streaming mode and receives the same text from the peer.
 fn chat(socket: &mut TcpStream) -> Result<()> {
     socket.write_all(b"still here")?;
     let mut heard = [0; 10];
@@ -166,7 +166,7 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The attempt failed like this; the socket is back.
+/// Checks that the attempt failed with one of these events and that the socket was returned.
 fn failed(
     outcome: Result<Vec<u8>, ConnectError>,
     kinds: &[ConnectionKind],
@@ -219,12 +219,12 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The end that waits for what a service point says and stays in streaming mode.
+/// The end that waits for the last message of a service point and stays in streaming mode.
 fn goes_on(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
     hear_last_words(&mut socket)?;
-    // What came earlier would be taken for a request.
+    // Data that was received earlier would be taken for a request.
     side.hear("freed")?;
     chat(&mut socket)?;
     side.meet("over")
