@@ -1,10 +1,10 @@
-//! `dat.conf`: a bad line costs only itself, and what is registered obeys the grammar.
+//! `dat.conf`: a bad line affects only itself, and registered entries obey the grammar.
 //!
 //! Input: the file.
 
 use ::dat_conf::{self as conf, Entry, Parsed};
 
-/// A line that is good wherever it stands.
+/// A line that is valid at any position.
 const GOOD: &[u8] = b"probe u2.0 nonthreadsafe default lib.so id.1.0 \"\" \"\"\n";
 
 /// Runs one input.
@@ -28,7 +28,8 @@ pub fn run(data: &[u8]) {
     assert_eq!(framed.diagnostics.len(), parsed.diagnostics.len());
 }
 
-/// Lines are counted from 1, in file order, and each gives an entry or a diagnostic at most once.
+/// Checks that lines are counted from 1, in file order, and that each gives at most one entry or
+/// diagnostic.
 fn check_order(parsed: &Parsed, data: &[u8]) {
     let lines = data.iter().filter(|&&byte| byte == b'\n').count() + 1;
     let entries = parsed.entries.iter().map(|entry| entry.line);
@@ -46,7 +47,7 @@ fn check_order(parsed: &Parsed, data: &[u8]) {
     }
 }
 
-/// Written out again in the plainest form, an entry is the same entry.
+/// Checks that an entry, written out again in the plainest form, parses to the same entry.
 fn check_entry(entry: &Entry) {
     assert!(entry.ia_name.as_bytes().len() <= 255);
     let mut line = quoted(entry.ia_name.as_bytes());
@@ -75,7 +76,7 @@ fn check_entry(entry: &Entry) {
     assert!(same(&again.entries, std::slice::from_ref(entry)));
 }
 
-/// Each line on its own says what it says in the file.
+/// Checks that each line on its own has the same result as in the file.
 fn check_lines(data: &[u8], whole: &Parsed) {
     let (mut entries, mut faults) = (Vec::new(), Vec::new());
     for (number, line) in (0..).zip(data.split(|&byte| byte == b'\n')) {
@@ -93,7 +94,7 @@ fn check_lines(data: &[u8], whole: &Parsed) {
     assert_eq!(faults, whole.diagnostics);
 }
 
-/// Without its bad lines the file has the same entries and no diagnostics.
+/// Checks that without its bad lines the file has the same entries and no diagnostics.
 fn check_without_bad_lines(data: &[u8], whole: &Parsed) {
     let is_bad = |number| whole.diagnostics.iter().any(|bad| bad.line == number);
     let good: Vec<&[u8]> = (1..)
@@ -114,7 +115,7 @@ fn quoted(text: &[u8]) -> Vec<u8> {
     quoted
 }
 
-/// Equal but for where they stand in the file.
+/// True if the entries are equal except for their line numbers.
 fn same(left: &[Entry], right: &[Entry]) -> bool {
     let unplaced = |entry: &Entry| Entry {
         line: 0,

@@ -1,16 +1,17 @@
-//! Two connections and a wire that loses, repeats, exchanges and damages FPDUs on their way from
-//! the initiator to the responder.
+//! Two connections and a wire that loses, repeats, reorders and damages FPDUs on their way from the
+//! initiator to the responder.
 //!
 //! Input: one byte of flags (two bits for the start-up's Read, one for each end that offers longer
 //! FPDUs, one for the offer of carrier messages), the MULPDU of the initiator and of the responder,
 //! the receives of the responder, the work of both sides (each with its count first), then the
-//! faults: which FPDU, what happens to it, and three bytes of where and how.
+//! faults: the FPDU's number, the fault, and three bytes with its position and bits.
 //!
-//! TCP does none of this below a valid CRC except damage, so what MPA, DDP and RDMAP can notice is
-//! bounded: a Write that is lost or comes twice looks like no Write at all or like the same one.
-//! What must hold: messages that have numbers arrive exactly as they were sent, in order, from the
-//! first one without a gap, until a fault is reported; bytes in registered memory are the old ones
-//! or the ones that were sent there; damage never gets past the CRC.
+//! TCP does none of this below a valid CRC except damage, so the faults that MPA, DDP and RDMAP can
+//! detect are limited: a Write that is lost looks like no Write at all, and a Write that is
+//! received twice looks like one Write. The following must hold. Messages that have numbers are
+//! received exactly as they were sent, in order, from the first one without a gap, until a fault is
+//! reported. Bytes in registered memory are either the old ones or the ones that were sent there.
+//! The CRC detects all damage.
 
 use std::collections::BTreeMap;
 
@@ -27,19 +28,19 @@ use crate::{
     },
 };
 
-/// Registered at both ends: Writes of the peer and sinks of our reads go here, one slot each.
+/// Registered at both ends, one slot per item: the target of the peer's Writes and of our reads.
 const SLOTS: u32 = 0x100;
-/// Registered at both ends: what peers read.
+/// Registered at both ends: the source of the peer's reads.
 const SOURCE: u32 = 0x200;
 /// Registered at both ends: a counter.
 const COUNTER: u32 = 0x300;
 /// Bytes of a slot, the longest message.
 const SLOT: usize = 512;
-/// Slots of a side.
+/// The number of slots of a side.
 const WORK_MAX: usize = 8;
-/// Reads sink into slots behind those that the peer writes to.
+/// The offset of the slots for reads, after the slots that the peer writes to.
 const SINK_BASE: u64 = (WORK_MAX * SLOT) as u64;
-/// What each FetchAdd adds.
+/// The number that each FetchAdd adds.
 const STEP: u64 = 3;
 
 /// Runs one input.
@@ -69,7 +70,7 @@ pub fn run(data: &[u8]) {
     };
     let mut initiator = engine(config(Role::Initiator, mulpdus[0]), &work[0], WORK_MAX);
     let mut responder = engine(config(Role::Responder, mulpdus[1]), &work[1], receives);
-    // Ends that both offer it agree on longer FPDUs, behind the Read of their start-up.
+    // If both ends offer longer FPDUs, both use them after the Read of their start-up.
     for (bit, engine) in [(4, &mut initiator), (8, &mut responder)] {
         if flags & bit != 0 {
             engine.connection.offer(OwnOffer {
@@ -99,7 +100,7 @@ pub fn run(data: &[u8]) {
     responder.close();
 }
 
-/// What one side wants done.
+/// An operation of a side.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     op: Op,
@@ -136,7 +137,8 @@ fn take_work(input: &mut Input<'_>) -> Vec<Item> {
         .collect()
 }
 
-/// Bytes that tell which item and which offset they are; never 0, which is what memory holds.
+/// Bytes that identify their item and their offset; never 0, which is the initial content of
+/// memory.
 fn pattern(index: usize, len: usize) -> &'static [u8] {
     const PERIOD: usize = 251;
     static CYCLE: [u8; PERIOD + SLOT] = {
@@ -195,7 +197,7 @@ fn engine(config: Config, work: &[Item], receives: usize) -> Engine {
     engine
 }
 
-/// What happens to an FPDU of the initiator.
+/// The fault of an FPDU of the initiator.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Lost,
@@ -206,7 +208,7 @@ enum Fault {
         at: u16,
         flip: u8,
     },
-    /// The end is missing; what follows is misread.
+    /// The end is missing, so the receiver misreads what follows.
     Cut {
         at: u16,
     },
@@ -215,11 +217,11 @@ enum Fault {
 #[derive(Debug)]
 struct Wire {
     faults: BTreeMap<usize, Fault>,
-    /// FPDUs of the initiator so far.
+    /// The number of FPDUs of the initiator so far.
     count: usize,
-    /// Events of the initiator and of the responder that were looked at.
+    /// The number of events of the initiator and of the responder that have been examined.
     seen: [usize; 2],
-    /// Something happened to an FPDU.
+    /// True once a fault has been applied to an FPDU.
     did_harm: bool,
 }
 
@@ -233,7 +235,8 @@ impl Wire {
             let fault = match choice % 5 {
                 0 => Fault::Lost,
                 1 => Fault::Twice,
-                // An empty Write that overtakes the first FPDU is taken for it, and rightly so.
+                // An empty Write that overtakes the first FPDU is taken for the first FPDU, which
+                // is correct.
                 2 if which > 0 => Fault::BehindTheNext,
                 2 => Fault::Twice,
                 3 => Fault::Damaged { at, flip },
@@ -249,7 +252,7 @@ impl Wire {
         }
     }
 
-    /// Until nobody has anything to say.
+    /// Runs until neither end has anything to transmit.
     fn run(&mut self, initiator: &mut Engine, responder: &mut Engine) {
         loop {
             initiator.transmit();
@@ -308,7 +311,7 @@ fn sent_since(engine: &Engine, seen: &mut usize) -> Vec<Vec<u8>> {
     sent.collect()
 }
 
-/// What `receiver` got is the beginning of what was sent, byte for byte.
+/// Checks that the data which `receiver` received is a prefix of what was sent, byte for byte.
 fn check_received(sent: &[Item], receiver: &Engine, did_harm: bool) {
     let mut numbered = (0..)
         .zip(sent)
@@ -329,7 +332,7 @@ fn check_received(sent: &[Item], receiver: &Engine, did_harm: bool) {
         assert_eq!(*invalidate, None);
         if item.op == Op::Immediate {
             assert_eq!(*immediate, Some([index as u8; 8]));
-            // The model of the engine holds it against the Writes that came.
+            // The model of the engine compares the length with the received Writes.
             assert!(did_harm || *len as usize == written_before(&sent[..index]));
         } else {
             assert_eq!((*immediate, *len as usize), (None, item.bytes.len()));
@@ -338,7 +341,7 @@ fn check_received(sent: &[Item], receiver: &Engine, did_harm: bool) {
     }
 }
 
-/// What Immediate Data behind these items tells: the length of a Write right before it.
+/// The length that Immediate Data after these items must report: that of a Write right before it.
 fn written_before(sent: &[Item]) -> usize {
     let mut before = sent.iter().rev();
     match before.find(|item| !matches!(item.op, Op::Read | Op::Add)) {
@@ -347,7 +350,8 @@ fn written_before(sent: &[Item]) -> usize {
     }
 }
 
-/// The k-th atomic of the peer found what k additions make, and so did the k-th of ours.
+/// Checks that the k-th atomic of the peer found the sum of k additions, and that the k-th of ours
+/// did.
 fn check_atomics(engine: &Engine) {
     let executed = engine.events.iter().filter_map(|event| match event {
         Event::Atomic(_, original) => Some(*original),
@@ -365,7 +369,8 @@ fn check_atomics(engine: &Engine) {
     }
 }
 
-/// Slots hold what was sent there, or what they held before; reads that completed are whole.
+/// Checks that slots hold what was sent there or their old content, and that completed reads are
+/// complete.
 fn check_memory(ours: &[Item], engine: &Engine, theirs: &[Item]) {
     let slots = &engine.memory.regions[&SLOTS].bytes;
     let (written, sunk) = slots.split_at(WORK_MAX * SLOT);

@@ -1,16 +1,16 @@
-//! From the bytes of an input to choices.
+//! Turns the bytes of an input into choices.
 //!
-//! Everything is taken from the front, so that a seed can be written down byte by byte, and an
-//! input that ends too early goes on with zeros.
+//! All values are taken from the front, so that a seed can be written down byte by byte. An input
+//! that ends too early continues with zeros.
 
 use arbitrary::Unstructured;
 
-/// The bytes of an input that are not used up.
+/// The bytes of an input that have not been consumed.
 #[derive(Debug)]
 pub struct Input<'a>(Unstructured<'a>);
 
 impl<'a> Input<'a> {
-    /// A whole input.
+    /// Reads from the whole of `data`.
     #[must_use]
     pub fn new(data: &'a [u8]) -> Self {
         Self(Unstructured::new(data))
@@ -52,20 +52,20 @@ impl<'a> Input<'a> {
         self.0.bytes(len).unwrap_or_default()
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         self.bytes(usize::MAX)
     }
 
-    /// Whether nothing is left.
+    /// Returns true if no bytes remain.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Calls `feed` with the pieces of `stream`, each as long as the next byte of `cuts` says (0 means
-/// one byte), the cuts repeating; without cuts in one piece.
+/// Calls `feed` with the pieces of `stream`. Each piece is as long as the next byte of `cuts` says
+/// (0 means one byte), and the cuts repeat. Without cuts the stream is one piece.
 pub fn in_pieces(stream: &[u8], cuts: &[u8], mut feed: impl FnMut(&[u8])) {
     let mut lengths = cuts.iter().map(|&cut| usize::from(cut).max(1)).cycle();
     let mut left = stream;

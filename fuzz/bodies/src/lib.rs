@@ -1,28 +1,28 @@
-//! What each fuzz target does with an input, free of any fuzzing engine.
+//! The bodies of the fuzz targets, independent of any fuzzing engine.
 //!
-//! The libFuzzer programs in `fuzz/fuzz_targets` are one call each into this crate; the tests of
-//! this crate make the same calls for every file of the committed corpora, so whatever a fuzzer
-//! once found is looked at by every ordinary test run.
+//! The libFuzzer programs in `fuzz/fuzz_targets` are one call each into this crate. The tests of
+//! this crate make the same calls for every file of the committed corpora, so every ordinary test
+//! run checks every input that a fuzzer once found.
 //!
-//! | Target | Subject | What must hold |
+//! | Target | Subject | Property |
 //! |---|---|---|
 //! | [`mpa_startup`] | MPA start-up frames | one verdict however the bytes are cut; ranges inside the frame |
 //! | [`fpdu_stream`] | one connection, any stream | nothing is placed unchecked; one Terminate; cuts do not matter |
-//! | [`marked_stream`] | MPA markers | put in, damaged, taken out: what is whole arrives, nothing else |
+//! | [`marked_stream`] | MPA markers | inserted, damaged, removed: only undamaged FPDUs are received, and all of them |
 //! | [`ddp_rdmap_reassembly`] | two connections, a bad wire | a fault is reported or exactly what was sent is delivered |
-//! | [`terminate`] | Terminate messages | both layouts are read; what is written reads back |
-//! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
-//! | [`rule_file`] | rules of the offload switch | a bad line is told by itself; a rule says what it reads |
-//! | [`port_mapper`] | port mapper datagrams | what is read is written the same; one answer, no longer than its question |
-//! | [`sdp_message`] | SDP messages | what is read is written the same; the checker takes nothing that is none |
-//! | [`sdp_hello`] | SDP set-up | what is taken is written the same, trimmed or whole, and makes a connection |
+//! | [`terminate`] | Terminate messages | both layouts are parsed; written messages can be parsed |
+//! | [`dat_conf`] | `dat.conf` | a bad line affects only itself; entries obey the grammar |
+//! | [`rule_file`] | rules of the offload switch | a bad line is reported on its own; a rule parses from its own text |
+//! | [`port_mapper`] | port mapper datagrams | parsed messages are emitted unchanged; one answer, no longer than its query |
+//! | [`sdp_message`] | SDP messages | parsed messages are emitted unchanged; the checker accepts only messages |
+//! | [`sdp_hello`] | SDP set-up | accepted messages are emitted unchanged, trimmed or whole, and open a connection |
 //! | [`sdp_sequence`] | one SDP end, any peer | registered memory only; silence after the end; one cause |
-//! | [`local_ring::contents`] | shared memory that holds anything | what is read is inside, and stays as it was checked |
+//! | [`local_ring::contents`] | shared memory with any content | data that is read is inside the area, and does not change after its check |
 //! | [`local_ring::sequence`] | both ends of a shared ring | all records once and in order; no lost wake-up; a bad word is a fault |
-//! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaves nothing behind |
+//! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaks nothing |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
-//! [`target`] lists the targets, [`seeds`] is what their corpora start from.
+//! [`target`] lists the targets, [`seeds`] holds the initial inputs of their corpora.
 
 pub mod c_calls;
 mod crc;
@@ -31,7 +31,7 @@ pub mod ddp_rdmap_reassembly;
 pub mod fpdu_stream;
 pub mod input;
 pub mod local_ring;
-/// The provider's own file: in its crate nobody else can reach it.
+/// The provider's own file, included here because it is private in its crate.
 #[path = "../../../provider-iwarp-soft/src/carrier/tcp/marked.rs"]
 mod marked;
 pub mod marked_stream;

@@ -1,12 +1,12 @@
-//! MPA markers: put between the bytes of FPDUs, damaged on the way, taken out again.
+//! MPA markers: inserted between the bytes of FPDUs, damaged in transit, removed again.
 //!
 //! Input: one byte of flags; the cuts, with their count first; then either a stream as a peer might
-//! send it, or the lengths of FPDUs, with their count first (two bytes each), and what happens to
-//! the stream: a position (two bytes) and the bits that flip there.
+//! send it, or the lengths of FPDUs, with their count first (two bytes each), and the damage to the
+//! stream: a position (two bytes) and the bits that flip there.
 //!
-//! What must hold: markers stand where RFC 5044 section 4.3 wants them and say what it wants; what
-//! was put in is taken out; up to the first damaged FPDU everything arrives, and with a CRC nothing
-//! after it; how the stream is cut does not matter.
+//! The following must hold. Markers are where RFC 5044 section 4.3 requires them, with the content
+//! that it requires. Inserted markers are removed again. Up to the first damaged FPDU all FPDUs are
+//! received, and with a CRC none after it. The cuts of the stream do not matter.
 
 use iwarp_proto::{
     MpaError,
@@ -23,7 +23,7 @@ use crate::{
     seeds::{Seed, seed},
 };
 
-/// The shortest ULPDU and up to this many bytes more.
+/// The number of bytes by which ULPDUs may exceed the shortest one.
 const SPREAD: usize = 1800;
 
 /// Runs one input.
@@ -67,7 +67,7 @@ pub fn run(data: &[u8]) {
 /// A stream with markers.
 struct Sent {
     stream: Vec<u8>,
-    /// Where its FPDUs end.
+    /// The offsets at which its FPDUs end.
     ends: Vec<usize>,
 }
 
@@ -93,7 +93,8 @@ impl Sent {
         Self { stream, ends }
     }
 
-    /// A marker at each multiple of 512 and nowhere else, with the distance to its FPDU.
+    /// Checks that there is a marker at each multiple of 512 and nowhere else, with the distance to
+    /// its FPDU.
     fn check_markers(&self) {
         let mut start = 0_usize;
         for &end in &self.ends {
@@ -118,14 +119,14 @@ impl Sent {
     }
 }
 
-/// What a receiver makes of a stream.
+/// The result of receiving a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     ulpdus: Vec<Vec<u8>>,
     error: Option<MpaError>,
 }
 
-/// Whole and in pieces it is the same.
+/// Receives the stream whole and in pieces, and checks that both give the same result.
 fn receive_both(stream: &[u8], cuts: &[u8], crc: bool) -> Heard {
     let whole = receive(stream, &[], crc);
     let cuts = if cuts.is_empty() {
@@ -159,9 +160,9 @@ fn receive(stream: &[u8], cuts: &[u8], crc: bool) -> Heard {
     heard
 }
 
-/// Lengths at which markers stand before, inside and right behind FPDUs, and damage to each part.
+/// Lengths that put markers before, inside and right after FPDUs, and damage to each part.
 pub(crate) fn seeds() -> Vec<Seed> {
-    // Length field, ULPDU, CRC; the first marker stands before the first FPDU.
+    // Length field, ULPDU, CRC; the first marker precedes the first FPDU.
     let fills_interval = (512 - LEN - LENGTH_LEN - CRC_LEN - ULPDU_MIN) as u16;
     let lengths = [0, fills_interval, 0, 1500, 498, 1799];
     let mut plain = vec![0, 0, lengths.len() as u8];

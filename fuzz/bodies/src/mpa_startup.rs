@@ -1,4 +1,4 @@
-//! MPA start-up: both sides judge arbitrary bytes, and understand each other's answers.
+//! MPA start-up: both sides judge arbitrary bytes, and each can parse the other's answers.
 //!
 //! Input: one byte of flags, initiator IRD, its limit, ORD, responder IRD and ORD (two bytes
 //! each), the longest private data (two), a byte `n` of answering private data, then the stream.
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
             read: flags.is_set(7),
         },
         pd_length_max: input.short(),
-        // A siw at the other end is known by its Request.
+        // A siw peer is recognized by its Request.
         peer: Peer::Unknown,
     });
     let answer_len = usize::from(input.byte());
@@ -81,13 +81,14 @@ impl Flags {
     }
 }
 
-/// Fronts of a stream that are looked at one by one: all that end in a header or shortly behind it.
+/// Prefixes of a stream up to this length are all checked: they end in a header or shortly after
+/// it.
 const DENSE: usize = HEADER_LEN + 12;
-/// Of longer ones every so many-th, and those around the end.
+/// The step between checked prefixes that are longer, except near the end, where all are checked.
 const STRIDE: usize = 29;
 
-/// The verdict over `stream`, after it was made sure that shorter fronts ask for more until the
-/// verdict falls, and never change their mind.
+/// The verdict over `stream`. Before that, checks that shorter prefixes ask for more bytes until a
+/// verdict is reached, and that the verdict never changes.
 fn judge<T: Debug + PartialEq>(
     stream: &[u8],
     handle_input: impl Fn(&[u8]) -> Progress<T>,
@@ -136,7 +137,7 @@ fn judge<T: Debug + PartialEq>(
     verdict
 }
 
-/// Reads exactly what is asked for, as an engine does that must not take a byte too many.
+/// Reads exactly the bytes that are asked for, like an engine that must not read beyond them.
 fn exact_reader<T>(stream: &[u8], handle_input: impl Fn(&[u8]) -> Progress<T>) -> Progress<T> {
     let mut len = 0;
     loop {
@@ -165,7 +166,7 @@ fn check_outcome(config: &InitiatorConfig, outcome: ReplyOutcome) {
     }
 }
 
-/// Whatever the Request was: a Reply that can be made is one that an initiator reads back.
+/// Checks that, whatever the Request was, an initiator can parse every Reply that can be made.
 fn check_answers(
     responder: &Responder,
     request: &RequestInfo,

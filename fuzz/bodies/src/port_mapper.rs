@@ -1,6 +1,6 @@
-//! Port mapper datagrams, as they come to one who answers and to one who asks.
+//! Port mapper datagrams, as received by a responder and by a requester.
 //!
-//! Input: one byte for the kind of service that is asked about, then the datagram.
+//! Input: one byte for the kind of service that is queried, then the datagram.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use ops_portmap::{Answer, Kind, Mappings, Message, Offering, Question};
 
 use crate::seeds::{Seed, seed};
 
-/// The handle of the question under way.
+/// The handle of the pending query.
 const HANDLE: u64 = 0x0102_0304_0506_0708;
 
-/// Services that are asked about: privileged and not, of both families.
+/// Services that are queried: privileged and not, of both families.
 const SERVICES: [(&str, &str); 3] = [
     ("192.0.2.2:80", "192.0.2.1:4000"),
     ("192.0.2.2:6379", "192.0.2.1:4000"),
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
     check_asking(&request.expect("one family"), datagram);
 }
 
-/// What is written for a message that was read reads as the same message.
+/// Checks that a message that was parsed is emitted so that it parses to the same message.
 fn check_codec(datagram: &[u8]) {
     match Message::parse(datagram) {
         Ok(message) => {
@@ -87,7 +87,7 @@ fn check_asking(request: &Message, datagram: &[u8]) {
     assert!(question.poll_timeout().is_none());
 }
 
-/// What the corpus starts from.
+/// The initial inputs of the corpus.
 pub(crate) fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (which, (service, own)) in (0_u8..).zip(SERVICES) {

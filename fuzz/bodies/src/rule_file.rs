@@ -1,5 +1,5 @@
-//! The rule file of the offload switch: a bad line is told by itself, and a rule says what it
-//! reads.
+//! The rule file of the offload switch: a bad line is reported on its own, and a rule that is
+//! written out parses to the same rule.
 //!
 //! Input: the file.
 
@@ -9,10 +9,10 @@ use ops_rules::{Fault, Query, Role, Rule, Rules, parse};
 
 use crate::seeds::{Seed, seed};
 
-/// A rule that matches nothing that is asked here.
+/// A rule that matches none of the queries below.
 const GOOD: &[u8] = b"use tcp connect nobody 192.0.2.255:1\n";
 
-/// Where sockets connect and listen in the questions.
+/// The addresses of the connect and listen queries.
 const ADDRESSES: [&str; 5] = [
     "10.0.0.1:80",
     "192.168.1.9:65535",
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A rule that is written reads back as itself.
+/// Checks that a rule parses from its own text.
 fn check_rule(rule: &Rule) {
     let line = rule.to_string();
     match parse(line.as_bytes()) {
@@ -45,7 +45,8 @@ fn check_rule(rule: &Rule) {
     }
 }
 
-/// The verdict is that of the first rule that matches, and what `always` promises comes true.
+/// Checks that the verdict is that of the first rule that matches, and that the promise of `always`
+/// is kept.
 fn check_verdicts(rules: &Rules) {
     for program in ["/usr/bin/redis-server", "a", ""] {
         for (role, address) in ADDRESSES
@@ -97,7 +98,7 @@ fn check_without_bad_lines(data: &[u8], faults: &[Fault]) {
     assert!(parse(&good.join(&b'\n')).is_ok());
 }
 
-/// What the corpus starts from.
+/// The initial inputs of the corpus.
 pub(crate) fn seeds() -> Vec<Seed> {
     [
         (

@@ -1,4 +1,5 @@
-//! Hello and HelloAck: what is taken is written the same, trimmed or whole, and makes a connection.
+//! Hello and HelloAck: an accepted message is emitted as the same bytes, trimmed or whole, and
+//! opens a connection.
 //!
 //! Input: the private data of a request or a reply.
 
@@ -32,7 +33,8 @@ pub fn run(data: &[u8]) {
 }
 
 fn check_hello(hello: &Hello) {
-    // The version and both addresses have one form each; so does everything that is taken.
+    // The version and both addresses have one encoding each, so every accepted message has one
+    // encoding.
     assert_eq!(Hello::parse(&hello.emit()).as_ref(), Ok(hello));
     let trimmed = hello.trimmed(hello.needed_len()).expect("room enough");
     assert_eq!(Hello::parse(&trimmed).as_ref(), Ok(hello));
@@ -48,7 +50,7 @@ fn check_hello(hello: &Hello) {
     assert!(first.is_none_or(|len| len >= 1 && len + 16 <= hello.own_size));
 }
 
-/// A reply opens the connection or ends it.
+/// Checks that a reply opens the connection or ends it.
 fn check_reply(data: &[u8]) {
     let local = ([192, 0, 2, 1], 7).into();
     let (mut connection, _) = Connection::connect(CONFIG, local, [192, 0, 2, 2].into());
@@ -59,7 +61,7 @@ fn check_reply(data: &[u8]) {
     assert_eq!(!taken, state.has_ended());
 }
 
-/// What the corpus starts from.
+/// The initial inputs of the corpus.
 pub(crate) fn seeds() -> Vec<Seed> {
     let mut whole = hex(HELLO);
     whole.resize(92, 0);

@@ -1,4 +1,5 @@
-//! SDP messages: what is read is written the same, and a second parser agrees on what is one.
+//! SDP messages: a parsed message is emitted as the same bytes, and a second parser agrees on
+//! validity.
 //!
 //! Input: the message.
 
@@ -15,16 +16,16 @@ pub fn run(data: &[u8]) {
         let header_len = message.header_len();
         assert_eq!(header.as_bytes().len(), header_len);
         assert_eq!(data.len(), header_len + message.payload_len as usize);
-        // Reserved bits are passed over and written as zero, so only the meaning is the same.
+        // Reserved bits are ignored and written as zero, so only the meaning is the same.
         let mut again = header.as_bytes().to_vec();
         again.extend_from_slice(&data[header_len..]);
         assert_eq!(Message::parse(&again, again.len()), Ok(message));
         assert!(Bsdh::parse(data).is_ok());
-        // A header alone is enough to know the message.
+        // A header alone identifies the message.
         let head = &data[..data.len().min(36)];
         assert_eq!(Message::parse(head, data.len()), Ok(message));
     }
-    // The other reader must survive the same bytes; on a fresh connection it may refuse more.
+    // The second parser must not panic on the same bytes; on a fresh connection it may refuse more.
     let mut checker = connection();
     let taken = checker.sent(Side::Active, data, data.len()).is_ok();
     assert!(!taken || parsed.is_ok(), "the checker takes {data:02x?}");
@@ -42,7 +43,7 @@ pub(crate) const HELLO: &str = "00000040 0000005c 00000000 00000000 22400001 000
                                 00000000 c0000202";
 pub(crate) const HELLO_ACK: &str = "01000040 000000c4 00000000 00000000 22000001 00008010";
 
-/// One message of each kind.
+/// A message of each kind.
 pub(crate) const MESSAGES: [(&str, &str); 19] = [
     ("data", "ff000040 00000015 00000001 00000000 68656c6c 6f"),
     ("update", "ff000040 00000010 00000001 00000000"),
@@ -74,7 +75,7 @@ pub(crate) const MESSAGES: [(&str, &str); 19] = [
     ("suspended", "0e000040 00000010 00000001 00000000"),
 ];
 
-/// What the corpus starts from.
+/// The initial inputs of the corpus.
 pub(crate) fn seeds() -> Vec<Seed> {
     MESSAGES
         .map(|(name, text)| seed("sdp_message", name, hex(text)))

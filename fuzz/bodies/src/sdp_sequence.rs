@@ -1,12 +1,12 @@
-//! One SDP end, a user that does anything, and a peer that says anything.
+//! An SDP end, a user that makes any call, and a peer that sends any message.
 //!
-//! Input: one byte of configuration, then steps: a byte of what, and what it needs. A message of
-//! the peer is a length and bytes; its length, numbers and acknowledgement are mended when the
-//! byte says so, because hardly any other would be looked at.
+//! Input: one byte of configuration, then steps: a byte for the kind, and its arguments. A message
+//! of the peer is a length and bytes. Its length, numbers and acknowledgement are corrected if the
+//! kind's byte says so, because hardly any other message would pass the first checks.
 //!
-//! What must hold: receive buffers are never overrun by what is sent to a peer that counts them,
-//! memory is asked for only while it is registered, an end that has ended is silent and refuses
-//! work, and the first cause is the one that counts.
+//! The following must hold. Messages to a peer that counts its receive buffers never overrun them.
+//! Memory is asked for only while it is registered. An end that has ended is silent and refuses
+//! work. The first cause is the one that is reported.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ use crate::{
 
 struct End {
     connection: Connection,
-    /// Bytes written and not sent; memory that may be read, with its length.
+    /// Bytes written and not sent; below it, memory that may be read, with its length.
     queued: u64,
     registered: BTreeMap<u64, u32>,
     adverts: u64,
-    /// Messages that came and went.
+    /// Messages received, and below it messages sent.
     told: u32,
     sent: u32,
     reading: Vec<u32>,
@@ -189,7 +189,7 @@ impl End {
     }
 }
 
-/// What the corpus starts from: each message alone, and a few conversations.
+/// The initial inputs of the corpus: each message alone, and a few conversations.
 pub(crate) fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = (0..MESSAGES.len())
         .map(|index| seed("sdp_sequence", MESSAGES[index].0, vec![13, 0, index as u8]))

@@ -1,14 +1,14 @@
-//! What the corpora start from: frames of golden captures and scripts of legal conversations.
+//! The initial inputs of the corpora: frames of golden captures and scripts of legal conversations.
 //!
 //! The test `seeds_are_in_the_corpora` keeps the committed files equal to this list, and writes
 //! them when the environment variable `FUZZ_WRITE_SEEDS` is set.
 
-/// One input to start from.
+/// An initial input.
 #[derive(Clone, Debug)]
 pub struct Seed {
     /// Corpus directory.
     pub target: &'static str,
-    /// File name behind `seed-`.
+    /// File name after `seed-`.
     pub name: String,
     /// The input.
     pub bytes: Vec<u8>,

@@ -1,15 +1,15 @@
 //! The list of targets.
 
-/// One fuzz target.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Name of the libFuzzer program, and of the corpus directory but for [`C_CALLS_STAGED`].
+    /// Name of the libFuzzer program, and of the corpus directory except for [`C_CALLS_STAGED`].
     pub name: &'static str,
-    /// What is done with an input; panics when something does not hold.
+    /// Runs an input; panics if a property does not hold.
     pub run: fn(&[u8]),
 }
 
-/// The targets that need nothing but themselves.
+/// The targets that need no library and no process of their own.
 pub const PURE: [Target; 14] = [
     Target {
         name: "mpa_startup",

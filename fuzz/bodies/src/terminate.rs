@@ -1,7 +1,7 @@
-//! Terminate messages: both layouts are read, and what we write reads back.
+//! Terminate messages: both layouts are parsed, and the messages that we write can be parsed again.
 //!
 //! Input: one byte of context, a code as layer, type and number, a byte that is the length of an
-//! offending segment, the segment, then a message as it may come from a peer.
+//! offending segment, the segment, then a message as a peer may send it.
 
 use iwarp_proto::{
     Config, Connection, Inbound, ProtocolError, Role, TerminateCode, TransmitFpdu,
@@ -16,7 +16,7 @@ use crate::{
     model::memory::{Memory, Receives},
 };
 
-/// Nothing in doubt: a connection in the middle of its life.
+/// A context that leaves no ambiguity: a connection that has exchanged FPDUs.
 const RUNNING: Context = Context {
     is_first_fpdu: false,
     sent_fpdu: true,
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     check_read(input.rest(), context);
 }
 
-/// What a peer may send: read, then written in our layout, it means the same for ever.
+/// Checks a message that a peer may send: parsed, then written in our layout, it keeps its meaning.
 fn check_read(message: &[u8], context: Context) {
     let received = terminate::parse(message, context);
     assert_eq!(received.is_some(), message.len() >= CONTROL_LEN);
@@ -52,7 +52,8 @@ fn check_read(message: &[u8], context: Context) {
     check_written(received.code, received.quote.get(2..).unwrap_or_default());
 }
 
-/// What we write for `code` about `segment` reads back, on its own and through a connection.
+/// Checks that the message for `code` about `segment` can be parsed, on its own and by a
+/// connection.
 fn check_written(code: TerminateCode, segment: &[u8]) {
     let offender = Offender::capture(code, segment, segment.len());
     let mut message = [0xAA; LEN_MAX];
@@ -77,13 +78,13 @@ fn check_written(code: TerminateCode, segment: &[u8]) {
     }
 }
 
-/// We name no error that has no name.
+/// True unless the error has no name; we send only errors that have one.
 fn is_ours(code: TerminateCode) -> bool {
     !matches!(code, TerminateCode::Other { .. })
 }
 
-/// The context in which the layouts cannot be confused: two pairs of start-up errors and errors of
-/// later life share their bytes when nothing is quoted.
+/// The context in which the layouts cannot be confused: two start-up errors and two errors of an
+/// established connection have the same bytes when no segment is quoted.
 fn unambiguous(code: TerminateCode) -> Option<Context> {
     match code.to_triple() {
         (2, 0, 5 | 6) => Some(Context {
@@ -94,7 +95,7 @@ fn unambiguous(code: TerminateCode) -> Option<Context> {
     }
 }
 
-/// A connection that gets the FPDU hears the code, and nothing else from then on.
+/// Checks that a connection that receives the FPDU reports the code, and nothing else from then on.
 fn check_heard(error: ProtocolError) {
     let fpdu = TransmitFpdu::terminate(&error);
     assert_eq!(fpdu.payload_len(), 0);
@@ -115,7 +116,8 @@ fn check_heard(error: ProtocolError) {
     let Ok(Inbound::Terminated(Some(heard))) = heard else {
         panic!("our Terminate message is {heard:?}");
     };
-    // The connection above is fresh: no FPDU went or came, which resolves doubts its own way.
+    // The connection above is fresh: no FPDU was sent or received, which resolves ambiguities in
+    // its own way.
     let context = Context {
         is_first_fpdu: true,
         sent_fpdu: false,

@@ -1,8 +1,8 @@
 //! The corpus of `c_calls`, in a process of its own against the staged libraries.
 //!
-//! The child is this very test program, started again with the environment that the target wants.
-//! So a crash or a hang of the library is a failure of this test and not of its program, and no
-//! other test's threads and descriptors are counted.
+//! The child is this test program, started again with the environment that the target needs. So a
+//! crash or a hang of the library fails this test and does not end its program, and threads and
+//! descriptors of other tests are not counted.
 
 use std::{
     env, fs,
@@ -20,7 +20,7 @@ use fuzz_bodies::{
 
 /// Set for the child; its value is one input, or the directory of all.
 const CHILD_ENV: &str = "FUZZ_C_CALLS_CHILD";
-/// For the whole corpus.
+/// The time limit for the whole corpus.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -70,7 +70,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Where `cargo xtask stage` has put the libraries.
+/// The directory into which `cargo xtask stage` has put the libraries.
 fn staged_libraries() -> Option<PathBuf> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
@@ -89,7 +89,7 @@ fn registry_text(lib: &Path) -> String {
     )
 }
 
-/// `None`, and an end by force, when the deadline passes.
+/// Waits for the child. At the deadline, kills it and returns `None`.
 fn finish(mut child: Child) -> Option<ExitStatus> {
     let deadline = Instant::now() + DEADLINE;
     while Instant::now() < deadline {

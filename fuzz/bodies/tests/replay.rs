@@ -7,7 +7,7 @@ use std::{
 
 use fuzz_bodies::target::{C_CALLS_STAGED, PURE, Target};
 
-/// Runs all inputs of one target; a corpus that is not there is a failure, not a pass.
+/// Runs all inputs of one target; a missing corpus is a failure, not a pass.
 fn replay(target: Target) {
     let dir = corpora().join(target.name);
     let files = inputs(&dir);
@@ -127,7 +127,8 @@ fn each_target_has_a_corpus_and_a_program_and_nothing_else_has() {
     }
 }
 
-/// Seeds are kept as files, so that fuzzers start from them; this keeps the files true.
+/// Seeds are kept as files, so that fuzzers start from them; this test keeps the files equal to the
+/// list.
 #[test]
 fn seeds_are_in_the_corpora() {
     for seed in fuzz_bodies::seeds::all() {

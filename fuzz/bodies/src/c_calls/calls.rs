@@ -16,13 +16,13 @@ macro_rules! table {
         }
 
         impl Calls {
-            /// Those of a shared library.
+            /// The functions of a shared library.
             #[must_use]
             pub fn loaded(library: &Library) -> Self {
                 Self { $($name: library.$name,)+ $($opt: library.$opt,)+ }
             }
 
-            /// Those of the registry that is linked into this program.
+            /// The functions of the registry that is linked into this program.
             #[must_use]
             pub fn linked() -> Self {
                 Self { $($name: linked::$name,)+ $($opt: Some(linked::$opt),)+ }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Calls {
     }
 }
 
-/// Every function under its own name.
+/// All functions, each under its own name.
 mod linked {
     use dat_api::abi::*;
     pub(super) use libdat2::entry::{
@@ -48,17 +48,18 @@ mod linked {
     };
 
     unsafe extern "C" {
-        /// Written in C, because it takes any number of arguments.
+        /// Written in C, because the function is variadic.
         pub(super) fn dat_extension_op(handle: DatHandle, op: DatExtendedOp, ...) -> DatReturn;
     }
 
-    /// The list is not const in the header.
+    /// A wrapper with the header's signature, in which the list is not const.
     pub(super) unsafe extern "C" fn dat_registry_list_providers(
         max: DatCount,
         returned: *mut DatCount,
         list: *mut *mut DatProviderInfo,
     ) -> DatReturn {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the arguments are passed on unchanged, and the caller guarantees what the
+        // function requires.
         unsafe { libdat2::entry::registry::dat_registry_list_providers(max, returned, list) }
     }
 }

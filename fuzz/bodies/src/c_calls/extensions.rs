@@ -18,7 +18,8 @@ impl World {
         let socket = self.socket(input);
         let (ep, evd) = (self.handle(Kind::Ep, input), self.handle(Kind::Evd, input));
         let (message, len) = self.private_data(input);
-        // Nobody can tell that a long message is longer than the memory it is said to be in.
+        // The library cannot detect that a message is longer than its memory, so the length is
+        // limited here.
         let (message, len) = (message.cast_mut(), len.min(4096));
         // SAFETY: the operation takes these arguments; the message is as long as any legal one.
         self.create(Kind::Ssp, input, |library, out| unsafe {
@@ -139,7 +140,7 @@ impl World {
         }
     }
 
-    /// Timeouts expire, where time is ours.
+    /// Makes timeouts expire, if the program controls time.
     pub(super) fn pass_time(&mut self, _: &mut Input<'_>) {
         if self.place == Place::Memory {
             memory::let_time_pass();

@@ -1,7 +1,8 @@
 //! The whole stack in this program: the registry, the access layer, and an RNIC in memory.
 //!
-//! No thread, no clock, no socket but those that a program asks for: an input does the same in
-//! every run, and a fuzzer sees what it reaches. News is told between calls.
+//! There is no thread, no clock, and no socket except those that a program asks for. So an input
+//! has the same effect in every run, and a fuzzer sees the coverage that it reaches. Events are
+//! delivered between calls.
 
 use std::{
     ffi::{CStr, c_char},
@@ -25,16 +26,17 @@ use super::calls::Calls;
 
 /// Name of the interface.
 pub(super) const IA_NAME: &CStr = c"memory";
-/// The network that its RNICs are in.
+/// The network of its RNICs.
 const NET: &str = "calls";
-/// What only a thread of the library can still hold is given up within this time.
+/// The time in which a thread of the library must release its last references.
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// The functions, after the provider has been registered once.
 pub(super) fn calls() -> &'static Calls {
     static CALLS: OnceLock<Calls> = OnceLock::new();
     CALLS.get_or_init(|| {
-        // Thousands of programs a second have too much to say. Fails if somebody listens already.
+        // Logging of thousands of programs per second is discarded. The call fails if a subscriber
+        // is set already.
         let _ = tracing::subscriber::set_global_default(NoSubscriber::new());
         register();
         Calls::linked()
@@ -57,32 +59,33 @@ fn register() {
     assert!(added.is_success(), "{added:?}");
 }
 
-/// What has happened is told.
+/// Delivers all pending events.
 pub(super) fn tell_news() {
     fake_rnic::tell_news(NET);
 }
 
-/// Every timeout that runs expires.
+/// Makes every running timeout expire.
 pub(super) fn let_time_pass() {
     fake_rnic::let_time_pass(NET);
 }
 
-/// Whether closing gave the IA up. The registry says "not found" of a provider that no file names.
+/// Returns true if closing freed the IA. The registry returns "not found" for a provider that no
+/// file names.
 pub(super) fn has_closed(result: DatReturn) -> bool {
     result.is_success() || result.is(DAT_PROVIDER_NOT_FOUND)
 }
 
-/// The lowest descriptor that is free: one higher after each that was forgotten.
+/// The lowest free descriptor: higher by one for each descriptor that was leaked.
 pub(super) fn lowest_descriptor() -> i32 {
     let copy = io::stdin().as_fd().try_clone_to_owned();
     copy.map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// Panics unless descriptors are as they were, and nothing is left in the network.
+/// Panics unless descriptors are as they were, and the network is empty.
 pub(super) fn assert_nothing_left(descriptor: i32) {
     assert!(fake_rnic::is_deserted(NET), "objects outlive their IA");
     let deadline = Instant::now() + SETTLE;
-    // The thread that calls agents may hold the last share of a CNO.
+    // The thread that calls agents may hold the last reference to a CNO.
     while lowest_descriptor() > descriptor {
         assert!(Instant::now() < deadline, "a descriptor outlives its IA");
         thread::sleep(Duration::from_millis(1));

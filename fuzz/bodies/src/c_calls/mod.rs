@@ -1,23 +1,23 @@
-//! The C library: programs of calls over handles that live, are freed, or never were.
+//! The C library: programs of calls over handles that are live, freed, or invalid.
 //!
-//! | Module | Holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`calls`] | the functions, linked or loaded |
 //! | `memory` | the stack that is linked into this program, over an RNIC in memory |
-//! | [`session`] | the loaded library, and what the process held before the program |
-//! | [`world`] | handles, memory and sockets of one program, and how arguments are chosen |
+//! | [`session`] | the loaded library, and the resources that the process held before the program |
+//! | [`world`] | handles, memory and sockets of one program, and the choice of arguments |
 //! | `objects` | calls that make, query, change and free objects |
 //! | `transfers` | calls that post, wait and connect |
 //! | `extensions` | operations of the extensions, and calls that name no object |
 //!
-//! Input: a sequence of calls, each one byte that says which and then its arguments.
+//! Input: a sequence of calls, each one byte for the number of the call and then its arguments.
 //!
-//! [`run`] is for volume: everything is in this program and follows from the input. There bit 7 of
-//! a call's byte keeps the news of it back until after the next call. [`run_staged`] is for depth:
-//! the same programs over real sockets. Its registry library is the one that the environment
-//! variable `DAT_LIBRARY` names, its registry file the one in `DAT_OVERRIDE`; `cargo xtask fuzz`
-//! and the replay test set both to what is staged. Without them nothing is called; that is said
-//! once, and counted.
+//! [`run`] is for volume: the whole stack is in this program, and its behaviour follows from the
+//! input. There bit 7 of a call's byte delays the events of the call until after the next call.
+//! [`run_staged`] is for depth: the same programs over real sockets. The environment variable
+//! `DAT_LIBRARY` names its registry library, and `DAT_OVERRIDE` its registry file; `cargo xtask
+//! fuzz` and the replay test set both to the staged files. Without them no call is made; this is
+//! printed once, and counted.
 
 pub mod calls;
 mod extensions;
@@ -35,7 +35,7 @@ use crate::{
 use session::Session;
 use world::{Place, World};
 
-/// Calls of one program; keeps an input under a second.
+/// The limit of calls of one program; keeps an input under a second.
 const CALLS_MAX: usize = 96;
 
 /// Runs one input in memory.
@@ -145,10 +145,10 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-/// Conversations: objects, a connection to ourselves, data both ways, and an untimely end.
+/// Conversations: objects, a connection to ourselves, data in both directions, and an early end.
 ///
 /// Handles are chosen by one byte: 0 is the newest live one of the kind that is wanted. The zero at
-/// the end of a call that makes something says where to put its handle.
+/// the end of a call that creates an object chooses the out-pointer for its handle.
 pub(crate) fn seeds() -> Vec<Seed> {
     let objects: &[u8] = &[
         1, 0, 0, // PZ

@@ -11,10 +11,10 @@ use super::{
     world::{Kind, World, arena},
 };
 
-/// What a call gives that the library lacks.
+/// The result of a call that the library does not have.
 pub(super) const MISSING: DatReturn = DatReturn::error(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
 
-/// The longest parameter structure of any query, and the alignment of all.
+/// A buffer with the longest parameter structure of any query, and the alignment of all.
 #[repr(C, align(16))]
 pub(super) struct Scratch([u8; 4096]);
 
@@ -40,7 +40,7 @@ impl World {
     pub(super) fn close_ia(&mut self, input: &mut Input<'_>) {
         let ia = self.handle(Kind::Ia, input);
         let flags = input.pick(&[DAT_CLOSE_GRACEFUL_FLAG, DAT_CLOSE_ABRUPT_FLAG, 7]);
-        // SAFETY: a word; the library resolves it or refuses it.
+        // SAFETY: the handle is an integer; the library resolves it or refuses it.
         let closed = unsafe { (self.library.dat_ia_close)(ia, flags) };
         self.check(closed);
         if self.has_closed(closed) {
@@ -146,8 +146,8 @@ impl World {
         let va_type = u32::from(choice >> 7);
         let (mut lmr_context, mut rmr_context) = (0, 0);
         let (mut size, mut address) = (0, 0);
-        // SAFETY: as in `create_evd`; the region is payload memory, which is never freed, or so
-        // long that no memory can be; the cookie is null or 40 readable bytes of it.
+        // SAFETY: as in `create_evd`. The region is payload memory, which is never freed, or has a
+        // length that no memory can have. The cookie is null or 40 readable bytes of that memory.
         let created = self.create(Kind::Lmr, input, |library, out| unsafe {
             (library.dat_lmr_create)(
                 ia,
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// Frees a handle as what it should be, or as something else.
+    /// Frees a handle as an object of its own kind, or of another kind.
     pub(super) fn free(&mut self, input: &mut Input<'_>) {
         let kind = input.pick(&[
             Kind::Ep,
@@ -399,7 +399,7 @@ impl World {
         }
     }
 
-    /// A call that gives a handle; sometimes it has no place to put it.
+    /// Makes a call that returns a handle; sometimes its out-pointer is null.
     pub(super) fn create(
         &mut self,
         kind: Kind,
@@ -429,7 +429,7 @@ impl World {
     }
 }
 
-/// That number on this machine, as `struct sockaddr_in`.
+/// This machine's address with that port, as `struct sockaddr_in`.
 pub(super) fn socket_address(qual: DatConnQual) -> DatSockAddr {
     let mut address = DatSockAddr {
         sa_family: 2,
@@ -440,7 +440,7 @@ pub(super) fn socket_address(qual: DatConnQual) -> DatSockAddr {
     address
 }
 
-/// Lengths and depths: sensible, at limits, and absurd.
+/// Chooses lengths and depths: sensible, at limits, and absurd.
 pub(super) fn length(input: &mut Input<'_>) -> DatCount {
     match input.byte() {
         0xFF => i32::MAX,

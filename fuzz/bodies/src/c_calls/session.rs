@@ -1,4 +1,4 @@
-//! The library under test, loaded once, and the balance of what the process holds.
+//! The library under test, loaded once, and a check for leaked resources of the process.
 
 use std::{
     fs, io,
@@ -19,7 +19,7 @@ pub const REGISTRY_ENV: &str = "DAT_OVERRIDE";
 /// The interface that the registry file must have.
 pub const IA_NAME: &std::ffi::CStr = c"iwarp-lo";
 
-/// How long the library may take to let go of threads and descriptors after an IA was closed.
+/// The time in which the library must release threads and descriptors after an IA was closed.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Inputs that were not run because there was no library.
@@ -33,7 +33,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// The session of this process; `None`, counted and said once, without a library to test.
+    /// The session of this process; `None` without a library to test, which is counted and printed
+    /// once.
     pub fn get() -> Option<&'static Self> {
         static SESSION: OnceLock<Option<Session>> = OnceLock::new();
         let session = SESSION.get_or_init(Self::open).as_ref();
@@ -43,7 +44,7 @@ impl Session {
         session
     }
 
-    /// Inputs of this process that were not run.
+    /// The number of inputs of this process that were not run.
     #[must_use]
     pub fn skipped() -> usize {
         SKIPPED.load(Ordering::Relaxed)
@@ -55,7 +56,7 @@ impl Session {
         &self.calls
     }
 
-    /// Panics unless the process holds what it held before the first program.
+    /// Panics unless the process holds the same resources as before the first program.
     pub fn assert_nothing_left(&self) {
         let deadline = Instant::now() + SETTLE;
         loop {
@@ -93,8 +94,9 @@ impl Session {
     }
 }
 
-/// Opens and closes the IA once, and has an agent called in between: what the libraries load and
-/// keep, the thread for agents among it, is not the programs' business.
+/// Opens and closes the IA once, and has an agent called in between. So the resources that the
+/// libraries allocate once and keep, such as the thread for agents, do not count as leaks of a
+/// program.
 fn warm_up(calls: &Calls) {
     let (mut ia, mut evd) = (null_mut(), null_mut());
     // SAFETY: the name is NUL-terminated and the out-pointers are local variables.
@@ -116,13 +118,13 @@ fn warm_up(calls: &Calls) {
     assert!(closed.is_success(), "closing {IA_NAME:?}: {closed:?}");
 }
 
-/// An event triggers a CNO with an agent.
+/// Creates a CNO with an agent, and an event that triggers it.
 fn call_agent(calls: &Calls, ia: DatIaHandle) {
     let (mut cno, mut evd) = (null_mut(), null_mut());
     let mut event = DatEvent::zeroed();
     event.event_number = DAT_SOFTWARE_EVENT;
-    // SAFETY: handles that were just given, local variables, and an agent whose function can be
-    // called at any time.
+    // SAFETY: the handles were just returned by the library, the out-pointers are local variables,
+    // and the agent's function can be called at any time.
     let results = unsafe {
         [
             (calls.dat_cno_create)(ia, idle_agent(true), &mut cno),
@@ -136,7 +138,7 @@ fn call_agent(calls: &Calls, ia: DatIaHandle) {
     );
 }
 
-/// What can leak and be counted.
+/// The resources whose leaks are counted.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
@@ -152,7 +154,7 @@ impl Held {
     }
 }
 
-/// What is open, for the message of a failure.
+/// The open descriptors, for the message of a failure.
 fn descriptors() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd")
         .into_iter()

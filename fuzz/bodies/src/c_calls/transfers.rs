@@ -209,8 +209,8 @@ impl World {
         });
     }
 
-    /// The list is null or longer than any legal count, and names payload memory or nothing that
-    /// is registered.
+    /// Makes a post. The list is null or longer than any legal count, and names payload memory or
+    /// memory that is not registered.
     pub(super) fn post(
         &mut self,
         input: &mut Input<'_>,
@@ -303,7 +303,7 @@ impl World {
         let ia = self.handle(Kind::Ia, input);
         let (list, count) = self.segments(input);
         let count = u64::from(count.unsigned_abs()).min(list.len() as u64);
-        // SAFETY: the list holds as many segments as are told.
+        // SAFETY: the list holds as many segments as the count says.
         let (read, write) = unsafe {
             (
                 (self.library.dat_lmr_sync_rdma_read)(ia, list.as_ptr(), count),
@@ -342,7 +342,7 @@ impl World {
 
     fn hear(&mut self, event: &DatEvent) {
         if event.event_number == DAT_CONNECTION_REQUEST_EVENT {
-            // SAFETY: the event number says which member is meant.
+            // SAFETY: the event number says which member of the union is valid.
             let arrival = unsafe { event.event_data.cr_arrival_event_data };
             if self.has_room() {
                 self.add(Kind::Cr, arrival.cr_handle);

@@ -1,7 +1,7 @@
 //! The handles, memory and sockets of one program.
 //!
-//! Arguments that are pointers are null or point at memory that lives for as long as the library
-//! may look at it: out-parameters for the call, payload for ever. Everything else is arbitrary.
+//! Pointer arguments are null or point at memory that lives for as long as the library may access
+//! it: out-parameters for the call, payload for ever. Every other argument is arbitrary.
 
 use std::{
     collections::BTreeSet,
@@ -25,18 +25,19 @@ use crate::input::Input;
 
 use super::{calls::Calls, memory, session};
 
-/// Bytes of payload memory. Peers may write to it while nobody looks.
+/// Bytes of payload memory. Peers may write to it while this program does not access it.
 const ARENA_LEN: usize = 1 << 16;
-/// Objects of one program.
+/// The limit of objects of one program.
 const OBJECTS_MAX: usize = 64;
-/// What a close may take before it counts as hanging.
+/// The time after which a close may count as hanging.
 const CLOSE_MAX: Duration = Duration::from_secs(8);
-/// How often this thread may sleep in one; the library looks every 2 ms for what it waits for.
+/// The number of times that this thread may sleep in one close; the library polls every 2 ms while
+/// it waits.
 const SLEEPS_MAX: i64 = 1000;
-/// Ports for service points that are not left to the library.
+/// The first port for service points whose port the library does not choose.
 const PORT_BASE: u64 = 47_100;
 
-/// What a handle was made as.
+/// The kind of object that a handle was created as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Interface adapter.
@@ -70,20 +71,21 @@ pub enum Kind {
 /// A handle that was valid once.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// What it was made as.
+    /// The kind that it was created as.
     pub kind: Kind,
-    /// What the library gave.
+    /// The handle that the library returned.
     pub handle: DatHandle,
-    /// Not freed, as far as the program knows.
+    /// False once the program has freed it, as far as the program knows.
     pub live: bool,
 }
 
-/// What the functions are those of.
+/// The implementation behind the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The staged libraries: real sockets and threads.
     Staged,
-    /// The stack of this program over an RNIC in memory, whose news is told between calls.
+    /// The stack linked into this program, over an RNIC in memory whose events are delivered
+    /// between calls.
     Memory,
 }
 
@@ -96,9 +98,9 @@ pub struct World {
     pub(super) contexts: Vec<u32>,
     /// Service numbers to connect to.
     pub(super) quals: BTreeSet<u64>,
-    /// Connected sockets to give to the library, with what they were.
+    /// Connected sockets to give to the library, with the links in `/proc` that identify them.
     sockets: Vec<(RawFd, PathBuf)>,
-    /// Other descriptors, likewise.
+    /// Other descriptors, with the links in `/proc` that identify them.
     dummies: Vec<(RawFd, PathBuf)>,
 }
 
@@ -111,7 +113,7 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    /// Nothing open.
+    /// A program with no open object.
     #[must_use]
     pub fn new(library: &'static Calls, place: Place) -> Self {
         Self {
@@ -141,17 +143,17 @@ impl World {
         }
     }
 
-    /// Closes every IA abruptly, which must work, and what is left of the sockets.
+    /// Closes every IA abruptly, which must succeed, and the sockets that are still open.
     pub fn finish(&mut self) {
         let open = |object: &&Object| object.kind == Kind::Ia && object.live;
         let ias: Vec<_> = self.objects.iter().filter(open).copied().collect();
         for ia in ias {
             let (started, slept) = (Instant::now(), sleeps());
-            // SAFETY: an integer; the library resolves it or refuses it.
+            // SAFETY: the handle is an integer; the library resolves it or refuses it.
             let closed = unsafe { (self.library.dat_ia_close)(ia.handle, DAT_CLOSE_ABRUPT_FLAG) };
             assert!(self.has_closed(closed), "an abrupt close gives {closed:?}");
-            // No call is in progress, so there is nothing to wait for. Time alone proves nothing:
-            // the machine may have stopped meanwhile.
+            // No call is in progress, so there is nothing to wait for. A long time alone is no
+            // evidence, because the machine may have been suspended meanwhile.
             assert!(
                 started.elapsed() < CLOSE_MAX || sleeps() - slept < SLEEPS_MAX,
                 "the close waited for something"
@@ -159,14 +161,15 @@ impl World {
         }
         for (fd, identity) in self.sockets.drain(..).chain(self.dummies.drain(..)) {
             if fs::read_link(format!("/proc/self/fd/{fd}")).ok() == Some(identity) {
-                // SAFETY: the number still names the socket that was opened for it, and no
-                // value in this process owns it: it was released when it was given away.
+                // SAFETY: the link shows that the number still names the socket that was opened for
+                // it. No value in this process owns the socket, because it was released when it was
+                // given to the library.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
     }
 
-    /// Whether a close of an IA gave it up.
+    /// Returns true if a close of an IA freed the IA.
     pub(super) fn has_closed(&self, result: DatReturn) -> bool {
         match self.place {
             Place::Staged => self.check(result),
@@ -174,13 +177,13 @@ impl World {
         }
     }
 
-    /// Whether a call succeeded; an error inside the library is never an answer.
+    /// Returns true if a call succeeded. Panics on an internal error, which no call may return.
     pub(super) fn check(&self, result: DatReturn) -> bool {
         assert!(!result.is(DAT_INTERNAL_ERROR), "{result:?}");
         result.is_success()
     }
 
-    /// Remembers a new handle.
+    /// Records a new handle.
     pub(super) fn add(&mut self, kind: Kind, handle: DatHandle) {
         assert!(!handle.is_null(), "success without a handle: {kind:?}");
         if let Some(old) = self.objects.iter_mut().find(|old| old.handle == handle) {
@@ -198,13 +201,13 @@ impl World {
         }
     }
 
-    /// Whether there is room for one more object.
+    /// Returns true if there is room for one more object.
     pub(super) fn has_room(&self) -> bool {
         self.objects.len() < OBJECTS_MAX
     }
 
-    /// The handle is gone, and with an IA all that was made from it; which those were is not
-    /// recorded, so all count as gone that are of no other open IA.
+    /// Marks the object of a handle as freed. Freeing an IA also frees all its objects. Which
+    /// objects those are is not recorded, so all objects count as freed once no IA is open.
     pub(super) fn forget(&mut self, handle: DatHandle) {
         let mut closed_ia = false;
         for object in self.objects.iter_mut().filter(|o| o.handle == handle) {
@@ -219,7 +222,7 @@ impl World {
         }
     }
 
-    /// A handle: mostly a live one of the right kind, counted from the newest.
+    /// Chooses a handle: mostly a live one of the right kind, counted from the newest.
     pub(super) fn handle(&self, kind: Kind, input: &mut Input<'_>) -> DatHandle {
         let choice = input.byte();
         let nth = usize::from(choice & 0x0F);
@@ -247,20 +250,20 @@ impl World {
         found.unwrap_or(null_mut())
     }
 
-    /// A piece of payload memory.
+    /// Chooses a piece of payload memory.
     pub(super) fn memory(&self, input: &mut Input<'_>) -> (*mut u8, u64) {
         let offset = usize::from(input.short()) % ARENA_LEN;
         let len = usize::from(input.short()).min(ARENA_LEN - offset);
         (arena().wrapping_add(offset), len as u64)
     }
 
-    /// A list of segments, as long as the list of any legal call may be, and what to say of its
-    /// length.
+    /// Chooses a list of segments, as long as the longest list of a legal call, and the length to
+    /// pass for it.
     pub(super) fn segments(&self, input: &mut Input<'_>) -> ([DatLmrTriplet; 64], DatCount) {
         let count = input.byte();
         let context = self.context(input);
         let (start, len) = (u64::from(input.byte()) * 64, u32::from(input.short()));
-        // Long ones are rare, because they take most of the time.
+        // Long segments are rare, because they take most of the time.
         let len = if len < 0xF000 { len & 0x0FFF } else { len };
         let segment = DatLmrTriplet {
             virtual_address: arena().addr() as u64 + start,
@@ -276,7 +279,7 @@ impl World {
         ([segment; 64], count)
     }
 
-    /// A piece of a peer's memory, which is ours.
+    /// Chooses a piece of a peer's memory, which is this program's own.
     pub(super) fn remote(&self, input: &mut Input<'_>) -> DatRmrTriplet {
         let start = u64::from(input.byte()) * 64;
         DatRmrTriplet {
@@ -286,13 +289,13 @@ impl World {
         }
     }
 
-    /// A key: of a region, mostly the newest.
+    /// Chooses a key: of a region, mostly the newest.
     pub(super) fn context(&self, input: &mut Input<'_>) -> u32 {
         let nth = input.below(self.contexts.len());
         self.contexts[self.contexts.len() - 1 - nth]
     }
 
-    /// Private data and what to say of its length.
+    /// Chooses private data and the length to pass for it.
     pub(super) fn private_data(&self, input: &mut Input<'_>) -> (*const u8, DatCount) {
         let choice = input.byte();
         let len = match choice {
@@ -310,12 +313,13 @@ impl World {
         (data, len)
     }
 
-    /// A timeout in microseconds of something that goes on without us.
+    /// Chooses a timeout in microseconds for an operation that continues after the call.
     pub(super) fn timeout_us(&self, input: &mut Input<'_>) -> DatTimeout {
         input.pick(&[0, 10, 1_000, 5_000, 60_000_000, u32::MAX])
     }
 
-    /// How long to wait, in microseconds: nobody minds it. In memory nothing comes while we wait.
+    /// Chooses a time to wait, in microseconds; waiting is always harmless. In memory no event is
+    /// delivered during a wait, so the time is 0.
     pub(super) fn patience_us(&self, input: &mut Input<'_>) -> DatTimeout {
         let patience = input.pick(&[0, 10, 1_000, 5_000]);
         match self.place {
@@ -324,7 +328,7 @@ impl World {
         }
     }
 
-    /// A service number: one that somebody listens at, or one of ours that nobody may.
+    /// Chooses a service number: one with a listener, or one of ours that may have none.
     pub(super) fn qual(&self, input: &mut Input<'_>) -> DatConnQual {
         let choice = input.byte();
         match choice {
@@ -339,7 +343,7 @@ impl World {
         }
     }
 
-    /// A socket for the library, connected to another one; or something else, or nothing.
+    /// Chooses a socket for the library, connected to another one; or another descriptor; or none.
     pub(super) fn socket(&mut self, input: &mut Input<'_>) -> RawFd {
         match input.byte() {
             0xFF => -1,
@@ -356,7 +360,7 @@ impl World {
         }
     }
 
-    /// A descriptor that is no connected TCP socket.
+    /// Chooses a descriptor that is no connected TCP socket.
     fn dummy(&mut self, choice: u8) -> RawFd {
         let made: io::Result<OwnedFd> = match choice {
             0 => UnixStream::pair().map(|(near, _)| near.into()),
@@ -370,12 +374,12 @@ impl World {
     }
 }
 
-/// How often this thread has given up the processor of its own will.
+/// The number of voluntary context switches of this thread.
 fn sleeps() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches())
 }
 
-/// Payload memory that is never given back: an engine may still write to it.
+/// Payload memory that is never freed, because an engine may still write to it.
 pub(super) fn arena() -> *mut u8 {
     static ARENA: OnceLock<usize> = OnceLock::new();
     let address = ARENA.get_or_init(|| {
@@ -385,7 +389,8 @@ pub(super) fn arena() -> *mut u8 {
     ptr::with_exposed_provenance_mut(*address)
 }
 
-/// Words that no library ever gave: small numbers, addresses of code, of data, of nothing.
+/// Words that no library returned as a handle: small numbers, addresses of code and data, invalid
+/// addresses.
 fn garbage(nth: usize) -> DatHandle {
     let address = match nth {
         0 => 0,
@@ -417,7 +422,8 @@ fn socket_pair() -> Vec<(RawFd, PathBuf)> {
     ends.map(|end| released(end.into())).collect()
 }
 
-/// The number of a descriptor that from now on belongs to whoever has the number, and what it is.
+/// The number of a descriptor that from now on belongs to the owner of the number, and its link in
+/// `/proc`.
 fn released(owned: OwnedFd) -> (RawFd, PathBuf) {
     let fd = owned.into_raw_fd();
     let identity = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();

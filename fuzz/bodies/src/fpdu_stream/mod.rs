@@ -1,9 +1,9 @@
-//! One connection, fed with a stream that a peer might send, in whatever pieces.
+//! A connection that receives a stream that a peer might send, in pieces of any size.
 //!
 //! Input: one byte of flags; IRD and ORD; the posted receives and the posted work, each with its
-//! count first; the cuts, with their count first; then the stream, either raw or as a script
-//! (`script`) that fixes lengths and CRCs and keeps the numbers of a legal peer, so that faults
-//! come deep inside a conversation.
+//! count first; the cuts, with their count first; then the stream. The stream is either raw or a
+//! script (`script`), which corrects lengths and CRCs and keeps the numbers of a legal peer, so
+//! that faults occur deep inside a conversation.
 
 mod script;
 
@@ -19,13 +19,13 @@ use crate::{
 
 use script::Script;
 
-/// The registration that peers may do everything with, and that our reads sink into.
+/// The registration to which peers have every right, and into which our reads sink.
 const OPEN: u32 = 0x100;
-/// Where it begins.
+/// The tagged offset of its first byte.
 const BASE: u64 = 0x1000;
-/// How long registrations are.
+/// The length of registrations in bytes.
 const REGION_LEN: usize = 1024;
-/// What registrations hold at first.
+/// The initial content of registrations.
 static PATTERN: [u8; REGION_LEN] = {
     let mut pattern = [0; REGION_LEN];
     let mut index = 0;
@@ -37,18 +37,18 @@ static PATTERN: [u8; REGION_LEN] = {
 };
 /// Bytes of the registration that one read of ours may fill.
 const SINK_LEN: usize = 100;
-/// Further STags: writable only, readable only, another stream's, at the end of the address space.
+/// Further STags: writable only, readable only, of another stream, at the end of the address space.
 const WRITE_ONLY: u32 = 0x200;
 const READ_ONLY: u32 = 0x300;
 const FOREIGN: u32 = 0x400;
 const TOP: u32 = 0x500;
-/// First byte of the last one.
+/// The tagged offset of the first byte of the registration `TOP`.
 const TOP_BASE: u64 = u64::MAX - REGION_LEN as u64;
 
-/// Streams are not longer than this; a cap on time, not on the protocol.
+/// The longest stream. It limits time; the protocol has no such limit.
 const STREAM_MAX: usize = 1 << 14;
 
-/// Where streams are cut whose input does not say it.
+/// The cuts of streams whose input has none.
 const CUTS: &[u8] = &[1, 1, 1, 13, 2, 1, 97, 3];
 
 /// Runs one input.
@@ -72,7 +72,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(whole.buffers, pieces.buffers);
 }
 
-/// What our side is like before the stream begins.
+/// The state of our side before the stream begins.
 #[derive(Debug)]
 struct Setup {
     config: Config,
@@ -121,7 +121,7 @@ impl Setup {
         }
     }
 
-    /// Work number `index`; reads sink where no other read does.
+    /// Reads work number `index` from the input. Each read has a sink of its own.
     fn take_work(input: &mut Input<'_>, index: u64) -> (WorkKind, u32, bool) {
         let choice = input.byte();
         let len = u32::from(input.byte());

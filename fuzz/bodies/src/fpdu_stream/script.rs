@@ -1,7 +1,7 @@
-//! A peer that knows the rules and breaks them where the input says so.
+//! A peer that follows the protocol and violates it where the input says so.
 //!
-//! Each step is one byte: what to send (low four bits), whether it is the last segment (bit 4),
-//! whether one field is wrong (bit 5: the next byte says which bit of the segment to flip),
+//! Each step is one byte: the kind of segment (low four bits), whether it is the last segment (bit
+//! 4), whether one field is wrong (bit 5: the next byte says which bit of the segment to flip),
 //! whether the CRC is wrong (bit 6) and whether the segment is cut short (bit 7).
 
 use std::collections::VecDeque;
@@ -29,7 +29,8 @@ pub(super) struct Script {
     response_msn: Msn,
     /// Bytes of the Send in progress.
     mo: u32,
-    /// Our reads that the peer has not answered: where the next byte goes, how many are left.
+    /// Our reads that the peer has not answered: the offset of the next byte, and the number of
+    /// bytes that remain.
     reads: VecDeque<(u64, u32)>,
     request_id: u32,
 }
@@ -228,7 +229,7 @@ fn stag(input: &mut Input<'_>) -> u32 {
     input.pick(&[OPEN, OPEN, OPEN, WRITE_ONLY, READ_ONLY, FOREIGN, TOP, 0])
 }
 
-/// Inside the registrations, at their edges, or far away.
+/// Chooses an offset: inside the registrations, at their edges, or far away.
 fn offset(input: &mut Input<'_>) -> u64 {
     let near = u64::from(input.byte());
     let end = BASE + REGION_LEN as u64;

@@ -1,4 +1,4 @@
-//! The consumer of a ring whose memory holds anything.
+//! The consumer of a ring whose memory has any content.
 //!
 //! Input: the calls, with their count first, one byte each; then the bytes of the data area, which
 //! is repeated until the area is full.
@@ -37,7 +37,7 @@ fn fill(ring: &Ring, contents: &[u8]) {
     }
 }
 
-/// One call of the consumer, or a change of the memory between two calls.
+/// A call of the consumer, or a change of the memory between two calls.
 fn consume(ring: &mut Ring, call: u8) -> Result<(), Corrupt> {
     match call % 8 {
         0 => {

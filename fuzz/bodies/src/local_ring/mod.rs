@@ -8,7 +8,7 @@ use self::ring::{Consumer, Producer};
 use self::segment::{Direction, Half, RING_LEN_MIN, SharedSegment};
 
 pub mod contents;
-// The provider's own files: in its crate nobody else can reach them.
+// The provider's own files, included here because they are private in its crate.
 #[allow(dead_code, reason = "the bodies use a part")]
 #[path = "../../../../provider-iwarp-soft/src/carrier/local/record.rs"]
 mod record;
@@ -23,7 +23,7 @@ pub mod sequence;
 /// Bytes of the ring.
 const RING_LEN: usize = RING_LEN_MIN;
 
-/// One direction of a segment, as both sides and a third one see it.
+/// A direction of a segment, with a producer, a consumer, and direct access for the test.
 struct Ring {
     half: Half,
     producer: Producer,
@@ -43,12 +43,12 @@ impl Ring {
         }
     }
 
-    /// Units of 512 bytes that the segment occupies.
+    /// The number of units of 512 bytes that the segment occupies.
     fn blocks(&self) -> i64 {
         rustix::fs::fstat(&self.fd).expect("a memfd").st_blocks
     }
 
-    /// The payload of a record whose every byte is within the data area.
+    /// Checks that every byte of a record is within the data area, and returns the payload.
     fn check(&self, record: &Record) -> Vec<u8> {
         assert!(record.header().len() <= iwarp_proto::HEADER_MAX);
         match record.body {
@@ -58,7 +58,8 @@ impl Ring {
                 assert!(ptr.addr() > area && len <= RING_LEN);
                 assert!(ptr.addr() + len <= area + RING_LEN);
                 let mut payload = vec![0; len];
-                // SAFETY: within the area (assertions), which is mapped, and the vector is as long.
+                // SAFETY: the assertions above show that the bytes are within the area, which is
+                // mapped. The vector has the same length.
                 unsafe { std::ptr::copy_nonoverlapping(ptr, payload.as_mut_ptr(), len) };
                 payload
             }

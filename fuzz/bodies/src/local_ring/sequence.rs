@@ -1,6 +1,6 @@
-//! Both ends of a ring, in any order of calls, and a peer that changes words.
+//! Both ends of a ring, in any order of calls, and a peer that changes control words.
 //!
-//! Input: calls, three bytes each: which one, and two arguments.
+//! Input: calls, three bytes each: the number of the call, and two arguments.
 //!
 //! As long as only the two ends write, each published record is received once and in order, neither
 //! end reports a fault, and a sleeping end is woken. After foreign writes an end may report a fault
@@ -43,7 +43,7 @@ struct Pushed {
     pieces: Vec<Piece>,
 }
 
-/// Both ends and what must hold between them.
+/// Both ends, and the state for the properties that must hold between them.
 struct World {
     ring: Ring,
     is_honest: bool,
@@ -78,7 +78,7 @@ impl World {
             self.ring.producer.push_last(&header)
         } else {
             self.ring.producer.push(&header, payload.len(), |target| {
-                // SAFETY: the ring gives room for that many bytes.
+                // SAFETY: the ring returned a buffer of at least that many bytes.
                 unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len()) };
             })
         };
@@ -148,7 +148,7 @@ impl World {
             pieces: self.ring.consumer.pieces().to_vec(),
         };
         if how == 0 {
-            // Seen and not taken.
+            // The record was seen and not taken.
             return Ok(());
         }
         if matches!(record.body, Body::Reference { .. }) && self.ring.consumer.begin_pull()? {
@@ -197,7 +197,8 @@ impl World {
         assert!(self.ring.blocks() <= before);
     }
 
-    /// Control words have a place of their own for each of their lines.
+    /// Changes a word. If `place` modulo 8 is 7, the word is a control word, and each cache line of
+    /// control words has a `place` of its own.
     fn mutate(&mut self, place: u8, value: u8) {
         self.is_honest = false;
         let value = match value % 4 {
@@ -219,7 +220,7 @@ impl World {
     }
 }
 
-/// A few lives of a ring.
+/// A few sequences of calls over the life of a ring.
 pub(crate) fn seeds() -> Vec<Seed> {
     let send = [0, 18, 12, 3, 0, 0];
     let receive = [4, 1, 0];

@@ -1,4 +1,4 @@
-//! The engine around a connection: moves bytes, and holds each act against what was granted.
+//! The engine around a connection: moves bytes, and checks each operation against what was granted.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use crate::crc::crc32c;
 
 use super::memory::{Grant, Memory, Receives};
 
-/// Something that happened at one end, comparable between runs.
+/// An event at one end, comparable between runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message arrived completely.
+    /// A message was received completely.
     Delivered(Delivery),
     /// An atomic operation was executed.
     Atomic(AtomicRequest, u64),
-    /// An atomic operation of ours was answered.
+    /// An atomic operation that this end posted was answered.
     AtomicResult(u64, u64),
     /// A carrier message was received.
     Carrier(CarrierMessage),
@@ -34,14 +34,14 @@ pub enum Event {
     Terminated(Option<PeerTerminate>),
     /// The peer broke the protocol; the Terminate message follows among the sent FPDUs.
     Failed(ProtocolError),
-    /// An FPDU went.
+    /// An FPDU was sent.
     Sent(Vec<u8>),
 }
 
-/// A connection, its memory, and what became of both.
+/// A connection, its memory, and the results of both.
 #[derive(Debug)]
 pub struct Engine {
-    /// The subject.
+    /// The connection under test.
     pub connection: Connection,
     /// Registrations.
     pub memory: Memory,
@@ -49,18 +49,18 @@ pub struct Engine {
     pub receives: Receives,
     /// Local memory of work requests and receives, by token.
     pub buffers: BTreeMap<u64, Vec<u8>>,
-    /// What happened, in order.
+    /// Events in the order in which they happened.
     pub events: Vec<Event>,
     /// Work requests that completed, in order.
     pub completions: Vec<Completion>,
     /// Tokens of accepted work requests, in order.
     posted: Vec<u64>,
-    /// Received bytes; those before `handled` belong to FPDUs that are done with.
+    /// Received bytes; those before `handled` belong to FPDUs that have been processed.
     staging: Vec<u8>,
     handled: usize,
     /// Bytes of the receive in progress.
     filled: u32,
-    /// Bytes of the latest Write as far as it came, and whether all of it did.
+    /// The number of bytes of the latest Write received so far, and whether the Write is complete.
     written: (u32, bool),
     crc: bool,
 }
@@ -91,7 +91,7 @@ impl Engine {
         self.buffers.insert(token, vec![0; len as usize]);
     }
 
-    /// Posts work whose local memory is `bytes`; false when it is refused.
+    /// Posts work whose local memory is `bytes`. Returns false if the work is refused.
     pub fn post(&mut self, token: u64, kind: WorkKind, bytes: Vec<u8>, fence: bool) -> bool {
         let request = WorkRequest {
             token,
@@ -107,7 +107,7 @@ impl Engine {
         accepted
     }
 
-    /// Takes bytes as a socket gives them, and transmits after each segment what there is to say.
+    /// Takes bytes as a socket returns them, and after each segment transmits what is pending.
     pub fn receive(&mut self, bytes: &[u8]) {
         let mut staging = std::mem::take(&mut self.staging);
         staging.extend_from_slice(bytes);
@@ -117,13 +117,14 @@ impl Engine {
                 break;
             }
         }
-        // Only what is left over moves, so a long stream costs no more than its length.
+        // Only the remaining bytes are moved, so the cost of a long stream is proportional to its
+        // length.
         staging.drain(..self.handled);
         self.handled = 0;
         self.staging = staging;
     }
 
-    /// False when the bytes behind the FPDU have to wait.
+    /// Returns false if the bytes after the FPDU must not be processed yet.
     fn receive_frame(&mut self, frame: &[u8]) -> bool {
         let (covered, crc) = frame.split_at(frame.len() - CRC_LEN);
         if self.crc && crc_field(covered) != crc {
@@ -137,7 +138,7 @@ impl Engine {
         true
     }
 
-    /// Sends all that may be sent now.
+    /// Sends all FPDUs that may be sent now.
     pub fn transmit(&mut self) {
         loop {
             let had = self.connection.has_transmit();
@@ -149,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// The transport ends; then everything must be accounted for.
+    /// Closes the transport; then everything must be accounted for.
     pub fn close(&mut self) {
         self.connection.on_llp_closed();
         self.complete();
@@ -209,7 +210,8 @@ impl Engine {
         }
     }
 
-    /// Segments of odd length are taken as an engine does that places payload while it arrives.
+    /// Passes segments of odd length in the way of an engine that places payload while it is being
+    /// received.
     fn judge(&mut self, ulpdu: &[u8]) -> Result<Inbound<Grant>, ProtocolError> {
         let (memory, receives) = (&self.memory, &mut self.receives);
         let header_len = ulpdu
@@ -334,7 +336,7 @@ impl Engine {
         self.events.push(Event::Atomic(request, original));
     }
 
-    /// The stream ends; at most one Terminate message goes.
+    /// Ends the stream; at most one Terminate message is sent.
     fn fail(&mut self, error: ProtocolError) {
         if self.connection.state() != StreamState::TerminateOwed {
             assert_eq!(self.connection.terminate(&error), None);

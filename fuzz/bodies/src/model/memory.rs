@@ -1,4 +1,4 @@
-//! Registered memory and posted receives that remember what they granted.
+//! Registered memory and posted receives that record what they granted.
 
 use std::{
     cell::RefCell,
@@ -10,16 +10,16 @@ use iwarp_proto::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue, Stag,
 };
 
-/// One registration.
+/// A registration.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// Tagged offset of the first byte.
     pub base: u64,
     /// The memory.
     pub bytes: Vec<u8>,
-    /// What peers may do, besides being told off.
+    /// The rights of peers; any other access is refused.
     pub rights: &'static [Access],
-    /// Another stream's.
+    /// True if the registration belongs to another stream.
     pub foreign: bool,
 }
 
@@ -36,7 +36,7 @@ impl Region {
         }
     }
 
-    /// Which bytes `len` bytes from `to` are.
+    /// The index range of the `len` bytes from `to`; `None` if they are not all inside.
     fn range(&self, to: u64, len: u32) -> Option<Range<usize>> {
         let start = usize::try_from(to.checked_sub(self.base)?).ok()?;
         let end = start.checked_add(len as usize)?;
@@ -47,20 +47,20 @@ impl Region {
 /// A range that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// What for.
+    /// The kind of access.
     pub access: Access,
-    /// Which registration.
+    /// The registration.
     pub stag: Stag,
-    /// First byte.
+    /// The tagged offset of the first byte.
     pub to: u64,
-    /// How many.
+    /// The length in bytes.
     pub len: u32,
 }
 
 /// All registrations.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// By STag.
+    /// Registrations by STag.
     pub regions: BTreeMap<u32, Region>,
     /// Grants to read that may still be answered, oldest first.
     readable: RefCell<VecDeque<Grant>>,
@@ -143,9 +143,9 @@ impl MemoryTable for Memory {
 /// Posted receives.
 #[derive(Debug, Default)]
 pub struct Receives {
-    /// Not taken yet.
+    /// Receives that no message has taken yet.
     pub posted: VecDeque<ReceiveBuffer>,
-    /// Tokens of those that were taken, in order.
+    /// Tokens of the receives that were taken, in order.
     pub taken: Vec<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! A small engine around one connection, which believes nothing.
+//! A small engine around one connection, which checks every claim of the connection.
 //!
-//! | Module | Holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`memory`] | registrations and receives; remembers what was granted |
-//! | [`engine`] | framing, placing, transmitting; compares each act with what was granted |
+//! | [`memory`] | registrations and receives; records what was granted |
+//! | [`engine`] | framing, placing, transmitting; compares each operation with what was granted |
 
 pub mod engine;
 pub mod memory;
