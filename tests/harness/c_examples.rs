@@ -1,4 +1,4 @@
-//! Building the C examples as their reader would.
+//! Builds the C examples as a reader of the examples would.
 
 use std::fs;
 use std::path::{Path, PathBuf};

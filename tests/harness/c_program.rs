@@ -11,7 +11,7 @@ use crate::{Program, Sanitizer, Stage};
 
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
-/// A compiled C program. The file goes away with this value.
+/// A compiled C program. The file is removed when this value is dropped.
 #[derive(Debug)]
 pub struct CProgram {
     _dir: TempDir,
@@ -22,12 +22,13 @@ impl CProgram {
     /// Compiles `tests/c/<name>.c` with all warnings as errors and links it with `-ldat2`.
     ///
     /// # Errors
-    /// When there is no compiler, or it refuses the program; the message holds what it said.
+    /// When there is no compiler, or the compiler refuses the program; the message holds its
+    /// output.
     pub fn compile(stage: &Stage, name: &str) -> Result<Self> {
         Self::compile_file(stage, &source(name), name)
     }
 
-    /// The same for a source file anywhere.
+    /// Compiles a source file at any path.
     ///
     /// # Errors
     /// As for [`CProgram::compile`].
@@ -42,7 +43,7 @@ impl CProgram {
         })
     }
 
-    /// Compiles `tests/c/<name>.c`, which knows nothing of us.
+    /// Compiles `tests/c/<name>.c` without our headers and library.
     ///
     /// # Errors
     /// As for [`CProgram::compile`].
@@ -50,7 +51,7 @@ impl CProgram {
         build(&source(name), name, |compiler| compiler)
     }
 
-    /// The same against the headers and the library that the system has installed, OFA's.
+    /// Compiles against the headers and the library that the system has installed, which are OFA's.
     ///
     /// # Errors
     /// As for [`CProgram::compile`].
@@ -77,7 +78,7 @@ fn build(source: &Path, name: &str, with: impl FnOnce(Program) -> Program) -> Re
     let compiler = compiler()
         .args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread")
         .args_line(sanitizer.flags());
-    // Libraries come behind what uses them.
+    // Libraries come after the sources that use them.
     let compiler = compiler.arg("-o").arg(&file).arg(source);
     with(compiler)
         .named("cc")

@@ -1,4 +1,4 @@
-//! Recording what crosses an interface, and having it decoded by somebody else.
+//! Records the packets on an interface, and decodes them with an independent decoder.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -14,11 +14,11 @@ use crate::{Program, Running};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often the file is looked at for the end mark.
+/// The interval of the checks for the end mark in the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A datagram to the discard port with this content follows the traffic, so that a capture which
-/// holds it holds everything before it.
+/// The content of a datagram to the discard port that is sent after the traffic. A capture that
+/// holds it holds all packets before it.
 const END_MARK: &[u8] = b"end of the capture";
 
 /// A running capture of a device in the network of the calling thread.
@@ -27,34 +27,34 @@ pub struct Capture {
     dumpcap: Running,
     dir: TempDir,
     file: PathBuf,
-    /// Behind the device, so that what is sent there is caught.
+    /// An address that is reached through the device, so that a datagram to it is captured.
     beyond: IpAddr,
 }
 
-/// What the decoder made of a capture.
+/// The decoder's result for a capture.
 #[derive(Debug)]
 pub struct Decoded {
     _dir: TempDir,
     /// The decoder's full text.
     pub text: String,
-    /// Segments with data in which it saw no part of an MPA stream, one line each.
+    /// Segments with data in which the decoder found no part of an MPA stream, one line each.
     pub strangers: Vec<String>,
 }
 
 impl Capture {
-    /// Starts capturing the loopback device; `None` where this user may not.
+    /// Starts capturing the loopback device; `None` if this user has no right to capture.
     ///
     /// # Errors
-    /// When dumpcap is not there or fails.
+    /// When dumpcap is missing or fails.
     pub fn start() -> Result<Option<Self>> {
         Self::start_on("lo", Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Starts capturing `device`, through which `beyond` is reached; `None` where this user may
-    /// not.
+    /// Starts capturing `device`, through which `beyond` is reached; `None` if this user has no
+    /// right to capture.
     ///
     /// # Errors
-    /// When dumpcap is not there or fails.
+    /// When dumpcap is missing or fails.
     pub fn start_on(device: &str, beyond: IpAddr) -> Result<Option<Self>> {
         let dir = TempDir::with_prefix("dat-capture-")?;
         let file = dir.path().join("capture.pcapng");
@@ -74,7 +74,7 @@ impl Capture {
         }))
     }
 
-    /// Stops capturing and decodes what was caught as iWARP.
+    /// Stops capturing and decodes the captured packets as iWARP.
     ///
     /// # Errors
     /// When the capture or the decoder fails.
@@ -89,7 +89,7 @@ impl Capture {
         self.dumpcap.finish(DEADLINE)?.success()?;
         let tshark = |args: &str, filter: &str| {
             Program::new("tshark")
-                // The MPA dissector is a heuristic; the payload heuristics above DDP take the
+                // The MPA dissector is a heuristic. The payload heuristics above DDP would take the
                 // consumer's bytes for protocols of their own.
                 .args_line("-2 -o tcp.try_heuristic_first:TRUE")
                 .args_line("-o tcp.reassemble_out_of_order:TRUE")
@@ -102,7 +102,8 @@ impl Capture {
                 .success()
         };
         let text = tshark("-V -Y", "tcp.len > 0")?.text;
-        // What a busy machine makes TCP send twice was decoded when it came first.
+        // Segments that TCP retransmits on a busy machine were decoded when they were first
+        // received.
         let rest = "tcp.len > 0 && !iwarp_mpa && !tcp.reassembled_in && \
                     !tcp.analysis.retransmission";
         let rest = tshark("-Y", rest)?.text;
@@ -153,7 +154,7 @@ impl Decoded {
             .collect()
     }
 
-    /// How many lines of the decoder's text hold `what`.
+    /// The number of lines of the decoder's text that contain `what`.
     #[must_use]
     pub fn count(&self, what: &str) -> usize {
         self.text.lines().filter(|line| line.contains(what)).count()

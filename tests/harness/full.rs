@@ -1,6 +1,6 @@
 //! Long forms of tests.
 
-/// Whether the long lists were asked for, by `cargo xtask test --full`.
+/// Returns true if `cargo xtask test --full` asked for the long lists.
 #[must_use]
 pub fn is_full() -> bool {
     std::env::var_os("STACK_TESTS_FULL").is_some_and(|value| !value.is_empty())

@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 
 use crate::{Stage, carrier_params};
 
-/// Lets this process load the staged `libdat2.so.2`, which the variable `library` names to it, and
-/// find these adapters, each a name and its parameters, in a registry written to `file`.
+/// Makes this process load the staged `libdat2.so.2`, which the variable `library` names, and find
+/// these adapters, each a name and its parameters, in a registry written to `file`.
 ///
 /// # Errors
 /// When nothing is staged or the file cannot be written.
 ///
 /// # Safety
-/// Until this returns, no other thread of the process reads the environment.
+/// Until this returns, no other thread of the process may read the environment.
 pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)]) -> Result<()> {
     let stage = Stage::find()?;
     let provider = stage.provider();
@@ -30,7 +30,7 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
         )?;
     }
     fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees that no other thread reads the environment.
     unsafe {
         env::set_var("DAT_OVERRIDE", file);
         env::set_var(library, stage.lib().join("libdat2.so.2"));

@@ -1,26 +1,27 @@
-//! What every suite needs: the staged artefacts, a registry file of its own, a network of its own,
-//! and child processes that cannot outlive the test.
+//! The environment of every suite: the staged artefacts, a registry file of its own, a network of
+//! its own, and child processes that cannot outlive the test.
 //!
 //! - [`Stage`] finds `target/stage`.
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
 //! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
-//! - [`Veth`] joins it with a second network, so that TCP has segments of Ethernet's size.
-//! - [`Program`] starts a child, [`Running`] watches it and ends it on drop. When one
-//!   hangs, `stuck` tells what all of them were doing.
+//! - [`Veth`] connects it with a second network, so that TCP uses segments of Ethernet's size.
+//! - [`Program`] starts a child, [`Running`] supervises it and ends it on drop. When a child hangs,
+//!   `stuck` reports what all children were doing.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
 //!   builds the examples as their Makefile does, [`c_examples()`] names them.
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
-//! - [`frame_writer`] encodes every frame with any value in any field, apart from the stack's code.
-//! - [`relay`](relay()) stands between two ends and passes bytes on at a pace of its own.
+//! - [`frame_writer`] encodes every frame with any value in any field, without the stack's code.
+//! - [`relay`](relay()) forwards bytes between two ends at a pace of its own.
 //! - [`ofa_tools`] are the command lines of OFA's programs.
-//! - [`Capture`] records the wire and has it decoded by somebody else's program.
+//! - [`Capture`] records the packets and decodes them with an independent program.
 //! - [`OpsRun`] starts programs under `opsrun`, with one of the [`OffloadProtocol`]s.
-//! - [`SdpTraces`] has every SDP message of a test read by the checker.
-//! - [`TcpMade`] counts the connections that the kernel's TCP made, for proof that one was not.
+//! - [`SdpTraces`] checks every SDP message of a test.
+//! - [`TcpMade`] counts the connections of the kernel's TCP, as evidence that a connection was not
+//!   TCP.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
-//! - [`not_run()`] says that a test could not look at its subject on this machine.
-//! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
+//! - [`not_run()`] reports that a test could not check its subject on this machine.
+//! - [`StackEnv`] combines them for the common case: our libraries, one IA on `lo`.
 
 mod c_examples;
 mod c_program;

@@ -1,4 +1,4 @@
-//! A network of the test's own, so that the fixed ports of the tools cannot collide.
+//! A network that belongs to the test, so that the fixed ports of the tools cannot collide.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,23 +13,24 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::{Program, Running};
 
-/// Ports that the kernel gives nobody who asks for any, in this network.
+/// The setting for ports that the kernel does not choose for sockets without a port, in this
+/// network.
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// Where OFA's tools listen, in the midst of those ports: a connection that happened to get one of
-/// them would keep a service from it.
+/// The ports on which OFA's tools listen, in the range from which the kernel chooses: a connection
+/// on one of them would keep a service from listening.
 const TOOLS_PORTS: &str = "45248-45999";
 
-/// How often the table of listeners is read again.
+/// The interval at which the table of listeners is read again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How long the list of RDMA listeners may take.
+/// The time limit of the command that lists RDMA listeners.
 const RDMA_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The network in which the calling thread and the children it starts live.
+/// The network of the calling thread and of the children that it starts.
 ///
-/// Namespaces belong to threads, and a child inherits that of the thread which starts it. So each
-/// test, being a thread, can have its own.
+/// A namespace belongs to a thread, and a child inherits that of the thread which starts it. So
+/// each test, being a thread, can have its own.
 #[derive(Debug)]
 pub enum NetSpace {
     /// A fresh namespace with nothing but `lo`.
@@ -39,27 +40,27 @@ pub enum NetSpace {
 }
 
 impl NetSpace {
-    /// Moves the calling thread into a namespace of its own, or waits for the host's to be free.
+    /// Moves the calling thread into a namespace of its own, or waits until the host's is free.
     ///
     /// # Errors
     /// When `lo` cannot be brought up, or the lock file cannot be made.
     pub fn enter() -> Result<Self> {
         if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
             bring_up_loopback().context("bringing up lo")?;
-            // Where the settings cannot be written, it goes wrong once in thousands of runs.
+            // Without this setting a test fails once in thousands of runs.
             let _ = fs::write(RESERVED, TOOLS_PORTS);
             return Ok(Self::Own);
         }
         Self::stay()
     }
 
-    /// Stays in the host's network, as what has a device there must, and waits for it to be free.
+    /// Stays in the host's network, for tests that use a device there, and waits until it is free.
     ///
     /// # Errors
     /// When the lock file cannot be made.
     pub fn stay() -> Result<Self> {
         let path = std::env::temp_dir().join("dat-rs-stack-tests.lock");
-        // Another user may have made it: then it can be read and locked, and not written.
+        // If another user has made the file, it can be read and locked, and not written.
         let file = File::open(&path).or_else(|_| File::create(&path));
         let file = file.with_context(|| format!("making {}", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusive) {
@@ -68,10 +69,10 @@ impl NetSpace {
         }
     }
 
-    /// Waits until `server` listens on port `port`, be it for TCP or on an RDMA device.
+    /// Waits until `server` listens on port `port`, for TCP or on an RDMA device.
     ///
     /// # Errors
-    /// When it ends first, or at the deadline; the message holds what it printed.
+    /// When the server ends first, or at the deadline; the message holds the server's output.
     pub fn wait_for_listener_of(
         &self,
         server: &Running,
@@ -91,7 +92,7 @@ impl NetSpace {
         Ok(())
     }
 
-    /// Waits until somebody listens on TCP port `port` in this network.
+    /// Waits until there is a listener on TCP port `port` in this network.
     ///
     /// # Errors
     /// At the deadline.
@@ -118,19 +119,19 @@ fn is_listening(port: u16) -> Result<bool> {
         })
     };
     let ipv4 = fs::read_to_string("/proc/thread-self/net/tcp").context("reading listeners")?;
-    // A kernel without IPv6 has no such table, and then no listener in it.
+    // A kernel without IPv6 does not have this table, and no IPv6 listener either.
     let ipv6 = fs::read_to_string("/proc/thread-self/net/tcp6").unwrap_or_default();
     Ok(listens(&ipv4) || listens(&ipv6) || rdma_listens(port)?)
 }
 
-/// Whether an RDMA device of the kernel's has a listener on the port: RoCE has no TCP table.
+/// Returns true if an RDMA device of the kernel has a listener on the port; RoCE has no TCP table.
 fn rdma_listens(port: u16) -> Result<bool> {
     let has_device =
         fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
     if !has_device {
         return Ok(false);
     }
-    // Who has no such tool has no such listener that the tests could have started.
+    // A machine without this tool has no such listener that the tests could have started.
     let Ok(shown) = Program::new("rdma")
         .args_line("resource show cm_id")
         .spawn()

@@ -1,14 +1,14 @@
-//! Tests that this machine gives no chance.
+//! Tests that cannot check their subject on this machine.
 
 use std::io::Write as _;
 
-/// Says that a test could not look at its subject here, and why; the caller returns `Ok` then.
+/// Reports that a test could not check its subject here, and why; the caller then returns `Ok`.
 ///
-/// The line goes to the descriptor itself, past the capture of the test harness, because
-/// `cargo xtask test` counts these lines and shows them: a test that did not run is not a test that
-/// passed.
+/// The line is written to the descriptor itself, past the capture of the test harness, because
+/// `cargo xtask test` counts these lines and prints them: a test that did not run is not a test
+/// that passed.
 pub fn not_run(why: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Without a standard error nobody counts either.
+    // Without a standard error the lines are not counted either.
     let _ = std::io::stderr().write_all(format!("\nNOT RUN: {name}: {why}\n").as_bytes());
 }

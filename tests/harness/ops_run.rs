@@ -9,28 +9,29 @@ use anyhow::{Context, Result};
 
 use crate::{IA_NAME, Program, SdpTraces, Stage};
 
-/// An offload protocol, and what makes `opsrun` offer it.
+/// An offload protocol, and the settings with which `opsrun` offers it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OffloadProtocol {
     /// Its name in tables.
     pub name: &'static str,
-    /// Whether it is meant for more than tests.
+    /// True if the protocol is meant for more than tests.
     pub is_for_use: bool,
-    /// True where its connections are recorded as SDP messages, and peers are asked by the port
-    /// mapper.
+    /// True if the connections of the protocol are recorded as SDP messages, and peers are found
+    /// through the port mapper.
     pub is_sdp: bool,
-    /// Set in the environment of `opsrun`.
+    /// Variables that are set in the environment of `opsrun`.
     environment: &'static [(&'static str, &'static str)],
 }
 
 impl OffloadProtocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: &[Self] = &[
         Self {
             name: "SDP",
             is_for_use: true,
             is_sdp: true,
-            // Over the software provider; by default, `local` carries what is within a host.
+            // SDP over the software provider; by default, `local` would carry traffic within a
+            // host.
             environment: &[("OPS_SOFTWARE", "1")],
         },
         Self {
@@ -42,17 +43,17 @@ impl OffloadProtocol {
     ];
 }
 
-/// Where sockets may go.
+/// The transports that sockets may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
-    /// An offload protocol, and TCP where it cannot. It may take its time, so that what a test
-    /// wants to be offloaded is that on a busy machine too.
+    /// An offload protocol, and TCP if the protocol cannot be used. The time limit for offloading
+    /// is long, so that sockets are offloaded on a busy machine too.
     Tcp,
-    /// The same, within the bound that users get who write no rule.
+    /// As [`Leave::Tcp`], with the time limit that applies to users who write no rule.
     TcpSoon,
-    /// As [`Leave::Tcp`], but for sockets on this address, which stay on TCP.
+    /// As [`Leave::Tcp`], except for sockets on this address, which stay on TCP.
     TcpBut(&'static str),
-    /// Nowhere: all of them stay on TCP.
+    /// TCP only.
     Nothing,
 }
 
@@ -70,9 +71,10 @@ pub struct OpsRun {
 
 impl OpsRun {
     /// Writes the rule file and a registry file into `dir`, where ordinary users find them if they
-    /// may enter it.
+    /// may enter the directory.
     ///
     /// # Errors
+    /// When a file cannot be written.
     /// When it cannot be written.
     pub fn new(
         stage: &Stage,
@@ -112,26 +114,26 @@ impl OpsRun {
         })
     }
 
-    /// Has nothing recorded, for those who measure.
+    /// Turns recording off, for measurements.
     #[must_use]
     pub fn untraced(mut self) -> Self {
         self.traces = None;
         self
     }
 
-    /// Holds what the programs said over SDP against the rules of the protocol, when all of them
-    /// have ended, and forgets it. Returns how many messages there were.
+    /// Checks the SDP messages of the programs against the rules of the protocol, once all programs
+    /// have ended, and removes the records. Returns the number of messages.
     ///
     /// # Errors
-    /// Which rule is broken, and where.
+    /// The rule that is broken, and the position.
     pub fn check_traces(&self) -> Result<u64> {
         self.traces.as_ref().map_or(Ok(0), SdpTraces::check)
     }
 
-    /// The same where peers break rules on purpose, as [`SdpTraces::check_victims`] does it.
+    /// Checks the messages where peers break rules on purpose, like [`SdpTraces::check_victims`].
     ///
     /// # Errors
-    /// Which rule a program broke, and where.
+    /// The rule that a program broke, and the position.
     pub fn check_victims(&self) -> Result<u64> {
         self.traces.as_ref().map_or(Ok(0), SdpTraces::check_victims)
     }
@@ -158,8 +160,8 @@ impl OpsRun {
         }
     }
 
-    /// A program that begins with the library in front, as `opsrun` would start it: without
-    /// `opsrun` before it, and without the bounds of a [`Program`].
+    /// A program with the library preloaded, as `opsrun` would start it, but without `opsrun` and
+    /// without the limits of a [`Program`].
     #[must_use]
     pub fn preloaded(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -175,7 +177,7 @@ impl OpsRun {
     }
 }
 
-/// Lines of a rule file for what listens and what connects.
+/// Lines of a rule file for listening and for connecting sockets.
 fn rule(target: &str, address: &str, settings: &str) -> String {
     ["listen", "connect"]
         .map(|role| format!("use {target} {role} * {address}:* {settings}\n"))

@@ -7,29 +7,30 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{CProgram, Finished, Program, Registry, Running, Sanitizer, StackEnv, Stage, VALGRIND};
 
-/// Where a passed descriptor appears in the child.
+/// The number of a passed descriptor in the child.
 pub const PASSED_FD: i32 = 9;
 
-/// A child that has not ended after this long hangs.
+/// The time after which a child counts as hanging.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The compiled program and the network, libraries and registry in which it runs.
 #[derive(Debug)]
 pub struct Peers {
-    /// The surroundings.
+    /// The network, libraries and registry.
     pub env: StackEnv,
     program: CProgram,
 }
 
-/// What a process may hold more at its end: buffers that it keeps for the next use, and the arenas
-/// of the C library. More is a leak, as are one descriptor or one thread.
+/// The number of mappings that a process may hold in addition at its end: buffers that it keeps for
+/// the next use, and the arenas of the C library. More is a leak, as is any additional descriptor
+/// or thread.
 const MAPPINGS_KEPT: i64 = 24;
 
 impl Peers {
     /// Compiles the program and enters a network of its own.
     ///
     /// # Errors
-    /// When nothing is staged, or it does not compile.
+    /// When nothing is staged, or the program does not compile.
     pub fn new() -> Result<Self> {
         let stage = Stage::find()?;
         let program = CProgram::compile(&stage, "peer")?;
@@ -39,7 +40,7 @@ impl Peers {
         })
     }
 
-    /// The same with words at the end of the adapter's `dat.conf` line.
+    /// Makes peers with additional words at the end of the adapter's `dat.conf` line.
     ///
     /// # Errors
     /// As for [`Peers::new`].
@@ -65,7 +66,7 @@ impl Peers {
         self.prepare(args).pass_fd(fd, PASSED_FD).spawn()
     }
 
-    /// Starts the end that waits to be connected to, and returns when it is ready.
+    /// Starts the end that waits for a connection, and returns when it is ready.
     ///
     /// # Errors
     /// When it does not become ready.
@@ -75,7 +76,7 @@ impl Peers {
         Ok(running)
     }
 
-    /// Starts one end under valgrind, which makes the exit status tell of memory errors and leaks.
+    /// Starts one end under valgrind, which reports memory errors and leaks by the exit status.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -89,7 +90,7 @@ impl Peers {
             .spawn()
     }
 
-    /// One end as a program that is about to start.
+    /// A program for one end that has not been started yet.
     #[must_use]
     pub fn prepare(&self, args: &str) -> Program {
         self.env
@@ -99,15 +100,15 @@ impl Peers {
     }
 }
 
-/// Waits for an end that should have freed everything and left with status 0.
+/// Waits for an end, which must free everything and exit with status 0.
 ///
 /// # Errors
-/// When it hangs, crashes, gave up or holds more than before.
+/// When it hangs, crashes, aborts or holds more resources than before.
 pub fn orderly(running: Running) -> Result<Finished> {
     orderly_within(running, DEADLINE)
 }
 
-/// The same with a deadline of its own.
+/// Waits for an end as [`orderly`] does, with a deadline of its own.
 ///
 /// # Errors
 /// As for [`orderly`].
@@ -122,12 +123,12 @@ pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> 
     Ok(finished)
 }
 
-/// Checks that a program holds no more at its end than `limits` say of each kind, as its `LEFT`
-/// line tells. Memory is not counted under AddressSanitizer, whose allocator keeps what is freed
-/// and tells of leaks itself.
+/// Checks that a program holds no more resources at its end than `limits` allow of each kind, as
+/// its `LEFT` line reports. Memory is not counted under AddressSanitizer, whose allocator keeps
+/// freed memory and reports leaks itself.
 ///
 /// # Errors
-/// When it holds more, or does not tell.
+/// When it holds more, or has no such line.
 pub fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> {
     let counts_memory = Sanitizer::chosen() != Sanitizer::Address;
     for (what, limit) in limits {
@@ -142,7 +143,8 @@ pub fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> 
     Ok(())
 }
 
-/// By how much a program holds more of something at its end, as its `LEFT` line says.
+/// The number of additional resources of a kind that a program holds at its end, as its `LEFT` line
+/// reports.
 fn left(finished: &Finished, what: &str) -> Result<i64> {
     let line = finished
         .text

@@ -15,13 +15,14 @@ use anyhow::{Context, Result};
 
 use crate::{Echo, Running, Veth};
 
-/// Numbers below this may be asked for by [`Program::pass_fd`].
+/// The limit of the numbers that [`Program::pass_fd`] accepts.
 const ABOVE_PASSED: RawFd = 64;
 
-/// How long a program may be open for writing elsewhere.
+/// The time for which another process may have a program open for writing.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// A program about to be started: in its own process group, its output kept, nothing to read.
+/// A program that has not been started yet: it gets its own process group, its output is kept, and
+/// its input is empty.
 pub struct Program {
     command: Command,
     name: String,
@@ -97,30 +98,31 @@ impl Program {
         self.echo_as(Echo::Indented)
     }
 
-    /// Repeats its output in this way.
+    /// Repeats the child's output in this form.
     #[must_use]
     pub fn echo_as(mut self, echo: Echo) -> Self {
         self.echo = echo;
         self
     }
 
-    /// Gives `fd` to the child as descriptor `number`. Our own copy closes when the program starts.
+    /// Passes `fd` to the child as descriptor `number`. Our own copy closes when the program
+    /// starts.
     #[must_use]
     pub fn pass_fd(mut self, fd: OwnedFd, number: RawFd) -> Self {
         self.passed.push((fd, number));
         self
     }
 
-    /// Lets it run at the far end of `veth`.
+    /// Makes the program run at the far end of `veth`.
     ///
     /// # Errors
-    /// When the way there cannot be duplicated.
+    /// When the network's descriptor cannot be duplicated.
     pub fn in_network_of(mut self, veth: &Veth) -> Result<Self> {
         self.network = Some(veth.far().try_clone().context("duplicating a namespace")?);
         Ok(self)
     }
 
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
     /// When the program does not exist or cannot be executed.
@@ -139,8 +141,9 @@ impl Program {
         Ok(Running::watch(self.name, child, reader, self.echo))
     }
 
-    /// A program that was copied a moment ago may still be open for writing in a child that another
-    /// thread has just forked, until that child executes something.
+    /// Starts the child and retries while the file is busy: a program that was copied a moment ago
+    /// may still be open for writing in a child that another thread has just forked, until that
+    /// child executes a program.
     fn start(&mut self) -> io::Result<Child> {
         let end = Instant::now() + BUSY;
         loop {
@@ -165,7 +168,7 @@ impl Program {
         // descriptors stay open because `self.passed` and `self.network` live until after `spawn`.
         unsafe {
             self.command.pre_exec(move || {
-                // A test that is killed must not leave its children behind.
+                // If a test is killed, the kernel kills its children.
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -174,8 +177,9 @@ impl Program {
                 {
                     return Err(io::Error::last_os_error());
                 }
-                // Out of each other's way first, and out of the way of one that has its number
-                // already: moved to where it is, it would be closed by the exec.
+                // The descriptors are first moved to numbers where none overwrites another. A
+                // descriptor that already has its final number is moved too: otherwise the exec
+                // would close it, because dup2 onto itself keeps its close-on-exec flag.
                 for (fd, _) in &mut moves {
                     *fd = libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, ABOVE_PASSED);
                     if *fd < 0 {

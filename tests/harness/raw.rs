@@ -1,7 +1,7 @@
 //! A peer without any DAT: MPA and DDP byte by byte over a plain TCP socket.
 //!
-//! The frames are fixed bytes with their CRC in place, so this knows nothing that the stack under
-//! test could have got wrong in the same way.
+//! The frames are fixed bytes with their CRC, so this peer shares no code with the stack under test
+//! and cannot contain the same errors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long a read may take before the peer counts as silent.
+/// The time after which a read fails because the peer is silent.
 const READ_TIME: Duration = Duration::from_secs(10);
 
 /// An MPA Request of revision 1: CRC, no markers, no private data (RFC 5044 section 7.1).
@@ -25,7 +25,7 @@ pub const SEND_HELLO: [u8; 32] = [
     b'o', 0, 0, 0, 0xb9, 0x90, 0xb1, 0x0c,
 ];
 
-/// An RDMA Write of five bytes, `oops!`, to an STag that nobody registered, with a good CRC.
+/// An RDMA Write of five bytes, `oops!`, to an STag that is not registered, with a good CRC.
 pub const WRITE_TO_NOWHERE: [u8; 28] = [
     0x00, 0x13, 0xc1, 0x40, 0xde, 0xad, 0xbe, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, b'o', b'o', b'p', b's',
     b'!', 0, 0, 0, 0xff, 0xeb, 0x9f, 0xcc,
@@ -44,7 +44,7 @@ impl RawPeer {
     /// Connects to a port on the loopback interface.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// When there is no listener.
     pub fn connect(port: u16) -> Result<Self> {
         Self::over(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
     }
@@ -57,7 +57,7 @@ impl RawPeer {
         Self::over(listener.accept()?.0)
     }
 
-    /// Both ends of a TCP connection over the loopback interface.
+    /// Makes both ends of a TCP connection over the loopback interface.
     ///
     /// # Errors
     /// When the network is not there.
@@ -67,7 +67,7 @@ impl RawPeer {
         Ok((active, listener.accept()?.0))
     }
 
-    /// Speaks over a stream that exists.
+    /// Uses an existing stream.
     ///
     /// # Errors
     /// When the deadline cannot be set on it.
@@ -77,10 +77,10 @@ impl RawPeer {
         Ok(Self { stream })
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// When the connection is closed.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("sending raw bytes")
     }
@@ -100,7 +100,7 @@ impl RawPeer {
     /// Sends the Request and reads the Reply and its private data, which is returned.
     ///
     /// # Errors
-    /// When what comes is no Reply that accepts.
+    /// When the received frame is not an accepting Reply.
     pub fn start_as_initiator(&mut self) -> Result<Vec<u8>> {
         self.send(&REQUEST)?;
         let reply = self.read(REPLY.len())?;
@@ -113,7 +113,7 @@ impl RawPeer {
     /// Reads one FPDU and returns its DDP segment; `None` when the stream ends before it.
     ///
     /// # Errors
-    /// When the stream ends within the frame, or nothing comes in time.
+    /// When the stream ends within the frame, or nothing is received in time.
     pub fn read_segment(&mut self) -> Result<Option<Vec<u8>>> {
         let mut head = [0; 2];
         match self.stream.read(&mut head[..1]) {
@@ -130,11 +130,11 @@ impl RawPeer {
         Ok(Some(segment))
     }
 
-    /// Waits for a connection whose initiator can do with revision 1, and answers its Request. The
-    /// enhanced Request that comes first is answered by a reset, as peers without RFC 6581 do.
+    /// Waits for a connection whose initiator supports revision 1, and answers its Request. An
+    /// earlier enhanced Request is answered by a reset, as peers without RFC 6581 do.
     ///
     /// # Errors
-    /// When no such Request comes.
+    /// When no such Request is received.
     pub fn start_as_responder(listener: &TcpListener) -> Result<Self> {
         let mut first = Self::accept(listener)?;
         first.read(REQUEST.len())?;
@@ -147,7 +147,7 @@ impl RawPeer {
         Ok(raw)
     }
 
-    /// From now on the kernel throws away whatever arrives, before TCP sees it: nothing is
+    /// From now on the kernel discards every received packet before TCP sees it. Nothing is
     /// acknowledged any more, as if the machine had lost its power.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl RawPeer {
             filter: &raw mut drop_all,
         };
         // SAFETY: the option reads one sock_fprog and the one instruction that it points to; both
-        // are of this frame, and the length is given.
+        // are in this frame, and the length is passed.
         let done = unsafe {
             nix::libc::setsockopt(
                 self.stream.as_raw_fd(),
@@ -179,10 +179,10 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Reads FPDUs until a Terminate comes and returns its payload from the control word on.
+    /// Reads FPDUs until a Terminate is received, and returns its payload from the control word on.
     ///
     /// # Errors
-    /// When the connection ends or falls silent without one.
+    /// When the connection ends or is silent without a Terminate.
     pub fn read_terminate(&mut self) -> Result<Vec<u8>> {
         while let Some(segment) = self.read_segment()? {
             ensure!(
@@ -196,10 +196,10 @@ impl RawPeer {
         bail!("the stream ended without a Terminate")
     }
 
-    /// Reads Sends until `count` messages have come whole, each with the bytes of `message`.
+    /// Reads Sends until `count` messages are complete, each with the bytes of `message`.
     ///
     /// # Errors
-    /// When the connection ends first, or something else comes.
+    /// When the connection ends first, or another message is received.
     pub fn read_sends(&mut self, count: usize, message: &[u8]) -> Result<()> {
         const SEND: u8 = 3;
         for number in 0..count {
@@ -215,7 +215,7 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Reads until the peer has closed, in whatever way, and returns what still came.
+    /// Reads until the peer has closed or reset the connection, and returns the remaining bytes.
     ///
     /// # Errors
     /// When the peer keeps the connection open.
@@ -228,10 +228,10 @@ impl RawPeer {
         }
     }
 
-    /// Ends our direction of the stream.
+    /// Shuts down our direction of the stream.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// When the connection is closed.
     pub fn finish_sending(&self) -> Result<()> {
         self.stream
             .shutdown(Shutdown::Write)

@@ -1,4 +1,4 @@
-//! A `dat.conf` of the test's own.
+//! A `dat.conf` that belongs to the test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use tempfile::TempDir;
 /// The interface adapter of every suite.
 pub const IA_NAME: &str = "iwarp-lo";
 
-/// A registry file in a scratch directory that goes away with this value.
+/// A registry file in a scratch directory, which is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Registry {
     dir: TempDir,
     file: PathBuf,
 }
 
-/// What an adapter of the software provider has at the end of its parameters, so that connections
-/// within the host are carried as `STACK_TESTS_CARRIER` says.
+/// The end of the parameters of a software provider's adapter, so that connections within the host
+/// use the carrier that `STACK_TESTS_CARRIER` names.
 #[must_use]
 pub fn carrier_params() -> &'static str {
     match std::env::var_os("STACK_TESTS_CARRIER") {
@@ -35,7 +35,7 @@ impl Registry {
         Self::loopback_with(library, "")
     }
 
-    /// The same with words at the end of the adapter's parameters.
+    /// Makes a registry with additional words at the end of the adapter's parameters.
     ///
     /// # Errors
     /// When the scratch directory cannot be written.
@@ -57,7 +57,7 @@ impl Registry {
         Ok(Self { dir, file })
     }
 
-    /// What `DAT_OVERRIDE` should be set to.
+    /// The path of the file, for `DAT_OVERRIDE`.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file

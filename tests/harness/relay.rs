@@ -1,4 +1,5 @@
-//! A relay between two ends of a connection that passes all bytes on, only not as they came.
+//! A relay between two ends of a connection that forwards all bytes, at a different pace or in
+//! different pieces.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -7,15 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How a relay passes bytes on.
+/// The way in which a relay forwards bytes.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace {
-    /// One byte in each read and each write.
+    /// One byte per read and per write.
     ByteByByte,
-    /// In pieces of changing sizes, none of which is that of a frame.
+    /// In pieces of changing sizes, none of which is the size of a frame.
     Chopped,
-    /// Not at all for this long after so many bytes, with the smallest receive buffer, then as fast
-    /// as it goes. Each direction pauses for itself.
+    /// After so many bytes, a pause of this length; then at full speed. The receive buffer is the
+    /// smallest possible. Each direction pauses separately.
     PauseAfter(usize, Duration),
     /// Pieces of this many bytes with this pause after each.
     Slow(usize, Duration),
@@ -28,7 +29,8 @@ pub enum Pace {
 pub fn relay(port: u16, to: u16, pace: Pace) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).context("a relay's port")?;
     if matches!(pace, Pace::PauseAfter(..) | Pace::Slow(..)) {
-        // Connections inherit it; the peer must feel the pause.
+        // Accepted connections inherit the small buffer, so that the peer's socket fills during a
+        // pause.
         nix::sys::socket::setsockopt(&listener, nix::sys::socket::sockopt::RcvBuf, &4096)
             .context("a small buffer")?;
     }
@@ -51,7 +53,7 @@ fn run(listener: &TcpListener, to: u16, pace: Pace) -> Result<()> {
     Ok(())
 }
 
-/// Passes on until the end of the stream, which is passed on too.
+/// Forwards bytes until the end of the stream, which is forwarded too.
 fn pump(mut from: TcpStream, mut to: &TcpStream, pace: Pace) -> Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut passed = 0;

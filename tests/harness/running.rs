@@ -1,4 +1,4 @@
-//! A child process under watch.
+//! A supervised child process.
 
 use std::io::{self, PipeReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt;
@@ -14,10 +14,11 @@ use nix::unistd::Pid;
 
 use crate::stuck;
 
-/// How long the pipe may stay open after the child has gone, for output still on its way.
+/// The time that the pipe may stay open after the child has ended, for output that is still in
+/// transit.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Lines shown of a child's output when something went wrong.
+/// The number of lines of a child's output that are printed after a failure.
 const TAIL_LINES: usize = 30;
 
 /// A started child. Dropping it kills its whole process group and reaps it.
@@ -29,25 +30,25 @@ pub struct Running {
     shared: Arc<Shared>,
 }
 
-/// How a child ended and everything it wrote.
+/// A child's exit status and all its output.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// Name given to the program.
     pub name: String,
-    /// Exit status. Some tools of others exit with 0 after a failure, so look at `text` as well.
+    /// Exit status. Some third-party tools exit with 0 after a failure, so check `text` as well.
     pub status: ExitStatus,
     /// Standard output and standard error, in the order written.
     pub text: String,
 }
 
-/// How a child's output is repeated on our own standard output.
+/// The form in which a child's output is repeated on our own standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
     /// Not at all.
     None,
     /// With each line indented.
     Indented,
-    /// As it comes.
+    /// As it is received.
     Plain,
 }
 
@@ -73,8 +74,8 @@ impl Running {
         let pid = pid_of(&child);
         stuck::begun(pid, &name);
         thread::spawn(move || {
-            // Looking without reaping: until `wait` collects it, the process id cannot be reused,
-            // so the kill of the group below can hit nobody else.
+            // WNOWAIT does not reap the child. Until `wait` reaps it, the process id cannot be
+            // reused, so the kill of the group below cannot hit another process.
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
             while waitid(Id::Pid(pid), flags) == Err(nix::Error::EINTR) {}
             exit.update(|state| state.exited = true);
@@ -148,7 +149,7 @@ impl Running {
         self.shared.lock().text.clone()
     }
 
-    /// Whether it has come to its end.
+    /// Returns true if the child has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.lock().exited
@@ -162,7 +163,7 @@ impl Running {
 
     fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.reaped {
-            // ESRCH only says that nobody is left.
+            // ESRCH means that the group has no process any more.
             let _ = killpg(self.pid(), Signal::SIGKILL);
             stuck::ended(self.pid());
             self.reaped = true;
@@ -173,7 +174,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A child that cannot be waited for is gone already.
+        // A child that cannot be waited for has already been reaped.
         let _ = self.end();
     }
 }
@@ -194,7 +195,7 @@ impl Finished {
         bail!("{}: {how}\n{}", self.name, tail(&self.text))
     }
 
-    /// Passes when the output holds `text`.
+    /// Passes when the output contains `text`.
     ///
     /// # Errors
     /// Otherwise, with the end of the output.
@@ -209,7 +210,7 @@ impl Finished {
         )
     }
 
-    /// Passes when no line of the output holds `text`, upper and lower case alike.
+    /// Passes when no line of the output contains `text`, ignoring case.
     ///
     /// # Errors
     /// Otherwise, with the end of the output.
@@ -274,7 +275,8 @@ fn read_output(mut reader: PipeReader, shared: &Shared, echo: Echo) {
 
 fn print_at_once(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    // A reader that has gone away misses the output; the child is judged all the same.
+    // If the reader of our output has gone, the output is lost, and the child is judged all the
+    // same.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 

@@ -1,4 +1,4 @@
-//! Watching the C programs for memory errors and leaks while the suites run.
+//! Checks of the C programs for memory errors and leaks while the suites run.
 
 use std::env;
 use std::fs;
@@ -11,10 +11,10 @@ use anyhow::{Context, Result};
 pub const VALGRIND: &str =
     "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite";
 
-/// Who watches, as `STACK_TESTS_SANITIZER` says.
+/// The checker, as `STACK_TESTS_SANITIZER` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sanitizer {
-    /// Nobody.
+    /// No checker.
     None,
     /// `address`: AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in the program,
     /// and through its allocator in the libraries.
@@ -24,7 +24,7 @@ pub enum Sanitizer {
 }
 
 impl Sanitizer {
-    /// What was asked for.
+    /// The checker that the variable names.
     #[must_use]
     pub fn chosen() -> Self {
         match env::var("STACK_TESTS_SANITIZER").as_deref() {
@@ -46,7 +46,7 @@ impl Sanitizer {
         }
     }
 
-    /// Has whoever starts `program` start it under watch.
+    /// Replaces the file of `program` by a script that starts it under the checker.
     ///
     /// # Errors
     /// When the file cannot be replaced.

@@ -1,4 +1,4 @@
-//! What the SDP connections of a test said.
+//! The recorded messages of the SDP connections of a test.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,19 +10,19 @@ use sdp_checker::{Side, TraceFault, check_trace};
 
 use crate::Program;
 
-/// What makes programs keep records, and where.
+/// The environment variable that makes programs keep records and names the directory.
 const TRACE_ENV: &str = "SDP_TRACE";
 
-/// A directory into which every SDP connection of the programs that are told of it writes its
+/// A directory into which every SDP connection of the programs that are given its name writes its
 /// messages, one file at each end.
 #[derive(Debug)]
 pub struct SdpTraces(PathBuf);
 
 impl SdpTraces {
-    /// An empty directory in `dir`, into which all users may write.
+    /// Makes an empty directory in `dir`, into which all users may write.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the directory cannot be made.
     pub fn below(dir: &Path) -> Result<Self> {
         let path = dir.join("sdp-traces");
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
@@ -30,46 +30,46 @@ impl SdpTraces {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Has a program write there.
+    /// Makes a program write its messages there.
     #[must_use]
     pub fn of(&self, program: Program) -> Program {
         program.env(TRACE_ENV, &self.0)
     }
 
-    /// Has a program write there that is started in another way.
+    /// Makes a program that is started in another way write its messages there.
     pub fn of_command(&self, command: &mut Command) {
         command.env(TRACE_ENV, &self.0);
     }
 
-    /// Has this process write there.
+    /// Makes this process write its messages there.
     ///
     /// # Safety
     /// As for [`std::env::set_var`].
     pub unsafe fn of_this_process(&self) {
-        // SAFETY: the caller answers for it.
+        // SAFETY: the caller guarantees what `set_var` requires.
         unsafe { std::env::set_var(TRACE_ENV, &self.0) };
     }
 
-    /// Checks every message against the rules of the protocol and removes the records. Returns how
-    /// many messages there were.
+    /// Checks every message against the rules of the protocol and removes the records. Returns the
+    /// number of messages.
     ///
     /// # Errors
-    /// Which rule is broken, and where.
+    /// The rule that is broken, and the position.
     pub fn check(&self) -> Result<u64> {
         self.check_each(|side, trace| Ok(check_trace(side, trace)?.frames()))
     }
 
-    /// The same where peers break rules on purpose: each connection is checked as far as its peer
-    /// kept them.
+    /// Checks the messages where peers break rules on purpose: each connection is checked up to the
+    /// peer's first violation.
     ///
     /// # Errors
-    /// Which rule one of ours broke, and where.
+    /// The rule that one of our programs broke, and the position.
     pub fn check_victims(&self) -> Result<u64> {
         /// Hello and HelloAck.
         const HELLOS: u64 = 2;

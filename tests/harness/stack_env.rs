@@ -1,4 +1,4 @@
-//! The common case: our libraries, one interface adapter, a network of its own.
+//! The common environment: our libraries, one interface adapter, a network of its own.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,13 +18,14 @@ pub struct StackEnv {
     pub registry: Registry,
     /// The network of this thread.
     pub net: NetSpace,
-    /// Where the interface adapter is reached.
+    /// The address of the interface adapter.
     pub address: IpAddr,
-    /// Whether everything takes ten times longer than on the machine itself.
+    /// True under emulation, where every operation takes about ten times longer.
     pub is_emulated: bool,
-    /// When to end programs, where that is known better than for all.
+    /// The time limit of programs, if it differs from the general one.
     pub limit: Option<Duration>,
-    /// Where the loader looks for `libdat2.so.2` first; the system's library if nowhere.
+    /// The directory that the loader searches first for `libdat2.so.2`; `None` uses the system's
+    /// library.
     library_path: Option<PathBuf>,
 }
 
@@ -32,22 +33,22 @@ impl StackEnv {
     /// Finds the stage, writes a registry for `lo`, and enters a network of its own.
     ///
     /// # Errors
-    /// When nothing is staged or the network cannot be had.
+    /// When nothing is staged or the network cannot be set up.
     pub fn new() -> Result<Self> {
         Self::at(Stage::find()?)
     }
 
-    /// The same with a stage already found.
+    /// Makes the environment with a stage that was already found.
     ///
     /// # Errors
-    /// When the network cannot be had.
+    /// When the network cannot be set up.
     pub fn at(stage: Stage) -> Result<Self> {
         let registry = Registry::loopback("libdapl-iwarp.so.2")?;
         let net = NetSpace::enter()?;
         Ok(Self::of(stage, registry, net))
     }
 
-    /// Our libraries with a registry and a network of the caller's.
+    /// Makes the environment with a registry and a network of the caller.
     #[must_use]
     pub fn of(stage: Stage, registry: Registry, net: NetSpace) -> Self {
         Self {
@@ -61,20 +62,20 @@ impl StackEnv {
         }
     }
 
-    /// The same with the `libdat2.so.2` that the system has installed, OFA's.
+    /// Uses the `libdat2.so.2` that the system has installed, which is OFA's.
     #[must_use]
     pub fn with_system_registry(mut self) -> Self {
         self.library_path = None;
         self
     }
 
-    /// A program that sees our `libdat2.so.2`, our provider and our registry file.
+    /// A program that uses our `libdat2.so.2`, our provider and our registry file.
     #[must_use]
     pub fn program(&self, path: impl AsRef<OsStr>) -> Program {
         self.program_with(path, self.registry.file())
     }
 
-    /// The same with another registry file.
+    /// A program with another registry file.
     #[must_use]
     pub fn program_with(&self, path: impl AsRef<OsStr>, registry: &Path) -> Program {
         let program = Program::new(path)

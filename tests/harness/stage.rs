@@ -1,4 +1,4 @@
-//! Where the staged libraries, headers and tools are.
+//! The paths of the staged libraries, headers and tools.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -49,7 +49,7 @@ impl Stage {
         fs::copy(self.bin("opsrun"), root.join("bin/opsrun")).context("copying opsrun")?;
         for entry in fs::read_dir(self.lib())? {
             let from = entry?.path();
-            // What a link names is copied under the link's name.
+            // The target of a link is copied under the link's name.
             if let (true, Some(name)) = (from.is_file(), from.file_name()) {
                 fs::copy(&from, root.join("lib").join(name))
                     .with_context(|| format!("copying {}", from.display()))?;
@@ -76,13 +76,13 @@ impl Stage {
         self.lib().join("pkgconfig")
     }
 
-    /// A tool in `bin/`, whether it exists or not.
+    /// The path of a tool in `bin/`; the tool need not exist.
     #[must_use]
     pub fn bin(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)
     }
 
-    /// An example of dat-api, by its name there with hyphens.
+    /// An example of dat-api, by its name in that crate with hyphens.
     #[must_use]
     pub fn example(&self, name: &str) -> PathBuf {
         self.bin(&format!("dat-example-{name}"))

@@ -1,5 +1,5 @@
-//! What every child of a test is doing, for a failure that says no more than that one of them did
-//! not come to its end: the one that is waited for is rarely the one at fault.
+//! A report on every child of a test, for a failure that shows only that one child did not end: the
+//! child that the test waits for is rarely the one at fault.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,32 +10,33 @@ use std::time::Duration;
 
 use nix::unistd::Pid;
 
-/// The debugger's time for one process.
+/// The time limit of the debugger for one process.
 const DEBUGGER: Duration = Duration::from_secs(20);
-/// Frames shown of each thread.
+/// The number of frames that are printed of each thread.
 const FRAMES: usize = 40;
-/// Processes shown: a program that forks may have many, of which the first tell enough.
+/// The number of processes that are printed. A program that forks may have many, of which the first
+/// are enough.
 const PROCESSES: usize = 12;
 
-/// The groups of the children that live, and their programs' names.
+/// The process groups of the running children, and their programs' names.
 static ALIVE: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
 
 fn alive() -> MutexGuard<'static, BTreeMap<i32, String>> {
     ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child has begun.
+/// Records that a child has started.
 pub(crate) fn begun(pid: Pid, name: &str) {
     alive().insert(pid.as_raw(), name.to_owned());
 }
 
-/// A child has come to its end, and its group with it.
+/// Records that a child has ended, and its group with it.
 pub(crate) fn ended(pid: Pid) {
     alive().remove(&pid.as_raw());
 }
 
-/// The threads of all children and of what they have started, and the bytes that lie in the sockets
-/// of their networks.
+/// The threads of all children and of the processes that they started, and the bytes that are
+/// queued in the sockets of their networks.
 pub(crate) fn report() -> String {
     let groups = alive().clone();
     let mut told = String::from("What the processes of the test were doing:\n");
@@ -66,7 +67,7 @@ fn processes(groups: &BTreeMap<i32, String>) -> Vec<(i32, &str)> {
 
 fn group_of(pid: i32) -> Option<i32> {
     let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // A program's name may hold anything, so what counts comes behind its last bracket.
+    // A program's name may contain any byte, so the fields are taken from after the last bracket.
     line.rsplit_once(')')?
         .1
         .split_whitespace()
@@ -81,7 +82,7 @@ fn command(pid: i32) -> String {
     line.chars().take(160).collect()
 }
 
-/// What the kernel knows of each thread: its state, and the call that it is in.
+/// Appends the kernel's view of each thread: its state, and the system call that it is in.
 fn threads(pid: i32, told: &mut String) {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -113,7 +114,7 @@ fn threads(pid: i32, told: &mut String) {
     }
 }
 
-/// Where each thread is, if this machine has a debugger.
+/// Appends the stack of each thread, if this machine has a debugger.
 fn frames(pid: i32, told: &mut String) {
     let every = format!("thread apply all backtrace {FRAMES}");
     let debugger = Command::new("timeout")
@@ -140,7 +141,7 @@ fn frames(pid: i32, told: &mut String) {
     }
 }
 
-/// Connections of the network of a process with bytes under way or not read.
+/// Appends the connections of a process's network that have bytes in flight or not read.
 fn queues(pid: i32, told: &mut String) {
     for kind in ["tcp", "tcp6"] {
         let table = fs::read_to_string(format!("/proc/{pid}/net/{kind}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which connections the kernel's TCP made, seen on the wire.
+//! The connections that the kernel's TCP established, observed on the wire.
 
 use std::io;
 use std::mem;
@@ -11,12 +11,13 @@ use libc::{
     sock_fprog,
 };
 
-/// Counts the TCP connections that the service at one port has taken, in the network of the thread
-/// that made it.
+/// Counts the TCP connections that the service at one port has accepted, in the network of the
+/// thread that made the counter.
 ///
-/// A packet socket sees what passes the network, and a filter in the kernel lets through the second
-/// segment of each handshake from that port. The kernel counts what passes the filter, so nothing
-/// needs to be read in time and nothing gets lost. No part of the stack under test is asked.
+/// A packet socket receives the packets of the network, and a filter in the kernel accepts only the
+/// second segment of each handshake from that port. The kernel counts the accepted packets, so no
+/// packet needs to be read in time and none is lost. The count does not depend on the stack under
+/// test.
 #[derive(Debug)]
 pub struct TcpMade {
     socket: OwnedFd,
@@ -26,15 +27,15 @@ impl TcpMade {
     /// Begins to count.
     ///
     /// # Errors
-    /// Without the right to see packets, which a network of one's own gives.
+    /// Without the right to capture packets, which a network of one's own gives.
     pub fn at(port: u16) -> Result<Self> {
         let every = i32::from((libc::ETH_P_ALL as u16).to_be());
-        // SAFETY: three integers; the result is looked at.
+        // SAFETY: the call takes three integers; the result is checked.
         let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0) };
         if socket < 0 {
             return Err(io::Error::last_os_error()).context("opening a packet socket");
         }
-        // SAFETY: the kernel has just given it to us.
+        // SAFETY: the kernel has just returned the descriptor, and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let mut filter = second_of_handshake(port);
         let program = sock_fprog {
@@ -52,12 +53,12 @@ impl TcpMade {
             )
         };
         ok(done).context("attaching a filter")?;
-        // Only now packets come: none that the filter has not seen.
+        // Packets are received only from here on, so all have passed the filter.
         // SAFETY: an all-zero address is a valid value of this C structure.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = every as u16;
-        // SAFETY: an address of this frame and its size.
+        // SAFETY: the address is in this frame, and its size is passed.
         let done = unsafe {
             libc::bind(
                 socket.as_raw_fd(),
@@ -69,15 +70,15 @@ impl TcpMade {
         Ok(Self { socket })
     }
 
-    /// How many there were since the last look.
+    /// The number of connections since the last call.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report it.
     pub fn since_last_look(&self) -> Result<u32> {
         // SAFETY: all-zero counters are a valid value of this C structure.
         let mut counted: libc::tpacket_stats = unsafe { mem::zeroed() };
         let mut len = mem::size_of::<libc::tpacket_stats>() as u32;
-        // SAFETY: a structure of this frame and its size.
+        // SAFETY: the structure is in this frame, and its size is passed.
         let done = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -100,7 +101,7 @@ fn ok(done: i32) -> io::Result<()> {
     }
 }
 
-/// Lets received segments with SYN and ACK from `port` through: over IPv4, and over IPv6 without
+/// Accepts received segments with SYN and ACK from `port`: over IPv4, and over IPv6 without
 /// extension headers.
 fn second_of_handshake(port: u16) -> [sock_filter; 19] {
     const TCP: u32 = libc::IPPROTO_TCP as u32;
@@ -108,7 +109,7 @@ fn second_of_handshake(port: u16) -> [sock_filter; 19] {
     const FLAGS: u32 = 13;
     let byte = |place: u32| op(BPF_LD | BPF_B | BPF_ABS, place);
     [
-        // On loopback each packet passes twice, once in each direction.
+        // On loopback each packet is seen twice, once in each direction.
         byte((SKF_AD_OFF + SKF_AD_PKTTYPE).cast_unsigned()),
         equals(u32::from(libc::PACKET_HOST), 0, 16),
         byte(0),
@@ -120,7 +121,7 @@ fn second_of_handshake(port: u16) -> [sock_filter; 19] {
         op(BPF_JMP | BPF_JA, 2),
         byte(6),
         op(BPF_LDX | BPF_W | BPF_IMM, 40),
-        // The protocol is loaded, and X says where its header begins.
+        // The protocol is loaded, and X holds the offset of its header.
         equals(TCP, 0, 6),
         op(BPF_LD | BPF_H | BPF_IND, 0),
         equals(u32::from(port), 0, 4),
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn connections_of_both_families_are_counted_and_no_others() {
-        // A thread of its own leaves the others their network.
+        // A thread of its own, so that other tests keep their network.
         let counted = std::thread::spawn(|| -> Result<Option<[u32; 3]>> {
             if !matches!(NetSpace::enter()?, NetSpace::Own) {
                 return Ok(None);

@@ -13,10 +13,10 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::{NetSpace, Program};
 
-/// How long `ip` may take.
+/// The time limit of `ip`.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A second network beside the calling thread's, and the cable between them.
+/// A second network in addition to the calling thread's, and the cable between them.
 ///
 /// The near device is [`Veth::NEAR`], in the network of the calling thread; the far one is
 /// [`Veth::FAR`], in a network that programs enter by [`Program::in_network_of`].
@@ -28,23 +28,23 @@ pub struct Veth {
 impl Veth {
     /// The device in the network of the calling thread.
     pub const NEAR: &str = "near";
-    /// The device in the other.
+    /// The device in the second network.
     pub const FAR: &str = "far";
     /// The near device's IPv4 address.
     pub const NEAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-    /// The far device's.
+    /// The far device's IPv4 address.
     pub const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
     /// The near device's address on the link.
     pub const NEAR_LINK: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-    /// The far device's.
+    /// The far device's address on the link.
     pub const FAR_LINK: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
     /// The near device's IPv6 address.
     pub const NEAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
-    /// The far device's.
+    /// The far device's IPv6 address.
     pub const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
 
-    /// Lays the cable; `None` where `net` is the host's, which is not to be changed. Both ends have
-    /// the addresses above, those of IPv4 only if `v4`.
+    /// Creates the cable. Returns `None` if `net` is the host's network, which must not be changed.
+    /// Both ends have the addresses above; those of IPv4 only if `v4`.
     ///
     /// # Errors
     /// When the kernel or `ip` refuses.
@@ -87,10 +87,10 @@ impl Veth {
         Ok(Some(veth))
     }
 
-    /// Lets a program that is started in another way run at the far end.
+    /// Makes a program that is started in another way run at the far end.
     ///
     /// # Errors
-    /// When the way there cannot be duplicated.
+    /// When the network's descriptor cannot be duplicated.
     pub fn at_far_end(&self, command: &mut Command) -> Result<()> {
         let network = self.far.try_clone().context("duplicating a namespace")?;
         // SAFETY: between fork and exec the closure makes only the async-signal-safe call setns,
@@ -124,9 +124,9 @@ fn ip(args: &str) -> Program {
         .named(&format!("ip {args}"))
 }
 
-/// A network namespace that lives as long as the file is open.
+/// A network namespace that exists as long as the file is open.
 fn new_space() -> Result<File> {
-    // Namespaces belong to threads, so a thread goes there and comes back with the way.
+    // A namespace belongs to a thread, so a new thread enters one and returns a descriptor for it.
     thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
         File::open("/proc/thread-self/ns/net").context("opening a network namespace")

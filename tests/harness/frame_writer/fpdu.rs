@@ -1,8 +1,9 @@
-//! The frame of MPA around a DDP segment (RFC 5044 section 4), with each of its parts open to lies.
+//! The MPA frame around a DDP segment (RFC 5044 section 4); each of its parts can be given a wrong
+//! value.
 
 use super::{Frame, crc32c};
 
-/// An FPDU. What is not set is as it should be.
+/// An FPDU. Parts that are not set have the correct value.
 #[derive(Debug, Clone)]
 pub struct Fpdu {
     ulpdu: Vec<u8>,
@@ -38,7 +39,7 @@ impl Fpdu {
         }
     }
 
-    /// Claims another length; the bytes stay what they are.
+    /// Sets a wrong length field; the bytes stay unchanged.
     #[must_use]
     pub fn claiming(mut self, ulpdu_len: u16) -> Self {
         self.ulpdu_len = ulpdu_len;
@@ -65,7 +66,7 @@ impl Fpdu {
         &self.ulpdu
     }
 
-    /// The bytes on the wire. The CRC covers all that stands before it, lies included.
+    /// The bytes on the wire. The CRC covers all bytes before it, wrong values included.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.ulpdu_len.to_be_bytes().to_vec();

@@ -1,10 +1,10 @@
-//! Named bit fields and the bytes behind them.
+//! Named bit fields and the payload after them.
 
-/// A header as its fields, and what follows it.
+/// A header as its fields, and the payload after it.
 #[derive(Debug, Clone)]
 pub struct Frame {
     fields: Vec<Field>,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ impl Frame {
         frame
     }
 
-    /// More fields behind those that are there.
+    /// Appends fields to the existing ones.
     pub fn append(&mut self, fields: &[(&'static str, u32, u128)]) {
         let fields = fields
             .iter()
@@ -69,7 +69,7 @@ impl Frame {
         self
     }
 
-    /// Header and payload as they go on the wire.
+    /// Header and payload as they are sent on the wire.
     ///
     /// # Panics
     /// When the fields do not fill whole bytes.

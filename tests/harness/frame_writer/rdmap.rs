@@ -15,31 +15,31 @@ pub const SEND_SOLICITED: u8 = 5;
 /// Opcode of a Send with Solicited Event and Invalidate.
 pub const SEND_SOLICITED_INVALIDATE: u8 = 6;
 
-/// A Read Request behind its DDP header (RFC 5040 figure 6).
+/// A Read Request after its DDP header (RFC 5040 figure 6).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Read {
-    /// Where the answer goes.
+    /// The STag of the memory that receives the data.
     pub sink_stag: u32,
-    /// Its tagged offset.
+    /// The tagged offset in the sink.
     pub sink_to: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
-    /// What is read.
+    /// The STag of the memory that is read.
     pub source_stag: u32,
-    /// Its tagged offset.
+    /// The tagged offset in the source.
     pub source_to: u64,
 }
 
-/// An Atomic Request behind its DDP header (RFC 7306 figure 4).
+/// An Atomic Request after its DDP header (RFC 7306 figure 4).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Atomic {
     /// 0 FetchAdd, 2 CmpSwap.
     pub operation: u8,
-    /// The answer repeats it.
+    /// The identifier, which the response repeats.
     pub id: u32,
-    /// What is changed.
+    /// The STag of the memory that is changed.
     pub stag: u32,
-    /// Its tagged offset.
+    /// The tagged offset in that memory.
     pub to: u64,
     /// Add or swap data.
     pub data: u64,
@@ -127,7 +127,7 @@ pub fn terminate(layer: u8, etype: u8, code: u8) -> Frame {
     frame
 }
 
-/// Immediate Data; opcode 9 is that with Solicited Event.
+/// Immediate Data; opcode 9 is the variant with Solicited Event.
 #[must_use]
 pub fn immediate(opcode: u8, msn: u32, data: u64) -> Frame {
     let mut frame = untagged(opcode, 0, msn, &[]);
@@ -135,7 +135,7 @@ pub fn immediate(opcode: u8, msn: u32, data: u64) -> Frame {
     frame
 }
 
-/// An Atomic Request with masks that make it plain.
+/// An Atomic Request whose masks select all bits, so that the operation is a plain one.
 #[must_use]
 pub fn atomic_request(msn: u32, atomic: &Atomic) -> Frame {
     let plain_mask = if atomic.operation == 0 {

@@ -6,20 +6,20 @@ use anyhow::Result;
 
 use crate::StackEnv;
 
-/// When a case is run.
+/// The runs that include a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Always.
+    /// All runs.
     Quick,
-    /// In full runs.
+    /// Full runs only.
     Full,
-    /// In none: its name says why.
+    /// No run; the name of the case gives the reason.
     Never,
 }
 
 type Run = Box<dyn Fn(&StackEnv) -> Result<()> + Send + Sync>;
 
-/// A command line of one of OFA's programs, and how it is judged.
+/// A command line of one of OFA's programs, and the function that judges it.
 pub struct Case {
     name: String,
     when: When,
@@ -27,7 +27,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that is run always.
+    /// Makes a case that is always run.
     pub(super) fn new(
         name: &str,
         run: impl Fn(&StackEnv) -> Result<()> + Send + Sync + 'static,
@@ -39,7 +39,7 @@ impl Case {
         }
     }
 
-    /// A case that proves nothing whatever comes of it.
+    /// Makes a case that is never run, because its result would prove nothing.
     pub(super) fn never(name: &str) -> Self {
         Self {
             when: When::Never,
@@ -47,7 +47,7 @@ impl Case {
         }
     }
 
-    /// Leaves it to full runs.
+    /// Restricts the case to full runs.
     pub(super) fn only_in_full(self) -> Self {
         Self {
             when: When::Full,
@@ -61,16 +61,16 @@ impl Case {
         &self.name
     }
 
-    /// When it is run.
+    /// The runs that include the case.
     #[must_use]
     pub fn when(&self) -> When {
         self.when
     }
 
-    /// Runs its programs over the stack of `env`.
+    /// Runs the case's programs over the stack of `env`.
     ///
     /// # Errors
-    /// When they do not come to what they should; the message holds what they printed.
+    /// When they do not end as expected; the message holds their output.
     pub fn run(&self, env: &StackEnv) -> Result<()> {
         (self.run)(env)
     }

@@ -6,11 +6,11 @@ use super::Case;
 use super::line::{End, Line, ToolsFault, cut, deadline, line, no_complaint, no_complaint_but};
 use crate::{Finished, IA_NAME, StackEnv};
 
-/// Where the server listens; its test connections use the ports above.
+/// The port on which the server listens; its test connections use the ports above.
 const PORT: u16 = 62000;
 
-/// Options, and then the operations that most of OFA's lines end in: Writes, Reads and Sends of
-/// both sides.
+/// Options, followed by the operations with which most of OFA's lines end: Writes, Reads and Sends
+/// of both sides.
 macro_rules! every_kind {
     ($options:literal) => {
         concat!(
@@ -21,7 +21,7 @@ macro_rules! every_kind {
     };
 }
 
-/// `-T T` lines: OFA's regression lists, then what those leave out.
+/// `-T T` lines: OFA's regression lists, then lines for what those do not cover.
 const TRANSACTIONS: &[Line] = &[
     line("conn", "-i 1 -t 1 -w 1 client SR 4096 server SR 4096"),
     cut(
@@ -131,7 +131,7 @@ const TRANSACTIONS: &[Line] = &[
     ),
 ];
 
-/// `-T T -Q`, which the manual has and the program has not.
+/// `-T T -Q`, an option that the manual documents and the program does not have.
 const THROUGH_A_CNO: ToolsFault = ToolsFault {
     options: "-T T -Q -i 100 client SR 4096 server SR 4096",
     end: End::Says("Command line syntax error"),
@@ -150,8 +150,8 @@ const PERFORMANCE: &[Line] = &[
     cut("latp", "-i # -p 1 -m p RW 4 1", "1000", "100000"),
 ];
 
-/// `-T L` lines and the number of objects in which each ends. A failing create ends a test well,
-/// so the number is what tells.
+/// `-T L` lines and the number of objects in which each ends. A failing create ends a test without
+/// an error, so the number is the criterion.
 const LIMITS: &[(&str, &str)] = &[
     ("-w 8 -m 100 limit_ia", "IAs opened: 100"),
     ("-w 8 -m 100 limit_pz", "PZs created: 100"),
@@ -172,15 +172,16 @@ const LIMITS: &[(&str, &str)] = &[
         "-w 16 -m 1000 limit_size_lmr",
         "LMR of 0x40000000 bytes OK - stopping now.",
     ),
-    // Each EP takes the 16 receives that its attributes ask for, the 17th is refused.
+    // Each EP accepts the 16 receives that its attributes ask for; the 17th is refused.
     ("-w 16 -m 1000 limit_rpost", "(total posted: 256)"),
 ];
 
-/// What the refused receive is told as.
+/// The text that reports the refused receive.
 const REFUSED_RECEIVE: &str =
     "dat_ep_post_recv fails: DAT_INSUFFICIENT_RESOURCES DAT_RESOURCE_MEMORY";
 
-/// `-T F` features with the cases that pass and those that the tool itself calls unsupported.
+/// `-T F` features with the number of cases that pass, and of those that the tool itself calls
+/// unsupported.
 const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("hwconn", 4, 0),
     ("endpoint", 3, 0),
@@ -190,7 +191,7 @@ const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("queryinfo", 17, 1),
 ];
 
-/// All of them.
+/// All cases of dapltest.
 pub(super) fn cases() -> Vec<Case> {
     let transactions = TRANSACTIONS
         .iter()
@@ -222,17 +223,17 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// A transaction test with a server of its own. A single one is over too quickly for figures.
+/// Runs a transaction test with a server of its own. A single transaction is too short for figures.
 ///
 /// # Errors
-/// When either side does not say that it came to its end, or complains.
+/// When either side does not print that it came to its end, or prints a complaint.
 pub fn transaction(env: &StackEnv, options: &str) -> Result<()> {
     let says = ["-----", "Server: Transaction Test Finished for this client"];
     with_server(env, &format!("-T T {options}"), says)
 }
 
-/// A server, one client, then `-T Q`. The texts are what client and server say of a test that
-/// worked.
+/// Runs a server, one client, then `-T Q`. The texts are those that client and server print when
+/// the test worked.
 fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
     let server = env
         .program("dapltest")
@@ -274,8 +275,8 @@ fn limit(env: &StackEnv, options: &str, reached: &str) -> Result<()> {
     Ok(())
 }
 
-/// Failed expectations are told in a line of their own, after which the result is called PASS all
-/// the same.
+/// Checks a function test. Failed expectations are reported in a line of their own, after which the
+/// result is called PASS all the same.
 fn function(env: &StackEnv, feature: &str, passed: usize, unsupported: usize) -> Result<()> {
     let finished = alone(
         env,

@@ -6,13 +6,14 @@ use super::Case;
 use super::line::{End, Line, Pair, ToolsFault, cut, line};
 use crate::StackEnv;
 
-/// Where the programs exchange addresses before DAT begins.
+/// The port on which the programs exchange addresses before DAT begins.
 const PORT: u16 = 15828;
 
 const SUCCESS: &str = "DAPL Test Complete. PASSED";
 
 /// Both EVDs for data of `dtest -c` feed one CNO, and dtest waits for an event of one of them at a
-/// time. When the other's comes first, a message while writes are still going out, the CNO triggers
+/// time. If the other EVD receives an event first, such as a message while writes are still being
+/// sent, the CNO triggers as it must. dtest prints this line and waits again, over any stack.
 /// as it must; dtest says this and waits again, over any stack.
 const OTHER_EVD: &str = "WARNING: CNO notification: without EVD?";
 
@@ -31,7 +32,7 @@ const LINES: &[Line] = &[
     cut("-t", "-t #", "-B 10", ""),
 ];
 
-/// The lines of the cross product that no stack can make pass, and why.
+/// The lines of the cross product that fail over any stack, and the reasons.
 const FAULTS: &[ToolsFault] = &[
     ToolsFault {
         options: "-b 4096 -S 0 -B 10",
@@ -45,11 +46,12 @@ const FAULTS: &[ToolsFault] = &[
     },
 ];
 
-/// `-b 0 -w` is not run: dtest writes the last byte of its buffer of none, the byte before the
-/// buffer, which belongs to the heap (valgrind shows it), and what comes of that is chance.
+/// The reason why `-b 0 -w` is not run: dtest writes the last byte of its buffer of length 0, the
+/// byte before the buffer, which belongs to the heap (valgrind shows it), and the effect is
+/// undefined.
 const NO_ROOM: &str = "the tool writes before its own buffer";
 
-/// All of them.
+/// All cases of dtest.
 pub(super) fn cases() -> Vec<Case> {
     let lines = LINES.iter().map(|line| line.case("dtest", passes));
     let faults = FAULTS.iter().map(|fault| {
@@ -62,10 +64,10 @@ pub(super) fn cases() -> Vec<Case> {
     lines.chain(faults).chain(cross()).collect()
 }
 
-/// A server and a client that both say they passed.
+/// Runs a server and a client, both of which must print that they passed.
 ///
 /// # Errors
-/// When one does not.
+/// When one of them does not.
 pub fn passes(env: &StackEnv, options: &str) -> Result<()> {
     let pair = pair(env, options);
     if !options.contains("-c") {
@@ -92,7 +94,7 @@ fn cross() -> Vec<Case> {
         &["-S 0", "-S 9"],
         &["", "-D"],
         &["", "-W"],
-        // Last, because -D and -W set it.
+        // These are last, because -D and -W set it.
         &["-B 10", ""],
     ];
     let mut lines = vec![String::new()];
@@ -120,7 +122,7 @@ fn crossed(line: &str) -> Case {
         let name = format!("dtest {options}, not run because {why}");
         return Case::never(&name);
     }
-    // Polling plain memory takes its time where two programs have more threads than processors.
+    // Polling plain memory is slow if two programs have more threads than there are processors.
     let is_short = has("-B") && (has("4096") || options.starts_with("-b 0"));
     let is_quick = is_short && (!is_ping_pong || (has("-D") != has("-W") && !has("-w")));
     let case = Case::new(&format!("dtest {options}"), move |env| {

@@ -7,10 +7,10 @@ use super::Case;
 use super::line::{Line, Pair, deadline, line, no_complaint};
 use crate::{Finished, IA_NAME, StackEnv};
 
-/// Where dtestcm and dtestx exchange addresses before DAT begins.
+/// The port on which dtestcm and dtestx exchange addresses before DAT begins.
 const EXCHANGE_PORT: u16 = 15828;
 
-/// The service point of dtestsrq, which exchanges nothing before.
+/// The service point of dtestsrq, which exchanges no addresses before DAT begins.
 const SRQ_PORT: u16 = 45248;
 
 const CONNECTIONS: &[Line] = &[
@@ -37,17 +37,17 @@ const EXTENSION: &[Line] = &[
     line("-p", "-p"),
 ];
 
-/// dtestx passed.
+/// The line that dtestx prints when it passed.
 const EXTENSION_PASSED: &str = "IB extension test - immed/atomic test PASSED";
 
-/// Names of counters in what `dtestx -p` prints.
+/// Names of counters in the output of `dtestx -p`.
 const COUNTER_NAMES: &[&str] = &[
     "DCNT_IA_ASYNC_ERROR",
     "DCNT_IA_ASYNC_QP_ERROR",
     "DCNT_IA_ASYNC_CQ_ERROR",
 ];
 
-/// One attribute of each kind that `dtestx -q` shows.
+/// A set of attributes with one of each kind that `dtestx -q` prints.
 const ATTRIBUTES: &[&str] = &[
     "DAT_EXTENSION_INTERFACE=TRUE",
     "DAT_IB_FETCH_AND_ADD=TRUE",
@@ -56,7 +56,7 @@ const ATTRIBUTES: &[&str] = &[
     "DAT_COUNTERS=TRUE",
 ];
 
-/// All of them.
+/// All cases of the three programs.
 pub(super) fn cases() -> Vec<Case> {
     let tables: [(&'static str, &[Line], u16, &'static str); 3] = [
         (
@@ -85,7 +85,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The attributes alone: there is no peer.
+/// Checks the attributes alone, without a peer.
 fn query(env: &StackEnv) -> Result<()> {
     let program = env
         .program("dtestx")

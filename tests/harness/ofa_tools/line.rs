@@ -1,4 +1,4 @@
-//! A command line, what it should come to, and how it becomes a case.
+//! A command line, its expected result, and its conversion to a case.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use crate::{Finished, IA_NAME, Running, StackEnv, is_full};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const DEADLINE_FULL: Duration = Duration::from_secs(1800);
-/// In the long run of the emulated machine, of which several share the processors.
+/// The deadline in full runs under emulation, where several processes share the processors.
 const DEADLINE_EMULATED: Duration = Duration::from_secs(400);
 
-/// What nothing that works prints.
+/// Words that a program which works does not print.
 const COMPLAINTS: [&str; 5] = ["error", "fail", "warning", "mismatch", "corrupt"];
 
-/// One line of a table.
+/// A line of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
-    /// What OFA's lists call it, or we.
+    /// The name in OFA's lists, or our own name.
     pub(super) name: &'static str,
     /// The options; `#` stands for `few`, or for `all` in a full run.
     pub(super) options: &'static str,
-    /// How the quick form is shorter.
+    /// The value of `#` in the quick form.
     pub(super) few: &'static str,
-    /// The same place in OFA's line.
+    /// The value of `#` in OFA's line.
     pub(super) all: &'static str,
 }
 
-/// A line that has no shorter form.
+/// Makes a line that has no shorter form.
 pub(super) const fn line(name: &'static str, options: &'static str) -> Line {
     cut(name, options, "", "")
 }
 
-/// A line with a quick form.
+/// Makes a line with a quick form.
 pub(super) const fn cut(
     name: &'static str,
     options: &'static str,
@@ -48,23 +48,23 @@ pub(super) const fn cut(
     }
 }
 
-/// A line on which the tool itself is at fault, so that it fails over any stack.
+/// A line for which the tool itself is at fault, so that it fails over any stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ToolsFault {
     /// The options.
     pub(super) options: &'static str,
-    /// What it comes to instead.
+    /// The result instead of a success.
     pub(super) end: End,
-    /// What the tool does wrong.
+    /// The fault of the tool.
     pub(super) why: &'static str,
 }
 
-/// How the client of a line with a fault ends.
+/// The way in which the client of a line with a fault ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
-    /// It prints this.
+    /// The client prints this text.
     Says(&'static str),
-    /// A signal kills it.
+    /// A signal kills the client.
     Signal(i32),
 }
 
@@ -74,7 +74,7 @@ impl Line {
         self.options.replace('#', words)
     }
 
-    /// The case of this line, which `run` carries out with the options.
+    /// The case of this line, which `run` executes with the options.
     pub(super) fn case(
         self,
         tool: &str,
@@ -86,12 +86,12 @@ impl Line {
     }
 }
 
-/// Whether the iteration counts of OFA's regression lists apply.
+/// Returns true if the iteration counts of OFA's regression lists apply.
 fn is_long(env: &StackEnv) -> bool {
     is_full() && !env.is_emulated
 }
 
-/// How long a program may take.
+/// The time limit of a program.
 pub(super) fn deadline(env: &StackEnv) -> Duration {
     env.limit.unwrap_or(match (is_full(), env.is_emulated) {
         (false, _) => DEADLINE,
@@ -100,7 +100,7 @@ pub(super) fn deadline(env: &StackEnv) -> Duration {
     })
 }
 
-/// Nothing in the output may speak of a failure, except in the words of `tolerated`.
+/// Checks that the output reports no failure, except in the words of `tolerated`.
 pub(super) fn no_complaint_but(finished: Finished, tolerated: &[&str]) -> Result<Finished> {
     let mut judged = finished.clone();
     for words in tolerated {
@@ -121,7 +121,7 @@ pub(super) fn no_complaint(finished: Finished) -> Result<Finished> {
 pub(super) struct Pair<'a> {
     pub(super) env: &'a StackEnv,
     pub(super) tool: &'static str,
-    /// Where the server listens when it is ready, be it for DAT or outside.
+    /// The port on which the server listens when it is ready, for DAT or for TCP.
     pub(super) port: u16,
     pub(super) options: &'a str,
 }
@@ -136,7 +136,7 @@ impl Pair<'_> {
             .spawn()
     }
 
-    /// Runs both to the end of the client. Returns the server and what the client came to.
+    /// Runs both until the client ends. Returns the server and the client's result.
     pub(super) fn meet(&self) -> Result<(Running, Finished)> {
         let server = self.start("server", "-s")?;
         let net = &self.env.net;
@@ -147,8 +147,7 @@ impl Pair<'_> {
         Ok((server, client))
     }
 
-    /// Runs both to their end, and both must say `success` and complain of nothing else than
-    /// `tolerated`.
+    /// Runs both to their end. Both must print `success` and no complaint except `tolerated`.
     pub(super) fn works(&self, success: &str, tolerated: &[&str]) -> Result<()> {
         let (server, client) = self.meet()?;
         let judged = no_complaint_but(client, tolerated)
@@ -163,7 +162,7 @@ impl Pair<'_> {
 }
 
 impl End {
-    /// Whether the tool still does wrong what the table says of it.
+    /// Checks that the tool still has the fault that the table lists.
     pub(super) fn is_of(self, client: Finished, fault: &ToolsFault) -> Result<()> {
         use std::os::unix::process::ExitStatusExt as _;
         match self {

@@ -1,11 +1,11 @@
-//! OFA's own test programs, unmodified, as Debian ships them: one case a command line, for whatever
-//! stack a [`crate::StackEnv`] names.
+//! OFA's own test programs, unmodified, as Debian ships them. Each case is one command line, for
+//! the stack that a [`crate::StackEnv`] names.
 //!
-//! Exit statuses say little (dtest exits with 0 after many failures), so both sides are judged by
-//! what they print. `STACK_TESTS_FULL=1` runs the iteration counts of OFA's regression lists,
-//! except under emulation, and the lines that say nothing new.
+//! Exit statuses are unreliable (dtest exits with 0 after many failures), so both sides are judged
+//! by their output. `STACK_TESTS_FULL=1` runs the iteration counts of OFA's regression lists,
+//! except under emulation, and the lines that add no new coverage.
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |---|---|
 //! | `case` | a case, and when it is run |
 //! | `line` | a line, what it should come to, how it becomes a case |
