@@ -1,12 +1,13 @@
-//! Waits for offloaded sockets that a thread of the program does not end itself: it is cancelled
-//! there, or a handler leaves the wait for good. `tests/c/left_waits.c` does it.
+//! Waits for offloaded sockets that a thread of the program does not finish: the thread is
+//! cancelled there, or a signal handler jumps out of the wait. The program is
+//! `tests/c/left_waits.c`.
 
 use anyhow::Result;
 use stack_tests::{CProgram, OffloadProtocol};
 
 use super::scripts;
 
-/// What the program is told to do.
+/// The argument of the program.
 pub(crate) const CASES: [&str; 8] = [
     "cancel",
     "pending",
@@ -18,7 +19,7 @@ pub(crate) const CASES: [&str; 8] = [
     "arguments",
 ];
 
-/// One case in a process of its own.
+/// Runs one case in a process of its own.
 pub(crate) fn run(protocol: &'static OffloadProtocol, case: &str) -> Result<()> {
     let program = CProgram::compile_plain("left_waits")?;
     scripts::run(protocol, program.file(), |command| {

@@ -1,16 +1,15 @@
-//! Unchanged programs under `libops-preload.so`: what they see of an offloaded socket is what they
-//! would see of a TCP socket.
+//! Unchanged programs under `libops-preload.so`: an offloaded socket behaves like a TCP socket.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`walk`] | an offloaded pair and a TCP pair beside it, the same random calls on both |
-//! | [`pair`], [`step`], [`when_full`] | the pairs, and what is done to them |
-//! | [`turns`] | when what is on its way has arrived |
-//! | [`scripts`] | programs of others that are given as scripts, and those that fork |
-//! | [`left_waits`] | threads that wait and do not come back from there |
+//! | [`walk`] | an offloaded pair and a TCP pair, the same random calls on both |
+//! | [`pair`], [`step`], [`when_full`] | the pairs, and the calls on them |
+//! | [`turns`] | waits until the bytes in transit have been received |
+//! | [`scripts`] | third-party programs in the form of scripts, and programs that fork |
+//! | [`left_waits`] | threads that wait and do not return from the wait |
 //!
-//! All of them with each offload protocol. Each walk is a process of its own: this suite, started
-//! again with the library in front.
+//! All tests run with each offload protocol. Each walk is a process of its own: this suite, started
+//! again with the library preloaded.
 
 mod left_waits;
 mod pair;
@@ -27,14 +26,14 @@ use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Trial};
 use stack_tests::OffloadProtocol;
 
-/// Which walk this process is; without it, it is the suite.
+/// The variable with the seed of this process's walk. Without it, the process is the suite.
 const WALK: &str = "PRELOAD_WALK";
 /// Walks, each with a seed of its own.
 const WALKS: u64 = 12;
-/// Those that fork.
+/// Walks that fork.
 const FORKING_WALKS: u64 = 6;
-/// Walks that have found something: a reset behind the peer's end, a break behind it, and signals
-/// taken for bytes where both sides have ended.
+/// Seeds of walks that have found a fault: a reset after the peer's end, a break after it, and
+/// signals taken for bytes after both sides had ended.
 const FOUND: [u64; 3] = [203, 205, 212];
 
 fn main() -> ExitCode {

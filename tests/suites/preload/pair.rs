@@ -1,4 +1,4 @@
-//! A connected pair of sockets, made by the calls that every program makes.
+//! A connected pair of sockets, made with the usual calls.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use anyhow::{Context, Result, ensure};
 use rustix::net::AddressFamily;
 
-/// Sets that watch one end, each in its own way.
+/// Sets that watch one end, each in another mode.
 struct Sets {
     level: Set,
     edge: Set,
@@ -22,7 +22,7 @@ impl Sets {
         Ok(Self {
             level: Set::watching(fd, all)?,
             edge: Set::watching(fd, all | libc::EPOLLET)?,
-            // The kernel takes no others with it.
+            // The kernel allows no other flags together with EPOLLEXCLUSIVE.
             exclusive: Set::watching(fd, few | libc::EPOLLEXCLUSIVE)?,
             one_shot: Set::watching(fd, all | libc::EPOLLONESHOT)?,
         })
@@ -37,7 +37,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Connects over an address, and checks whether the kernel sees a TCP socket there.
+    /// Connects over an address, and checks whether the socket is a TCP socket for the kernel.
     pub(crate) fn over(address: &str, offloaded: bool) -> Result<Self> {
         let listener = TcpListener::bind((address, 0)).context("listening")?;
         let client = TcpStream::connect(listener.local_addr()?).context("connecting")?;
@@ -57,34 +57,35 @@ impl Pair {
         })
     }
 
-    /// What the level-triggered set says of an end.
+    /// The events that the level-triggered set reports for an end.
     pub(crate) fn level(&self, end: usize) -> u32 {
         self.sets[end].level.look()
     }
 
-    /// What has come about at an end since this was asked last.
+    /// The events that the edge-triggered set reports for an end since the last call.
     pub(crate) fn edge(&self, end: usize) -> u32 {
         self.sets[end].edge.look()
     }
 
-    /// What a set of one among many says of an end.
+    /// The events that an exclusive set, one among many, reports for an end.
     pub(crate) fn exclusive(&self, end: usize) -> u32 {
         self.sets[end].exclusive.look()
     }
 
-    /// What a set says of an end once, and what it says then.
+    /// The events that a one-shot set reports for an end, and those that it reports on the next
+    /// poll.
     pub(crate) fn once(&self, end: usize) -> [u32; 2] {
         let set = &self.sets[end].one_shot;
         set.arm(self.fd(end));
         [set.look(), set.look()]
     }
 
-    /// The number of an end.
+    /// The descriptor of an end.
     pub(crate) fn fd(&self, end: usize) -> RawFd {
         self.ends[end].as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// An end as Rust has it.
+    /// The Rust value of an end.
     pub(crate) fn end(&self, end: usize) -> Option<&TcpStream> {
         self.ends[end].as_ref()
     }
@@ -94,11 +95,11 @@ impl Pair {
         self.ends[end] = None;
     }
 
-    /// Puts a duplicate in the place of an end, and closes the original.
+    /// Replaces an end by a duplicate, and closes the original.
     pub(crate) fn duplicate(&mut self, end: usize) -> io::Result<()> {
         if let Some(stream) = &self.ends[end] {
             self.ends[end] = Some(stream.try_clone()?);
-            // The kernel knows a registration by its number, and that is gone.
+            // The kernel identifies a registration by its descriptor number, which is closed now.
             let one_shot = Set::watching(self.fd(end), self.sets[end].one_shot.interest);
             self.sets[end].one_shot = one_shot.map_err(io::Error::other)?;
         }
@@ -106,14 +107,14 @@ impl Pair {
     }
 }
 
-/// What the kernel itself calls the socket: rustix asks it without the C library, so that no hook
-/// answers.
+/// The address family of the socket in the kernel. rustix makes the system call without the C
+/// library, so no hook answers.
 fn domain_in_the_kernel(fd: BorrowedFd<'_>) -> Result<AddressFamily> {
     Ok(rustix::net::sockopt::socket_domain(fd)?)
 }
 
-/// An `epoll` set that watches one descriptor. The descriptor is duplicated and closed meanwhile,
-/// which a set of the kernel does not mind as long as a duplicate is open.
+/// An `epoll` set that watches one descriptor. The descriptor is duplicated and closed while it is
+/// watched; the kernel keeps the registration as long as a duplicate is open.
 struct Set {
     set: OwnedFd,
     interest: i32,
@@ -121,10 +122,10 @@ struct Set {
 
 impl Set {
     fn watching(fd: RawFd, interest: i32) -> Result<Self> {
-        // SAFETY: it takes no pointers.
+        // SAFETY: the call takes no pointers.
         let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         ensure!(set >= 0, io::Error::last_os_error());
-        // SAFETY: the kernel has just given it to us.
+        // SAFETY: the kernel has just returned the descriptor, and nothing else owns it.
         let set = unsafe { OwnedFd::from_raw_fd(set) };
         let mut event = libc::epoll_event {
             events: interest.cast_unsigned(),
@@ -137,7 +138,7 @@ impl Set {
         Ok(Self { set, interest })
     }
 
-    /// It may speak once more.
+    /// Arms a one-shot set again.
     fn arm(&self, fd: RawFd) {
         let mut event = libc::epoll_event {
             events: self.interest.cast_unsigned(),

@@ -1,4 +1,4 @@
-//! Programs that know nothing of us.
+//! Programs that do not depend on this project.
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
-/// Far beyond what any of them takes, also where one wait in it lasts for its longest.
+/// A time far beyond what any script takes, even if one of its waits takes the maximum.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// Sockets on this address stay on TCP; those on all others are offloaded.
@@ -34,7 +34,7 @@ const EVERY_CALL: (&str, &str) = (
 /// Requirement 8: handlers with and without `SA_RESTART`, and broken pipes.
 const SIGNALS: (&str, &str) = ("signals_end_calls_as_with_tcp", include_str!("signals.py"));
 
-/// Programs whose processes keep their connections to themselves.
+/// Programs in which each process uses its own connections only.
 const SCRIPTS: &[(&str, &str)] = &[
     // Both ends of a conversation in one interpreter, which fails when a byte is wrong.
     ("python_threads", include_str!("threads.py")),
@@ -106,22 +106,22 @@ const SCRIPTS: &[(&str, &str)] = &[
         "other_addresses_than_loopback_s",
         include_str!("other_addresses.py"),
     ),
-    // Servers close their listener for a while.
+    // Servers close their listener temporarily.
     (
         "a_closed_listener_makes_room",
         include_str!("listen_again.py"),
     ),
-    // A stranger's patience is not bought with the server's descriptors.
+    // Peers that only wait must not use up the server's descriptors.
     (
         "the_backlog_holds_for_offloaded_peers",
         include_str!("backlog.py"),
     ),
-    // Servers of threads end so, whose accept no close would end.
+    // Threaded servers shut the listener down, because a close does not end a blocked accept.
     (
         "a_listener_that_was_shut_down",
         include_str!("listener_shut_down.py"),
     ),
-    // Servers at their limit leave peers in the backlog.
+    // Servers at their limit do not accept the peers in the backlog.
     (
         "at_the_limit_of_descriptors",
         include_str!("at_the_limit.py"),
@@ -153,13 +153,13 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What all scripts begin with.
+/// The beginning of all scripts.
 const PRELUDE: &str = include_str!("prelude.py");
 
-/// What the scripts about processes begin with, behind that.
+/// The beginning of the scripts about processes, after the prelude.
 const PAIRS: &str = include_str!("forking/pairs.py");
 
-/// Connections that several processes use.
+/// Scripts in which several processes use a connection.
 const FORKING: &[(&str, &str)] = &[
     (
         "accept_then_fork",
@@ -221,14 +221,14 @@ const FORKING: &[(&str, &str)] = &[
     ("no_leaks", include_str!("forking/no_leaks.py")),
 ];
 
-/// What is asked of connections within the host alone.
+/// Scripts that apply only to connections within the host.
 const LOCAL: &[(&str, &str)] = &[
     ("connections", include_str!("local/connections.py")),
     ("listeners", include_str!("local/listeners.py")),
     ("resets", include_str!("local/resets.py")),
     ("raw_clone", include_str!("local/raw_clone.py")),
     ("offered_later", include_str!("local/offered_later.py")),
-    // Beside a service over SDP.
+    // Next to a service over SDP.
     (
         "peers_by_two_protocols_of_one_listener",
         include_str!("local/two_offers.py"),
@@ -247,7 +247,7 @@ pub(crate) fn forking() -> impl Iterator<Item = Script> {
         .map(|(name, text)| Script::new(name, &format!("{PAIRS}\n{text}")))
 }
 
-/// All others.
+/// All other scripts.
 pub(crate) fn all() -> impl Iterator<Item = Script> {
     SCRIPTS.iter().map(|(name, text)| Script::new(name, text))
 }
@@ -261,7 +261,7 @@ impl Script {
         }
     }
 
-    /// Runs it under the library.
+    /// Runs the script under the library.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
         run(protocol, self.interpreter, |command| {
             command.args(["-c", &self.text]);
@@ -269,8 +269,8 @@ impl Script {
     }
 }
 
-/// Runs a program with the library in front, in a network of its own where one address stays on
-/// TCP, and reads every SDP message that it said.
+/// Runs a program with the library preloaded, in a network of its own where one address stays on
+/// TCP, and checks every SDP message of the program.
 pub(crate) fn run(
     protocol: &'static OffloadProtocol,
     program: impl AsRef<OsStr>,
@@ -291,8 +291,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Runs it to its end; what it says is told when it fails. It says it into a file: a pipe would be
-/// held open by daemons that a failed script leaves behind.
+/// Runs the program to its end; a failure includes its output. The output goes to a file, because
+/// daemons that a failed script leaves running would hold a pipe open.
 fn finish(mut command: Command) -> Result<()> {
     let mut said = tempfile::tempfile().context("making a file")?;
     let mut child = command
@@ -313,19 +313,19 @@ fn finish(mut command: Command) -> Result<()> {
     };
     let mut text = String::new();
     said.rewind()?;
-    // What is no text is told of as far as it is.
+    // Output that is not text is shown as far as it is text.
     let _ = said.read_to_string(&mut text);
     ensure!(status.success(), "{status}\n{text}");
     Ok(())
 }
 
-/// Ends what hangs, with its children: Python says where on the first signal, the second ends all
-/// others.
+/// Ends a process that hangs, with its children. On the first signal Python prints its stack; the
+/// second signal kills all others.
 fn end(child: &mut Child) -> Result<ExitStatus> {
     let group = Pid::from_child(child);
     kill_process_group(group, Signal::ABORT)?;
     std::thread::sleep(Duration::from_secs(1));
-    // Nobody may be left of it.
+    // No process of the group may remain.
     let _ = kill_process_group(group, Signal::KILL);
     Ok(child.wait()?)
 }

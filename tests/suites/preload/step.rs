@@ -1,4 +1,4 @@
-//! What is done to both pairs, and what comes back.
+//! The calls on both pairs, and their results.
 
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 use crate::pair::Pair;
 use crate::when_full;
 
-/// Readiness and counts may take this long to arrive.
+/// The time limit for readiness and counts to become equal.
 const SETTLE: Duration = Duration::from_secs(30);
-/// What need not come is waited for so long.
+/// The time to wait for an event that need not occur.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// One call.
+/// A call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     /// `send` of so many bytes.
     Send(usize),
-    /// `recv` into so much room, with these flags besides `MSG_DONTWAIT`.
+    /// `recv` into a buffer of this size, with these flags in addition to `MSG_DONTWAIT`.
     Receive(usize, i32),
-    /// `recv` of so many bytes that `MSG_TRUNC` throws away, without a buffer.
+    /// `recv` of so many bytes that `MSG_TRUNC` discards, without a buffer.
     Discard(usize),
-    /// A blocking look that waits for so many bytes, with a timeout that passes when fewer are
-    /// there.
+    /// A blocking `MSG_PEEK` that waits for so many bytes, with a timeout that expires if fewer are
+    /// available.
     AwaitLook(usize),
-    /// An urgent byte when there is no room: at once, and with a peer that makes some.
+    /// An urgent byte when the socket is full: at once, and with a peer that reads meanwhile.
     UrgentWhenFull,
     /// `shutdown`.
     ShutDown(i32),
@@ -34,23 +34,23 @@ pub(crate) enum Step {
     Close,
     /// `close` after `SO_LINGER` with no time: a reset.
     Reset,
-    /// A blocking `recv` with a timeout that passes when nothing is there.
+    /// A blocking `recv` with a timeout that expires if no byte is available.
     Await,
     /// `getsockopt` of the pending error.
     PendingError,
-    /// `getsockopt` of what tells one kind of socket from another.
+    /// `getsockopt` of the options that distinguish kinds of sockets.
     Kind,
-    /// `fork`; the child holds all ends and touches none.
+    /// `fork`; the child holds all ends and uses none.
     Fork,
     /// `send` of so many bytes by the child of a `fork`.
     SendInChild(usize),
-    /// `recv` into so much room by the child of a `fork`.
+    /// `recv` into a buffer of this size by the child of a `fork`.
     ReceiveInChild(usize),
-    /// `setsockopt` with a number, and what `getsockopt` says afterwards.
+    /// `setsockopt` with a number, and the value that `getsockopt` returns afterwards.
     SetOption(i32, i32, i32),
 }
 
-/// What a call gave, and what the socket shows afterwards.
+/// The result of a call, and the state that the socket shows afterwards.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// The result, or the error number.
@@ -74,11 +74,11 @@ impl Step {
             Self::Receive(len, flags) => receive(fd, len, flags | libc::MSG_DONTWAIT, &mut bytes),
             Self::Discard(len) => {
                 let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
-                // SAFETY: the buffer is not looked at; a null one is as good as any.
+                // SAFETY: the kernel does not access the buffer, so null is allowed.
                 number(unsafe { libc::recv(fd, std::ptr::null_mut(), len, flags) } as i64)
             }
             Self::UrgentWhenFull => when_full::send_urgent(pair, end, &mut bytes),
-            // SAFETY: it takes no pointers.
+            // SAFETY: the call takes no pointers.
             Self::ShutDown(how) => number(unsafe { libc::shutdown(fd, how) }.into()),
             Self::Duplicate => pair
                 .duplicate(end)
@@ -112,7 +112,7 @@ impl Step {
     }
 }
 
-/// Makes a call that ends when it has waited for a moment.
+/// Makes a call that times out after a moment.
 fn in_time<T>(pair: &Pair, end: usize, call: impl FnOnce() -> T) -> T {
     let timeout = Some(Duration::from_millis(20));
     let stream = pair.end(end);
@@ -122,20 +122,20 @@ fn in_time<T>(pair: &Pair, end: usize, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Does it in the child of a fork, which ends then, and tells what came of it.
+/// Runs `work` in the child of a fork, which then exits, and returns the child's result.
 fn in_child(
     bytes: &mut Vec<u8>,
     work: impl FnOnce(&mut Vec<u8>) -> Result<i64, i32>,
 ) -> Result<i64, i32> {
     let (mut told, mut tell) = io::pipe().map_err(|error| error.raw_os_error().unwrap_or(0))?;
-    // SAFETY: the child makes calls of this module, and ends.
+    // SAFETY: the child makes only calls of this module, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let result = work(bytes);
         let number = result.unwrap_or_else(|error| -i64::from(error));
         let _ = tell.write_all(&number.to_ne_bytes());
         let _ = tell.write_all(bytes);
-        // SAFETY: it ends the child.
+        // SAFETY: the call ends the child.
         unsafe { libc::_exit(0) };
     }
     drop(tell);
@@ -143,7 +143,7 @@ fn in_child(
     let read = told
         .read_exact(&mut number)
         .and_then(|()| told.read_to_end(bytes));
-    // SAFETY: our own child, whose status nobody asks for.
+    // SAFETY: the process is our own child; its status is not used.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     read.map_err(|error| error.raw_os_error().unwrap_or(0))?;
     match i64::from_ne_bytes(number) {
@@ -159,10 +159,10 @@ fn send(fd: RawFd, len: usize, first_byte: u8) -> Result<i64, i32> {
     number(unsafe { libc::send(fd, data.as_ptr().cast(), len, flags) } as i64)
 }
 
-/// `recv` into so much room.
+/// `recv` into a buffer of this size.
 pub(crate) fn receive(fd: RawFd, len: usize, flags: i32, into: &mut Vec<u8>) -> Result<i64, i32> {
     let mut room = vec![0; len];
-    // SAFETY: there is so much room.
+    // SAFETY: the buffer has this length.
     let result = number(unsafe { libc::recv(fd, room.as_mut_ptr().cast(), len, flags) } as i64)?;
     room.truncate(usize::try_from(result).unwrap_or(0));
     *into = room;
@@ -185,7 +185,7 @@ fn kind(fd: RawFd) -> Result<i64, i32> {
 fn option(fd: RawFd, level: i32, name: i32) -> Result<i64, i32> {
     let mut value: libc::c_int = 0;
     let mut len: libc::socklen_t = 4;
-    // SAFETY: room for an integer, whose size is told.
+    // SAFETY: the buffer holds an integer, whose size is passed.
     let result =
         unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
     number(result.into()).map(|_| value.into())
@@ -193,7 +193,7 @@ fn option(fd: RawFd, level: i32, name: i32) -> Result<i64, i32> {
 
 fn set<T>(fd: RawFd, level: i32, name: i32, value: &T) -> Result<i64, i32> {
     let len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value lives through the call and is as long as told.
+    // SAFETY: the value lives through the call and has the length that is passed.
     let result =
         unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), len) };
     number(result.into())
@@ -207,7 +207,7 @@ pub(crate) fn number(result: i64) -> Result<i64, i32> {
     Err(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-/// What `poll`, `select`, a level-triggered set and `FIONREAD` say of an end.
+/// The state of an end according to `poll`, `select`, a level-triggered set and `FIONREAD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown {
     events: i16,
@@ -219,8 +219,8 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// What processes that share a connection see of it: the peer's end is shown when everything
-    /// before it was read, because a pair that shows it takes no bytes any more.
+    /// The state that processes which share a connection see. They see the peer's end only after
+    /// all bytes before it were read, because a pair that shows the end receives no bytes any more.
     fn shared(mut self) -> Self {
         if self.unread > 0 {
             let end = libc::POLLRDHUP | libc::POLLHUP;
@@ -234,8 +234,8 @@ impl Shown {
     }
 }
 
-/// Waits for so many bytes at an end of both pairs; for a moment only where it has been shut or
-/// closed, as they do not come there.
+/// Waits until so many bytes are at an end of both pairs. Waits only for a moment if the end was
+/// shut down or closed, because the bytes are not received there.
 pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize, may_come: bool) {
     let start = Instant::now();
     let patience = if may_come { SETTLE } else { MOMENT };
@@ -245,7 +245,7 @@ pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize, may_come: bool
     }
 }
 
-/// Waits for the edge that an arrival brings to an end.
+/// Waits for the edge that received bytes cause at an end.
 pub(crate) fn has_edge(pair: &Pair, end: usize) -> bool {
     let start = Instant::now();
     while start.elapsed() < SETTLE {
@@ -257,10 +257,10 @@ pub(crate) fn has_edge(pair: &Pair, end: usize) -> bool {
     false
 }
 
-/// Looks at an end of both pairs until they show the same.
+/// Polls an end of both pairs until they show the same state.
 ///
 /// # Errors
-/// What they show when they do not come to agree.
+/// The states that they show at the deadline.
 pub(crate) fn agree(pairs: &[Pair; 2], end: usize, forking: bool) -> Result<(), [Shown; 2]> {
     let start = Instant::now();
     loop {
@@ -278,10 +278,10 @@ pub(crate) fn agree(pairs: &[Pair; 2], end: usize, forking: bool) -> Result<(), 
     }
 }
 
-/// How many bytes have come to an end that nobody has read.
+/// The number of received bytes at an end that have not been read.
 pub(crate) fn unread(pair: &Pair, end: usize) -> i32 {
     let mut count: libc::c_int = 0;
-    // SAFETY: an integer of this frame.
+    // SAFETY: the integer is in this frame.
     unsafe { libc::ioctl(pair.fd(end), libc::FIONREAD, &raw mut count) };
     count
 }
@@ -293,7 +293,7 @@ fn shown(pair: &Pair, end: usize) -> Shown {
         events: libc::POLLIN | libc::POLLOUT | libc::POLLPRI | libc::POLLRDHUP,
         revents: 0,
     };
-    // SAFETY: a set of this frame.
+    // SAFETY: the set is in this frame.
     unsafe { libc::poll(&raw mut set, 1, 0) };
     Shown {
         events: set.revents,
@@ -305,13 +305,13 @@ fn shown(pair: &Pair, end: usize) -> Shown {
     }
 }
 
-/// Whether `select` finds it readable and writable.
+/// The results of `select`: readable, writable.
 fn selected(fd: RawFd) -> [bool; 2] {
     let mut timeout = libc::timeval {
         tv_sec: 0,
         tv_usec: 0,
     };
-    // SAFETY: sets of plain bits, for which zeroes are a value, and a number below their size.
+    // SAFETY: an `fd_set` is plain bits, for which zero is valid, and the number is below its size.
     unsafe {
         let mut sets: [libc::fd_set; 2] = std::mem::zeroed();
         if fd < 0 {

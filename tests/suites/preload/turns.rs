@@ -1,15 +1,15 @@
-//! When what is on its way through the stack of this process has arrived: each thread of it has
-//! found nothing to do since, however long it waited for a processor.
+//! Waits until the bytes in transit through the stack of this process have been received: each
+//! thread of the process has since found no work, however long it waited for a processor.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A thread that has not slept for so long never sleeps.
+/// The time after which a thread that has not slept counts as one that never sleeps.
 const DEADLINE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits so many times until each other thread has gone to sleep.
+/// Waits, so many times, until each other thread has gone to sleep.
 pub(crate) fn let_others_run(rounds: usize, pause: Duration) {
     for _ in 0..rounds {
         let before = threads();
@@ -34,9 +34,9 @@ fn have_slept(before: &BTreeMap<String, Seen>) -> bool {
     })
 }
 
-/// All other threads of this process, which may be gone when they are looked at.
+/// All other threads of this process; they may have ended when they are read.
 fn threads() -> BTreeMap<String, Seen> {
-    // SAFETY: it has no arguments.
+    // SAFETY: the call has no arguments.
     let own = unsafe { libc::gettid() }.to_string();
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {
         return BTreeMap::new();

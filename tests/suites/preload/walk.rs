@@ -1,5 +1,5 @@
-//! A random walk: the same calls on an offloaded pair and on a TCP pair beside it. After each call
-//! the results, error numbers, bytes, readiness and counts of both are the same.
+//! A random walk: the same calls on an offloaded pair and on a TCP pair. After each call the
+//! results, error numbers, bytes, readiness and counts of both are the same.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,18 +11,19 @@ use crate::scripts::NATIVE;
 use crate::step::{Outcome, Step, agree, arrive, has_edge, unread};
 use crate::turns::let_others_run;
 
-/// An end may reach a peer that does not show it: so many turns of the stack, and pauses between.
+/// The number of turns of the stack, with pauses between, after which an end has reached a peer
+/// that does not show it.
 const UNSEEN: usize = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 const CONNECTIONS: usize = 8;
 const STEPS: usize = 60;
-/// What may be under way in one direction, so that neither kind is ever full.
+/// The limit of bytes in flight in one direction, so that neither kind of socket is ever full.
 const UNDER_WAY_MAX: usize = 24 * 1024;
 
-/// Seeds from here on fork on their way.
+/// Walks with seeds from here on fork.
 pub(crate) const FORKING: u64 = 100;
 
-/// A walk with this seed, as a process.
+/// Runs the walk with this seed, as the whole process.
 pub(crate) fn run(seed: u64) -> ExitCode {
     let mut dice = Dice(seed);
     for connection in 0..CONNECTIONS {
@@ -105,13 +106,13 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
 }
 
 thread_local! {
-    /// Connections within the host, which are sockets of the kernel's.
+    /// True for connections within the host, which are sockets of the kernel.
     static IS_LOCAL: bool = std::env::var("SUITE_PROTOCOL").is_ok_and(|name| name == "local");
 }
 
-/// Steps that the kernel's sockets within a host take as those of TCP do; opsrun(1) says where they
-/// differ: a reset, the end of reading, the end of both directions, and the size of buffers, of
-/// which there is one for both ends.
+/// True for steps in which the kernel's sockets within a host behave like TCP. opsrun(1) lists the
+/// differences: a reset, the end of reading, the end of both directions, and the size of buffers,
+/// of which there is one for both ends.
 fn is_alike(step: Step, before: &[(usize, Step)]) -> bool {
     match step {
         Step::Reset => false,
@@ -124,8 +125,9 @@ fn is_alike(step: Step, before: &[(usize, Step)]) -> bool {
     }
 }
 
-/// Where processes share a connection, its end is shown behind the last byte that is unread, and
-/// one that is over otherwise may be shut down once more until then.
+/// True if a difference is permitted because the end is not visible yet. Where processes share a
+/// connection, the end is shown after the last unread byte. Until then, a connection that is over
+/// in all other respects may be shut down once more.
 fn is_over_unseen(step: Step, ours: &Pair, end: usize, outcomes: &[Outcome; 2]) -> bool {
     matches!(step, Step::ShutDown(_))
         && unread(ours, end) > 0
@@ -141,7 +143,7 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
             Step::AwaitLook(len.max(1)),
             Step::Receive(len.max(1), libc::MSG_PEEK | libc::MSG_WAITALL),
         ][dice.below(2)],
-        // Both ends read and write still; and it takes long.
+        // Both ends must still read and write; and the step is slow.
         22 if number <= STEPS / 2 && dice.below(3) == 0 => Step::UrgentWhenFull,
         0..7 => Step::Send(len.min(room)),
         7..11 => Step::Receive(len.max(1), 0),
@@ -152,7 +154,8 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
         15 => option(dice),
         16 => [Step::Kind, Step::PendingError][dice.below(2)],
         17 => Step::Await,
-        // Ends are for the second half, or most walks would be short.
+        // Steps that end a direction are for the second half, because most walks would be short
+        // otherwise.
         18 if number > STEPS / 2 => {
             Step::ShutDown([libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR][dice.below(3)])
         }
@@ -161,8 +164,8 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
     }
 }
 
-/// What a connection does that several processes use. `MSG_TRUNC` and the end of reading are left
-/// out: the kernel has its own mind of them where it is a Unix socket that carries the bytes.
+/// Chooses a step of a connection that several processes use. `MSG_TRUNC` and the end of reading
+/// are left out, because the kernel behaves differently where a Unix socket carries the bytes.
 fn choose_forking(dice: &mut Dice, number: usize, room: usize) -> Step {
     let len = [0, 1, 2, 100, 1459, 4096][dice.below(6)];
     match dice.below(20) {
@@ -183,7 +186,7 @@ fn choose_forking(dice: &mut Dice, number: usize, room: usize) -> Step {
     }
 }
 
-/// Options that programs set, and one that does not exist.
+/// Chooses an option that programs set, or one that does not exist.
 fn option(dice: &mut Dice) -> Step {
     let (level, name) = [
         (libc::IPPROTO_TCP, libc::TCP_NODELAY),
@@ -195,8 +198,8 @@ fn option(dice: &mut Dice) -> Step {
         (libc::IPPROTO_IP, libc::IP_TOS),
         (libc::SOL_SOCKET, 9999),
     ][dice.below(8)];
-    // The kernel resets a full TCP connection that it cannot empty within so many milliseconds,
-    // which a machine with much to do needs for a step.
+    // After so many milliseconds the kernel resets a full TCP connection that it cannot empty, and
+    // a step can take that long on a busy machine.
     let unit = match name {
         libc::TCP_USER_TIMEOUT => 600_000,
         _ => 1,
@@ -204,7 +207,7 @@ fn option(dice: &mut Dice) -> Step {
     Step::SetOption(level, name, unit * [0, 1, 7][dice.below(3)])
 }
 
-/// Numbers that a seed brings again.
+/// Random numbers that a seed reproduces.
 struct Dice(u64);
 
 impl Dice {

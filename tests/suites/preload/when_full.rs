@@ -1,4 +1,4 @@
-//! An urgent byte when there is no room.
+//! An urgent byte when the socket is full.
 
 use std::os::fd::RawFd;
 use std::thread;
@@ -8,19 +8,20 @@ use crate::pair::Pair;
 use crate::step::{number, receive};
 use crate::turns::let_others_run;
 
-/// No room has come for so many looks with a pause and a turn of the stack between.
+/// The number of polls without room, with a pause and a turn of the stack between, after which the
+/// socket counts as full.
 const LOOKS: usize = 12;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Far beyond what the peer needs.
+/// A time far beyond what the peer needs.
 const LIMIT: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 * 1024;
 
-/// Fills what lies between an end and its peer, sends an urgent byte at once, which finds no room,
-/// and again with a peer that makes some; then a byte behind it. What came of it is told in
-/// `bytes`: the error of the first, the urgent byte, the one behind it. Nothing is left under way.
+/// Fills the buffers between an end and its peer. Sends an urgent byte at once, which finds no
+/// room, and again with a peer that reads meanwhile; then a byte after it. `bytes` receives the
+/// error of the first send, the urgent byte, and the byte after it. No byte remains in flight.
 ///
 /// # Errors
-/// The error number of what should have been taken.
+/// The error number of a send that should have succeeded.
 pub(crate) fn send_urgent(pair: &Pair, end: usize, bytes: &mut Vec<u8>) -> Result<i64, i32> {
     let (fd, peer) = (pair.fd(end), pair.fd(1 - end));
     let mut under_way = unread(peer);
@@ -35,7 +36,7 @@ pub(crate) fn send_urgent(pair: &Pair, end: usize, bytes: &mut Vec<u8>) -> Resul
         let sent = send(fd, b'!', libc::MSG_OOB);
         draining.join().unwrap_or(Err(0)).and(sent)
     })?;
-    // The mark is passed by what is read behind it.
+    // A read after the urgent mark passes the mark.
     await_one(peer, libc::MSG_OOB, bytes)?;
     send(fd, b'.', 0)?;
     await_one(peer, libc::MSG_DONTWAIT, bytes)?;
@@ -50,12 +51,12 @@ fn send(fd: RawFd, byte: u8, flags: i32) -> Result<i64, i32> {
 
 fn unread(fd: RawFd) -> usize {
     let mut count: libc::c_int = 0;
-    // SAFETY: an integer of this frame.
+    // SAFETY: the integer is in this frame.
     unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) };
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Until there is no room, and none comes by itself.
+/// Writes until there is no room, and no room becomes free without a reader.
 fn fill(fd: RawFd) -> Result<usize, i32> {
     let data = vec![0; CHUNK];
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -92,7 +93,7 @@ fn drain(fd: RawFd, mut count: usize) -> Result<(), i32> {
     Ok(())
 }
 
-/// Waits for one byte, for which there may be no word before it comes.
+/// Waits for one byte. Until the kernel has announced an urgent byte, `recv` fails with `EINVAL`.
 fn await_one(fd: RawFd, flags: i32, bytes: &mut Vec<u8>) -> Result<(), i32> {
     let start = Instant::now();
     let mut got = Vec::new();

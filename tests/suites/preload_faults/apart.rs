@@ -1,4 +1,4 @@
-//! Processes under the library.
+//! Processes that run with the library preloaded.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -12,14 +12,14 @@ use nix::unistd::Pid;
 use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, Veth};
 use tempfile::TempDir;
 
-/// Which part a process plays; without it, it is the suite.
+/// The variable that names the part which a process plays. Without it, the process is the suite.
 pub(crate) const PART: &str = "PRELOAD_FAULTS_PART";
-/// The address at which the processes meet, where it is not this host's own.
+/// The variable with the peer's address, if it is not the loopback address.
 pub(crate) const HOST: &str = "PRELOAD_FAULTS_HOST";
-/// Far beyond what anything here takes on an idle machine.
+/// A time far beyond what any step here takes on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A process. Its drop kills it.
+/// A process. Dropping it kills the process.
 pub(crate) struct Apart {
     child: Child,
     tell: Option<ChildStdin>,
@@ -27,13 +27,13 @@ pub(crate) struct Apart {
     part: String,
 }
 
-/// Where one test takes place: a network of its own, the settings of `opsrun`, and where its
-/// processes tell of their sockets.
+/// The environment of one test: a network of its own, the settings of `opsrun`, and the directory
+/// in which its processes publish their sockets.
 pub(crate) struct Place {
     ops: OpsRun,
     _settings: TempDir,
     pages: TempDir,
-    // Declared last: left when all else is gone.
+    // Declared last, so that the network is left after everything else has been dropped.
     net: NetSpace,
 }
 
@@ -53,23 +53,23 @@ impl Place {
         })
     }
 
-    /// The cable to a second network, where there can be one.
+    /// The cable to a second network, if one can be made.
     pub(crate) fn cable(&self) -> Result<Option<Veth>> {
         Veth::lay(&self.net, true)
     }
 
-    /// How many SDP messages its processes said, none of them against the rules. Asked when all of
-    /// them have ended.
+    /// Checks the SDP messages of the test's processes against the rules and returns their number.
+    /// Must be called when all processes have ended.
     pub(crate) fn messages(&self) -> Result<u64> {
         self.ops.check_traces()
     }
 
-    /// The same where peers break rules on purpose.
+    /// Checks and counts the messages where peers break rules on purpose.
     pub(crate) fn messages_of_victims(&self) -> Result<u64> {
         self.ops.check_victims()
     }
 
-    /// What `opsrun ss` lists of these processes.
+    /// The output of `opsrun ss` for the test's processes.
     pub(crate) fn listed(&self) -> Result<String> {
         let listed = Program::new(Stage::find()?.bin("opsrun"))
             .args_line("ss -H")
@@ -78,8 +78,8 @@ impl Place {
         Ok(listed.finish(DEADLINE)?.success()?.text)
     }
 
-    /// Nobody has left a page behind, once a reader has come by, and nobody broke a rule of the
-    /// protocol on any connection.
+    /// Checks that no process leaves a page behind after a reader has read the pages, and that no
+    /// process broke a rule of the protocol on any connection.
     pub(crate) fn is_left(&self) -> Result<()> {
         let messages = self.messages()?;
         ensure!(
@@ -97,12 +97,12 @@ impl Place {
 }
 
 impl Apart {
-    /// Starts one.
+    /// Starts a process.
     pub(crate) fn start(part: &str, place: &Place) -> Result<Self> {
         Self::start_with(part, place, |_| {})
     }
 
-    /// Starts one that is given something else besides.
+    /// Starts a process with further settings.
     pub(crate) fn start_with(
         part: &str,
         place: &Place,
@@ -134,12 +134,12 @@ impl Apart {
         })
     }
 
-    /// The next line that begins with a word, and what it says behind it.
+    /// Waits for the next line that begins with a word, and returns the rest of the line.
     pub(crate) fn hear(&self, word: &str) -> Result<String> {
         self.hear_within(word, DEADLINE)
     }
 
-    /// The same, of a process that may take longer.
+    /// Waits for such a line with another time limit.
     pub(crate) fn hear_within(&self, word: &str, within: Duration) -> Result<String> {
         let end = Instant::now() + within;
         loop {
@@ -161,19 +161,19 @@ impl Apart {
         }
     }
 
-    /// Says a line to it.
+    /// Writes a line to the process.
     pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
         let to = self.tell.as_mut().context("it listens")?;
         writeln!(to, "{line}").with_context(|| format!("telling {}", self.part))
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.child.id())?);
         kill(pid, signal).with_context(|| format!("{signal} to {}", self.part))
     }
 
-    /// Waits for its end, which is to be a good one.
+    /// Waits for the end of the process, which must be a success.
     pub(crate) fn finish(mut self) -> Result<()> {
         drop(self.tell.take());
         let end = Instant::now() + DEADLINE;
@@ -191,7 +191,7 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

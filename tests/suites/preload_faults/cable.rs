@@ -1,7 +1,8 @@
-//! Two networks and the cable between them, which loses packets, holds them up, is cut, or leads to
-//! a peer that stands still. A connection lives through what TCP lives through.
+//! Two networks and the cable between them. The cable loses packets, delays them, is cut, or
+//! connects to a peer that is stopped. An offloaded connection survives what a TCP connection
+//! survives.
 //!
-//! `opsrun ss` says before and while the cable is bad that both ends are offloaded.
+//! Before and during each fault `opsrun ss` shows that both ends are offloaded.
 
 use std::process::Command;
 use std::thread;
@@ -15,16 +16,16 @@ use crate::Test;
 use crate::apart::{Apart, HOST, Place};
 use crate::parts::PATIENCE;
 
-/// How long the tools may take.
+/// The time limit of the tools.
 const TOOL: Duration = Duration::from_secs(20);
-/// A conversation over a cable that is bad takes longer on a busy machine.
+/// The time limit of a conversation over a bad cable, which takes longer on a busy machine.
 const LONG: Duration = Duration::from_mins(10);
-/// Both ends are under way by then.
+/// The time after which both ends are transmitting.
 const SOON: Duration = Duration::from_millis(100);
-/// So slow that what happens to the cable happens while bytes wait.
+/// A rate so low that the fault of the cable occurs while bytes are queued.
 const RATE: &str = "100mbit burst 64kb latency 200ms";
 
-/// All of them, with their names.
+/// All tests, with their names.
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("one_packet_in_a_hundred_is_lost", one_in_a_hundred_is_lost),
     ("five_megabits_and_a_deep_queue", five_megabits),
@@ -41,12 +42,12 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ),
 ];
 
-/// One network.
+/// One of the two networks.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
-    /// Where the suite is.
+    /// The network of the suite.
     Near,
-    /// The other.
+    /// The second network.
     Far,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Line {
 pub(crate) type Pair = [Apart; 2];
 
 impl Line {
-    /// `None`, said aloud, where there can be none.
+    /// Makes the cable. Returns `None`, with a message, if a cable cannot be made.
     fn new(protocol: &'static OffloadProtocol) -> Result<Option<Self>> {
         let place = Place::new(protocol)?;
         let Some(veth) = place.cable()? else {
@@ -112,7 +113,7 @@ impl Line {
         command.spawn()?.finish(TOOL)?.success().map(drop)
     }
 
-    /// Lets both ends send at this rate only.
+    /// Limits both ends to this rate.
     fn slow_down(&self, rate: &str) -> Result<()> {
         for (end, device) in [(End::Near, Veth::NEAR), (End::Far, Veth::FAR)] {
             self.run(
@@ -124,7 +125,7 @@ impl Line {
         Ok(())
     }
 
-    /// Has packets that arrive at these ends dropped where `which` holds of them.
+    /// Makes these ends drop received packets that match `which`.
     fn drop_arriving(&self, ends: &[End], which: &str) -> Result<()> {
         for end in ends {
             for command in [
@@ -138,13 +139,13 @@ impl Line {
         Ok(())
     }
 
-    /// Drops no more.
+    /// Stops dropping packets.
     fn let_through(&self, ends: &[End]) -> Result<()> {
         let mut each = ends.iter();
         each.try_for_each(|end| self.run(*end, "nft", "delete table inet cable"))
     }
 
-    /// Two that are to swap bytes, and have met.
+    /// Starts two programs that will swap bytes, and waits until they are connected.
     fn meet(&self) -> Result<Pair> {
         let far = self.start(End::Far, "swap -")?;
         let port = far.hear("port")?;
@@ -157,7 +158,8 @@ impl Line {
         Ok(pair)
     }
 
-    /// Two that are to lose each other, and have met: the near one gives, the far one takes.
+    /// Starts two programs that will lose each other, and waits until they are connected. The near
+    /// one writes, the far one reads.
     fn meet_to_lose(&self, with: impl Fn(&mut Command)) -> Result<Pair> {
         let far = self.start_with(End::Far, "lose - taking", &with)?;
         let port = far.hear("port")?;
@@ -169,7 +171,7 @@ impl Line {
         Ok(pair)
     }
 
-    /// Both ends of the one connection are.
+    /// Checks that both ends of the one connection are offloaded.
     fn is_offloaded(&self) -> Result<()> {
         let listed = self.place.listed()?;
         let is_open = |line: &&str| line.starts_with("sdp ") && line.contains(" ESTAB ");
@@ -180,8 +182,9 @@ impl Line {
         Ok(())
     }
 
-    /// Two swap bytes, so many at least, while `happens` is done to them and the cable, which is
-    /// not the end of it. They go on for as long as that takes.
+    /// Makes two programs swap at least so many bytes while `happens` acts on them and on the
+    /// cable. The connection survives this, and the programs continue for as long as `happens`
+    /// takes.
     fn swap(self, bytes: u64, happens: impl FnOnce(&Self, &Pair) -> Result<()>) -> Result<()> {
         let mut pair = self.meet()?;
         for side in &mut pair {
@@ -206,7 +209,7 @@ impl Line {
         self.place.is_left()
     }
 
-    /// For so long a cable or a peer is of no use, and the connection stays.
+    /// Waits while the cable or the peer is unusable, and checks that the connection remains.
     fn pause(&self) -> Result<()> {
         thread::sleep(Duration::from_secs(size(1, 30)));
         self.is_offloaded().context("in the meantime")
@@ -217,7 +220,7 @@ fn size(quick: u64, full: u64) -> u64 {
     if is_full() { full } else { quick }
 }
 
-/// What is lost is sent again, below the RDMA stream.
+/// Packets that are lost are retransmitted below the RDMA stream.
 fn one_in_a_hundred_is_lost(protocol: &'static OffloadProtocol) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
@@ -226,7 +229,7 @@ fn one_in_a_hundred_is_lost(protocol: &'static OffloadProtocol) -> Result<()> {
     line.swap(size(8 << 20, 1 << 30), |_, _| Ok(()))
 }
 
-/// Seconds of bytes wait in the queue, and the answers behind them.
+/// Bytes for several seconds are queued, and the answers behind them.
 fn five_megabits(protocol: &'static OffloadProtocol) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
@@ -235,7 +238,7 @@ fn five_megabits(protocol: &'static OffloadProtocol) -> Result<()> {
     line.swap(size(1 << 20, 32 << 20), |_, _| Ok(()))
 }
 
-/// Swaps at [`RATE`] while something happens.
+/// Swaps bytes at [`RATE`] while a fault occurs.
 fn swap_slowly(
     protocol: &'static OffloadProtocol,
     happens: impl FnOnce(&Line, &Pair) -> Result<()>,
@@ -250,7 +253,7 @@ fn swap_slowly(
     })
 }
 
-/// Routes go with it and come again.
+/// The routes disappear with the link and are restored.
 fn the_link_goes_down(protocol: &'static OffloadProtocol) -> Result<()> {
     swap_slowly(protocol, |line, _| {
         line.run(End::Near, "ip", "link set near down")?;
@@ -267,17 +270,17 @@ fn swallowed(protocol: &'static OffloadProtocol, ends: &[End]) -> Result<()> {
     })
 }
 
-/// A black hole in one direction.
+/// Packets are dropped in one direction.
 fn what_is_sent_is_swallowed(protocol: &'static OffloadProtocol) -> Result<()> {
     swallowed(protocol, &[End::Far])
 }
 
-/// A black hole in both.
+/// Packets are dropped in both directions.
 fn all_is_swallowed(protocol: &'static OffloadProtocol) -> Result<()> {
     swallowed(protocol, &BOTH)
 }
 
-/// Its host answers for it, and nobody takes anything.
+/// The host of the stopped program acknowledges the data, and no program reads it.
 fn the_far_end_stops(protocol: &'static OffloadProtocol) -> Result<()> {
     swap_slowly(protocol, |line, [_, far]| {
         far.signal(Signal::SIGSTOP)?;
@@ -286,8 +289,8 @@ fn the_far_end_stops(protocol: &'static OffloadProtocol) -> Result<()> {
     })
 }
 
-/// Both ends of a connection that is cut for good are told so within their patience: one that
-/// gives, one that takes. What they are told is what a pair over TCP beside them is told.
+/// If the cable is cut for good, both ends of a connection, one that writes and one that reads, get
+/// an error within their timeout. The errors are those of a TCP pair under the same conditions.
 fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
@@ -307,7 +310,8 @@ fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     line.drop_arriving(&BOTH, "meta l4proto tcp")?;
     let mut told = Vec::new();
     for side in all {
-        // TCP looks when it sends again, at growing intervals; the rest is for a busy machine.
+        // TCP checks the timeout when it retransmits, at growing intervals; the rest of the time is
+        // for a busy machine.
         told.push(side.hear_within("lost", PATIENCE * 10)?);
         side.finish()?;
     }

@@ -10,12 +10,12 @@ use crate::apart::{Apart, Place};
 
 const CONNECTIONS: usize = 1000;
 const CYCLES: usize = 10_000;
-/// Set-up over SDP takes longer, so the quick form has fewer.
+/// The number of connections in the quick form; lower, because set-up over SDP takes longer.
 const CYCLES_QUICK: usize = 2_000;
-/// A crowd takes longer on a busy machine.
+/// The time limit of a crowd, which takes longer on a busy machine.
 const LONG: Duration = Duration::from_mins(10);
 
-/// All are open at once, and each carries its own bytes both ways.
+/// All connections are open at the same time, and each carries its own bytes in both directions.
 pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let log = NamedTempFile::new()?;
@@ -32,7 +32,7 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
     client.finish()?;
     ensure!(server.hear("served")? == CONNECTIONS.to_string());
     server.finish()?;
-    // Nothing overflows either, which would be told by an asynchronous event.
+    // No queue overflows either; an overflow would be reported by an asynchronous event.
     let log = std::fs::read_to_string(log.path())?;
     let events = log.matches("asynchronous event").count();
     ensure!(
@@ -43,7 +43,7 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
     place.is_left()
 }
 
-/// Descriptors, threads and mappings of both ends are as many afterwards as before.
+/// Both ends hold as many descriptors, threads and mappings afterwards as before.
 pub(crate) fn thousands_one_after_the_other(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("echo", &place)?;
@@ -61,7 +61,7 @@ pub(crate) fn thousands_one_after_the_other(protocol: &'static OffloadProtocol) 
     place.is_left()
 }
 
-/// A program that runs out of descriptors is told so, and goes on when it has closed some.
+/// A program that runs out of descriptors gets the error, and continues when it has closed some.
 pub(crate) fn without_descriptors(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("echo", &place)?;

@@ -9,16 +9,16 @@ use stack_tests::{OffloadProtocol, is_full};
 
 use crate::apart::{Apart, Place};
 
-/// For so long the peer is stopped in the long form.
+/// The time for which the peer is stopped in the long form.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What the bytes were and how it ended: `COUNT end`, `COUNT ConnectionReset`.
+/// The number of bytes and the way in which the stream ended: `COUNT end`, `COUNT ConnectionReset`.
 fn count(told: &str) -> Result<(u64, &str)> {
     let (count, how) = told.split_once(' ').unwrap_or((told, ""));
     Ok((count.parse()?, how))
 }
 
-/// The receiver sees the end or a reset, behind bytes that are all in their place.
+/// The receiver gets the end or a reset after bytes that are all in the right order.
 pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
@@ -35,7 +35,7 @@ pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Res
     place.is_left()
 }
 
-/// The sender sees that nobody takes any more.
+/// The sender gets an error because the receiver is gone.
 pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
@@ -51,14 +51,15 @@ pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> R
     place.is_left()
 }
 
-/// Its socket fills, shows that it is full, and goes on where it stood.
+/// The socket of the stopped peer fills, the sender's socket shows that it is full, and
+/// transmission continues where it stopped.
 pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
     let bytes = 32 << 20;
     let mut sender = Apart::start(&format!("fill {port} {bytes}"), &place)?;
-    // One that is stopped earlier is not offloaded.
+    // A peer that is stopped earlier is not offloaded.
     sender.hear("met")?;
     receiver.signal(Signal::SIGSTOP)?;
     sender.tell("go on")?;
@@ -75,7 +76,7 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
     place.is_left()
 }
 
-/// A peer that is stopped for good ends the connection when it is killed.
+/// If a peer is stopped and then killed, the connection ends.
 pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;

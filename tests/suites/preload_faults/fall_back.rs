@@ -1,5 +1,5 @@
-//! Falling back to TCP: whatever goes wrong before the first byte, the program sees a connection
-//! that works, soon, and `opsrun ss` names the reason.
+//! Falling back to TCP. If any step fails before the first byte, the program soon gets a working
+//! connection, and `opsrun ss` lists the reason.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,56 +15,56 @@ use tempfile::TempDir;
 
 use crate::apart::{Apart, Place};
 
-/// Offload protocols may delay TCP by a fifth of a second; the rest is for a busy machine. It is
-/// half of what [`Leave::Tcp`] gives them.
+/// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
+/// is for a busy machine. It is half of the time that [`Leave::Tcp`] gives them.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Where port mappers are asked.
+/// The UDP port of port mappers.
 const MAPPER: u16 = 3935;
 
-/// The peer's port mapper.
+/// The behaviour of the peer's port mapper.
 #[derive(Clone, Copy)]
 enum Mapper {
-    /// It has none, and says so by ICMP.
+    /// There is none, and the host answers with ICMP.
     Absent,
-    /// Datagrams vanish.
+    /// The port mapper does not answer.
     Silent,
-    /// It does not know the service.
+    /// The port mapper rejects the query, because it has no entry for the service.
     Rejects,
-    /// It sends the program to this peer.
+    /// The port mapper names this peer.
     Maps(Peer),
 }
 
-/// Who is there where the port mapper sends the program.
+/// The behaviour of the peer that the port mapper names.
 #[derive(Clone, Copy)]
 enum Peer {
-    /// Nobody.
+    /// There is no listener.
     Nobody,
-    /// It ends the connection in the middle of the set-up.
+    /// The peer closes the connection in the middle of the set-up.
     Leaves,
-    /// It says nothing.
+    /// The peer sends nothing.
     Silent,
-    /// It speaks something else.
+    /// The peer speaks another protocol.
     Babbles,
-    /// It ends the connection when it has the offer.
+    /// The peer closes the connection when it has received the offer.
     LeavesRendezvous,
-    /// It answers the offer with nothing.
+    /// The peer does not answer the offer.
     SilentRendezvous,
-    /// It answers the offer with something else.
+    /// The peer answers the offer in another protocol.
     BabblesRendezvous,
-    /// It answers the offer in a version that is not known.
+    /// The peer answers the offer in an unknown version.
     OtherRendezvous,
-    /// It has no adapter of a kind that was offered.
+    /// The peer has no adapter of a kind that was offered.
     ChoosesNothing,
-    /// It chooses a device where none was offered.
+    /// The peer chooses a device although none was offered.
     ChoosesDevice,
-    /// It accepts, and speaks a version that is not known.
+    /// The peer accepts, in an unknown version.
     AcceptsOtherVersion,
-    /// It refuses, and says which version it speaks.
+    /// The peer refuses, and sends the version that it supports.
     RefusesVersion,
 }
 
-/// One reason to fall back, and what it is listed as.
+/// A reason to fall back, and the text that lists it.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     mapper: Mapper,
@@ -72,18 +72,18 @@ pub(crate) struct Case {
     reason: &'static str,
 }
 
-/// What `dat.conf` has for the software provider's adapter.
+/// The state of the software provider's adapter in `dat.conf`.
 #[derive(Clone, Copy)]
 enum Provider {
-    /// As it should be.
+    /// A correct entry.
     Good,
-    /// There is no such file.
+    /// There is no `dat.conf`.
     NotListed,
     /// This library, by its path or as the loader finds it.
     Library(&'static str),
     /// A file that is no library.
     NoLibrary,
-    /// A device that this host has not.
+    /// A device that this host does not have.
     NoDevice,
 }
 
@@ -96,7 +96,7 @@ const fn case(name: &'static str, mapper: Mapper, reason: &'static str) -> Case 
     }
 }
 
-/// All of them.
+/// All cases.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "the_provider_is_absent",
@@ -206,8 +206,8 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// A peer that says nothing is waited for until the bound; one that says what is wrong is
-    /// heard, however late on a busy machine.
+    /// The time limit of the case. A silent peer is waited for until the limit that users get. An
+    /// answer with an error ends the wait, even if it is received late on a busy machine.
     fn leave(&self) -> Leave {
         match self.mapper {
             Mapper::Silent | Mapper::Maps(Peer::Silent | Peer::SilentRendezvous) => Leave::TcpSoon,
@@ -215,7 +215,7 @@ impl Case {
         }
     }
 
-    /// A program connects to a peer that is like this.
+    /// Connects a program to a peer that behaves like this.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
         let place = Place::where_sockets(self.leave(), protocol)?;
         let service = echo()?;
@@ -243,7 +243,7 @@ impl Case {
     }
 }
 
-/// A peer whose version is not known here is told ours, by the refusal.
+/// A peer with an unknown version receives our version in the refusal.
 pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("receive", &place)?;
@@ -263,17 +263,17 @@ pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -
     ensure!(head[16] & 0x20 != 0, "not refused: {head:02x?}");
     let mut private_data = Vec::new();
     peer.read_to_end(&mut private_data)?;
-    // Behind the depths: a HelloAck, and the version at its byte 16.
+    // After the depths: a HelloAck, with the version at its byte 16.
     let ack = &private_data[4..];
     ensure!(ack[0] == 1 && ack[16] == 0x22, "{private_data:02x?}");
-    // The service goes on.
+    // The service still works.
     Apart::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
     ensure!(server.hear("received")? == "1000 end");
     server.finish()?;
     place.is_left()
 }
 
-/// Where the port mapper says that a service is offered.
+/// Queries the port mapper for the address at which a service is offered.
 fn ask(service: SocketAddr) -> Result<SocketAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(SOON))?;
@@ -294,7 +294,7 @@ fn ask(service: SocketAddr) -> Result<SocketAddr> {
     Ok((Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// A plain service that sends back what comes over one connection.
+/// A plain service that echoes the bytes of one connection.
 fn echo() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -310,7 +310,7 @@ fn echo() -> Result<SocketAddr> {
 }
 
 impl Provider {
-    /// Another `dat.conf` than the stage's.
+    /// Writes a `dat.conf` that differs from the stage's, if the case needs one.
     fn listed(self, directory: &Path) -> Result<Option<PathBuf>> {
         let file = directory.join("dat.conf");
         let (library, device) = match self {
@@ -330,7 +330,7 @@ impl Provider {
 }
 
 impl Mapper {
-    /// Answers from now on, until the test's network goes.
+    /// Answers queries from now on, until the test's network is gone.
     fn begin(self) -> Result<()> {
         let (kind, port) = match self {
             Self::Absent => return Ok(()),
@@ -349,7 +349,7 @@ impl Mapper {
                 if let Some(port) = port {
                     answer[4..6].copy_from_slice(&u16::to_be_bytes(port));
                 }
-                // A datagram that is lost is asked for again.
+                // If the datagram is lost, the program sends its query again.
                 let _ = socket.send_to(answer, from);
             }
         });
@@ -367,7 +367,7 @@ impl Peer {
         thread::spawn(move || {
             let mut kept = Vec::new();
             while let Ok((mut peer, _)) = listener.accept() {
-                // What goes wrong here is seen by the test, which waits for a certain reason.
+                // An error here is detected by the test, which expects a certain reason.
                 if self.answer(&mut peer).is_ok() {
                     kept.push(peer);
                 }
@@ -401,7 +401,7 @@ impl Peer {
             Self::Babbles => return Ok(peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?),
             Self::AcceptsOtherVersion => 0,
             Self::RefusesVersion => 1,
-            // These go no further.
+            // These peers send nothing more.
             _ => return Ok(()),
         };
         let ack = hello_ack(0x30);
@@ -430,7 +430,7 @@ const NOTHING: u8 = 0;
 const CONVERT: u8 = 1;
 const DEVICE: u8 = 2;
 
-/// An answer with this choice; a device of 127.0.0.1, and no adapter otherwise.
+/// An answer with this choice; it names a device of 127.0.0.1, and no adapter otherwise.
 fn answer_of(choice: u8) -> [u8; ANSWER_LEN] {
     let mut bytes = [0; ANSWER_LEN];
     bytes[..8].copy_from_slice(b"SDPr\x01\x02\x00\x38");

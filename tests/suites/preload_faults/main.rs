@@ -1,19 +1,19 @@
-//! Programs under `libops-preload.so` whose peers die, stop and fill up, in crowds and without
-//! descriptors: nothing is lost, hangs or is left behind.
+//! Programs under `libops-preload.so` whose peers die, stop and fill up, with many connections and
+//! without descriptors: no data is lost, no program hangs, and no resource is leaked.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`ends`] | a peer is killed or stopped |
 //! | [`volume`] | full buffers on both sides, and many bytes |
-//! | [`fall_back`] | TCP where the peer, or what lies between, is not as it should be |
-//! | [`cable`] | a cable between two networks that loses, holds up, is cut, and a peer that stands still |
+//! | [`fall_back`] | TCP where the peer, or the network, is faulty |
+//! | [`cable`] | a cable between two networks that loses and delays packets, is cut, and a peer that is stopped |
 //! | [`crowds`] | a thousand connections, ten thousand one after the other, no descriptors |
-//! | [`apart`] | processes under the library, one line of text for each thing that they did |
-//! | [`parts`] | what those processes do |
-//! | [`stream`] | bytes that say where they belong |
+//! | [`apart`] | processes under the library, which print one line for each event |
+//! | [`parts`] | the programs of those processes |
+//! | [`stream`] | byte patterns that show their position |
 //!
-//! Each process is this suite again, started with the library in front. All of it with each offload
-//! protocol.
+//! Each process is this suite again, started with the library preloaded. All tests run with each
+//! offload protocol.
 
 mod apart;
 mod cable;
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
             })
         }));
     }
-    // What falls back from a peer's answer, and what leaves the host, is SDP.
+    // Only SDP falls back after a peer's answer, and only SDP leaves the host.
     for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_sdp) {
         let name = "fall_back::another_version_is_told_ours";
         trials.push(Trial::test(format!("{}: {name}", protocol.name), || {

@@ -1,4 +1,4 @@
-//! What the processes do. Each says on its output what has come about.
+//! The parts that the processes play. Each process prints a line for each event.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -12,20 +12,21 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::apart::HOST;
 use crate::stream::{give, shows, take};
 
-/// How far an endless sender is when it says so.
+/// The number of bytes after which an endless sender prints `far`.
 const FAR: u64 = 4 << 20;
-/// A socket that shows no room for so long is full.
+/// The time after which a socket without room counts as full.
 const FULL: Duration = Duration::from_millis(500);
-/// How long one that is to lose its peer lets bytes wait for an acknowledgement.
+/// The time that an end which is to lose its peer lets bytes wait for an acknowledgement.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// What is given before the next look whether it is enough.
+/// The number of bytes that are written between two checks for the final amount.
 const ROUND: u64 = 64 << 10;
-/// Connections before the resources of a process are counted, so that what is made once is there.
+/// The connections before the resources of a process are counted, so that resources which are
+/// allocated once exist.
 const WARM: usize = 200;
-/// Descriptors of a process that is to run out of them.
+/// The descriptor limit of a process that is to run out of them.
 const FEW: u64 = 96;
 
-/// Plays a part, given by its name and its words.
+/// Plays a part, given by its name and its arguments.
 pub(crate) fn play(part: &str) -> Result<()> {
     let words: Vec<&str> = part.split_whitespace().collect();
     match words[..] {
@@ -67,7 +68,7 @@ fn connect(port: u16) -> io::Result<TcpStream> {
     TcpStream::connect((host, port))
 }
 
-/// Connects, or accepts without a port to connect to.
+/// Connects to `port`, or accepts a connection if there is none.
 fn meet(port: Option<u16>) -> Result<TcpStream> {
     match port {
         Some(port) => Ok(connect(port)?),
@@ -82,7 +83,7 @@ fn how(ended: &io::Result<()>) -> String {
     }
 }
 
-/// Takes all that comes over one connection.
+/// Reads all bytes of one connection.
 fn receive() -> Result<()> {
     let (mut peer, _) = listen()?.accept()?;
     let mut at = 0;
@@ -91,7 +92,7 @@ fn receive() -> Result<()> {
     Ok(())
 }
 
-/// Gives so many bytes, and says when it is far.
+/// Writes so many bytes, and prints `far` after [`FAR`] bytes.
 fn send(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
     let mut at = 0;
@@ -104,8 +105,8 @@ fn send(port: u16, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Connects, waits for a word, gives without waiting until nothing fits, says so, and gives the
-/// rest.
+/// Connects, waits for a line of input, writes without blocking until the socket is full, prints
+/// so, and writes the rest.
 fn fill(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
     say("met");
@@ -119,7 +120,7 @@ fn fill(port: u16, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Leaves the socket non-blocking.
+/// Writes until the socket is full; the socket stays non-blocking.
 fn give_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()> {
     peer.set_nonblocking(true)?;
     loop {
@@ -135,7 +136,8 @@ fn give_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()>
     }
 }
 
-/// Fills, waits for a word, and then gives the rest and takes as much, at once.
+/// Fills the socket, waits for a line of input, then writes the rest and reads as much,
+/// concurrently.
 fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
     let mut peer = meet(port)?;
     let mut given = 0;
@@ -146,8 +148,8 @@ fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
     give_and_take(peer, given, bytes)
 }
 
-/// Meets, waits for a word, and then gives until it is told how many bytes are enough at least, and
-/// takes what its peer gives, at once.
+/// Connects, waits for a line of input, and then writes until a second line gives the minimum
+/// number of bytes. Reads the peer's bytes concurrently.
 fn swap(port: Option<u16>) -> Result<()> {
     let mut peer = meet(port)?;
     say("met");
@@ -185,7 +187,7 @@ fn give_until_told(peer: &mut TcpStream) -> Result<u64> {
     Ok(at)
 }
 
-/// Gives what is left of so many bytes, and takes as many.
+/// Writes the rest of so many bytes, and reads as many.
 fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> {
     let mut giver = peer.try_clone()?;
     let giving = thread::spawn(move || give(&mut giver, &mut given, bytes).map(|()| given));
@@ -198,8 +200,8 @@ fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> 
     Ok(())
 }
 
-/// Meets, waits for a word, and then gives or takes until that fails, with little patience for a
-/// peer that says nothing; says by what, and what the next calls say.
+/// Connects, waits for a line of input, and then writes or reads until that fails, with a short
+/// timeout for a silent peer. Prints the error, and the results of the next calls.
 fn lose(port: Option<u16>, giving: bool) -> Result<()> {
     let mut peer = meet(port)?;
     let socket = SockRef::from(&peer);
@@ -224,8 +226,8 @@ fn lose(port: Option<u16>, giving: bool) -> Result<()> {
     Ok(())
 }
 
-/// Sends back what comes, on every connection, until one says `done` first; then it has nothing
-/// left of any of them.
+/// Echoes the bytes of every connection, until a connection sends `done` first; then the process
+/// must hold no resource of any connection.
 fn echo() -> Result<()> {
     raise_limit(20_000)?;
     let listener = listen()?;
@@ -306,7 +308,7 @@ fn cycle(port: u16, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Connects and is answered, says how long that took, and stays until it is told to go.
+/// Connects, waits for an answer, prints the time that this took, and stays until a line of input.
 fn visit(port: u16) -> Result<()> {
     let begun = Instant::now();
     let mut peer = connect(port)?;
@@ -316,7 +318,7 @@ fn visit(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Connects until that fails, uses what it has, closes some and connects again.
+/// Connects until that fails, uses the connections, closes some and connects again.
 fn exhaust(port: u16) -> Result<()> {
     let limit = libc::rlimit {
         rlim_cur: FEW,
@@ -366,7 +368,7 @@ fn raise_limit(to: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a process holds.
+/// The resources that a process holds.
 #[derive(Debug)]
 struct Held {
     descriptors: usize,
@@ -384,7 +386,8 @@ impl Held {
         })
     }
 
-    /// A moment is given to what ends in the background. The allocator may map some more.
+    /// Checks that about as many resources are held now. Resources that are released in the
+    /// background get some time. The allocator may map some more memory.
     fn is_about_as_much_as_now(&self) -> Result<()> {
         let mut now = Self::now()?;
         for _ in 0..1500 {

@@ -1,4 +1,4 @@
-//! Bytes that say where they belong, so that none can be lost, doubled or moved unseen.
+//! Byte patterns that show their position, so that a lost, doubled or moved byte is detected.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-/// A prime, so that no buffer's size fits it.
+/// The length of the pattern: a prime, so that it does not align with any buffer's size.
 const PERIOD: usize = 65_537;
-/// What one call gives or takes.
+/// The number of bytes of one call.
 const PIECE: usize = 64 * 1024;
 
-/// Two periods, so that a piece from any place is one slice.
+/// Two periods of the pattern, so that a piece from any position is one slice.
 fn pattern() -> &'static [u8] {
     static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
     PATTERN.get_or_init(|| {
@@ -35,7 +35,7 @@ fn piece(at: u64, len: usize) -> &'static [u8] {
     &pattern()[start..start + len.min(PIECE)]
 }
 
-/// Gives bytes from place `at` on until place `end`; returns how far it came. `WouldBlock` and
+/// Writes the bytes from position `at` to position `end`, and advances `at`. `WouldBlock` and
 /// errors stop it.
 pub(crate) fn give(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()> {
     while *at < end {
@@ -49,7 +49,7 @@ pub(crate) fn give(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()>
     Ok(())
 }
 
-/// Takes bytes from place `at` on until place `end`, the end of the stream or an error.
+/// Reads bytes from position `at` until position `end`, the end of the stream or an error.
 pub(crate) fn take(from: &mut TcpStream, at: &mut u64, end: u64) -> Result<io::Result<()>> {
     let mut buffer = vec![0; PIECE];
     while *at < end {
@@ -70,7 +70,7 @@ pub(crate) fn take(from: &mut TcpStream, at: &mut u64, end: u64) -> Result<io::R
     Ok(Ok(()))
 }
 
-/// Whether `poll` says so within a time.
+/// Returns true if `poll` reports one of the events within a time.
 pub(crate) fn shows(socket: &TcpStream, events: i16, within: Duration) -> bool {
     let mut set = libc::pollfd {
         fd: socket.as_raw_fd(),
@@ -78,6 +78,6 @@ pub(crate) fn shows(socket: &TcpStream, events: i16, within: Duration) -> bool {
         revents: 0,
     };
     let timeout = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: a set of this frame.
+    // SAFETY: the set is in this frame.
     unsafe { libc::poll(&raw mut set, 1, timeout) > 0 && set.revents & events != 0 }
 }

@@ -10,10 +10,11 @@ use crate::apart::{Apart, Place};
 /// Bytes of the quick form, and of the long one.
 const BYTES: u64 = 256 << 20;
 const BYTES_FULL: u64 = 16 << 30;
-/// The long form takes no longer on a machine that is not busy.
+/// The time limit of the long form on a machine that is not busy.
 const LONG: Duration = Duration::from_mins(30);
 
-/// Both give until nothing fits, nobody takes; then both take and give the rest.
+/// Both ends write until their sockets are full, and neither reads; then both read and write the
+/// rest.
 pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let bytes = 8 << 20;
@@ -34,7 +35,7 @@ pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> 
     place.is_left()
 }
 
-/// Every byte arrives once and in its place.
+/// Every byte is received once and in order.
 pub(crate) fn many_bytes(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let bytes = if is_full() { BYTES_FULL } else { BYTES };
