@@ -1,8 +1,8 @@
 //! OFA's own test programs, unmodified, as Debian ships them, over our `libdat2.so.2` and provider.
 //!
-//! The lines are the harness's ([`stack_tests::ofa_tools`]), one test a line, each with both of its
-//! programs in a network of its own. A full run tells how long each took. `registries` holds who
-//! loads whom: OFA's library with our provider, either's headers with either's library.
+//! The lines are the harness's ([`stack_tests::ofa_tools`]), one test per line, each with both of
+//! its programs in a network of its own. A full run reports the time of each test. `registries`
+//! combines libraries: OFA's library with our provider, and each set of headers with each library.
 
 mod registries;
 
@@ -33,7 +33,7 @@ fn line(case: Case) -> Trial {
     trial(&name, move || case.run(&StackEnv::new()?)).with_ignored_flag(!is_run)
 }
 
-/// A test that tells in a full run how long it took.
+/// A test that reports its time in a full run.
 fn trial(name: &str, run: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
     let told = name.to_owned();
     Trial::test(name, move || {

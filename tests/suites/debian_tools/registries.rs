@@ -1,5 +1,5 @@
-//! Who loads whom: OFA's library with our provider, and programs built against either's headers
-//! over either's library.
+//! Combinations of libraries: OFA's library with our provider, and programs that are built against
+//! either set of headers over either library.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use stack_tests::{CProgram, DEADLINE, Finished, IA_NAME, Registry, StackEnv};
 
 use crate::trial;
 
-/// Examples that call nothing which OFA's library lacks; what server and client say in the end.
+/// Examples that make no call which OFA's library lacks, and the last texts of server and client.
 const PROGRAMS: &[(&str, [&str; 2])] = &[
     ("pingpong", ["answered 1000 messages", "1000 round trips"]),
     (
@@ -29,7 +29,7 @@ const PROGRAMS: &[(&str, [&str; 2])] = &[
     ),
 ];
 
-/// Where the examples listen.
+/// The port on which the examples listen.
 const EXAMPLES_PORT: u16 = 4711;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -58,7 +58,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     tools.into_iter().chain(programs).collect()
 }
 
-/// The `libdat2.so.2` that the system has, and our provider by its full path.
+/// The environment with the system's `libdat2.so.2`, and our provider by its full path.
 fn ofas_library() -> Result<StackEnv> {
     let mut env = StackEnv::new()?;
     env.registry = Registry::loopback(&env.stage.provider().display().to_string())?;

@@ -1,4 +1,4 @@
-//! `docs/calls` against the library: every call has its one place, every constant exists.
+//! `docs/calls` against the library: every call is described once, and every constant exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::{agree, files, read, words, workspace};
 const PAGES: &str = "docs/calls";
 const HEADERS: &str = "dat-api/libdat2/include/dat2";
 
-/// The calls that the headings `### name` of each page are about, by page.
+/// The calls that the headings `### name` of each page name, by page.
 fn described() -> Result<BTreeMap<String, Vec<String>>> {
     let mut pages = BTreeMap::new();
     for file in files(&workspace(PAGES), "md")? {
@@ -26,7 +26,7 @@ fn described() -> Result<BTreeMap<String, Vec<String>>> {
     Ok(pages)
 }
 
-/// What C sees: everything in the headers.
+/// The text of all C headers.
 fn headers() -> Result<String> {
     let mut all = String::new();
     for file in files(&workspace(HEADERS), "h")? {
@@ -43,7 +43,8 @@ fn is_name(c: char) -> bool {
     c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
-/// The extension calls: macros of the headers, collectives aside, which are described as one.
+/// The extension calls, which are macros of the headers. The collectives are left out, because they
+/// are described as one.
 fn extension_calls() -> Result<BTreeSet<String>> {
     let calls = headers()?
         .lines()
@@ -89,7 +90,7 @@ fn every_page_is_in_the_table_of_contents() -> Result<()> {
     Ok(())
 }
 
-/// Where the names of named attributes stand, which no header has.
+/// The source files that define the names of named attributes, which no header has.
 const NAMED_ATTRIBUTES: [&str; 3] = [
     "access-layer/src/attr/named.rs",
     "provider-ib/src/cm/mod.rs",

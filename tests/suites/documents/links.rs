@@ -14,7 +14,7 @@ fn targets(text: &str) -> impl Iterator<Item = &str> {
         .map(|(target, _)| target)
 }
 
-/// The name that a heading can be linked by.
+/// The name under which a heading can be linked.
 fn anchor(heading: &str) -> String {
     heading
         .trim_start_matches('#')

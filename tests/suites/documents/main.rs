@@ -1,4 +1,4 @@
-//! The documents against what they describe: options, settings, variables, calls, links.
+//! The documents compared with the code: options, settings, variables, calls, links.
 
 mod calls;
 mod links;
@@ -39,7 +39,7 @@ fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The words of `text` that begin with `start` and go on with characters that `goes_on` takes.
+/// The words of `text` that begin with `start` and continue with characters that `goes_on` accepts.
 fn words(text: &str, start: &str, goes_on: fn(char) -> bool) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices(start) {
@@ -52,7 +52,7 @@ fn words(text: &str, start: &str, goes_on: fn(char) -> bool) -> BTreeSet<String>
     found
 }
 
-/// Fails, with both differences, unless the page and what it describes name the same.
+/// Fails, with both differences, unless the page and the code name the same items.
 fn agree(what: &str, page: &BTreeSet<String>, real: &BTreeSet<String>) -> Result<()> {
     ensure!(
         !real.is_empty(),

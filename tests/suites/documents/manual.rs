@@ -15,7 +15,7 @@ const TOOLS: [&str; 5] = [
     "sdp-checker",
 ];
 
-/// A page that is written by hand, all of it.
+/// The whole of a page that is maintained manually.
 fn written(file: &str) -> Result<String> {
     read(&workspace("docs/man").join(file))
 }
@@ -43,12 +43,12 @@ fn items(section: &str) -> BTreeSet<String> {
 
 fn options(text: &str) -> BTreeSet<String> {
     let mut options = words(text, "--", |c| c == '-' || c.is_ascii_lowercase());
-    // `opsrun -- ss` ends the options; it is none.
+    // `opsrun -- ss` ends the options; `--` itself is not an option.
     options.remove("--");
     options
 }
 
-/// What a tool prints about itself and about each of its subcommands.
+/// The help text of a tool and of each of its subcommands.
 fn whole_help(stage: &Stage, tool: &str) -> Result<String> {
     let help = |line: &str| -> Result<String> {
         let program = Program::new(stage.bin(tool)).args_line(line).spawn()?;

@@ -10,7 +10,7 @@ fn page() -> Result<String> {
     Ok(read(&workspace("docs/man/ops.conf.5"))?.replace("\\-", "-"))
 }
 
-/// The bold words at the head of the items of a section, without what ends a key.
+/// The bold words at the head of the items of a section, without the character that ends a key.
 fn heads(page: &str, heading: &str) -> Result<BTreeSet<String>> {
     let section = page.split(&format!(".SH {heading}\n")).nth(1);
     let section = section.with_context(|| format!("no section {heading}"))?;
@@ -20,12 +20,12 @@ fn heads(page: &str, heading: &str) -> Result<BTreeSet<String>> {
     Ok(heads.flat_map(|pair| bold(pair[1])).collect())
 }
 
-/// The bold words of a line: its macro says how each argument stands, in turn.
+/// The bold words of a line. The line's macro gives the font of each argument, in turn.
 fn bold(line: &str) -> Vec<String> {
     let Some((fonts, rest)) = line.strip_prefix('.').and_then(|it| it.split_once(' ')) else {
         return Vec::new();
     };
-    // Inside quotes and outside by turns; an argument in quotes is one.
+    // The pieces are outside and inside of quotes in turn; an argument in quotes is one piece.
     let pieces = rest.split('"').enumerate();
     let arguments = pieces.flat_map(|(at, piece)| match at % 2 {
         0 if fonts == "B" => vec![piece],
@@ -40,7 +40,7 @@ fn bold(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a function of the reader compares a word with.
+/// The words with which a function of the reader compares.
 fn compared(source: &str, function: &str) -> Result<BTreeSet<String>> {
     let body = source.split(&format!("fn {function}(")).nth(1);
     let body = body.with_context(|| format!("no function {function}"))?;

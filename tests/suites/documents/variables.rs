@@ -1,4 +1,4 @@
-//! Environment variables: who reads them, and where they are described.
+//! Environment variables: the code that reads them, and the pages that describe them.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{agree, files, read, words, workspace};
 
-/// The one room that asks the environment; all others ask it.
+/// The one room that reads the environment; all other rooms call it.
 const ROOM: &str = "dat-api/host";
 
 /// The pages with a section about the environment.
 const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
 
-/// Rooms that nobody installs.
+/// Rooms that are not installed.
 const OURS_ALONE: [&str; 3] = ["tests", "xtask", "fuzz/bodies"];
 
 /// Rooms whose tests and tasks read variables of their own.
@@ -24,7 +24,7 @@ const WORK: [&str; 5] = [
     "xtask",
 ];
 
-/// Every source file of what is installed, by its room.
+/// Every source file of the installed rooms, by room.
 fn sources() -> Result<Vec<(String, String)>> {
     let manifest = read(&workspace("Cargo.toml"))?;
     let members = manifest.split("members = [").nth(1).context("no members")?;
@@ -50,14 +50,14 @@ fn of_name(c: char) -> bool {
     c == '_' || c.is_ascii_uppercase()
 }
 
-/// What stands between quotes in `line` and looks like a variable.
+/// The text between quotes in `line` that looks like a variable.
 fn quoted(line: &str) -> BTreeSet<String> {
     let names = words(line, "\"", of_name).into_iter();
     let names = names.map(|name| name[1..].to_owned());
     names.filter(|name| name.contains('_')).collect()
 }
 
-/// The names that a call is given, and the constants that stand for some.
+/// The names that are passed to a call, and the constants that stand for names.
 fn asked(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut names, mut constants) = (BTreeSet::new(), BTreeSet::new());
     for call in ["host::environment::variable", "host::environment::text"] {
@@ -73,7 +73,7 @@ fn asked(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names, constants)
 }
 
-/// The values of these constants, and of those that a room gives whoever asks for it.
+/// The values of these constants, and of those that a room exports.
 fn values(sources: &[(String, String)], constants: &BTreeSet<String>) -> BTreeSet<String> {
     let lines = sources.iter().flat_map(|(_, text)| text.lines());
     let declared = lines.filter_map(|line| {
@@ -100,8 +100,8 @@ fn described(page: &str) -> Result<BTreeSet<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What tests and tasks of this repository read: on the lines that ask, and all that looks like
-/// a name.
+/// The variables that tests and tasks of this repository read: on the lines that read them, and any
+/// text that looks like a name.
 fn of_work_on_dat_rs() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut read_there, mut quoted_there) = (BTreeSet::new(), BTreeSet::new());
     for room in WORK {
@@ -118,7 +118,7 @@ fn of_work_on_dat_rs() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((read_there, quoted_there))
 }
 
-/// Cargo's and the C compiler's are not described here.
+/// Cargo's and the C compiler's variables are not described here.
 fn is_ours(name: &str) -> bool {
     ["DAT_", "FUZZ_", "OPS_", "SDP_", "STACK_TESTS_"]
         .iter()
@@ -145,7 +145,7 @@ fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
     agree("variables", &told, &names)
 }
 
-/// A variable that is read past it would be obeyed in programs with raised privileges.
+/// A variable that is read in another way would be obeyed in programs with raised privileges.
 #[test]
 fn the_environment_is_read_in_one_place() -> Result<()> {
     for (room, text) in sources()? {

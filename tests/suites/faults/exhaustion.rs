@@ -1,4 +1,4 @@
-//! A process without descriptors or memory: its calls say so, and it recovers.
+//! A process without descriptors or memory: its calls return errors, and it recovers.
 
 use anyhow::Result;
 use stack_tests::{CProgram, DEADLINE, Sanitizer, StackEnv, Stage, not_run};
@@ -33,7 +33,7 @@ fn no_descriptor_for_an_accept() -> Result<()> {
     recovers("descriptors-accept")
 }
 
-/// The same with a limit on memory, of which a sanitizer would take more than there is.
+/// Runs one trial with a limit on memory; a sanitizer would need more than the limit.
 fn recovers_from_want(trial: &str) -> Result<()> {
     if Sanitizer::chosen() == Sanitizer::None {
         return recovers(trial);

@@ -1,5 +1,5 @@
-//! What a peer can do wrong: dying, resetting, silence, garbage. After each, the process under test
-//! has told its consumer, has freed everything in order, and has not hung.
+//! Faults of a peer: death, reset, silence, garbage. After each, the process under test has
+//! reported the fault to its consumer, has freed its resources in order, and has not hung.
 
 mod exhaustion;
 mod pace;
@@ -16,7 +16,7 @@ use stack_tests::{DEADLINE, Finished, Peers, Running, Sanitizer, not_run, orderl
 
 const PORT: u16 = 7471;
 
-/// A listener that holds its connection, and a raw peer that has brought it up.
+/// A listener that holds its connection, and a raw peer that has established it.
 fn held_by_raw_peer(peers: &Peers) -> Result<(Running, RawPeer)> {
     let listener = peers.start_ready("listen hold=1")?;
     let mut raw = RawPeer::connect(PORT)?;
@@ -25,8 +25,8 @@ fn held_by_raw_peer(peers: &Peers) -> Result<(Running, RawPeer)> {
     Ok((listener, raw))
 }
 
-/// Ends an established connection by `fault` and expects the consumer to hear of it, with the
-/// posted receive flushed.
+/// Ends an established connection by `fault`. The consumer must get the event, and the posted
+/// receive must be flushed.
 fn connection_ends_after(fault: impl FnOnce(RawPeer) -> Result<()>) -> Result<()> {
     let peers = Peers::new()?;
     let (listener, raw) = held_by_raw_peer(&peers)?;
@@ -36,7 +36,7 @@ fn connection_ends_after(fault: impl FnOnce(RawPeer) -> Result<()>) -> Result<()
     Ok(())
 }
 
-/// The consumer has heard that its connection, or the accept of it, is over.
+/// Checks that the consumer got the event that its connection, or the accept of it, is over.
 fn tells_the_end(finished: Finished) -> Result<Finished> {
     let told = ["disconnected", "broken", "accept-error"]
         .iter()
@@ -49,8 +49,8 @@ fn tells_the_end(finished: Finished) -> Result<Finished> {
     Ok(finished)
 }
 
-/// Before a good peer connects, a bad one does `fault` to the same port. The good one must not
-/// notice.
+/// Applies `fault` with a bad peer before a good peer connects to the same port. The fault must not
+/// affect the good peer.
 fn listener_survives(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen")?;
@@ -62,8 +62,8 @@ fn listener_survives(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> 
     Ok(())
 }
 
-/// A raw server does `fault` to whoever connects. The consumer must get a failure, and never a
-/// connection.
+/// Applies `fault` with a raw server to each peer that connects. The consumer must get a failure,
+/// and never a connection.
 fn connect_fails_after(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> Result<()> {
     let peers = Peers::new()?;
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))?;
@@ -152,7 +152,7 @@ fn a_stopped_peer_does_not_stop_us() -> Result<()> {
     listener.wait_for("HOLDING", DEADLINE)?;
     connector.wait_for("HOLDING", DEADLINE)?;
     listener.signal(Signal::SIGSTOP)?;
-    // The connector waits in vain for an event, then frees a connection that nobody answers on.
+    // The connector waits in vain for an event, then frees a connection whose peer does not answer.
     orderly(connector)?;
     listener.signal(Signal::SIGCONT)?;
     orderly(listener)?;
@@ -169,7 +169,8 @@ fn a_plain_peer_with_golden_frames_is_understood() -> Result<()> {
         private_data.starts_with(b"private data of the accept"),
         "{private_data:?}"
     );
-    // Five bytes arrive where a hello of sixteen is expected: delivered, then found wanting.
+    // Five bytes are received where a hello of sixteen is expected: delivered, and then rejected by
+    // the program.
     raw.send(&SEND_HELLO)?;
     let listener = listener.finish(DEADLINE)?;
     listener.says("GAVE UP a hello of the wrong length")?;

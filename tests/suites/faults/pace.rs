@@ -1,4 +1,4 @@
-//! Bytes that arrive and leave as slowly, or in as small pieces, as TCP allows.
+//! Bytes that are received and sent as slowly, or in as small pieces, as TCP allows.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::PORT;
 
 const RELAY_PORT: u16 = PORT + 1;
 
-/// Both ends exchange `work` through a relay, and all data are as they should be.
+/// Exchanges `work` through a relay, and checks that all data are correct.
 fn intact_through(pace: Pace, messages: u32, size: u32) -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen timeout_ms=25000")?;

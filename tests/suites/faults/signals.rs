@@ -3,7 +3,7 @@
 use anyhow::Result;
 use stack_tests::{Peers, orderly};
 
-/// Both ends exchange data with a signal every 200 us at each.
+/// Exchanges data while each end receives a signal every 200 us.
 fn intact_under_storm(how: &str) -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready(&format!("listen storm=1 {how}"))?;
@@ -39,7 +39,7 @@ fn while_a_conversion_waits_for_its_peer() -> Result<()> {
 #[test]
 fn while_nothing_comes() -> Result<()> {
     let peers = Peers::new()?;
-    // The wait ends at its time and not at the first signal.
+    // The wait ends at its timeout and not at the first signal.
     let listener = orderly(peers.start("listen storm=1 timeout_ms=700")?)?;
     listener.says("DAT_TIMEOUT_EXPIRED")?;
     Ok(())

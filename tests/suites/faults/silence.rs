@@ -1,4 +1,4 @@
-//! Peers that live and do nothing, and peers that are gone without a word.
+//! Peers that are alive and send nothing, and peers that disappear without closing.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use stack_tests::{DEADLINE, Peers, is_full, orderly, orderly_within};
 
 use crate::{PORT, tells_the_end};
 
-/// Ends connections whose peers say nothing for two seconds.
+/// The setting that ends connections whose peers send nothing for two seconds.
 const IMPATIENT: &str = "peer_timeout_s=2";
 
-/// What `peer.c` sends in a flood.
+/// The bytes that `peer.c` sends in a flood.
 fn flooded() -> Vec<u8> {
     (0..60_000_u32)
         .map(|at| (at * 31 + 7 * 7 + 1) as u8)
         .collect()
 }
 
-/// A raw peer vanishes from an established connection of `listen` after `before`.
+/// Makes a raw peer vanish from an established connection of `listen` after `before`.
 fn vanishing(settings: &str, before: impl FnOnce(&mut RawPeer) -> Result<()>) -> Result<()> {
     let peers = Peers::with_params(IMPATIENT)?;
     let listener = peers.start_ready(&format!("listen {settings}"))?;
@@ -55,14 +55,15 @@ fn a_disconnect_ends_without_the_peers_answer() -> Result<()> {
     let listener = peers.start_ready("listen close=1")?;
     let mut raw = RawPeer::connect(PORT)?;
     raw.vanish()?;
-    // The filter drops the rest of the handshake's acknowledgements too; the request is sent blind.
+    // The filter drops the remaining acknowledgements of the handshake too; the request is sent
+    // regardless.
     raw.send(&stack_tests::raw::REQUEST)?;
     orderly(listener)?.says("EVENT disconnected")?;
     Ok(())
 }
 
-/// A stopped process keeps its connections, because its kernel answers for it: data waits, and goes
-/// on when the process does.
+/// A stopped process keeps its connections, because its kernel acknowledges for it: data waits, and
+/// the transfer continues when the process does.
 #[test]
 fn a_peer_that_is_stopped_for_long_goes_on_with_its_data() -> Result<()> {
     let pause = Duration::from_secs(if is_full() { 30 } else { 2 });
@@ -80,7 +81,7 @@ fn a_peer_that_is_stopped_for_long_goes_on_with_its_data() -> Result<()> {
     Ok(())
 }
 
-/// The same with requests outstanding at the one that is not stopped.
+/// A stopped reader, with requests outstanding at the end that is not stopped.
 #[test]
 fn a_stopped_reader_gets_everything_when_it_goes_on() -> Result<()> {
     let peers = Peers::new()?;

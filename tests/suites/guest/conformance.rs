@@ -10,11 +10,11 @@ use stack_tests::{Finished, IA_NAME, Program, StackEnv, is_full};
 use crate::ground::{GROUNDS, Ground};
 use crate::lines::{ATTEMPTS, tell_again};
 
-/// The grounds that the table of differences of the tool knows as well.
+/// The grounds that the tool's table of differences names as well.
 const KNOWN: &[&str] = &["ofa-rxe", "ofa-siw", "ib-rxe", "ib-siw"];
 
-/// The cases of every run: at least one of each object and of each kind of transfer. All of them
-/// are minutes a ground under emulation.
+/// The cases of every run: at least one of each object and of each kind of transfer. All cases
+/// would take minutes per ground under emulation.
 const CHOICE: &str = "ia/attributes,ia/close-abrupt,pz/in-use-by-region,lmr/privileges,\
     evd/threshold,evd/resize-transfers,evd/overflow,cno/wakes,ep/granted,psp/any,rsp/accept,\
     connect/private-data-24,connect/timeout,connect/unreachable,reject/private-data-24,\
@@ -22,28 +22,28 @@ const CHOICE: &str = "ia/attributes,ia/close-abrupt,pz/in-use-by-region,lmr/priv
     read/mixed,read/fence,read/overtaken,read/suppressed,read/fenced-read,flags/suppress,\
     protection/write-key,rmr/write,srq/one,srq/low-watermark,ib/fetch-add,many/threads";
 
-/// Those over OFA's provider, which is there to compare with: what it does as DAT says, and little
-/// else, because cases that hang over it cost minutes.
+/// The cases over OFA's provider, which serves as a comparison: the cases that it passes, and few
+/// others, because cases that hang over it cost minutes.
 const OFAS_CHOICE: &str = "ia/attributes,pz/in-use-by-region,lmr/privileges,evd/threshold,\
     cno/wakes,ep/granted,psp/any,rsp/accept,connect/private-data-24,disconnect/flushes,send/1,\
     send/64K,send/gather,write/64K,read/64K,flags/suppress";
 
 const DEADLINE: Duration = Duration::from_secs(2400);
 
-/// How long a case may take, in seconds, on a machine that has other work.
+/// The time limit of a case, in seconds, on a machine that has other work.
 const LIMIT_S: u32 = 180;
 
-/// The same over OFA's provider, over which some hang.
+/// The time limit of a case over OFA's provider, over which some cases hang.
 const OFAS_LIMIT_S: u32 = 60;
 
-/// A test a ground, of all cases or of the choice; the tool tells of each of its cases.
+/// A test per ground, of all cases or of the chosen ones; the tool reports each of its cases.
 pub(crate) fn trials() -> Vec<Trial> {
     let known = GROUNDS.iter().filter(|ground| KNOWN.contains(&ground.name));
     known.flat_map(of_ground).collect()
 }
 
 fn of_ground(ground: &'static Ground) -> [Trial; 2] {
-    // The table of lines knows the first by its name, and no part of it.
+    // The table of lines names the first test as a whole, and no part of it.
     let whole = trial(
         format!("{}: dat-conformance", ground.name),
         ground,
@@ -68,14 +68,15 @@ fn trial(name: String, ground: &'static Ground, args: Vec<&'static str>) -> Tria
     })
 }
 
-/// Over OFA's provider connections break now and then under their first message. A case that fails
-/// there three times in a row has another reason; each failure before that is told.
+/// Runs the cases on a ground. Over OFA's provider connections break occasionally under their first
+/// message, so failed cases are repeated; a case that fails there three times in a row has another
+/// reason. Each failure before that is reported.
 fn run(ground: &Ground, args: &[&str]) -> Result<()> {
     let attempts = if ground.is_ofas() { ATTEMPTS } else { 1 };
     let mut finished = run_once(ground, args)?;
     for attempt in 1..attempts {
         let failed = failed_cases(&finished.text);
-        // A row that has gone out of date fails the run, whatever becomes of the cases.
+        // An outdated row fails the run, whatever the results of the cases are.
         if failed.is_empty() || !finished.text.contains(", 0 outdated rows") {
             break;
         }

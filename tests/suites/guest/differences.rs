@@ -1,9 +1,9 @@
-//! Lines that do not pass on a ground, and whose fault that is. A row that no longer shows fails
-//! the run.
+//! Lines that do not pass on a ground, and the component at fault. A row whose failure no longer
+//! occurs fails the run.
 
 use std::time::Duration;
 
-/// What hangs is not waited for as long as what works.
+/// The text of a timeout. The time limit of a line that hangs is shorter than that of others.
 pub(crate) const HANGS: &str = "still running after";
 const HANGS_LIMIT: Duration = Duration::from_secs(12);
 
@@ -11,9 +11,9 @@ const HANGS_LIMIT: Duration = Duration::from_secs(12);
 #[derive(Debug)]
 pub(crate) struct Difference {
     grounds: &'static [&'static str],
-    /// Whole names, or their beginnings where a star ends them.
+    /// Whole names, or prefixes that end with a star.
     lines: &'static [&'static str],
-    /// Part of what its failure is told as.
+    /// Part of the text that reports the failure.
     pub(crate) says: &'static str,
     /// The reason.
     pub(crate) why: &'static str,
@@ -38,8 +38,8 @@ const BELOW_OFAS_LIBRARY: &[&str] = &[
     "ib-siw-under-ofa",
 ];
 
-/// The kernel places a queue where libsiw (rdma-core 44 and later) takes the place for the word
-/// that there is none; our provider keeps clear of it (`provider-ib`, `offset_guard`).
+/// The kernel places a queue at an offset that libsiw (rdma-core 44 and later) takes for the value
+/// that means no queue. Our provider avoids this offset (`provider-ib`, `offset_guard`).
 const NO_QUEUE: &str =
     "libsiw maps no queue at one offset, which OFA's provider meets after 48 endpoints or less";
 
@@ -156,23 +156,24 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Lines that pass or fail by chance, and as what. A pass is as good as the failure that is listed,
-/// and as a hang: the other end may wait for what broke.
+/// Lines that pass or fail by chance, and the texts of their failures. A pass is accepted, and the
+/// listed failure, and a hang: the other end may wait for the part that broke.
 const BY_CHANCE: &[Difference] = &[Difference {
     grounds: OFA_ON_SIW,
     lines: &["dapltest -T T*"],
-    // Of the connection of the test itself, or of the one by which its server is told to quit.
+    // The error of the connection of the test itself, or of the one over which its server is told
+    // to quit.
     says: "-reaping DTO problem",
     why: "by chance: over OFA's provider on siw a connection breaks now and then under the first \
           message of its server",
 }];
 
-/// The row that speaks of a line on a ground.
+/// The row for a line on a ground.
 pub(crate) fn difference(ground: &str, line: &str) -> Option<&'static Difference> {
     row(DIFFERENCES, ground, line)
 }
 
-/// The row of a line that fails on a ground now and then.
+/// The row of a line that fails occasionally on a ground.
 pub(crate) fn by_chance(ground: &str, line: &str) -> Option<&'static Difference> {
     row(BY_CHANCE, ground, line)
 }
@@ -191,7 +192,7 @@ fn is(line: &str, pattern: &str) -> bool {
 }
 
 impl Difference {
-    /// How long to wait for what is known to hang.
+    /// The time limit of a line that is known to hang.
     pub(crate) fn limit(&self) -> Option<Duration> {
         (self.says == HANGS).then_some(HANGS_LIMIT)
     }

@@ -1,4 +1,5 @@
-//! Grounds: a `libdat2.so.2`, a provider below it, a device below that. OFA's programs run on all.
+//! Grounds: a `libdat2.so.2`, a provider below it, a device below that. OFA's programs run on all
+//! grounds.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -24,7 +25,7 @@ const LOOPBACK: Device = Device {
     address: Ipv4Addr::LOCALHOST,
 };
 
-/// One of the combinations.
+/// A combination of library, provider and device.
 #[derive(Debug)]
 pub(crate) struct Ground {
     /// Its name in the table.
@@ -50,11 +51,11 @@ const OFAS_PROVIDER: &str = "libdaplofa.so.2";
 const IB: &str = "libdapl-ib.so.2";
 const SOFT: &str = "libdapl-iwarp.so.2";
 
-/// All combinations that there are.
+/// All combinations.
 pub(crate) const GROUNDS: &[Ground] = &[
     ground("ofa-rxe", Library::Ours, OFAS_PROVIDER, RXE),
     ground("ofa-siw", Library::Ours, OFAS_PROVIDER, SIW),
-    // The reference: what fails here is no fault of ours.
+    // The reference: a failure here is no fault of ours.
     ground("pure-ofa-rxe", Library::Ofas, OFAS_PROVIDER, RXE),
     ground("pure-ofa-siw", Library::Ofas, OFAS_PROVIDER, SIW),
     ground("ib-rxe", Library::Ours, IB, RXE),
@@ -79,25 +80,25 @@ const fn ground(
     }
 }
 
-/// How long a program may take over OFA's provider on siw.
+/// The time limit of a program over OFA's provider on siw.
 const OFAS_LIMIT: Duration = Duration::from_secs(90);
 
 impl Ground {
-    /// Whether siw carries it. (The software provider uses only the link below siw.)
+    /// True if siw carries the ground. (The software provider uses only the link below siw.)
     pub(crate) fn is_on_siw(&self) -> bool {
         self.device.link == SIW.link && self.provider != SOFT
     }
 
-    /// Whether OFA's provider serves it.
+    /// True if OFA's provider serves the ground.
     pub(crate) fn is_ofas(&self) -> bool {
         self.provider == OFAS_PROVIDER
     }
 
-    /// The surroundings of a program on this ground.
+    /// The environment of a program on this ground.
     pub(crate) fn env(&self) -> Result<StackEnv> {
         let stage = Stage::find()?;
         let staged = stage.lib().join(self.provider);
-        // By its path, because OFA's library does not look into our directory.
+        // The library is named by its path, because OFA's library does not search our directory.
         let library = if staged.exists() {
             staged.display().to_string()
         } else {
@@ -111,7 +112,7 @@ impl Ground {
         env.address = IpAddr::V4(address);
         env.is_emulated = true;
         if self.is_ofas() && self.is_on_siw() {
-            // What hangs there hangs for good, and often.
+            // Programs that hang there hang for good, and often.
             env.limit = Some(OFAS_LIMIT);
         }
         Ok(match self.registry {

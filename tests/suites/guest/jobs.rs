@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 use libtest_mimic::{Failed, Trial};
 use stack_tests::{Program, is_full, not_run};
 
-/// How a script says that it could not look at its subject.
+/// The text with which a script reports that it could not check its subject.
 const NOT_RUN: &str = "NOT RUN: ";
 
-/// For what hangs: a machine with other work takes many times as long as one without.
+/// The time limit of a script: a machine with other work takes many times as long as one without.
 const DEADLINE: Duration = Duration::from_secs(480);
 const DEADLINE_FULL: Duration = Duration::from_secs(2400);
 

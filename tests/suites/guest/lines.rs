@@ -10,7 +10,7 @@ use stack_tests::ofa_tools::{self, Case, When};
 use crate::differences::{Difference, HANGS, by_chance, difference};
 use crate::ground::{GROUNDS, Ground};
 
-/// The lines that quick runs have: one of each kind of transfer and of each program.
+/// The lines of quick runs: one of each kind of transfer and of each program.
 const QUICK: &[&str] = &[
     "dapltest -T T conn",
     "dapltest -T T transm",
@@ -41,7 +41,8 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
         None => format!("{}: {}", ground.name, case.name()),
         Some(row) => format!("{}: {}, differs: {}", ground.name, case.name(), row.why),
     };
-    // Waiting for what is known to hang tells little for its time, as does what is left to chance.
+    // Waiting for a line that is known to hang costs time and shows little, and so does a line with
+    // a random result.
     let hangs = differs.is_some_and(|row| row.limit().is_some());
     let is_quick = QUICK.contains(&case.name()) && !hangs && varies.is_none();
     Trial::test(name, move || {
@@ -55,11 +56,11 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
     .with_ignored_flag(!is_quick && !is_full())
 }
 
-/// Attempts that failed and were made again. They are told at the end: in the midst of a test's
-/// line they would part its name from its result, which the table is made of.
+/// Attempts that failed and were repeated. They are reported at the end: within a test's line they
+/// would separate its name from its result, and the table is made from these lines.
 static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps what failed on a ground and is tried again.
+/// Records a failure on a ground that will be repeated.
 pub(crate) fn tell_again(ground: &Ground, name: &str, attempt: u32, why: &str) {
     let told = format!("AGAIN: {}: {name}, attempt {attempt}: {why}", ground.name);
     AGAIN
@@ -68,17 +69,17 @@ pub(crate) fn tell_again(ground: &Ground, name: &str, attempt: u32, why: &str) {
         .push(told);
 }
 
-/// Tells which lines had a further attempt, and why.
+/// Reports the lines that had a further attempt, and the reasons.
 pub(crate) fn tell_attempts() {
     for told in &*AGAIN.lock().unwrap_or_else(PoisonError::into_inner) {
         println!("{told}");
     }
 }
 
-/// Attempts at a line. siw loses a first message now and then, and OFA's provider breaks
-/// connections under theirs on both devices. What fails three times in a row is something else;
-/// each failure before that is told. Elsewhere, over the software provider too, nothing has a
-/// second one.
+/// The number of attempts at a line. siw loses a first message occasionally, and OFA's provider
+/// breaks connections under their first message on both devices. A line that fails three times in a
+/// row has another reason. Each failure before that is reported. On other grounds, the software
+/// provider included, there is no second attempt.
 fn attempts(ground: &Ground) -> u32 {
     if ground.is_on_siw() || ground.is_ofas() {
         ATTEMPTS
@@ -87,7 +88,7 @@ fn attempts(ground: &Ground) -> u32 {
     }
 }
 
-/// Where there is more than one.
+/// The number of attempts on grounds that have more than one.
 pub(crate) const ATTEMPTS: u32 = 3;
 
 fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
@@ -100,7 +101,7 @@ fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
     case.run(&ground.env()?)
 }
 
-/// One that fails, and as its row says.
+/// Runs a line that must fail as its row says.
 fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
     let mut env = ground.env()?;
     env.limit = row.limit().or(env.limit);
@@ -110,7 +111,7 @@ fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
     }
 }
 
-/// One that passes, or fails as its row says, or hangs.
+/// Runs a line that may pass, fail as its row says, or hang.
 fn fails_now_and_then(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
     match case.run(&ground.env()?) {
         Ok(()) => Ok(()),

@@ -1,14 +1,14 @@
-//! What needs the kernel's own RDMA devices, inside the guest that `cargo xtask vm` boots.
+//! Tests that need the kernel's own RDMA devices, inside the guest that `cargo xtask vm` boots.
 //!
-//! All tests share one boot. `tests/vm/README.md` says what the guest has.
+//! All tests share one boot. `tests/vm/README.md` describes the guest.
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |---|---|
 //! | `jobs` | the scripts of `tests/vm/jobs`, one test each |
-//! | `lines` | OFA's programs, one test a command line and ground |
+//! | `lines` | OFA's programs, one test per command line and ground |
 //! | `ground` | the grounds: which library, which provider, which device |
-//! | `conformance` | the project's own questions to providers, one test a ground |
-//! | `together` | several providers and devices at work in one process |
+//! | `conformance` | `dat-conformance`, one test per ground |
+//! | `together` | several providers and devices in use in one process |
 //! | `differences` | the lines that do not pass, with the reason |
 
 mod conformance;
@@ -32,9 +32,9 @@ fn main() -> ExitCode {
         return status;
     }
     let mut arguments = Arguments::from_args();
-    // Devices, ports and two slow processors are shared.
+    // The tests share devices, ports and two slow processors.
     arguments.test_threads.get_or_insert(1);
-    // Listing does nothing.
+    // Listing runs no test.
     let ready = if arguments.list { Ok(()) } else { in_guest() };
     match ready.and_then(|()| trials()) {
         Ok(trials) => {
@@ -57,7 +57,7 @@ fn trials() -> Result<Vec<Trial>> {
     Ok(trials)
 }
 
-/// These tests load modules and take devices away: not on somebody's machine.
+/// These tests load modules and remove devices, so they must not run on a user's machine.
 fn in_guest() -> Result<()> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
     ensure!(name.trim() == GUEST, "run `cargo xtask test --only guest`");

@@ -1,7 +1,7 @@
-//! Several providers and devices, open and at work at the same time in one process.
+//! Several providers and devices, open and in use at the same time in one process.
 //!
-//! The process is this program once more: its environment names the libraries, and a provider that
-//! crashes takes no other test along.
+//! The process is this program, started again. Its environment names the libraries. If a provider
+//! crashes, no other test is affected.
 
 use std::env;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use dat_api::{
 use libtest_mimic::{Failed, Trial};
 use stack_tests::{Program, Registry, Stage};
 
-/// The argument by which this program is that process.
+/// The argument that makes this program that process.
 const ARGUMENT: &str = "--together";
 
 /// Adapters: name, provider, parameters. Two of them share a device.
@@ -27,7 +27,7 @@ const ADAPTERS: [(&str, &str, &str); 5] = [
     ("ofa-rxe", "libdaplofa.so.2", "r0 0"),
 ];
 
-/// The adapter that goes while the others work, and comes back.
+/// The adapter that is closed while the others work, and opened again.
 const GOES: &str = "ib-siw";
 
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -62,7 +62,7 @@ fn run() -> Result<()> {
     program.spawn()?.finish(DEADLINE)?.success().map(drop)
 }
 
-/// Is that process, where the command line says so.
+/// Runs as that process, if the command line says so.
 pub(crate) fn main() -> Option<ExitCode> {
     if env::args().nth(1).as_deref() != Some(ARGUMENT) {
         return None;
@@ -95,7 +95,7 @@ fn work() -> Result<()> {
     all_exchange(&pairs)
 }
 
-/// All at once, each in a thread of its own.
+/// Makes all pairs exchange messages concurrently, each on a thread of its own.
 fn all_exchange(pairs: &[Pair]) -> Result<()> {
     thread::scope(|scope| {
         let threads: Vec<_> = pairs
@@ -111,7 +111,7 @@ fn all_exchange(pairs: &[Pair]) -> Result<()> {
 /// Two endpoints of one adapter that are connected with each other.
 struct Pair {
     name: &'static str,
-    // Endpoints are freed before what they were made from.
+    // Endpoints are freed before the objects from which they were made.
     ends: [Ep; 2],
     memory: [Region; 2],
     recv: Evd,
@@ -140,7 +140,7 @@ impl Pair {
         let region = || Region::create(&pz, LEN, Privileges::ALL);
         let (ends, memory) = ([ep()?, ep()?], [region()?, region()?]);
         let address = ia.attr()?.address.context("no address")?;
-        // A message that comes before its receiver is connected may be lost on siw.
+        // A message that is received before its receiver is connected may be lost on siw.
         let psp = Psp::create_any(&ia, &requests)?;
         ends[0].start_connect(address, psp.conn_qual(), WAIT, &[])?;
         let request_in: Cr = match requests.wait(WAIT)? {
@@ -160,7 +160,7 @@ impl Pair {
         })
     }
 
-    /// Messages from the first end to the second, each with a content of its own, and a Write at
+    /// Sends messages from the first end to the second, each with different content, and a Write at
     /// the end of each.
     fn exchange(&self) -> Result<()> {
         let ([from, to], [source, sink]) = (&self.ends, &self.memory);

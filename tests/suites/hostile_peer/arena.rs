@@ -1,5 +1,4 @@
-//! The memory under attack: a few pages between two that must not be touched, all of whose bytes
-//! are known.
+//! The memory under attack: a few pages between two guard pages. All of its bytes are known.
 
 use std::ptr::NonNull;
 
@@ -7,7 +6,7 @@ use anyhow::{Result, ensure};
 use dat_api::abi::*;
 use dat_api::{Library, Pz};
 
-/// Bytes that may be looked at.
+/// The bytes that may be accessed.
 pub(crate) const ARENA_LEN: usize = 4 * PAGE;
 const PAGE: usize = 4096;
 
@@ -21,8 +20,8 @@ pub(crate) struct Part {
     pub(crate) stag: u32,
 }
 
-/// The pages. Inaccessible ones before and after make every overrun a crash, and a pattern around
-/// the registered parts shows every byte that goes astray within.
+/// The pages. Inaccessible pages before and after them make every overrun a crash. A pattern around
+/// the registered parts shows every byte that is written to a wrong address inside.
 #[derive(Debug)]
 pub(crate) struct Arena {
     start: NonNull<u8>,
@@ -98,7 +97,7 @@ impl Arena {
         })
     }
 
-    /// Takes a registration back.
+    /// Frees a registration.
     pub(crate) fn deregister(&self, part: Part) -> Result<()> {
         // SAFETY: a handle that is not alive is refused, and the memory stays.
         raw_ok("dat_lmr_free", unsafe {
@@ -111,7 +110,7 @@ impl Arena {
         self.start.as_ptr().addr() as u64 + at as u64
     }
 
-    /// Gives every byte its known value.
+    /// Writes the known value to every byte.
     pub(crate) fn refill(&self) {
         for at in 0..ARENA_LEN {
             // SAFETY: within the accessible pages.
@@ -128,7 +127,7 @@ impl Arena {
             .collect()
     }
 
-    /// Fails when any byte is not what it was, except where `placed` says what it has become.
+    /// Fails if any byte has changed, except for the bytes that `placed` lists.
     pub(crate) fn compare(&self, placed: &[(usize, Vec<u8>)]) -> Result<()> {
         let mut expected: Vec<u8> = (0..ARENA_LEN).map(pattern).collect();
         for (at, bytes) in placed {
@@ -147,9 +146,9 @@ impl Arena {
     }
 }
 
-// The mapping is never undone: registrations may outlive the value, and the process ends soon.
+// The mapping is never removed, because registrations may outlive the value; the process ends soon.
 
-/// What the byte at `at` is before an attack.
+/// The value of the byte at `at` before an attack.
 pub(crate) fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(37) ^ (at >> 8)) as u8 | 1
 }
@@ -158,7 +157,7 @@ pub(crate) fn library() -> &'static Library {
     Library::get().expect("a victim opens an adapter first, which loads the library")
 }
 
-/// What a raw call said, as an error unless it is success.
+/// Converts the return code of a raw call: an error unless it is success.
 pub(crate) fn raw_ok(call: &str, code: DatReturn) -> Result<()> {
     ensure!(code.is_success(), "{call}: {code:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! One attack, what must come of it, and how that is looked at.
+//! An attack, its required effect, and the checks of that effect.
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
@@ -10,7 +10,7 @@ use super::arena::{library, raw_ok};
 use super::kinds::{PAYLOAD, Scene, TARGET_AT, Target};
 use super::victim::{DEADLINE, RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Stream, Victim};
 
-/// The Send that shows that a stream goes on.
+/// The Send that shows that a stream still works.
 const PROBE: &[u8] = b"still here?";
 
 /// Opcode of a Terminate.
@@ -19,20 +19,20 @@ const TERMINATE: u8 = 7;
 /// Opcode of a Read Request.
 const READ_REQUEST: u8 = 1;
 
-/// How a stream must end.
+/// The required end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// By a Terminate of this layer, type and code.
+    /// The victim sends a Terminate of this layer, type and code.
     Terminate(u8, u8, u8),
-    /// Closed by the victim without one, because none may be sent.
+    /// The victim closes without a Terminate, because it may not send one.
     Close,
-    /// Not by the victim: the attacker ends it, and gets no Terminate.
+    /// The victim does not end the stream. The attacker closes it, and receives no Terminate.
     Cut,
-    /// Not at all: the Send with this number is received.
+    /// The stream does not end: the Send with this number is received.
     GoesOn(u32),
 }
 
-/// What an attacker sends.
+/// The bytes that an attacker sends.
 #[derive(Debug)]
 pub(crate) struct Shot {
     pub(crate) wire: Vec<u8>,
@@ -41,7 +41,7 @@ pub(crate) struct Shot {
 }
 
 impl Shot {
-    /// Frames of which the last is the bad one.
+    /// Frames of which the last one is invalid.
     pub(crate) fn of(frames: &[Fpdu]) -> Self {
         Self {
             wire: frames.iter().flat_map(Fpdu::bytes).collect(),
@@ -49,14 +49,14 @@ impl Shot {
         }
     }
 
-    /// Only the first bytes of it.
+    /// Keeps only the first bytes.
     pub(crate) fn cut(mut self, len: usize) -> Self {
         self.wire.truncate(len);
         self
     }
 }
 
-/// What the attacker does, given what it knows.
+/// The code of an attacker, given its knowledge.
 pub(crate) type Act = Box<dyn Fn(&Target<'_>) -> Shot>;
 
 /// An attack on a fresh connection.
@@ -68,11 +68,11 @@ pub(crate) struct Attack {
     pub(crate) placed: Placed,
 }
 
-/// Which bytes have changed when a stream has ended: offset in the arena, bytes.
+/// The bytes that have changed when a stream has ended: offset in the arena, bytes.
 pub(crate) type Placed = Vec<(usize, Vec<u8>)>;
 
-/// An attack by frames alone: a name, what went before, what is sent given what the attacker knows,
-/// what becomes of the stream, and what is placed.
+/// An attack by frames alone: its name, the scene before it, the frames that are sent given the
+/// attacker's knowledge, the verdict on the stream, and the bytes that are placed.
 pub(crate) type Scripted = (
     &'static str,
     Scene,
@@ -81,7 +81,7 @@ pub(crate) type Scripted = (
     fn() -> Placed,
 );
 
-/// Runs the attacks of a table against a consumer of their own.
+/// Runs the attacks of a table against a victim of their own.
 pub(crate) fn run_scripts(rows: &[Scripted]) -> Result<()> {
     let attacks: Vec<Attack> = rows
         .iter()
@@ -99,7 +99,7 @@ pub(crate) fn run_scripts(rows: &[Scripted]) -> Result<()> {
     run(&Victim::new()?, &attacks)
 }
 
-/// Runs attacks one after the other and reports all that went wrong.
+/// Runs attacks one after the other and reports all failures.
 pub(crate) fn run(victim: &Victim, attacks: &[Attack]) -> Result<()> {
     ensure!(!attacks.is_empty(), "no attacks");
     let mut faults = Vec::new();
@@ -127,7 +127,7 @@ impl Attack {
         let (target, posted) = set_scene(self.scene, victim, &mut stream)?;
         let shot = (self.act)(&target);
         let Stream { ep, mut peer } = stream;
-        // A stream that has ended may refuse the rest.
+        // If the victim has closed the stream, it may refuse the remaining bytes.
         let _ = peer.send(&shot.wire);
         let mut outstanding = RECEIVES + posted;
         let mut placed = self.placed.clone();
@@ -166,7 +166,8 @@ impl Attack {
     }
 }
 
-/// What an attack finds, and how many requests the victim has posted for it.
+/// Sets the scene of an attack. Returns the attacker's knowledge and the number of requests that
+/// the victim has posted.
 fn set_scene<'v>(
     scene: Scene,
     victim: &'v Victim,
@@ -200,7 +201,8 @@ fn set_scene<'v>(
     Ok((target, 1))
 }
 
-/// The victim says nothing before it has heard something (RFC 5044 section 7.1).
+/// Sends the first frame, because the victim sends nothing before it has received a frame (RFC 5044
+/// section 7.1).
 fn wake(peer: &mut RawPeer) -> Result<()> {
     peer.send(&Fpdu::new(&frame_writer::write(1, 0, b"")).bytes())
 }
@@ -231,7 +233,7 @@ pub(crate) fn bind_window(victim: &Victim, ep: &Ep) -> Result<u32> {
     Ok(context)
 }
 
-/// What the attacker is asked for names its memory, of which it has none.
+/// The memory of the attacker that the victim names; the attacker has no such memory.
 fn remote() -> DatRmrTriplet {
     let mut remote = DatRmrTriplet::zeroed();
     remote.virtual_address = 0x1000;
@@ -269,7 +271,7 @@ fn post_add(victim: &Victim, ep: &Ep) -> Result<()> {
     raw_ok("fetch and add", code)
 }
 
-/// Reads on to the Terminate, which must be this one and quote what RFC 5040 section 4.8 demands.
+/// Reads up to the Terminate, which must be this one and quote what RFC 5040 section 4.8 requires.
 fn expect_terminate(
     peer: &mut RawPeer,
     (layer, etype, code): (u8, u8, u8),
@@ -303,7 +305,7 @@ fn expect_terminate(
     Ok(())
 }
 
-/// Whatever still comes, it is no Terminate, and then the victim has closed.
+/// Checks that no Terminate is received and that the victim closes the stream.
 fn expect_end(peer: &mut RawPeer) -> Result<()> {
     while let Some(segment) = peer.read_segment()? {
         let opcode = segment.get(1).map(|control| control & 0x0f);
@@ -313,13 +315,13 @@ fn expect_end(peer: &mut RawPeer) -> Result<()> {
 }
 
 impl Stream {
-    /// Sends frames in one go.
+    /// Sends frames in one write.
     pub(crate) fn send(&mut self, frames: &[Frame]) -> Result<()> {
         let bytes: Vec<u8> = frames.iter().flat_map(|f| Fpdu::new(f).bytes()).collect();
         self.peer.send(&bytes)
     }
 
-    /// Reads on to a Terminate, which must be this one.
+    /// Reads up to a Terminate, which must be this one.
     pub(crate) fn expect_terminate(&mut self, (layer, etype, code): (u8, u8, u8)) -> Result<()> {
         let found = self.peer.read_terminate()?;
         let wanted = [layer << 4 | etype, code];
@@ -330,7 +332,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Gives the connection up and forgets what it completed.
+    /// Closes the connection and discards its completions.
     pub(crate) fn end(self, victim: &Victim) -> Result<()> {
         drop(self.peer);
         drop(self.ep);
@@ -338,7 +340,8 @@ impl Stream {
     }
 }
 
-/// Waits for the probe, which is the Send with this number; says where it has been placed.
+/// Waits for the probe, which is the Send with this number. Returns the offset at which it was
+/// placed.
 fn wait_for_probe(victim: &Victim, msn: u32, outstanding: &mut usize) -> Result<(usize, Vec<u8>)> {
     let receive = msn as usize - 1;
     loop {

@@ -1,4 +1,4 @@
-//! Attacks on what the victim has only so much of (RFC 5042 section 6.4.1 and 6.4.2).
+//! Attacks on limited resources of the victim (RFC 5042 section 6.4.1 and 6.4.2).
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::{Event, Privileges, Region};
@@ -7,7 +7,7 @@ use stack_tests::raw::RawPeer;
 
 use super::victim::{CROWDED_IA, DEADLINE, HALF_OPEN_MAX, IMPATIENT_IA, IRD, Victim};
 
-/// Connections whose request never becomes whole, far more than are kept.
+/// Opens connections whose request never becomes complete, far more than the victim keeps.
 fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
     (0..HALF_OPEN_MAX * 10)
         .map(|_| {
@@ -18,8 +18,8 @@ fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
         .collect()
 }
 
-/// With all places taken and no timeout to free one, a peer that asks is heard soon, and those
-/// that have waited longest are gone.
+/// All connection slots are taken and no timeout frees one. A peer that sends a request is still
+/// answered soon, and the connections that have waited longest are closed.
 fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
     let victim = Victim::on(CROWDED_IA)?;
     let mut crowd = crowd(&victim, said)?;
@@ -74,7 +74,7 @@ fn rfc5042_6_4_1_a_flood_of_terminates_leaves_nothing() -> Result<()> {
     victim.no_descriptor_is_left()
 }
 
-/// More requests than the consumer's queue of events holds, none of which it answers.
+/// Sends more requests than the consumer's event queue holds; the consumer answers none of them.
 #[test]
 fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
     let victim = Victim::new()?;
@@ -86,7 +86,7 @@ fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
         peer.send(&frame_writer::request(b"").bytes())?;
         peers.push(peer);
     }
-    // The last ones found no room and are closed.
+    // The last requests found no room, and their connections are closed.
     for peer in peers.iter_mut().skip(room + 1) {
         refused += usize::from(peer.read_to_end()?.is_empty());
     }
@@ -99,7 +99,7 @@ fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
     victim.no_descriptor_is_left()
 }
 
-/// A peer that begins and does not go on is closed after the time that is set, wherever it stops.
+/// A peer that stops during the set-up is closed after the configured time, wherever it stops.
 #[test]
 fn rfc5042_6_4_2_resource_consumption_by_idle_ulps() -> Result<()> {
     let victim = Victim::on(IMPATIENT_IA)?;
@@ -108,7 +108,7 @@ fn rfc5042_6_4_2_resource_consumption_by_idle_ulps() -> Result<()> {
         peer.send(said)?;
         ensure!(peer.read_to_end()?.is_empty());
     }
-    // In peer-to-peer mode the connection is not up before its first frame has come.
+    // In peer-to-peer mode the connection is not established before its first frame is received.
     let ep = victim.ep()?;
     let mut peer = RawPeer::connect(victim.port())?;
     let request = frame_writer::enhanced_request(4, 4, b"");
@@ -126,7 +126,8 @@ fn rfc5042_6_4_2_resource_consumption_by_idle_ulps() -> Result<()> {
     victim.no_descriptor_is_left()
 }
 
-/// A peer that asks for much and reads nothing holds a bounded amount, and nobody else up.
+/// A peer that requests much data and reads nothing ties up a bounded amount of memory and delays
+/// no other peer.
 #[test]
 fn rfc5042_6_4_1_a_peer_that_never_reads_its_read_responses() -> Result<()> {
     const LEN: usize = 16 << 20;
@@ -144,7 +145,7 @@ fn rfc5042_6_4_1_a_peer_that_never_reads_its_read_responses() -> Result<()> {
         .map(|msn| frame_writer::read_request(msn, &read))
         .collect();
     stream.send(&reads)?;
-    // What it asked for is on its way.
+    // The requested data is being sent.
     stream.peer.read(2)?;
     for _ in 0..200 {
         victim.bystander_is_fine()?;
@@ -154,10 +155,11 @@ fn rfc5042_6_4_1_a_peer_that_never_reads_its_read_responses() -> Result<()> {
     victim.no_descriptor_is_left()
 }
 
-/// After the Terminate the rest is thrown away, so that the message is not lost; but not for ever.
+/// After a Terminate the victim discards the peer's bytes, so that the Terminate is not lost; but
+/// not for ever.
 #[test]
 fn rfc5042_6_4_1_a_peer_that_goes_on_after_its_terminate_is_cut_off() -> Result<()> {
-    /// What the victim throws away, and what the buffers of two sockets hold.
+    /// The bytes that the victim discards, and those that the buffers of two sockets hold.
     const TAKEN_MAX: usize = 64 << 20;
     let victim = Victim::new()?;
     let mut stream = victim.stream()?;

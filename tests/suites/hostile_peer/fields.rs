@@ -1,4 +1,4 @@
-//! Every field of every message with other values, one row each.
+//! Every field of every message with other values, one row per value.
 
 use std::collections::BTreeSet;
 
@@ -15,27 +15,27 @@ use super::victim::{RECEIVE_AT, SINK_AT, Victim};
 #[derive(Clone, Copy)]
 enum Value {
     Is(u128),
-    /// What it is and this, modulo its width.
+    /// The field's value plus this number, modulo its width.
     Plus(i128),
     Of(fn(&Target<'_>) -> u128),
 }
 use Value::{Is, Of, Plus};
 
-/// What becomes of the stream.
+/// The effect on the stream.
 #[derive(Clone, Copy)]
 enum Outcome {
-    /// The same as by the message as it should be.
+    /// The effect of the unchanged message.
     Same,
     /// A Terminate of this layer, type and code.
     Ends(u8, u8, u8),
-    /// The message does not become whole; what came of it is placed there.
+    /// The message remains incomplete; the part that was received is placed at this offset.
     Partial(usize),
-    /// The message is whole, and this is placed.
+    /// The message is complete, and these bytes are placed.
     Places(fn() -> (usize, Vec<u8>)),
 }
 use Outcome::{Ends, Partial, Places, Same};
 
-/// A field of a message, what it is given, and what comes of it.
+/// A field of a message, its new value, and the effect.
 type Row = (Kind, &'static str, Value, Outcome);
 
 const INVALID_STAG: Outcome = Ends(1, 1, 0);
@@ -45,8 +45,8 @@ const REMOTE_BOUNDS: Outcome = Ends(0, 1, 1);
 const UNEXPECTED: Outcome = Ends(0, 2, 6);
 const TOO_LONG: Outcome = Ends(1, 2, 5);
 
-/// Fields with a meaning of their own in one message. Sources of the verdicts: RFC 5041 section 7.1
-/// and 8.2, RFC 5040 section 4.8 and 7.1, RFC 7306 section 8.2.
+/// Fields with a separate meaning in one message. Sources of the verdicts: RFC 5041 section 7.1 and
+/// 8.2, RFC 5040 section 4.8 and 7.1, RFC 7306 section 8.2.
 const ROWS: &[Row] = &[
     (Write, "l", Is(0), Partial(TARGET_AT)),
     (Write, "stag", Plus(1), INVALID_STAG),
@@ -295,7 +295,7 @@ fn untagged_rows() -> Vec<Row> {
         for queue in (0..4).filter(|queue| *queue != home) {
             rows.push((kind, "qn", Is(queue.into()), UNEXPECTED));
         }
-        // What a peer says last is better heard than refused.
+        // A Terminate, the last message of a peer, is reported rather than refused.
         let is_last = kind == Terminate;
         for value in [0, 2, 0x7fff_ffff, 0xffff_ffff] {
             let outcome = if is_last { Same } else { Ends(1, 2, 3) };

@@ -1,4 +1,4 @@
-//! A good frame of every kind, as the attacks change them.
+//! A valid frame of every kind, the starting point of the attacks.
 
 use stack_tests::frame_writer::{self, Atomic, Frame, Read};
 
@@ -6,25 +6,25 @@ use super::arena::pattern;
 use super::attack::Verdict::{self, GoesOn};
 use super::victim::{OPEN_AT, RECEIVE_AT, SINK_AT, Victim};
 
-/// Bytes of the messages that carry some.
+/// The payload of messages that carry one.
 pub(crate) const PAYLOAD: &[u8] = b"some bytes, not many.";
 
-/// Where Writes go and Reads come from, within the open part.
+/// The offset in the open part that Writes target and Reads read from.
 pub(crate) const TARGET_AT: usize = OPEN_AT + 0x88;
 
-/// What `Scene::Adding` adds, and what the memory held before by the attacker's word.
+/// The number that `Scene::Adding` adds, and the previous memory content that the attacker reports.
 pub(crate) const ORIGINAL: u64 = 0x1122_3344_5566_7788;
 
-/// What the victim does before the attack.
+/// The operation of the victim before the attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scene {
-    /// Nothing; its receives are posted.
+    /// The victim does nothing; its receives are posted.
     Idle,
-    /// It reads as many bytes as [`PAYLOAD`] has.
+    /// The victim reads as many bytes as [`PAYLOAD`] has.
     Reading,
-    /// It has an atomic operation under way.
+    /// The victim has an atomic operation in flight.
     Adding,
-    /// It has lent a window.
+    /// The victim has bound a window for the attacker.
     Lending,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
         Self::AtomicResponse,
     ];
 
-    /// In which scene the message belongs.
+    /// The scene to which the message belongs.
     pub(crate) const fn scene(self) -> Scene {
         match self {
             Self::ReadResponse => Scene::Reading,
@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-/// What comes of a message as it should be: what becomes of the stream, and what is placed.
+/// The effect of the valid message: the verdict on the stream, and the bytes that are placed.
 pub(crate) fn harmless(kind: Kind) -> (Verdict, Vec<(usize, Vec<u8>)>) {
     match kind {
         Kind::Write => (GoesOn(1), vec![(TARGET_AT, PAYLOAD.to_vec())]),
@@ -107,7 +107,7 @@ pub(crate) fn harmless(kind: Kind) -> (Verdict, Vec<(usize, Vec<u8>)>) {
     }
 }
 
-/// What the attacker knows: the victim's memory, and what the victim asked of it.
+/// The attacker's knowledge: the victim's memory, and the victim's request.
 #[derive(Debug)]
 pub(crate) struct Target<'v> {
     pub(crate) victim: &'v Victim,
@@ -118,7 +118,7 @@ pub(crate) struct Target<'v> {
 }
 
 impl<'v> Target<'v> {
-    /// An attacker that was asked for nothing, to see what its frames look like.
+    /// An attacker that received no request; used to examine its frames.
     pub(crate) fn blind(victim: &'v Victim) -> Self {
         Self {
             victim,
@@ -136,7 +136,7 @@ impl<'v> Target<'v> {
         u32::from_be_bytes(bytes.try_into().expect("four bytes"))
     }
 
-    /// The STag that the victim's read goes to.
+    /// The STag of the sink of the victim's read.
     pub(crate) fn sink_stag(&self) -> u32 {
         self.asked_u32(0)
     }
@@ -168,12 +168,12 @@ impl<'v> Target<'v> {
         }
     }
 
-    /// A good frame of this kind, the first of its queue.
+    /// A valid frame of this kind, the first of its queue.
     pub(crate) fn frame(&self, kind: Kind) -> Frame {
         self.numbered(kind, 1)
     }
 
-    /// A good frame with this number in its queue; tagged ones have none.
+    /// A valid frame with this number in its queue; tagged frames have no number.
     pub(crate) fn numbered(&self, kind: Kind, msn: u32) -> Frame {
         let open = self.victim.parts.open.stag;
         let invalidate =

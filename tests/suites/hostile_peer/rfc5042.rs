@@ -1,5 +1,6 @@
 //! The attacks that RFC 5042 names, one test each, by section. Attacks on the network between the
-//! peers (section 5) are the business of whoever protects it; TCP carries these streams in clear.
+//! peers (section 5) must be prevented by protecting the network; TCP carries these streams in
+//! clear.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -196,7 +197,7 @@ fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
     ])
 }
 
-/// Several STags of the same bytes: the rights of one say nothing of the others'.
+/// Several STags of the same bytes: the rights of one STag do not extend to the others.
 #[test]
 fn rfc5042_6_2_3_multiple_stags_to_access_the_same_buffer() -> Result<()> {
     let victim = Victim::new()?;
@@ -218,7 +219,7 @@ fn rfc5042_6_2_3_multiple_stags_to_access_the_same_buffer() -> Result<()> {
         stream.end(&victim)?;
         victim.arena.compare(&[])?;
     }
-    // The end of one is not the end of the other.
+    // Freeing one registration does not free the other.
     victim.arena.deregister(read_only)?;
     let mut stream = victim.stream()?;
     stream.send(&[
@@ -284,8 +285,9 @@ fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
     run_scripts(&ROWS)
 }
 
-/// Memory that was registered before: its old STag opens nothing, also when the same bytes are
-/// registered again. What is in memory that is lent is the consumer's business.
+/// Memory that was registered before: its old STag gives no access, even if the same bytes are
+/// registered again. The content of memory that is exposed to peers is the consumer's
+/// responsibility.
 #[test]
 fn rfc5042_6_3_2_using_rdma_read_to_access_stale_data() -> Result<()> {
     let victim = Victim::new()?;
@@ -317,7 +319,7 @@ fn take_away_under_fire(victim: &Victim, part: Part) -> Result<()> {
     Ok(())
 }
 
-/// A peer writes without pause while the region is taken away: not one byte afterwards.
+/// A peer writes without pause while the region is freed: no byte is placed afterwards.
 #[test]
 fn rfc5042_6_3_3_accessing_a_buffer_after_the_transfer() -> Result<()> {
     let victim = Victim::new()?;
@@ -343,7 +345,8 @@ fn rfc5042_6_3_3_accessing_a_buffer_after_the_transfer() -> Result<()> {
             stop.store(true, Ordering::Relaxed);
             fenced
         })?;
-        // The last of the flood may have come before; this one comes after, or to a dead stream.
+        // The last frame of the flood may have been received before; this one is received after, or
+        // by a closed stream.
         let _ = stream.peer.send(&write.bytes());
         victim
             .arena
@@ -356,7 +359,7 @@ fn rfc5042_6_3_3_accessing_a_buffer_after_the_transfer() -> Result<()> {
     victim.bystander_is_fine()
 }
 
-/// A window lends its part and nothing beside it, though the region goes on.
+/// A window exposes its part and no byte next to it, although the region is larger.
 #[test]
 fn rfc5042_6_3_4_accessing_unintended_data_with_a_valid_stag() -> Result<()> {
     let victim = Victim::new()?;
@@ -408,7 +411,8 @@ fn rfc5042_6_3_6_using_multiple_stags_that_alias_to_the_same_buffer() -> Result<
     Ok(())
 }
 
-/// A shared receive queue: one peer that takes more than its share is cut off, the others receive.
+/// A shared receive queue: a peer that takes more than its share is disconnected, and the others
+/// receive.
 #[test]
 fn rfc5042_6_4_3_1_multiple_streams_sharing_receive_buffers() -> Result<()> {
     const SHARE: i32 = 2;
@@ -421,7 +425,7 @@ fn rfc5042_6_4_3_1_multiple_streams_sharing_receive_buffers() -> Result<()> {
     }
     let ep = || Ep::create_with_srq(&victim.pz, victim.evds(), &queue, None);
     let greedy = ep()?;
-    // SAFETY: the endpoint is alive.
+    // SAFETY: the endpoint is live.
     raw_ok("dat_ep_set_watermark", unsafe {
         (library().dat_ep_set_watermark)(greedy.as_raw(), DAT_WATERMARK_INFINITE, SHARE)
     })?;
@@ -443,7 +447,8 @@ fn rfc5042_6_4_3_1_multiple_streams_sharing_receive_buffers() -> Result<()> {
     Ok(())
 }
 
-/// More completions than the queue of events holds: that queue overflows and says so, others go on.
+/// More completions than the event queue holds: that queue overflows and reports it, and the others
+/// work.
 #[test]
 fn rfc5042_6_4_3_2_remote_peer_attacking_a_shared_completion_queue() -> Result<()> {
     overflow(2)
@@ -454,7 +459,7 @@ fn rfc5042_6_4_6_remote_peer_attacking_an_unshared_completion_queue() -> Result<
     overflow(1)
 }
 
-/// `streams` endpoints share a short queue of events, and their peers fill it.
+/// Makes `streams` endpoints share a short event queue, which their peers fill.
 fn overflow(streams: usize) -> Result<()> {
     let victim = Victim::new()?;
     let short = Evd::create(victim.pz.ia(), 1, EvdFlags::DTO)?;
@@ -490,7 +495,7 @@ fn overflow(streams: usize) -> Result<()> {
     victim.bystander_is_fine()
 }
 
-/// More reads than the victim announced.
+/// Sends more reads than the victim announced.
 #[test]
 fn rfc5042_6_4_3_3_attacking_the_rdma_read_request_queue() -> Result<()> {
     let victim = Victim::new()?;
@@ -503,13 +508,13 @@ fn rfc5042_6_4_3_3_attacking_the_rdma_read_request_queue() -> Result<()> {
         };
         frame_writer::read_request(msn, &read)
     };
-    // One segment of TCP, so that all are there before the first is answered.
+    // The reads are in one TCP segment, so that all are received before the first is answered.
     let mut stream = victim.stream()?;
     let flood: Vec<Frame> = (1..=4 * IRD as u32).map(read).collect();
     stream.send(&flood)?;
     stream.expect_terminate((0, 2, 7))?;
     stream.end(&victim)?;
-    // As many as announced are served, in order.
+    // As many reads as announced are served, in order.
     let mut stream = victim.stream()?;
     let fair: Vec<Frame> = (1..=IRD as u32).map(read).collect();
     stream.send(&fair)?;
@@ -522,7 +527,7 @@ fn rfc5042_6_4_3_3_attacking_the_rdma_read_request_queue() -> Result<()> {
     victim.bystander_is_fine()
 }
 
-/// Segments of one byte, in TCP and in DDP: slow, but right, and nobody else is slowed to a stop.
+/// Segments of one byte, in TCP and in DDP: slow, but correct, and no other stream stops.
 #[test]
 fn rfc5042_6_4_4_exercise_of_non_optimal_code_paths() -> Result<()> {
     let victim = Victim::new()?;
@@ -548,7 +553,8 @@ fn rfc5042_6_4_4_exercise_of_non_optimal_code_paths() -> Result<()> {
     Ok(())
 }
 
-/// A region is for all streams of its zone, so no peer may take it away; its other users go on.
+/// A region belongs to all streams of its zone, so no peer may invalidate it; its other users
+/// continue.
 #[test]
 fn rfc5042_6_4_5_remote_invalidate_an_stag_shared_on_multiple_streams() -> Result<()> {
     let victim = Victim::new()?;
@@ -568,7 +574,7 @@ fn rfc5042_6_4_5_remote_invalidate_an_stag_shared_on_multiple_streams() -> Resul
     Ok(())
 }
 
-/// Who had a window cannot tell the STag that its next bind gives it.
+/// A peer that had a window's STag cannot derive the STag of the window's next bind.
 #[test]
 fn rfc5042_6_1_1_the_next_stag_of_a_window_cannot_be_guessed_from_the_former() -> Result<()> {
     const COUNT: usize = 256;
@@ -588,7 +594,7 @@ fn rfc5042_6_1_1_the_next_stag_of_a_window_cannot_be_guessed_from_the_former() -
     stream.end(&victim)
 }
 
-/// STags cannot be computed from those that one was told.
+/// STags cannot be computed from other STags that a peer has received.
 #[test]
 fn rfc5042_6_1_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
     const COUNT: usize = 256;
@@ -607,7 +613,7 @@ fn rfc5042_6_1_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
         let near = |other: &Part| (1..=256).contains(&other.stag.abs_diff(part.stag));
         parts.iter().any(near)
     });
-    // Of 256 in 2^32, about eight in a million have a neighbour so near.
+    // Of 256 STags in 2^32, about eight in a million have a neighbour this close.
     ensure!(near.count() <= 4, "STags lie side by side");
     for part in parts {
         victim.arena.deregister(part)?;

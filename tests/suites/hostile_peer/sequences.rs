@@ -1,4 +1,4 @@
-//! Frames that are cut, stretched, damaged, repeated and out of order.
+//! Frames that are cut, extended, damaged, repeated and out of order.
 
 use anyhow::Result;
 use stack_tests::frame_writer::{Fpdu, Frame};
@@ -16,10 +16,10 @@ const MO: Verdict = Terminate(1, 2, 4);
 const TOO_LONG: Verdict = Terminate(1, 2, 5);
 const UNEXPECTED: Verdict = Terminate(0, 2, 6);
 
-/// Where the first half of a message ends.
+/// The offset at which the first half of a message ends.
 const HALF: usize = 8;
 
-/// Frames made from a good one of this kind.
+/// Frames made from a valid frame of this kind.
 fn of_one(
     name: String,
     kind: Kind,
@@ -35,13 +35,13 @@ fn of_one(
     }
 }
 
-/// How long a good message of this kind is, from its DDP header on, and on the wire.
+/// The length of a valid message of this kind, from its DDP header on, and on the wire.
 fn lengths(victim: &Victim, kind: Kind) -> (usize, usize) {
     let fpdu = Fpdu::new(&Target::blind(victim).frame(kind));
     (fpdu.ulpdu().len(), fpdu.bytes().len())
 }
 
-/// What comes of a segment of `kind` that ends after `len` bytes.
+/// The effect of a segment of `kind` that ends after `len` bytes.
 fn fate_of_short(kind: Kind, len: usize) -> (Verdict, Placed) {
     let header_len = if kind.is_tagged() { 14 } else { 18 };
     let (whole, mut placed) = harmless(kind);
@@ -127,7 +127,7 @@ fn bytes_that_changed_under_the_crc() -> Result<()> {
     let victim = Victim::new()?;
     let mut attacks = Vec::new();
     for kind in Kind::ALL {
-        // The length field is another test's: with it the place of the CRC changes.
+        // The length field has a test of its own, because it moves the CRC.
         for at in 2..lengths(&victim, kind).1 {
             let bit = 1 << (at % 8);
             let name = format!("with byte {at} changed");
@@ -143,7 +143,7 @@ fn bytes_that_changed_under_the_crc() -> Result<()> {
                 Shot::of(&[Fpdu::new(&frame).crc_flipped(flip)])
             }));
         }
-        // Pad bytes are covered by the CRC and mean nothing.
+        // Pad bytes are covered by the CRC and have no meaning.
         let name = "with a pad that is not zero".to_owned();
         attacks.push(of_one(name, kind, harmless(kind), |frame| {
             Shot::of(&[Fpdu::new(&frame).padded_with(0xff)])
@@ -158,7 +158,8 @@ fn lengths_that_lie() -> Result<()> {
     let mut attacks = Vec::new();
     for kind in Kind::ALL {
         let true_len = lengths(&victim, kind).0 as u16;
-        // Shorter: the frame ends earlier, where no CRC stands. Longer: it never becomes whole.
+        // Shorter: the frame ends earlier, where there is no CRC. Longer: the frame is never
+        // complete.
         let lies = [
             (0, MPA_LENGTH),
             (1, MPA_LENGTH),
@@ -169,7 +170,8 @@ fn lengths_that_lie() -> Result<()> {
             (u16::MAX, Cut),
         ];
         for (len, verdict) in lies {
-            // A frame that is not whole has no verdict; a header is too short before its CRC is.
+            // An incomplete frame has no verdict. A header that is too short is detected before the
+            // CRC is complete.
             let name = format!("that claims {len} bytes");
             attacks.push(of_one(name, kind, (verdict, vec![]), move |frame| {
                 Shot::of(&[Fpdu::new(&frame).claiming(len)])
@@ -196,7 +198,7 @@ fn messages_that_come_twice() -> Result<()> {
     run(&victim, &attacks)
 }
 
-/// A good message in two segments.
+/// A valid message in two segments.
 fn halves(frame: &Frame) -> [Frame; 2] {
     let (first, second) = frame.payload.split_at(HALF);
     let (head, tail) = (frame.clone().with("l", 0), frame.clone());
@@ -231,7 +233,7 @@ fn all_receives() -> Placed {
         .collect()
 }
 
-/// Messages in an order that nobody should send, or that only looks like one.
+/// Messages in an order that no peer should send, or that only looks wrong.
 const ORDERS: &[Scripted] = &[
     (
         "the second Send before the first",

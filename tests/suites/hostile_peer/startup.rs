@@ -10,12 +10,12 @@ use stack_tests::raw::RawPeer;
 
 use super::victim::{DEADLINE, ONCE_IA, RECEIVES, Victim};
 
-/// What the victim makes of a Request.
+/// The victim's answer to a Request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// Its consumer is asked and accepts; the Reply has this revision.
+    /// The victim's consumer gets the request and accepts; the Reply has this revision.
     Accepts(u8),
-    /// The connection is closed, and nobody is told.
+    /// The victim closes the connection, and its consumer gets no event.
     Closes,
 }
 use Answer::{Accepts, Closes};
@@ -28,7 +28,7 @@ const PLAIN_REQUESTS: &[(Change, Answer)] = &[
     (("key", u128::from_be_bytes(*b"MPA ID Rep Frame")), Closes),
     (("m", 1), Accepts(1)),
     (("c", 0), Accepts(1)),
-    // A Request does not reject; RFC 5044 section 7.1.1 has the bit ignored.
+    // A Request cannot reject; RFC 5044 section 7.1.1 requires that the bit is ignored.
     (("r", 1), Accepts(1)),
     // Reserved in revision 1.
     (("s", 1), Accepts(1)),
@@ -56,7 +56,7 @@ const ENHANCED_REQUESTS: &[(Change, Answer)] = &[
     (("pd_length", 3), Closes),
     (("pd_length", 513), Closes),
     (("peer_to_peer", 1), Accepts(2)),
-    // These mean nothing outside of peer-to-peer mode.
+    // These bits have no meaning outside of peer-to-peer mode.
     (("rtr_send", 1), Accepts(2)),
     (("rtr_write", 1), Accepts(2)),
     (("rtr_read", 1), Accepts(2)),
@@ -68,7 +68,7 @@ const ENHANCED_REQUESTS: &[(Change, Answer)] = &[
     (("ord", 0x3fff), Accepts(2)),
 ];
 
-/// Sends `request` and looks at what the victim makes of it.
+/// Sends `request` and checks the victim's answer.
 fn ask(victim: &Victim, request: &[u8], answer: Answer) -> Result<()> {
     victim.bystander_is_fine()?;
     let mut peer = RawPeer::connect(victim.port())?;
@@ -188,7 +188,8 @@ fn a_request_in_single_bytes_is_understood() -> Result<()> {
 fn a_second_request_is_no_frame() -> Result<()> {
     let victim = Victim::new()?;
     let mut stream = victim.stream()?;
-    // Its first two bytes are the length of a frame that never becomes whole.
+    // The first two bytes of the Request are taken for the length of a frame that is never
+    // complete.
     stream.peer.send(&plain_request().bytes())?;
     stream.peer.finish_sending()?;
     let said = stream.peer.read_to_end()?;
@@ -198,20 +199,20 @@ fn a_second_request_is_no_frame() -> Result<()> {
     victim.bystander_is_fine()
 }
 
-/// What the victim makes of a Reply.
+/// The victim's reaction to a Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Established,
-    /// The attempt fails so, without a word to the peer.
+    /// The attempt fails with this event, and the peer receives no message.
     Fails(ConnectionKind),
-    /// It fails, and the peer gets a Terminate of MPA with this code.
+    /// The attempt fails, and the peer receives a Terminate of MPA with this code.
     Refused(u8),
 }
 use Outcome::{Established, Fails, Refused};
 
 const NO_MPA: Outcome = Fails(ConnectionKind::NonPeerRejected);
 
-/// Answers to an enhanced Request in peer-to-peer mode with a depth of 4 both ways.
+/// Answers to an enhanced Request in peer-to-peer mode with a depth of 4 in both directions.
 const REPLIES: &[(Change, Outcome)] = &[
     (("key", 0), NO_MPA),
     (("key", u128::from_be_bytes(*b"MPA ID Req Frame")), NO_MPA),
@@ -246,7 +247,7 @@ fn good_reply() -> Frame {
         .with("rtr_write", 1)
 }
 
-/// Answers the victim's Request with `reply` and looks at what it makes of that.
+/// Answers the victim's Request with `reply` and checks the victim's reaction.
 fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     victim.bystander_is_fine()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -258,7 +259,7 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     let request = peer.read(24)?;
     ensure!(request[..16] == *b"MPA ID Req Frame", "{request:02x?}");
     peer.send(reply)?;
-    // A victim that is through with us may have reset the connection.
+    // A victim that has already closed the connection may have reset it.
     let _ = peer.finish_sending();
     let told = match ep.wait_established(Some(DEADLINE)) {
         Ok(_) => None,

@@ -1,5 +1,5 @@
-//! The process under attack: one consumer with memory of every kind, a service point, and a
-//! connection of its own that must not notice anything.
+//! The process under attack: a consumer with memory of every kind, a service point, and a
+//! connection of its own that no attack may affect.
 
 use std::cell::Cell;
 use std::fs;
@@ -18,10 +18,10 @@ use stack_tests::{frame_writer, load_staged};
 
 use super::arena::{Arena, Part, library, raw_ok};
 
-/// Whatever has not happened after this long does not happen.
+/// The time limit of every event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Receives that every endpoint under attack has posted, and their length.
+/// The number of receives that every endpoint under attack has posted, and their length.
 pub(crate) const RECEIVES: usize = 4;
 pub(crate) const RECEIVE_LEN: usize = 64;
 
@@ -29,26 +29,26 @@ pub(crate) const RECEIVE_LEN: usize = 64;
 pub(crate) const OPEN_AT: usize = 0x408;
 pub(crate) const OPEN_LEN: usize = 0x400;
 
-/// Where the receives are.
+/// The offset of the receives.
 pub(crate) const RECEIVE_AT: usize = 0x1800;
 
-/// Where RDMA Reads and atomics of the victim go.
+/// The offset of the sinks of the victim's RDMA Reads and atomics.
 pub(crate) const SINK_AT: usize = 0x1c40;
 
-/// Reads that an endpoint under attack serves at once.
+/// The number of reads that an endpoint under attack serves at once.
 pub(crate) const IRD: i32 = 4;
 
-/// An adapter with nothing set.
+/// An adapter with default settings.
 pub(crate) const PLAIN_IA: &str = "plain";
 
-/// An adapter that connects once.
+/// An adapter that does not retry to connect.
 pub(crate) const ONCE_IA: &str = "once";
 
-/// An adapter with few places for connections without a request, and much time for them.
+/// An adapter with few slots for connections without a request, and a long timeout for them.
 pub(crate) const CROWDED_IA: &str = "crowded";
 pub(crate) const HALF_OPEN_MAX: usize = 8;
 
-/// An adapter with little time for connections without a request.
+/// An adapter with a short timeout for connections without a request.
 pub(crate) const IMPATIENT_IA: &str = "impatient";
 
 const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
@@ -56,7 +56,7 @@ const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
 /// Descriptors are counted for the whole process, so one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Points this process at the staged libraries, once. `Err` says what is missing.
+/// Points this process at the staged libraries, once. `Err` holds the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile_peer.conf");
     let crowded =
@@ -67,13 +67,13 @@ static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
         (CROWDED_IA, &*crowded),
         (IMPATIENT_IA, "lo 0 mpa_timeout_ms=200"),
     ];
-    // SAFETY: every test opens an adapter through `Victim::on` first, which waits for this; until
-    // then no thread of this process runs anything that reads the environment.
+    // SAFETY: every test opens an adapter through `Victim::on` first, which waits for this. Until
+    // then no thread of this process runs code that reads the environment.
     let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &adapters) };
     loaded.map_err(|e| format!("{e:#}"))
 });
 
-/// One consumer.
+/// The consumer under attack.
 #[derive(Debug)]
 pub(crate) struct Victim {
     pub(crate) pz: Pz,
@@ -83,7 +83,7 @@ pub(crate) struct Victim {
     pub(crate) psp: Psp,
     pub(crate) arena: Arena,
     pub(crate) parts: Parts,
-    /// A memory window for whoever binds it.
+    /// A memory window that a test may bind.
     pub(crate) window: DatRmrHandle,
     bystander: Bystander,
     descriptors: usize,
@@ -93,23 +93,23 @@ pub(crate) struct Victim {
 /// Registered memory of every kind.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// The peer may do everything.
+    /// The peer has every right.
     pub(crate) open: Part,
-    /// The peer may read.
+    /// The peer may only read.
     pub(crate) readable: Part,
-    /// The peer may write.
+    /// The peer may only write.
     pub(crate) writable: Part,
-    /// The peer may do nothing: receives and sinks.
+    /// The peer has no right: receives and sinks.
     pub(crate) private: Part,
-    /// Everything, but for the peers of another protection zone.
+    /// Every right, but for the peers of another protection zone.
     pub(crate) foreign: Part,
-    /// Registered once and not any more.
+    /// A region that was registered and then freed.
     pub(crate) gone: Part,
     /// The zone of `foreign`.
     _other_pz: Pz,
 }
 
-/// A connection that exchanges data beside the attacked one.
+/// A connection that exchanges data while another one is attacked.
 #[derive(Debug)]
 struct Bystander {
     active: Ep,
@@ -150,7 +150,7 @@ impl Victim {
             descriptors: 0,
             _turn: turn,
         };
-        // The first connection may bring things that stay for all later ones.
+        // The first connection may allocate resources that all later ones share.
         drop(victim.stream()?);
         victim.bystander.exchange_until_moved()?;
         victim.settle()?;
@@ -224,7 +224,7 @@ impl Victim {
         self.stream_to(self.ep()?)
     }
 
-    /// The same to an endpoint that exists.
+    /// Makes such a connection to an existing endpoint.
     pub(crate) fn stream_to(&self, ep: Ep) -> Result<Stream> {
         let mut peer = RawPeer::connect(self.port())?;
         peer.send(&frame_writer::request(b"").bytes())?;
@@ -234,14 +234,14 @@ impl Victim {
         Ok(Stream { ep, peer })
     }
 
-    /// One message over the connection that is not attacked.
+    /// Sends one message over the connection that is not attacked.
     pub(crate) fn bystander_is_fine(&self) -> Result<()> {
         self.bystander
             .exchange()
             .context("the connection beside the attacked one")
     }
 
-    /// The next completion of whatever was posted to an endpoint under attack.
+    /// The next completion of work that was posted to an endpoint under attack.
     pub(crate) fn completion(&self) -> Result<Completed> {
         match self.transfers.wait(Some(DEADLINE))? {
             Some(Event::Dto(dto)) => Ok(Completed {
@@ -249,7 +249,7 @@ impl Victim {
                 status: Some(dto.status),
                 len: dto.transferred as usize,
             }),
-            // Atomics and immediate data complete by events of the extension.
+            // Atomics and immediate data are completed by events of the extension.
             Some(Event::Other { .. } | Event::Bind(_)) => Ok(Completed {
                 cookie: u64::MAX,
                 status: None,
@@ -260,7 +260,7 @@ impl Victim {
         }
     }
 
-    /// Drops what is left in the queues of events.
+    /// Discards the events that remain in the queues.
     pub(crate) fn settle(&self) -> Result<()> {
         for evd in [&self.transfers, &self.connections, &self.requests] {
             while evd.dequeue()?.is_some() {}
@@ -268,7 +268,7 @@ impl Victim {
         Ok(())
     }
 
-    /// Fails when descriptors are left that were not there in the beginning.
+    /// Fails if the process holds descriptors that it did not hold in the beginning.
     pub(crate) fn no_descriptor_is_left(&self) -> Result<()> {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -300,7 +300,7 @@ impl Parts {
             gone: arena.register(pz, 0x2800, 0x200, all)?,
             _other_pz: other_pz,
         };
-        // SAFETY: the handle is alive; nobody uses it any more.
+        // SAFETY: the handle is live, and this program does not use it any more.
         let code = unsafe { (library().dat_lmr_free)(parts.gone.lmr) };
         raw_ok("dat_lmr_free", code)?;
         Ok(parts)
@@ -310,7 +310,7 @@ impl Parts {
 impl Drop for Victim {
     fn drop(&mut self) {
         let parts = &self.parts;
-        // SAFETY: created in `Victim::on` and freed nowhere else.
+        // SAFETY: the window was created in `Victim::on` and is freed nowhere else.
         let _ = unsafe { (library().dat_rmr_free)(self.window) };
         for part in [
             parts.open,
@@ -319,7 +319,8 @@ impl Drop for Victim {
             parts.private,
             parts.foreign,
         ] {
-            // SAFETY: registered in `Parts::new` and freed nowhere else; the mapping stays.
+            // SAFETY: the region was registered in `Parts::new` and is freed nowhere else; the
+            // mapping stays.
             let _ = unsafe { (library().dat_lmr_free)(part.lmr) };
         }
     }
@@ -357,7 +358,7 @@ impl Bystander {
         })
     }
 
-    /// Exchanges messages until they travel through shared memory, for which there are descriptors.
+    /// Exchanges messages until they use shared memory, which needs descriptors of its own.
     fn exchange_until_moved(&self) -> Result<()> {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -394,16 +395,16 @@ impl Bystander {
     }
 }
 
-/// The end of something posted.
+/// The completion of posted work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completed {
     pub(crate) cookie: u64,
-    /// `None` for what an extension's event tells.
+    /// The status; `None` if an event of an extension reports the completion.
     pub(crate) status: Option<DtoStatus>,
     pub(crate) len: usize,
 }
 
-/// One end of a connection under attack, and the attacker.
+/// The victim's end of a connection under attack, and the attacker.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) ep: Ep,
