@@ -68,7 +68,7 @@ fn a_wrong_layout_would_be_noticed() -> Result<()> {
 
 #[test]
 fn the_headers_that_consumers_name_compile_alone_as_c_and_as_cpp() -> Result<()> {
-    // The others are parts of udat.h, as in OFA's package.
+    // The other headers are parts of udat.h, as in OFA's package.
     let stage = Stage::find()?;
     for name in [
         "udat.h",

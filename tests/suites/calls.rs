@@ -1,4 +1,4 @@
-//! The calls of DAT 2.0 that OFA's library declares and lacks or refuses, each tried end to end: a
+//! The calls of DAT 2.0 that OFA's library declares and lacks or refuses, each tested end to end: a
 //! C program with both ends of a connection, over the staged libraries. The programs are
 //! `tests/c/calls_*.c`; each of their trials is one test here.
 
@@ -22,7 +22,7 @@ fn passes(program: &str, trial: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails when a program has trials that are not these tests, or lacks some.
+/// Fails if the trials of a program and these tests differ.
 fn are_all(program: &str, trials: &[&str]) -> Result<()> {
     let stage = Stage::find()?;
     let file = CProgram::compile(&stage, program)?;
@@ -44,7 +44,7 @@ fn are_all(program: &str, trials: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// One test for each trial of a program, and one that no trial is left out.
+/// Declares a test for each trial of a program, and a test that no trial is missing.
 macro_rules! trials {
     ($program:ident: $($test:ident = $trial:literal,)+) => {
         mod $program {

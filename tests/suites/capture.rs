@@ -1,11 +1,11 @@
-//! The wire, read by Wireshark's dissectors: what we send is MPA, DDP and RDMAP to somebody who has
-//! never seen our code, every CRC is good, and no byte is left over.
+//! The wire format, checked with Wireshark's dissectors: an independent decoder recognizes all that
+//! we send as MPA, DDP and RDMAP, every CRC is good, and no byte is left over.
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO};
 use stack_tests::{Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, Veth, not_run, orderly};
 
-/// What every capture of ours must satisfy.
+/// The conditions that every capture of our traffic must meet.
 fn is_clean(decoded: &Decoded) -> Result<()> {
     ensure!(decoded.count("Good CRC32") > 0, "no FPDU was decoded");
     let bad = decoded.count("Bad CRC32");
@@ -31,10 +31,11 @@ fn holds(decoded: &Decoded, wanted: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Why a test that may not capture does not run.
+/// The reason why a test does not run if this user has no right to capture.
 const FORBIDDEN: &str = "this user may capture nothing outside of a namespace";
 
-/// Two processes exchange data while the capture runs; `None` where there can be no capture.
+/// Exchanges data between two processes while the capture runs; `None` if a capture is not
+/// possible.
 fn exchange(settings: &str) -> Result<Option<Decoded>> {
     let peers = Peers::with_params("local=off")?;
     let Some(capture) = Capture::start()? else {
@@ -81,7 +82,7 @@ fn messages_of_many_frames_are_decoded() -> Result<()> {
 const SEGMENT_ULPDU: [usize; 2] = [1442, 1454];
 
 /// The lengths of the ULPDUs of an exchange of 60,000-byte messages over Ethernet, between an IA
-/// with `near` among its settings and one with `far`; `None` where there can be no Ethernet.
+/// with `near` among its settings and one with `far`; `None` if there can be no Ethernet.
 fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
     let mut peers = Peers::new()?;
     let Some(veth) = Veth::lay(&peers.env.net, true)? else {

@@ -1,9 +1,9 @@
-//! Every sentence that states a behaviour is held by a test that exists, or has a reason why not:
-//! those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.4, those
-//! about the calls of DAT 2.0 itself, and those that ask something of the offload switch.
+//! Every sentence that states a behaviour is covered by an existing test, or has a reason why not.
+//! The sentences are those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1
+//! to 3.1.4, those about the calls of DAT 2.0 itself, and the requirements on the offload switch.
 //!
 //! The lists are in `tests/compliance`; pages of `docs` show them. With `DAT_RENDER=1` the pages
-//! are written anew.
+//! are generated again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,29 +46,29 @@ const LISTS: [List; 3] = [EXTENSIONS, CALLS, OFFLOAD];
 /// The functions that `libdat2.so.2` exports.
 const EXPORTS: &str = "dat-api/libdat2/exports.txt";
 
-/// What stands before and after the tables of a page.
+/// The marks before and after the tables of a page.
 const MARKS: [&str; 2] = ["<!-- sentences: begin -->\n", "<!-- sentences: end -->\n"];
 
-/// One sentence of the document.
+/// A sentence of the document.
 #[derive(Debug, Clone)]
 struct Sentence {
-    /// Such as `3.1.1-07` or `evd-03`.
+    /// An identifier such as `3.1.1-07` or `evd-03`.
     id: String,
-    /// Which part of the section it stands in, such as `Description` or `USAGE`, or which call it
-    /// is about.
+    /// The part of the section that contains the sentence, such as `Description` or `USAGE`, or the
+    /// call that it describes.
     part: String,
     text: String,
     holder: Holder,
 }
 
-/// What becomes of a sentence.
+/// The coverage of a sentence.
 #[derive(Debug, Clone)]
 enum Holder {
     /// Tests, as `crate::path::test` or `suite::path::test`.
     Tests(Vec<String>),
-    /// Why it has none.
+    /// The reason why there is no test.
     Reason(String),
-    /// What has to be built first.
+    /// The feature that must be built first.
     Later(String),
 }
 
@@ -81,8 +81,8 @@ fn read(relative: impl AsRef<Path>) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Lines `id | part | text | tests or "not applicable: reason"`; an indented line goes on with the
-/// line before it; `#` begins a comment.
+/// Parses lines `id | part | text | tests or "not applicable: reason"`. An indented line continues
+/// the line before it. `#` starts a comment.
 fn sentences(list: &List) -> Result<Vec<Sentence>> {
     let mut lines: Vec<String> = Vec::new();
     for line in read(list.file)?.lines() {
@@ -123,7 +123,7 @@ fn parse(line: &str) -> Result<Sentence> {
     })
 }
 
-/// Where the tests of each crate are; all others are suites.
+/// The directories of the tests of each crate; all other tests are suites.
 const CRATES: [(&str, &[&str]); 10] = [
     ("access_layer", &["access-layer/src"]),
     (
@@ -147,7 +147,7 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
         Some((*roots, rest))
     });
     let (roots, modules) = known.unwrap_or((&["tests/suites"], modules));
-    // The last module may be one within its file.
+    // The last module may be inline in its file.
     let inline = modules.split_last().map_or(modules, |(_, file)| file);
     let mut files = Vec::new();
     for root in roots {
@@ -161,17 +161,17 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// Whether `text` has the test function `name`, by itself or as a trial of module `module`, or the
-/// table `name` whose rows are tests, or the row `name` of such a table.
+/// Returns true if `text` has the test function `name`, by itself or as a trial of module `module`,
+/// or the table `name` whose rows are tests, or the row `name` of such a table.
 fn has_test(text: &str, module: &str, name: &str) -> bool {
     let row = format!("const {name}: (&str, &str) = (");
     if text.lines().any(|line| line.starts_with(&row)) {
-        // A row that is in no table is no test.
+        // A row without a table is no test.
         return text.lines().any(|line| line == format!("    {name},"));
     }
     let table = format!("const {name}: &[");
     if text.lines().any(|line| line.starts_with(&table)) {
-        // Rows that nobody takes are no tests.
+        // A table that no code iterates over holds no tests.
         return text.matches(&format!("{name}\n        .iter()")).count()
             + text.matches(&format!("{name}.iter()")).count()
             > 0;
@@ -203,7 +203,7 @@ fn exists(test: &str) -> bool {
         .any(|text| has_test(&text, modules.last().unwrap_or(&""), name))
 }
 
-/// The tables of the page.
+/// Renders the tables of the page.
 fn render(sentences: &[Sentence]) -> String {
     let mut page = String::new();
     let mut section = "";
@@ -265,9 +265,9 @@ fn a_test_that_is_not_there_is_noticed() {
         "nothing",
         "calls::calls_events::there_is_no_such_trial",
         "ofa_tools::dapltest::NO_SUCH_TABLE",
-        // A table, but not of tests.
+        // A table whose rows are no tests.
         "ofa_tools::family::COUNTER_NAMES",
-        // The trial is one of another program.
+        // The trial belongs to another program.
         "calls::calls_connect::what_happens_is_counted",
         "access_layer::evd::state::tests::there_is_no_such_test",
         "access_layer::nowhere::tests::every_event_in_every_state",

@@ -1,7 +1,7 @@
 //! `dat-conformance` over the software provider: on loopback, and across two networks.
 //!
-//! Each case of the tool is a test. A ground is run once, and its tests tell what came of their
-//! cases; the table of differences is `tests/conformance/differences.txt`.
+//! Each case of the tool is a test. The tool runs once per ground, and the ground's tests report
+//! the results of their cases. The table of differences is `tests/conformance/differences.txt`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,10 +12,10 @@ use anyhow::{Context, Result, anyhow};
 use libtest_mimic::{Arguments, Failed, Trial};
 use stack_tests::{Finished, IA_NAME, Program, Registry, StackEnv, Veth, is_full, not_run};
 
-/// A ground that takes longer hangs; each case has a limit of its own.
+/// The time after which a ground counts as hanging; each case has a limit of its own.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Where the server of the far network waits.
+/// The port on which the server of the far network listens.
 const CONTROL_PORT: u16 = 45300;
 
 /// Runs the tool on a ground; `None` when this machine does not have it.
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
-/// A test for each line that speaks of a case, and one for the run as a whole.
+/// A test for each line that reports a case, and one for the run as a whole.
 fn trials(ground: &str, ran: Result<Option<Finished>>) -> Vec<Trial> {
     let whole = format!("{ground} as a whole");
     let finished = match ran {
@@ -62,7 +62,7 @@ fn trials(ground: &str, ran: Result<Option<Finished>>) -> Vec<Trial> {
     trials
 }
 
-/// The test of a case, if the line speaks of one.
+/// The test of a case, if the line reports one.
 fn of_case(ground: &str, line: &str) -> Option<Trial> {
     let told = ["ok ", "FAIL ", "DIFFERS ", "NOT RUN "];
     let (word, rest) = told
@@ -73,7 +73,7 @@ fn of_case(ground: &str, line: &str) -> Option<Trial> {
     Some(Trial::test(format!("{ground} {case}"), move || {
         match word {
             "FAIL" => return Err(Failed::from(line)),
-            // What the provider declares itself unable to do is a test that was not run.
+            // A case that the provider reports as unsupported is a test that was not run.
             "NOT RUN" => not_run(&line),
             _ => {}
         }
@@ -91,7 +91,7 @@ fn loopback(ground: &str) -> Result<Option<Finished>> {
     finish(lead(tool, ground)).map(Some)
 }
 
-/// The client here, the server in the network at the other end of a cable.
+/// Runs the client here, and the server in the network at the other end of a cable.
 fn veth(ground: &str) -> Result<Option<Finished>> {
     let env = StackEnv::new()?;
     let Some(veth) = Veth::lay(&env.net, true)? else {

@@ -1,5 +1,5 @@
-//! The examples, as their reader would build and run them: the conversation with each language on
-//! each side and each way that it can go, and the small ones with both ends on loopback.
+//! The examples, built and run as their reader would: the conversation with each language on each
+//! side and each of its outcomes, and the small examples with both ends on loopback.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use stack_tests::{DEADLINE, Finished, IA_NAME, StackEnv, c_examples, make_c_exam
 const ADDRESS: &str = "127.0.0.1:4711";
 const PORT: u16 = 4711;
 
-/// What a program prints once its socket has become an RDMA connection.
+/// The text that a program prints once its socket has become an RDMA connection.
 const CONVERTED: &str = "is an RDMA connection now";
 
 /// The programs in both languages.
@@ -31,7 +31,7 @@ impl Examples {
         })
     }
 
-    /// Runs both sides to their end. Returns what the server and the client printed.
+    /// Runs both sides to their end. Returns the output of server and client.
     fn converse(&self, server: (&Path, &str), client: (&Path, &str)) -> Result<[Finished; 2]> {
         let start = |role: &str, (program, options): (&Path, &str)| {
             let args = format!("--{role} {ADDRESS} --ia {IA_NAME} {options}");
@@ -125,7 +125,7 @@ fn hello_names_the_adapter_and_closes_it() -> Result<()> {
     Ok(())
 }
 
-/// Both ends of a small example: one server, some clients.
+/// Runs both ends of a small example: one server, some clients.
 fn meet(name: &str, clients: usize, server_says: &str, client_says: &str) -> Result<()> {
     let env = StackEnv::new()?;
     make_c_examples(&env.stage, env.registry.dir(), name)?;
@@ -147,7 +147,7 @@ fn meet(name: &str, clients: usize, server_says: &str, client_says: &str) -> Res
     Ok(())
 }
 
-/// Declares the small examples: number of clients, what server and clients say in the end.
+/// Declares the small examples: number of clients, last texts of server and clients.
 macro_rules! pairs {
     ($($name:ident($clients:literal): $server:literal, $client:literal;)+) => {
         const PAIRS: &[&str] = &[$(stringify!($name)),+];
@@ -183,7 +183,7 @@ fn every_example_is_run() -> Result<()> {
     Ok(())
 }
 
-/// The short examples of the Rust API: both ends in one program, which says what it did.
+/// The short examples of the Rust API have both ends in one program, which prints its results.
 #[test]
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;

@@ -1,5 +1,5 @@
-//! Handles that are null, stale, foreign or of the wrong kind, and arguments and states that make
-//! no sense, at every entry of the C interface; and which codes come of that.
+//! Handles that are null, stale, foreign or of the wrong kind, and invalid arguments and states, at
+//! every entry of the C interface; and the return codes for them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use stack_tests::{CProgram, Finished, IA_NAME, StackEnv};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Which calls answer with which codes, and why some codes come from none.
+/// The list of calls with their return codes, and of codes that no call returns, with reasons.
 const CODES: &str = "tests/compliance/return-codes.txt";
 
-/// Calls that take no handle, and whose arguments are attacked by another suite or by none.
+/// Calls that take no handle; their arguments are tested by another suite or not at all.
 const WITHOUT_HANDLE: [(&str, &str); 7] = [
     ("dat_ia_openv", "takes a name"),
     ("dat_strerror", "takes a code"),
@@ -47,8 +47,8 @@ fn run(program: &str) -> Result<Finished> {
         .finish(DEADLINE)
 }
 
-/// Architecture decision 7: such a handle gets `DAT_INVALID_HANDLE`; it is never dereferenced as
-/// something else.
+/// Architecture decision 7: such a handle gets `DAT_INVALID_HANDLE`; it is never dereferenced as an
+/// object of another kind.
 #[test]
 fn bad_handles_are_refused_by_every_entry() -> Result<()> {
     run("bad_handles")?.success()?.says(" 0 wrong answers")?;
@@ -83,7 +83,8 @@ fn every_export_has_its_rows() -> Result<()> {
     Ok(())
 }
 
-/// Whether a function takes one handle and nothing else, or nothing that could be wrong.
+/// Returns true if a function takes one handle and no other argument, or no argument that could be
+/// wrong.
 fn takes_nothing_else(function: &str) -> Result<bool> {
     let headers = read("dat-api/libdat2/include/dat2/udat.h")?
         + &read("dat-api/libdat2/include/dat2/dat_registry.h")?;
@@ -94,7 +95,7 @@ fn takes_nothing_else(function: &str) -> Result<bool> {
     Ok(!headers[start..start + end].contains(','))
 }
 
-/// A code that no call of `bad_arguments.c` answers with, and its holder or reason.
+/// A code that no call of `bad_arguments.c` returns, with its test or reason.
 type Elsewhere = (String, String);
 
 /// The list: calls with type and subtype, and codes alone.
@@ -137,8 +138,8 @@ fn the_listed_codes_are_those_that_come() -> Result<()> {
     Ok(())
 }
 
-/// Every type and subtype of the header is provoked here, held by a test elsewhere, or has a reason
-/// why a consumer cannot get it.
+/// Every type and subtype of the header is provoked here, covered by a test elsewhere, or has a
+/// reason why a consumer cannot get it.
 #[test]
 fn every_code_of_the_header_is_provoked_or_explained() -> Result<()> {
     let (provoked, elsewhere) = lines()?;
@@ -169,7 +170,7 @@ fn every_code_of_the_header_is_provoked_or_explained() -> Result<()> {
     Ok(())
 }
 
-/// Whether a test with the last part of this path is in the file that the parts before name.
+/// Returns true if a test with the last part of this path is in the file that the other parts name.
 fn is_test(path: &str) -> Result<bool> {
     let (file, name) = path.rsplit_once(' ').context("no file and test")?;
     Ok(read(file)?.contains(&format!("fn {name}(")))

@@ -1,9 +1,9 @@
-//! DAT over IPv6: what a program sees and gives as addresses, and that data flows.
+//! DAT over IPv6: the addresses that a program receives and passes, and transfers of data.
 
 use anyhow::{Result, ensure};
 use stack_tests::{DEADLINE, Finished, Peers, Registry, Veth, not_run, orderly};
 
-/// A registry line for an adapter that has its IA parameters as a name.
+/// A registry line for an adapter whose name is its IA parameters.
 fn line(name: &str, parameters: &str) -> String {
     format!(
         "{name} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{parameters}\" \"\"\n"
@@ -66,15 +66,15 @@ fn addresses_that_mean_something_on_one_link_only() -> Result<()> {
     let near = format!("{}%{}", Veth::NEAR_LINK, Veth::NEAR);
     let far = format!("{}%{}", Veth::FAR_LINK, Veth::FAR);
     let far_from_here = format!("{}%{}", Veth::FAR_LINK, Veth::NEAR);
-    // With the scope in the address, and without: then the adapter's link is meant.
+    // With the scope in the address, and without, which means the adapter's link.
     for host in [&far_from_here, &Veth::FAR_LINK.to_string()] {
         exchange_over_ethernet([&near, &far], host, [&near, &far_from_here])?;
     }
     Ok(())
 }
 
-/// Data between the two ends of an Ethernet without IPv4, whose adapters have these parameters;
-/// `sees` are the addresses of both as the connecting end is told them.
+/// Exchanges data between the two ends of an Ethernet without IPv4, whose adapters have these
+/// parameters. `sees` are the addresses of both ends that the connecting end receives.
 fn exchange_over_ethernet(adapters: [&str; 2], host: &str, sees: [&str; 2]) -> Result<()> {
     let mut peers = Peers::new()?;
     let Some(veth) = Veth::lay(&peers.env.net, false)? else {

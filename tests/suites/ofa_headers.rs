@@ -1,12 +1,12 @@
-//! The C examples with OFA's headers in place of ours: what is written for one compiles with the
-//! other.
+//! The C examples with OFA's headers in place of ours: source code for one set of headers compiles
+//! with the other.
 
 use std::fs;
 
 use anyhow::{Result, ensure};
 use stack_tests::{DEADLINE, Program, c_examples};
 
-/// What OFA's package comes without a header for.
+/// The header that OFA's package does not have.
 const OURS_ALONE: &str = "dat_iw_extensions.h";
 
 #[test]

@@ -1,4 +1,5 @@
-//! `opsrun` as it is installed: what it explains, what it runs, and whose sockets it lists.
+//! `opsrun` as it is installed: its explanations, the programs that it runs, and its list of
+//! sockets.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +12,7 @@ use nix::unistd::Pid;
 use stack_tests::{DEADLINE, Program, Running, Stage, not_run};
 use tempfile::TempDir;
 
-/// Takes one connection and 5000 bytes over it.
+/// A program that accepts one connection and reads 5000 bytes.
 const SERVER: &str = "
 import socket, time
 listener = socket.create_server(('127.0.0.1', 0))
@@ -24,7 +25,8 @@ print('taken', flush=True)
 time.sleep(60)
 ";
 
-/// Gives them, and has a second connection to somebody who knows nothing of offload protocols.
+/// A program that sends these bytes, and has a second connection to a peer without offload
+/// protocols.
 const CLIENT: &str = "
 import socket, sys, time
 peer = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -34,7 +36,7 @@ print('given', flush=True)
 time.sleep(60)
 ";
 
-/// Has a worker take three connections, and goes on being the process that listens.
+/// A program whose worker accepts three connections, while its main process continues to listen.
 const PREFORKED: &str = "
 import os, socket, time
 listener = socket.create_server(('127.0.0.1', 0))
@@ -103,7 +105,7 @@ fn a_program_runs_with_the_library_in_front_of_it() -> Result<()> {
     let rules = rules.display().to_string();
     let script = "echo \"$LD_PRELOAD $OPS_RULES $1\"; exit 7";
     let output = opsrun(&["--rules", &rules, "sh", "-c", script, "sh", "--rules"])?;
-    // The path of the stage may run through links.
+    // The path of the stage may contain links.
     let said = text(&output.stdout);
     let library = Stage::find()?.lib().join("libops-preload.so");
     ensure!(output.status.code() == Some(7), "{output:?}");
@@ -187,7 +189,7 @@ fn sockets_of_two_programs_are_listed_with_what_carries_them() -> Result<()> {
     ensure!(rows.len() == 4, "{listed}");
     for running in [server, client] {
         running.signal(Signal::SIGKILL)?;
-        // It says nothing, whatever it is waited for.
+        // The program was killed, so the result of the wait does not matter.
         let _ = running.finish(DEADLINE);
     }
     ensure!(sockets(pages.path())?.is_empty());
@@ -246,7 +248,7 @@ fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()>
 fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
     let pages = TempDir::new()?;
     let (dir, rules) = rule_file("use tcp listen by-link *:*\n")?;
-    // What the name leads to may be a script that looks at its own name.
+    // The target of the name may be a script that checks its own name.
     let found = Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
         .output()?;
@@ -273,7 +275,7 @@ fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
     Ok(())
 }
 
-/// Runs the interpreter that talks to itself over SDP, and gives what it says on both outputs.
+/// Runs an interpreter that communicates with itself over SDP, and returns both of its outputs.
 fn logged(rules: &str, dat_log: &str, script: &str) -> Result<(String, String)> {
     let (dir, path) = rule_file(rules)?;
     let output = Command::new(Stage::find()?.bin("opsrun"))
@@ -311,7 +313,8 @@ fn what_becomes_of_sockets_is_reported_when_somebody_wants_it() -> Result<()> {
     Ok(())
 }
 
-/// The number of standard error comes to name a file of the program's, which must not get lines.
+/// A program in which the number of standard error comes to name another file, which must not
+/// receive log lines.
 const REUSES: &str = "
 import os, socket
 def talk():
@@ -361,7 +364,7 @@ fn settings_and_the_adapter_are_told() -> Result<()> {
     let args = ["listen", "--rules", &rules, "192.0.2.1:80"];
     let in_force = "sdp.send-buffer=1048576 sdp.receive-buffers=8 sdp.receive-size=65536";
     let line = format!("sdp      can carry it, by iwarp-any, {in_force}\n");
-    // The sample serves every address, as nothing at all does.
+    // The sample applies to every address, as does an absent file.
     let sample = Stage::find()?.root().join("etc/dat.conf");
     for dat_conf in [None, Some(sample.as_path())] {
         let told = explained(&args, dat_conf)?;
@@ -419,7 +422,8 @@ fn a_setting_that_sdp_does_not_have_is_told_and_nothing_is_started() -> Result<(
     Ok(())
 }
 
-/// A listener with small buffers of its own: what its peer may have under way is bounded by them.
+/// A listener with small buffers of its own, which limit the bytes that its peer may have in
+/// flight.
 const SMALL: &str = "
 import socket
 listener = socket.create_server(('127.0.0.1', 0))
@@ -449,7 +453,7 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
     };
     let small = taken("sdp.send-buffer=16K sdp.receive-buffers=4 sdp.receive-size=4K")?;
     let large = taken("sdp.send-buffer=4M")?;
-    // Both ends' buffers are in one process here, and what TCP has between them on top.
+    // Both ends' buffers are in one process here, in addition to TCP's buffers between them.
     ensure!(small < 512 << 10, "{small}");
     ensure!(large > 4 << 20, "{large}");
     Ok(())
@@ -482,7 +486,7 @@ fn a_program_that_cannot_be_run_is_told_as_a_shell_would() -> Result<()> {
     Ok(())
 }
 
-/// Makes so many connections to itself, of which both ends have options.
+/// A program that makes so many connections to itself, and sets options on both ends.
 const CONNECTS: &str = "
 import socket, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -495,8 +499,8 @@ for _ in range(int(sys.argv[1])):
         end.close()
 ";
 
-/// How often the threads of a process under `opsrun`, the start of it included, make a system call;
-/// `total`: all of them.
+/// The number of times that the threads of a process under `opsrun` make a system call, including
+/// its start; `total` counts all calls.
 fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> Result<u64> {
     let dir = TempDir::new()?;
     let counted = dir.path().join("counted");
@@ -505,7 +509,7 @@ fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> R
         .arg(&counted)
         .arg(Stage::find()?.bin("opsrun"))
         .args(options)
-        // Debian's, and no script that starts it.
+        // Debian's interpreter, and no script that starts it.
         .args(["/usr/bin/python3", "-c", script, argument])
         .env_remove("OPS_RULES")
         .env_remove("LD_PRELOAD")
@@ -519,8 +523,8 @@ fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> R
     Ok(calls.unwrap_or("0").parse()?)
 }
 
-/// A guard against a pass over all options for each connection, which was 31 calls. Of the bound,
-/// 12 are the program's own.
+/// A guard against a pass over all options for each connection, which took 31 calls. Of the limit,
+/// 12 are the program's own calls.
 #[test]
 fn a_connection_takes_few_system_calls() -> Result<()> {
     const MOST: u64 = 48;
@@ -530,7 +534,8 @@ fn a_connection_takes_few_system_calls() -> Result<()> {
     Ok(())
 }
 
-/// Waits for a byte in one kind of call; a child sends it when this process is asleep.
+/// A program that waits for a byte in one kind of call; a child sends the byte when this process is
+/// asleep.
 const WAITS: &str = "
 import os, select, signal, socket, sys, time
 kind = sys.argv[1]
@@ -560,7 +565,7 @@ if kind != 'no':
 os.waitpid(child, 0)
 ";
 
-/// Between two polls a thread lets others run, which the program itself never does.
+/// Between two polls a thread yields the processor, which the program itself never does.
 #[test]
 fn threads_poll_before_they_sleep_where_opsrun_is_told_so() -> Result<()> {
     let yields = |options: &[&str], kind| system_calls(options, WAITS, kind, "sched_yield");

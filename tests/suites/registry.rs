@@ -1,5 +1,5 @@
 //! `dat.conf` and the registry, each case against our library and against OFA's as Debian ships it:
-//! the same program must see the same providers.
+//! a program must get the same providers from both.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -59,7 +59,7 @@ fn providers(finished: &Finished) -> Vec<&str> {
         .collect()
 }
 
-/// Lists `text` with both libraries; both must show exactly `wanted`.
+/// Lists `text` with both libraries; both must list exactly `wanted`.
 fn shows(text: &str, wanted: &[&str]) -> Result<Finished> {
     let registry = Registry::with_text(text)?;
     let path = registry.file().display().to_string();
@@ -76,7 +76,7 @@ fn shows(text: &str, wanted: &[&str]) -> Result<Finished> {
     Ok(ours)
 }
 
-/// A line that both must refuse, between two that both must keep.
+/// Checks that both libraries refuse a line between two lines that both must keep.
 fn refuses(bad: &str) -> Result<()> {
     let text = format!("{}{bad}\n{}", line("before"), line("after"));
     let kept = ["[before] 2.0 nonthreadsafe", "[after] 2.0 nonthreadsafe"];
@@ -247,8 +247,8 @@ fn a_provider_library_that_is_not_there_is_told_by_its_code() -> Result<()> {
     Ok(())
 }
 
-/// Opens an adapter on a device that does not exist, or a name that no entry has; how often the
-/// reason is said, with these variables set.
+/// Opens an adapter on a device that does not exist, or a name that no entry has. Returns the
+/// number of times that the reason is printed, with these variables set.
 fn reasons(both: &Both, name: &str, reason: &str, set: &[(&str, &str)]) -> Result<usize> {
     let text = "lost u2.0 nonthreadsafe default libdapl-iwarp.so.2 x.1.0 \"nosuchif 0\" \"\"\n";
     let registry = Registry::with_text(text)?;
@@ -304,7 +304,7 @@ fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
     Ok(())
 }
 
-/// On most machines the provider for RDMA devices has nothing to serve. It loads all the same.
+/// On most machines the provider for RDMA devices has no device to serve. It loads all the same.
 #[test]
 fn the_verbs_provider_says_that_there_is_no_device() -> Result<()> {
     if Path::new("/dev/infiniband").exists() {
@@ -330,7 +330,7 @@ fn the_verbs_provider_says_that_there_is_no_device() -> Result<()> {
     Ok(())
 }
 
-/// A script that asks datinfo about an adapter must notice that it does not exist.
+/// A script that runs datinfo for an adapter must notice that the adapter does not exist.
 #[test]
 fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
     let env = StackEnv::new()?;
@@ -350,11 +350,12 @@ fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
     Ok(())
 }
 
-/// Whoever starts a program with raised privileges must not choose the libraries that it loads.
+/// A user who starts a program with raised privileges must not choose the libraries that it loads.
 #[test]
 fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()> {
     let env = StackEnv::new()?;
-    // On the stage's file system, because those of temporary files often forbid raising.
+    // The file is on the stage's file system, because the file system of temporary files often
+    // forbids raising privileges.
     let dir = tempfile::TempDir::new_in(env.stage.root())?;
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
     let datinfo = dir.path().join("datinfo");
@@ -396,7 +397,7 @@ fn datinfo_fails_for_an_empty_registry_and_says_what_helps() -> Result<()> {
     Ok(())
 }
 
-/// The code that DAT gives back for a bad setting names no setting; the provider's log does.
+/// The code that DAT returns for a bad setting does not name the setting; the provider's log does.
 #[test]
 fn datinfo_tells_why_an_adapter_cannot_be_opened() -> Result<()> {
     let env = StackEnv::new()?;
@@ -500,7 +501,8 @@ fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
     let registry = Registry::with_text(text)?;
     let program = both.env.program_with(both.program.file(), registry.file());
     let opened = program.args_line("open theirs").spawn()?.finish(DEADLINE)?;
-    // Without a device its dat_ia_open fails, but it must have been found, loaded and asked.
+    // Without a device its dat_ia_open fails, but the library must have been found, loaded and
+    // called.
     ensure!(!opened.text.contains("0x800a"), "{}", opened.tail());
     opened.says("RETURN dat_ia_open 0x")?;
     Ok(())

@@ -1,5 +1,5 @@
-//! The Rust API over the staged libraries: what its own tests can only pretend, and what the
-//! examples do not show.
+//! The Rust API over the staged libraries: properties that its unit tests can only simulate, and
+//! that the examples do not show.
 
 #[path = "ssp_behaviour/bench.rs"]
 #[allow(dead_code, reason = "shared with a suite that needs more of it")]
@@ -26,8 +26,8 @@ use stack_tests::carrier_params;
 const WAIT: Option<Duration> = Some(DEADLINE);
 const LEN: usize = 64;
 
-/// One test at a time: handles of adapters are small integers, and a test wants to see that its own
-/// is dead.
+/// One test at a time: handles of adapters are small integers, and a test checks that its own
+/// handle is no longer valid.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,7 +78,7 @@ fn one_message(node: &Node, active: &Ep, passive: &Ep, memory: &Region) -> Resul
     Ok(())
 }
 
-/// Looks again until it is so.
+/// Repeats `look` until it returns true.
 fn eventually(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
     while !look()? {
@@ -88,23 +88,23 @@ fn eventually(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> 
     Ok(())
 }
 
-/// Whether the adapter of this number is open.
+/// Returns true if the adapter of this number is open.
 fn is_open(ia: usize) -> Result<bool> {
     let ia = std::ptr::without_provenance_mut(ia);
     let none = std::ptr::null_mut();
-    // SAFETY: any word may be asked about, and nothing is to be filled.
+    // SAFETY: the library accepts any word as a handle, and no output is requested.
     let code = unsafe { (Library::get()?.dat_ia_query)(ia, none, 0, none.cast(), 0, none.cast()) };
     Ok(code.is_success())
 }
 
-/// Whose request nobody has read.
+/// The service point whose request has not been read.
 #[allow(dead_code, reason = "held to be dropped")]
 enum Service {
     Socket(Ssp),
     Reserved(Rsp),
 }
 
-/// A node whose endpoint waits with a request that nobody has read, and the endpoint that asks.
+/// A node whose endpoint waits with an unread request, and the endpoint that made the request.
 fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep)> {
     let (node, asker) = (Node::new()?, Node::new()?);
     let (ep, asking) = (node.ep()?, asker.ep()?);
@@ -124,7 +124,7 @@ fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep
     Ok((node, ep, service, asker, asking))
 }
 
-/// A reserved service point on a qualifier that nobody uses.
+/// A reserved service point on an unused qualifier.
 fn reserve(node: &Node, ep: &Ep) -> Result<(Rsp, u64)> {
     for qualifier in 20_000..30_000 {
         match Rsp::create(ep, qualifier, &node.requests) {
@@ -318,7 +318,7 @@ fn the_way_that_payload_takes_is_counted() -> Result<()> {
     };
     ensure!(both[at(why)] == 2, "{both:?}");
     drop((active, passive));
-    // The adapter remembers endpoints that are gone.
+    // The adapter still counts the traffic of endpoints that were freed.
     let after = node.ia.traffic(false)?;
     ensure!(after[at(DCNT_RS_TCP_RECV_DATA)] == LEN as u64, "{after:?}");
     Ok(())
@@ -337,7 +337,7 @@ fn a_descriptor_shows_triggers_until_they_are_taken() -> Result<()> {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one entry of this frame, and no waiting.
+        // SAFETY: the one entry is in this frame, and the call does not wait.
         unsafe { libc::poll(&raw mut set, 1, 0) == 1 }
     };
     ensure!(!readable() && cno.take_trigger()?.is_none());
@@ -368,7 +368,7 @@ fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
         events: 0,
         revents: 0,
     }; 16];
-    // A dispatcher that has joined is a reason to look first.
+    // If a dispatcher has joined, it must be polled before the sleep.
     let mut count = cno.begin_sleep(&mut fds)?;
     if count == 0 {
         count = cno.begin_sleep(&mut fds)?;
@@ -378,7 +378,7 @@ fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
         "one can sleep"
     );
     active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::DEFAULT)?;
-    // SAFETY: so many entries of this frame.
+    // SAFETY: the entries are in this frame, and their number is passed.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), count as libc::nfds_t, 10_000) };
     ensure!(ready > 0, "{count} descriptors show nothing");
     cno.end_sleep()?;
@@ -452,7 +452,7 @@ fn a_shared_queue_tells_how_it_is_and_when_it_runs_low() -> Result<()> {
     Ok(())
 }
 
-/// Binds a window to the region and returns what the peer may name.
+/// Binds a window to the region and returns the reference for the peer.
 fn bound(rmr: &Rmr, ep: &Ep, requests: &Evd, memory: &Region) -> Result<dat_api::RemoteRegion> {
     let remote = rmr.bind(ep, memory, 0, LEN, Privileges::ALL, 5)?;
     match requests.wait(WAIT)? {

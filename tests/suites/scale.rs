@@ -5,21 +5,21 @@ use std::time::Duration;
 use anyhow::Result;
 use stack_tests::{CProgram, Program, StackEnv, Stage, keeps_at_most, not_run, orderly_within};
 
-/// Generous: a loaded machine does one connection in a millisecond.
+/// The time limit, which is generous: a loaded machine makes a connection in a millisecond.
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// Connections of one process.
+/// The number of connections of one process.
 const CROWD: u64 = 1000;
-/// Descriptors of a process beside its connections.
+/// The number of descriptors of a process in addition to its connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Connections that come and go.
+/// The number of connections that are opened and closed.
 const CYCLES: u32 = 10_000;
-/// What they may leave in memory, in KiB: one byte a cycle is more than a tenth of it.
+/// The memory in KiB that the cycles may leave allocated; one byte per cycle is about 10 KiB.
 const CYCLES_KEEP_KIB: i64 = 1024;
 
-/// Mappings that they may leave: the C library's allocator takes one now and then. One a cycle
-/// would be a thousand times as many.
+/// The number of mappings that the cycles may leave; the C library's allocator makes one
+/// occasionally. One mapping per cycle would be a thousand times as many.
 const CYCLES_KEEP_MAPPINGS: i64 = 8;
 
 struct Crowd {

@@ -1,10 +1,10 @@
-//! A peer that speaks SDP as it likes, over DAT: whatever it sends, a stream ends with an error
-//! that a socket's user knows, or goes on, and other streams of its stack are unharmed.
+//! A peer that sends arbitrary SDP over DAT. Whatever it sends, a stream either ends with an error
+//! that is usual for sockets, or continues, and other streams of its stack are not affected.
 //!
-//! What its victims say is recorded and held against the rules of the protocol, as far as their
-//! peer kept them itself.
+//! The messages of its victims are recorded and checked against the rules of the protocol, as far
+//! as their peer kept the rules.
 //!
-//! The messages are made of bytes here, not by the code under test.
+//! The messages are built from bytes here, not by the code under test.
 
 use std::{
     env, fs,
@@ -25,10 +25,10 @@ use rustix::io::Errno;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
 
-/// Whatever has not happened after this long does not happen.
+/// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long the victim reads when nothing need come.
+/// The time for which the victim reads if no data need be received.
 const PATIENCE: Duration = Duration::from_millis(60);
 
 const HELLO_LEN: usize = 92;
@@ -51,8 +51,8 @@ fn use_staged_libraries() -> Result<SdpTraces> {
         "{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0{carrier}\" \"\"\n"
     );
     fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
-    // SAFETY: every test waits for this first; until then no thread of this process runs anything
-    // that reads the environment.
+    // SAFETY: every test waits for this first. Until then no thread of this process runs code that
+    // reads the environment.
     unsafe {
         env::set_var("DAT_OVERRIDE", &file);
         traces.of_this_process();
@@ -61,7 +61,8 @@ fn use_staged_libraries() -> Result<SdpTraces> {
     Ok(traces)
 }
 
-/// Read by tests under way; who writes is alone, and all traces are whole.
+/// Tests hold a read lock while they run. A test that gets the write lock runs alone, so all traces
+/// are complete.
 static UNDER_WAY: RwLock<()> = RwLock::new(());
 
 /// A base header: MID, flags, Bufs, Len, MSeq, MSeqAck.
@@ -74,7 +75,7 @@ fn header(mid: u8, len: usize, seq: u32) -> Vec<u8> {
     bytes
 }
 
-/// A message with an extended header or payload behind its base header.
+/// A message with an extended header or payload after its base header.
 fn message(mid: u8, seq: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = header(mid, 16 + rest.len(), seq);
     bytes.extend(rest);
@@ -93,12 +94,12 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// Waits until no stack of this process has a thread any more, which lets the last sockets go: then
-/// their records are whole.
+/// Waits until no stack of this process has a thread any more. A stack's thread closes the last
+/// sockets, and only then are their records complete.
 fn stacks_have_gone() -> Result<()> {
     let end = Instant::now() + DEADLINE;
     let is_stack = |task: &fs::DirEntry| {
-        // It may be gone.
+        // The thread may have ended.
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "sdp-stack\n")
     };
     while fs::read_dir("/proc/self/task")?
@@ -160,7 +161,7 @@ impl Attacker {
         }
     }
 
-    /// Sends a message; a connection that the victim has ended takes none.
+    /// Sends a message; a connection that the victim has ended accepts none.
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
         let at = (self.sent as usize % 16) * 256;
         ensure!(bytes.len() <= 256, "a long message");
@@ -173,7 +174,7 @@ impl Attacker {
     }
 }
 
-/// What the victim's read brought.
+/// The result of the victim's read.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Bytes(Vec<u8>),
@@ -182,12 +183,12 @@ enum Seen {
     Reset,
 }
 
-/// A stack with a victim's service, and a healthy pair beside it.
+/// A stack with a victim's service, and a healthy pair next to it.
 struct Scene {
     stack: Stack,
     listener: SdpListener,
     healthy: (SdpStream, SdpStream),
-    // Declared behind what lives on it.
+    // Declared after the objects that use it.
     pz: Pz,
     ia: Ia,
     attacks: usize,
@@ -227,12 +228,12 @@ impl Scene {
         })
     }
 
-    /// Connects, sends `messages`, and returns what the victim sees of them, which is something.
+    /// Connects, sends `messages`, and returns the effect on the victim, which must see one.
     fn attack(&mut self, messages: &[Vec<u8>]) -> Result<Seen> {
         self.attack_for(messages, DEADLINE)
     }
 
-    /// The same of messages of which the victim may also see nothing, within `patience`.
+    /// Connects and sends messages that the victim need not notice within `patience`.
     fn attack_for(&mut self, messages: &[Vec<u8>], patience: Duration) -> Result<Seen> {
         self.attacks += 1;
         let mut attacker = Attacker::connect(&self.pz, &self.ia, &self.listener, &hello())?;
@@ -245,8 +246,8 @@ impl Scene {
         read(&victim, patience)
     }
 
-    /// Goes on accepting until the attacker has heard what became of its attempt. Says that, and
-    /// whether the victim accepted.
+    /// Accepts until the attacker has the result of its attempt. Returns the result, and whether
+    /// the victim accepted.
     fn answer(&self, attacker: &Attacker) -> Result<(ConnectionKind, bool)> {
         let end = Instant::now() + DEADLINE;
         let mut accepted = None;
@@ -262,7 +263,7 @@ impl Scene {
         }
     }
 
-    /// The healthy pair carries bytes both ways.
+    /// Checks that the healthy pair carries bytes in both directions.
     fn check_healthy(&self) -> Result<()> {
         let (client, server) = &self.healthy;
         for (mut from, mut to) in [(client, server), (server, client)] {
@@ -275,7 +276,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The last look at the healthy pair, and at what was said if no other test is under way.
+    /// Checks the healthy pair a last time, and the recorded messages if no other test is running.
     fn finish(self) -> Result<()> {
         self.check_healthy()?;
         println!("{} attacks", self.attacks);
@@ -299,7 +300,7 @@ fn patient(stream: &SdpStream, timeout: Duration) {
     });
 }
 
-/// What comes within `patience`. Bytes may be followed by the end of the connection.
+/// Reads for `patience`. Bytes may be followed by the end of the connection.
 fn read(victim: &SdpStream, patience: Duration) -> Result<Seen> {
     patient(victim, patience);
     let mut victim = victim;
@@ -315,7 +316,7 @@ fn read(victim: &SdpStream, patience: Duration) -> Result<Seen> {
         },
     };
     if seen == Seen::Reset {
-        // As TCP: a reset is told once, then nothing comes and nothing goes.
+        // As with TCP: a reset is reported once, and then the stream is at its end.
         ensure!(victim.read(&mut bytes)? == 0, "bytes behind a reset");
         let written = victim.write(b"x");
         let told = written.as_ref().err().and_then(Errno::from_io_error);
@@ -332,7 +333,7 @@ const DISCONN: u8 = 0x02;
 /// MIDs without a message: 0x0F to 0xFC.
 const UNKNOWN: std::ops::RangeInclusive<u8> = 0x0f..=0xfc;
 
-/// 64 bytes at an address that means nothing, one of which comes along.
+/// 64 bytes at an invalid address, one of which is in the message.
 fn src_avail(seq: u32) -> Vec<u8> {
     let mut rest = 64_u32.to_be_bytes().to_vec();
     rest.extend(0xdead_0001_u32.to_be_bytes());
@@ -385,7 +386,7 @@ fn every_byte_of_a_header_with_other_values() -> Result<()> {
             }
             let patience = if at == 0 { PATIENCE } else { DEADLINE };
             let seen = scene.attack_for(&[bad], patience)?;
-            // Bufs may say anything, and the flags that the last byte is urgent.
+            // Bufs may have any value, and the flags may mark the last byte as urgent.
             let expected: &[Seen] = match at {
                 1 => &[
                     Seen::Bytes(b"hello".to_vec()),
@@ -414,13 +415,13 @@ fn more_messages_than_buffers_and_numbers_out_of_order() -> Result<()> {
         let good = [Seen::Bytes(b"a".to_vec()), Seen::Reset];
         ensure!(good.contains(&seen), "{seen:?}");
     }
-    // A message of two bytes, and one that is longer than it says.
+    // A message of two bytes, and one that is longer than its length field.
     let mut long = message(DATA, 1, b"hello");
     long.extend(b"more");
     for attack in [vec![DATA, 0], long, Vec::from([0_u8; 36])] {
         ensure!(scene.attack(&[attack])? == Seen::Reset);
     }
-    // Everything at once, without a look at credits.
+    // All messages at once, regardless of credits.
     let flood: Vec<_> = (1..=40).map(|seq| message(DATA, seq, b"x")).collect();
     let seen = scene.attack(&flood)?;
     let is_good = matches!(&seen, Seen::Bytes(bytes) if bytes.iter().all(|byte| *byte == b'x'));
@@ -457,7 +458,7 @@ fn every_byte_of_a_hello_with_other_values() -> Result<()> {
     scene.finish()
 }
 
-/// A peer that speaks another version is refused and told ours, so that it can name the reason.
+/// A peer with another version is refused and receives ours, so that it can report the reason.
 #[test]
 fn a_hello_of_another_version_is_answered_with_ours() -> Result<()> {
     let scene = Scene::new()?;
@@ -476,9 +477,9 @@ fn a_hello_of_another_version_is_answered_with_ours() -> Result<()> {
     scene.finish()
 }
 
-/// A peer that takes an advertisement and then says nothing does not hold its writer: when the
-/// writer's patience ends, or its half is shut, the memory is asked back, and behind that the
-/// connection ends.
+/// A peer that accepts an advertisement and then sends nothing does not block its writer. At the
+/// writer's timeout, or when its half is shut down, the writer revokes the advertisement, and after
+/// that the connection ends.
 #[test]
 fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
     let config = Config {
@@ -512,7 +513,7 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
                 thread::sleep(Duration::from_millis(10));
             }
             let took = start.elapsed();
-            // Whatever holds it ends now.
+            // The disconnect ends whatever keeps the connection.
             let _ = attacker.ep.disconnect(Close::Abrupt);
             let written = writes.join().expect("a writer that does not panic");
             ensure!(took < DEADLINE / 2, "{written:?} after {took:?}");

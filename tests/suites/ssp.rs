@@ -1,5 +1,5 @@
 //! Sockets that change from streaming mode to RDMA: made here, inherited, or passed over a UNIX
-//! socket; and given back untouched where the change does not happen.
+//! socket. If the change fails, they are returned unchanged.
 //!
 //! Sources: iWARP Transport Specific Extensions for DAT 2.0, sections 2 and 3; RFC 5044 section
 //! 7.1.
@@ -16,10 +16,10 @@ use stack_tests::{DEADLINE, Finished, NetSpace, PASSED_FD, Peers, orderly};
 
 const PORT: u16 = 7471;
 
-/// The streaming line that the passive side sends together with arming its service point.
+/// The last streaming line of the passive side, sent together with arming its service point.
 const LAST_STREAM_LINE: &[u8] = b"go rdma\n";
 
-/// What both ends must say after a conversion that worked.
+/// Checks the output of both ends after a successful conversion.
 fn converted(passive: Finished, active: Finished) -> Result<()> {
     passive
         .says("PRIVATE private data of the request")?
@@ -49,7 +49,8 @@ fn pass_over(channel: &UnixStream, fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// One line each way over a pair of streams, as two programs would before they agree on RDMA.
+/// Sends one line in each direction over a pair of streams, as two programs would before they agree
+/// on RDMA.
 fn negotiate(active: &TcpStream, passive: &TcpStream) -> Result<()> {
     let (mut active, mut passive) = (
         RawPeer::over(active.try_clone()?)?,
@@ -109,7 +110,7 @@ fn a_request_that_is_there_before_the_service_point_is_found() -> Result<()> {
     let peers = Peers::new()?;
     let (active, passive) = RawPeer::pair()?;
     let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
-    // The Request lies in the queue of the passive socket before anybody reads it.
+    // The Request is queued in the passive socket before any thread reads it.
     let mut peeked = [0; REQUEST.len()];
     while passive.peek(&mut peeked)? < peeked.len() {}
     let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;

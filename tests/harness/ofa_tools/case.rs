@@ -1,4 +1,4 @@
-//! One command line as a test.
+//! A command line as a test.
 
 use std::fmt;
 

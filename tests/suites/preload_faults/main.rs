@@ -31,7 +31,7 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
 use stack_tests::OffloadProtocol;
 
-/// One test.
+/// A test.
 type Test = fn(&'static OffloadProtocol) -> Result<()>;
 
 fn main() -> ExitCode {

@@ -1,34 +1,34 @@
-//! Which side runs under `opsrun`.
+//! The sides that run under `opsrun`.
 
 use std::fmt;
 
-/// How the two sides of a case are started.
+/// The way in which the two sides of a case are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrangement {
     /// Server and clients under `opsrun`.
     Both,
-    /// The clients; the server is a plain peer.
+    /// The clients under `opsrun`; the server is a plain peer.
     Clients,
-    /// The server; the clients are plain peers.
+    /// The server under `opsrun`; the clients are plain peers.
     Server,
-    /// The server, which clients of both kinds use one after the other.
+    /// The server under `opsrun`; clients of both kinds use it one after the other.
     Mixed,
 }
 
-/// Where a program's sockets may go.
+/// The transports that a program's sockets may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Anywhere: it runs under `opsrun`.
+    /// Any transport: the program runs under `opsrun`.
     Offloading,
-    /// To the kernel's TCP alone.
+    /// The kernel's TCP only.
     Plain,
 }
 
 impl Arrangement {
-    /// All of them.
+    /// All arrangements.
     pub(crate) const ALL: [Self; 4] = [Self::Both, Self::Clients, Self::Server, Self::Mixed];
 
-    /// How the server runs.
+    /// The side of the server.
     pub(crate) fn server(self) -> Side {
         match self {
             Self::Clients => Side::Plain,
@@ -36,12 +36,12 @@ impl Arrangement {
         }
     }
 
-    /// Whether connections are offloaded in it.
+    /// True if the arrangement has offloaded connections.
     pub(crate) fn may_offload(self) -> bool {
         self.server() == Side::Offloading && self.clients().contains(&Side::Offloading)
     }
 
-    /// How those run that use it, one after the other.
+    /// The sides of the clients, one after the other.
     pub(crate) fn clients(self) -> &'static [Side] {
         match self {
             Self::Both | Self::Clients => &[Side::Offloading],

@@ -1,5 +1,5 @@
-//! A server and those who use it, and the proof of who carried their bytes and that it kept the
-//! rules.
+//! A server and its clients, and the checks that the expected transport carried their bytes and
+//! that the rules of the protocol were kept.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use stack_tests::{NetSpace, OffloadProtocol, Running, TcpMade, not_run};
 use crate::arrangement::{Arrangement, Side};
 use crate::scene::Scene;
 
-/// One kind of use of one server.
+/// A use of a server.
 pub(crate) struct Case {
-    /// Its name in the table.
+    /// The name in the table.
     pub(crate) name: &'static str,
-    /// Where the server listens.
+    /// The port on which the server listens.
     pub(crate) port: u16,
     /// Starts the server.
     pub(crate) start: fn(&Scene) -> Result<Running>,
-    /// Uses it by programs of this side, and verifies what they get.
+    /// Runs clients of this side, and verifies the data that they receive.
     pub(crate) talk: fn(&Scene, Side) -> Result<()>,
-    /// How the server is told to end.
+    /// The signal that ends the server.
     pub(crate) end: Signal,
 }
 
 impl Case {
-    /// Runs it; `limit` as for [`Scene::new`].
+    /// Runs the case; `limit` as for [`Scene::new`].
     pub(crate) fn run(
         &self,
         protocol: &'static OffloadProtocol,

@@ -1,4 +1,5 @@
-//! curl: uploads and downloads, one after the other and at once, on connections that stay.
+//! curl: uploads and downloads, one after the other and concurrently, on connections that stay
+//! open.
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
@@ -12,7 +13,7 @@ const PORT: u16 = 8081;
 
 const SERVER: &str = include_str!("store.py");
 
-/// The one use.
+/// The only use.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "curl: uploads and downloads",
     port: PORT,
@@ -31,7 +32,7 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     scene.run(scene.program(side, "curl").args_line(&upload))?;
     scene.run(scene.shell(side, &format!("curl -sSf {url}/upload | cmp - upload")))?;
 
-    // The body is held back until the server has asked for it.
+    // curl sends the body only after the server has asked for it.
     let expect = format!("-sSf -H Expect:100-continue -T upload {url}/again");
     scene.run(scene.program(side, "curl").args_line(&expect))?;
     let parallel =

@@ -1,4 +1,4 @@
-//! What does not pass, and why. A row that no longer shows fails the run.
+//! Cases that do not pass, and the reasons. A row whose failure no longer occurs fails the run.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use stack_tests::OffloadProtocol;
 
 use crate::arrangement::Arrangement;
 
-/// What hangs is not waited for as long as what works.
+/// The text of a timeout. The time limit of a case that hangs is shorter than that of others.
 const HANGS: &str = "still running after";
 const HANGS_LIMIT: Duration = Duration::from_secs(8);
 
 /// A case that does not pass.
 pub(crate) struct Difference {
-    /// The whole name, or its beginning where a star ends it.
+    /// The whole name, or a prefix that ends with a star.
     case: &'static str,
     protocols: &'static [&'static str],
     arrangements: &'static [Arrangement],
-    /// Part of what its failure is told as.
+    /// Part of the text that reports the failure.
     says: &'static str,
     /// The reason.
     pub(crate) why: &'static str,
 }
 
-/// All of them.
+/// All differences.
 const DIFFERENCES: &[Difference] = &[
     Difference {
         case: "Go: *",
@@ -48,7 +48,7 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// The row that speaks of a case.
+/// The row for a case.
 pub(crate) fn difference(
     case: &str,
     protocol: &OffloadProtocol,
@@ -64,7 +64,7 @@ pub(crate) fn difference(
 }
 
 impl Difference {
-    /// How long to wait for what is known to hang.
+    /// The time limit of a case that is known to hang.
     pub(crate) fn limit(&self) -> Option<Duration> {
         (self.says == HANGS).then_some(HANGS_LIMIT)
     }

@@ -13,7 +13,7 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 5201;
 
-/// The one use.
+/// The only use.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "iperf3: -P 4, -R, -Z, --bidir",
     port: PORT,
@@ -54,9 +54,10 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     Ok(())
 }
 
-/// Runs a client, again as long as the server has not put the one before away: it looks for new
-/// clients before it reads that the last has ended, and a client does not wait for that. Behind
-/// each client it closes the socket that listens, and whoever comes to that is refused or reset.
+/// Runs a client, and repeats it while the server has not finished with the previous client. The
+/// server checks for new clients before it reads that the last one has ended, and a client does not
+/// wait for that. After each client the server closes its listening socket, and a client that
+/// connects to it then is refused or reset.
 fn admitted(scene: &Scene, side: Side, line: &str) -> Result<Finished> {
     let until = Instant::now() + scene.deadline();
     loop {

@@ -1,17 +1,18 @@
-//! Debian's programs, unmodified, under `opsrun`: what passes, with which of both sides under it.
+//! Debian's programs, unmodified, under `opsrun`: the cases that pass, for each choice of the sides
+//! that run under it.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`arrangement`] | which side runs under `opsrun` |
+//! | [`arrangement`] | the sides that run under `opsrun` |
 //! | [`scene`] | a network, a directory and the two sides of one test |
-//! | [`case`] | a server and those who use it, and the proof of who carried their bytes |
-//! | [`differences`] | what does not pass, with the reason |
+//! | [`case`] | a server and its clients, and the checks of their transport |
+//! | [`differences`] | cases that do not pass, with the reason |
 //! | [`redis`], [`nginx`], [`postgres`], [`memcached`], [`iperf`], [`curl`], [`python`] | the programs |
-//! | [`more`] | programs that hand sockets on, relay them or have a runtime of their own |
+//! | [`more`] | programs that pass sockets on, relay them or have a runtime of their own |
 //!
-//! Each case is a test in each arrangement and with each protocol. Its content is verified by
-//! programs that know nothing of us, and the kernel tells whether TCP connections were made to the
-//! server: none where both sides may leave TCP, some where one side may not.
+//! Each case is a test in each arrangement and with each protocol. Independent programs verify its
+//! content. The kernel shows whether TCP connections to the server were established: none if both
+//! sides may use another transport, some if one side may not.
 
 mod arrangement;
 mod case;
@@ -49,7 +50,7 @@ const CASES: &[&[Case]] = &[
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Most of them wait more than they compute.
+    // Most cases wait more than they compute.
     arguments.test_threads.get_or_insert(4);
     let mut trials = Vec::new();
     for case in CASES.iter().copied().flatten() {
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// The trial of a program that is not on every machine. Heavy ones are left out of short runs.
+/// The trial of a program that is not on every machine. Heavy ones are not part of short runs.
 fn extra_trial(
     extra: &'static Extra,
     protocol: &'static OffloadProtocol,
@@ -87,7 +88,7 @@ fn trial(
     trial_unless(case, protocol, arrangement, || None)
 }
 
-/// The trial of a case, which is not run where a program is missing.
+/// The trial of a case, which is not run if a program is missing.
 fn trial_unless(
     case: &'static Case,
     protocol: &'static OffloadProtocol,

@@ -1,7 +1,7 @@
-//! Programs that hand sockets on, relay them or have a runtime of their own.
+//! Programs that pass sockets on, relay them or have a runtime of their own.
 //!
-//! Most are servers that return what they receive, and have the same clients: fifty at once, which
-//! compare each byte and end their side first.
+//! Most are servers that echo the bytes that they receive, and have the same clients: fifty at
+//! once, which compare each byte and close their side first.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,17 +19,18 @@ use crate::scene::{HOST, Scene};
 /// A case that needs programs which other suites do not need.
 pub(crate) struct Extra {
     pub(crate) case: Case,
-    /// Files without which it is not run.
+    /// Files without which the case is not run.
     needs: &'static [&'static str],
-    /// True for what is run in full runs only: its packages are large, or its start takes seconds.
+    /// True for cases that run in full runs only: their packages are large, or their start takes
+    /// seconds.
     pub(crate) is_heavy: bool,
-    /// True where the protocols that are tested include SDP.
+    /// True if the tested protocols include SDP.
     has_sdp: bool,
 }
 
 const CLIENTS: &str = include_str!("echo_clients.py");
 
-/// All of them.
+/// All cases.
 pub(crate) const EXTRAS: &[Extra] = &[
     Extra {
         case: Case {
@@ -183,7 +184,7 @@ const fn echo(
 }
 
 impl Extra {
-    /// Returns true for a protocol with which it is tested.
+    /// Returns true for a protocol with which the case is tested.
     pub(crate) fn is_for(&self, protocol: &OffloadProtocol) -> bool {
         self.has_sdp || !protocol.is_sdp
     }
@@ -195,7 +196,7 @@ impl Extra {
     }
 }
 
-/// The clients of a server that returns what it receives.
+/// The clients of an echo server.
 fn talk<const PORT: u16>(scene: &Scene, side: Side) -> Result<()> {
     let clients = script(scene.program(side, INTERPRETER), CLIENTS);
     let turns = if scene.is_long() { 50 } else { 3 };
@@ -209,7 +210,7 @@ fn ftp_server(scene: &Scene) -> Result<Running> {
         fs::set_permissions(scene.path(dir), fs::Permissions::from_mode(0o555))?;
     }
     scene.file("ftp/file", 3_000_001)?;
-    // The port, and what the package leaves to the administrator.
+    // The port, and settings that the package leaves to the administrator.
     let options = format!(
         "-olisten_port=2121 -oanonymous_enable=YES -oanon_root={0}/ftp \
          -osecure_chroot_dir={0}/empty",
@@ -262,11 +263,11 @@ fn inetd(scene: &Scene) -> Result<Running> {
     server.arg(scene.path("inetd.conf")).spawn()
 }
 
-/// Accepts on a listener that it was given the number of.
+/// A program that accepts on a listener whose descriptor number it received.
 const ACCEPTS: &str = include_str!("accepts.py");
 
 fn activated(scene: &Scene) -> Result<Running> {
-    // The program gets no other variable.
+    // The program receives no other variable.
     let kept = [
         "LD_PRELOAD",
         "OPS_RULES",
@@ -300,7 +301,7 @@ fn successor(scene: &Scene) -> Result<Running> {
 fn mariadb(scene: &Scene) -> Result<Running> {
     let data = scene.path("data").display().to_string();
     fs::create_dir(&data)?;
-    // Without grants, it needs none of the tables that an installation makes.
+    // Without grants, the server needs none of the tables that an installation makes.
     let line = format!(
         "--no-defaults --datadir={data} --socket={data}/socket --bind-address={HOST} --port=3306 \
          --skip-grant-tables --innodb-buffer-pool-size=16M --innodb-use-native-aio=0 --user=root"

@@ -1,4 +1,4 @@
-//! nginx: a master and two workers that accept on what the master listens to.
+//! nginx: a master and two workers that accept on the master's listener.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// What is sent by `sendfile`.
+/// The length of the file that is sent by `sendfile`.
 fn big(scene: &Scene) -> usize {
     if scene.is_long() { 1 << 30 } else { 64 << 20 }
 }

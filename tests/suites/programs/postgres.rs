@@ -16,7 +16,7 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 5432;
 
-/// The one use.
+/// The only use.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "PostgreSQL: pgbench, a long answer",
     port: PORT,
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[Case {
     end: Signal::SIGINT,
 }];
 
-/// Where Debian keeps the programs of the newest version that is installed.
+/// The directory in which Debian keeps the programs of the newest installed version.
 fn bin() -> Result<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").context("looking for PostgreSQL")?;
     let mut found: Vec<(u32, PathBuf)> = versions
@@ -38,7 +38,7 @@ fn bin() -> Result<PathBuf> {
     Ok(newest.join("bin"))
 }
 
-/// The user as whom it runs: it refuses to be root.
+/// The user for the server, which refuses to run as root.
 fn ordinary_user() -> Result<Option<User>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -65,7 +65,7 @@ fn start(scene: &Scene) -> Result<Running> {
     if let Some((uid, gid)) = owner {
         chown(&data, Some(uid), Some(gid))?;
     }
-    // `env` is the program that runs where nobody changes the user.
+    // `env` runs the program if the user is not changed.
     let plain = |side: Side| as_ordinary_user(scene.program(side, "env"), user.as_ref());
     let initdb = plain(Side::Plain).arg(bin()?.join("initdb"));
     let initdb = initdb.args_line("--no-sync --auth=trust --username=bench --no-locale -E UTF8 -D");
@@ -89,7 +89,8 @@ const BALANCED: &str = "select (select sum(abalance) from pgbench_accounts) = \
     (select sum(bbalance) from pgbench_branches) and (select sum(delta) from pgbench_history) = \
     (select sum(bbalance) from pgbench_branches), (select count(*) from pgbench_history)";
 
-/// It listens a while before it answers, and says so to whoever comes.
+/// Waits until the server answers. It listens a while earlier, and then reports to clients that it
+/// is starting.
 fn await_answers(scene: &Scene, side: Side, to: &str) -> Result<()> {
     let end = Instant::now() + scene.deadline();
     loop {

@@ -10,7 +10,7 @@ use crate::arrangement::Side;
 use crate::case::Case;
 use crate::scene::{HOST, Scene};
 
-/// Debian's, and not one that stands before it on `PATH`.
+/// Debian's interpreter, and not one that precedes it on `PATH`.
 pub(crate) const INTERPRETER: &str = "/usr/bin/python3";
 
 const HTTP_PORT: u16 = 8000;
@@ -19,7 +19,7 @@ const ECHO_PORT: u16 = 8007;
 const ECHO_SERVER: &str = include_str!("echo_server.py");
 const ECHO_CLIENTS: &str = include_str!("echo_clients.py");
 
-/// A thread for each connection, and one thread for all.
+/// A server with a thread per connection, and a server with one thread.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "Python: http.server",

@@ -12,10 +12,10 @@ use crate::case::Case;
 use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 6379;
-/// Where the snapshot is loaded.
+/// The port of the server that loads the snapshot.
 const SECOND_PORT: u16 = 6380;
 
-/// Both uses.
+/// All uses.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "redis: redis-benchmark, a value of 8 MiB",
@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "redis: BGSAVE under load",
         port: PORT,
-        // The child takes its time, so that it lives while the load goes on.
+        // The child is slowed down, so that it runs while the load continues.
         start: |scene| start(scene, "--rdb-key-save-delay 50"),
         talk: snapshot,
         end: Signal::SIGTERM,
@@ -61,7 +61,7 @@ fn benchmark(scene: &Scene, side: Side) -> Result<()> {
     scene.run(scene.shell(side, &there_and_back)).map(drop)
 }
 
-/// Writes values whose sum is known, or tells the sum: one for each `KEYS`.
+/// Scripts that write values with a known sum, and that return the sum.
 const FILL: &str = "for i = 1, 5000 do redis.call('set', 'fixed:' .. i, string.rep(i, 40)) end";
 const SUM: &str = "local all = {} for i = 1, 5000 do all[i] = redis.call('get', 'fixed:' .. i) end \
                    return redis.sha1hex(table.concat(all))";
@@ -106,7 +106,8 @@ fn snapshot(scene: &Scene, side: Side) -> Result<()> {
     loaded(scene, |words| ask(SECOND_PORT, Side::Plain, words), &sum)
 }
 
-/// A second server, which has nothing of us, loads the snapshot and finds the same values.
+/// A second server, which runs without the library, loads the snapshot and must have the same
+/// values.
 fn loaded(scene: &Scene, ask: impl Fn(&[&str]) -> Result<String>, sum: &str) -> Result<()> {
     let second = scene.program(Side::Plain, "redis-server");
     let second = second
@@ -116,7 +117,7 @@ fn loaded(scene: &Scene, ask: impl Fn(&[&str]) -> Result<String>, sum: &str) -> 
     scene
         .net
         .wait_for_listener_of(&second, SECOND_PORT, scene.deadline())?;
-    // It listens before it has loaded, and says so to those who ask.
+    // The server listens before it has loaded, and returns an error to clients until then.
     second.wait_for("Ready to accept connections", scene.deadline())?;
     let found = ask(&["eval", SUM, "0"])?;
     ensure!(found == sum, "the snapshot holds other values: {found}");

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::arrangement::Side;
 
-/// Where everybody meets, each test in a network of its own.
+/// The address of all servers; each test has a network of its own.
 pub(crate) const HOST: &str = "127.0.0.1";
 
-/// Where one test takes place.
+/// The environment of one test.
 pub(crate) struct Scene {
     pub(crate) net: NetSpace,
     opsrun: OpsRun,
@@ -25,8 +25,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A network and a directory of its own. The server will run on this side. A client that
-    /// takes longer than `limit` is ended, where that is known better than for all.
+    /// Makes a scene with a network and a directory of its own. The server will run on this side.
+    /// `limit` is the time limit of a client, if it differs from the general one.
     pub(crate) fn new(
         protocol: &'static OffloadProtocol,
         server: Side,
@@ -45,8 +45,8 @@ impl Scene {
         })
     }
 
-    /// How many SDP messages were said, none of them against the rules. Asked when all programs
-    /// have ended.
+    /// Checks the recorded SDP messages against the rules and returns their number. Must be called
+    /// when all programs have ended.
     pub(crate) fn messages(&self) -> Result<u64> {
         self.opsrun.check_traces()
     }
@@ -56,7 +56,7 @@ impl Scene {
         self.dir.path()
     }
 
-    /// A file in it.
+    /// The path of a file in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir().join(name)
     }
@@ -82,7 +82,7 @@ impl Scene {
         made.named(&name).current_dir(self.dir())
     }
 
-    /// A shell of this side: what it starts is of this side too.
+    /// A shell of this side; the programs that it starts are of this side too.
     pub(crate) fn shell(&self, side: Side, script: &str) -> Program {
         self.program(side, "sh")
             .args_line("-euc")
@@ -90,8 +90,8 @@ impl Scene {
             .named(script)
     }
 
-    /// Waits until peers that ask are told that a service is offered. The kernel listens a moment
-    /// earlier, and who asks between finds it on TCP alone.
+    /// Waits until peers that ask get the answer that a service is offered. The kernel listens a
+    /// moment earlier, and a peer that asks in between finds the service on TCP only.
     pub(crate) fn await_offer(&self, port: u16) -> Result<()> {
         let deadline = Instant::now() + self.deadline();
         loop {
@@ -104,7 +104,7 @@ impl Scene {
         }
     }
 
-    /// Bytes in a file that repeat nowhere.
+    /// Writes a file of bytes that never repeat.
     pub(crate) fn file(&self, name: &str, len: usize) -> Result<()> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ len as u64;
         let words = len.div_ceil(8);
@@ -120,13 +120,13 @@ impl Scene {
         fs::write(&file, bytes).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Whether programs are run by their long form: in full runs, over the protocol that is meant
-    /// for use and not for tests.
+    /// True if programs are run in their long form: in full runs, over the protocol that is meant
+    /// for use and not only for tests.
     pub(crate) fn is_long(&self) -> bool {
         is_full() && self.opsrun.protocol().is_for_use
     }
 
-    /// How long a program may take: far beyond what any does.
+    /// The time limit of a program, far beyond what any program takes.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_secs(if is_full() { 600 } else { 60 })
     }
@@ -136,7 +136,7 @@ impl Scene {
         self.run_to_end(program)?.success()
     }
 
-    /// Runs a program, whatever becomes of it.
+    /// Runs a program and accepts any exit status.
     pub(crate) fn run_to_end(&self, program: Program) -> Result<Finished> {
         let limit = self.limit.unwrap_or(self.deadline());
         program.spawn()?.finish(limit)

@@ -1,4 +1,4 @@
-//! Ends that are not like the others: late, slow, or of a stack that cannot be.
+//! Unusual ends: late ones, slow ones, and stacks with impossible settings.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -19,8 +19,8 @@ use stack_tests::IA_NAME;
 
 use super::{DEADLINE, connected, on_stack, pattern, timed};
 
-/// Both ends of a connection over TCP sockets, before the active side has said its first message.
-/// `between` is how the active side's socket gets to the other one.
+/// Both ends of a connection over TCP sockets, before the active side has sent its first message.
+/// `between` connects the active side's socket to the passive one.
 pub(super) fn over_tcp(
     stack: &Stack,
     between: impl FnOnce(TcpListener) -> Result<(TcpStream, TcpStream)>,
@@ -63,7 +63,8 @@ fn trickle(mut from: TcpStream, mut to: TcpStream, pace: usize) -> io::Result<()
     }
 }
 
-/// Bytes of the answering side stay where they are from the moment on that `gate` is shut.
+/// Both ends of a connection through a relay, which stops forwarding the bytes of the answering
+/// side when `gate` is shut.
 fn behind(gate: &Arc<AtomicBool>, listener: TcpListener) -> Result<(TcpStream, TcpStream)> {
     let middle = TcpListener::bind("127.0.0.1:0")?;
     let active = TcpStream::connect(middle.local_addr()?)?;
@@ -86,8 +87,8 @@ fn behind(gate: &Arc<AtomicBool>, listener: TcpListener) -> Result<(TcpStream, T
     Ok((active, passive))
 }
 
-/// A read of the peer's memory cannot be taken back. One that is not answered ends the connection
-/// some time after the reader's patience has ended.
+/// A posted read of the peer's memory cannot be cancelled. If it is not answered, it ends the
+/// connection some time after the reader's timeout.
 #[test]
 fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
     let config = Config {
@@ -127,7 +128,7 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
                     thread::sleep(Duration::from_millis(10));
                 }
                 let took = start.elapsed();
-                // Whatever holds it ends now.
+                // The abort ends whatever keeps the connection.
                 client.abort();
                 server.abort();
                 let read = reads.join().expect("a reader that does not panic");
@@ -143,12 +144,14 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
     })
 }
 
-/// A slow line is no silent peer: what was written before a close arrives however slow it is.
+/// A slow link is not a silent peer: bytes that were written before a close are received, however
+/// slow the link is.
 #[test]
 fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
     let config = Config {
         zcopy_threshold: usize::MAX,
-        // The peer says something for every four messages that it has read, which these are not.
+        // The peer sends a credit update for every four messages that it has read, and there are
+        // fewer messages here.
         buffer_size: 256 << 10,
         send_ring: 1 << 20,
         close_timeout: Duration::from_secs(2),
@@ -157,7 +160,8 @@ fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
     on_stack(config, |stack| {
         let slowly = |listener: TcpListener| -> Result<_> {
             let middle = TcpListener::bind("127.0.0.1:0")?;
-            // Before the connection, or the kernel has offered more.
+            // The buffer is set before the connection; afterwards the kernel would have offered a
+            // larger window.
             sockopt::set_socket_recv_buffer_size(&middle, 64 << 10)?;
             let active = TcpStream::connect(middle.local_addr()?)?;
             let (near, _) = middle.accept()?;
@@ -184,7 +188,8 @@ fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
     })
 }
 
-/// A peer whose stream has ended hears of an abort at once: nobody calls any more who could say it.
+/// A peer whose stream has ended gets the abort at once, because no further call is made that could
+/// report it.
 #[test]
 fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -208,7 +213,7 @@ fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
     })
 }
 
-/// Sizes with which nothing can be carried are refused when a stack is opened.
+/// Sizes with which no data can be carried are refused when a stack is opened.
 #[test]
 fn a_stack_of_impossible_sizes_is_refused() -> Result<()> {
     on_stack(Config::default(), |stack| {

@@ -1,4 +1,5 @@
-//! What a server says before its client has heard that the connection stands.
+//! Data that a server sends before its client has received the event that the connection is
+//! established.
 
 use std::{
     io::{Read, Write},
@@ -12,8 +13,8 @@ use sdp_over_dat::{Config, SdpListener, SdpStream};
 
 use super::{DEADLINE, on_stack, timed};
 
-/// The event of the connection and the message behind it are in two queues, and the stack's thread
-/// may look into the second one while the thread that connects has the event of the first in hand.
+/// The connection event and the message after it are in two queues. The stack's thread may poll the
+/// second queue while the thread that connects handles the event of the first.
 #[test]
 fn a_server_may_speak_first() -> Result<()> {
     let rounds = if stack_tests::is_full() { 5_000 } else { 500 };
@@ -25,7 +26,7 @@ fn a_server_may_speak_first() -> Result<()> {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // A client that gave up is told below.
+                    // A client whose connect failed is reported below.
                     if let Ok((mut server, _)) = listener.accept_timeout(Some(DEADLINE)) {
                         let _ = server.write_all(b"welcome");
                     }
@@ -42,7 +43,7 @@ fn a_server_may_speak_first() -> Result<()> {
             let heard: Result<()> = (0..rounds)
                 .try_for_each(|round| hear(round).with_context(|| format!("round {round}")));
             over.store(true, Ordering::Relaxed);
-            // The server waits for one more.
+            // The server waits for one more connection.
             drop(SdpStream::connect(stack, address));
             heard
         })

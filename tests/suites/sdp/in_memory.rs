@@ -1,5 +1,5 @@
-//! Over an RNIC in memory, which does on demand what a real one does seldom. It comes through the
-//! door that the registry has for providers.
+//! Streams over an RNIC in memory, which does on demand what a real RNIC does rarely. The registry
+//! loads it through its interface for providers.
 
 use std::{
     ffi::c_char,
@@ -35,7 +35,7 @@ fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
     let params = std::ffi::CString::new(params)?;
     // SAFETY: both are what a registry passes, and live during the call.
     unsafe { provider::init::<FakeRnic>(&raw const info, params.as_ptr()) };
-    // Where nobody tells news any more, none comes of the end either.
+    // When events are no longer delivered, the event of the disconnect is not delivered either.
     let config = Config {
         close_timeout: Duration::from_millis(100),
         ..config
@@ -45,7 +45,7 @@ fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A connection to a service whose RNIC has not told that it stands.
+/// A connection to a service whose RNIC has not delivered the connection event.
 fn overtaking(early: &Stack, listener: &SdpListener) -> Result<(SdpStream, SdpStream)> {
     thread::scope(|scope| {
         let connects = scope.spawn(|| SdpStream::connect(early, listener.local_addr()));
@@ -55,7 +55,7 @@ fn overtaking(early: &Stack, listener: &SdpListener) -> Result<(SdpStream, SdpSt
     })
 }
 
-/// The next connection of a service whose RNIC tells news when it is asked to.
+/// The next connection of a service whose RNIC delivers events on request.
 fn accept(listener: &SdpListener, net: &str) -> Result<SdpStream> {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -68,8 +68,8 @@ fn accept(listener: &SdpListener, net: &str) -> Result<SdpStream> {
     }
 }
 
-/// The first message may come before the event that the connection stands. It is acted upon, and
-/// what is said in answer leaves when it may.
+/// The first message may be received before the connection event. It is processed, and the answer
+/// is sent as soon as it may be.
 #[test]
 fn a_first_message_that_overtakes_the_event_of_its_connection_is_answered() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -93,7 +93,8 @@ fn a_first_message_that_overtakes_the_event_of_its_connection_is_answered() -> R
     })
 }
 
-/// The same of advertised memory: it is read when the connection stands.
+/// Memory that is advertised before the connection event is read when the connection is
+/// established.
 #[test]
 fn memory_that_is_advertised_before_the_event_of_its_connection_is_read() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -121,8 +122,8 @@ fn memory_that_is_advertised_before_the_event_of_its_connection_is_read() -> Res
     })
 }
 
-/// Where memory cannot be registered a long write is copied, and waits for room as any copied one:
-/// it lets others have the socket meanwhile.
+/// If memory cannot be registered, a long write is copied. It waits for room like any copied write,
+/// and other threads can use the socket meanwhile.
 #[test]
 fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
     let config = Config {
@@ -162,11 +163,11 @@ fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
     })
 }
 
-/// Nobody is connected to a client that has gone while it was connecting.
+/// A client that was dropped while it was connecting leaves no connection.
 #[test]
 fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<()> {
     on_stack(Config::default(), |stack| {
-        // It says something, which the rules are held against.
+        // This connection sends messages, so that the check against the rules has input.
         drop(connected(stack)?);
         let early = in_memory("memory-gone", "net=gone", Config::default())?;
         let late = in_memory("memory-stays", "net=gone held", Config::default())?;
@@ -174,7 +175,7 @@ fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<(
         drop(SdpStream::start_connect(&early, listener.local_addr())?);
         thread::sleep(Duration::from_millis(50));
         tell_news("gone");
-        // The request is there, and who made it is not.
+        // The request was received, and the client that made it is gone.
         let Ok((stream, _)) = listener.accept_timeout(Some(Duration::from_millis(200))) else {
             return Ok(());
         };
@@ -186,7 +187,7 @@ fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<(
     })
 }
 
-/// Who waits for the first message of a connection that is up hears it.
+/// A reader that waits for the first message of an established connection receives it.
 #[test]
 fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -209,7 +210,7 @@ fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
             let said = Instant::now();
             let bytes = reads.join().expect("a reader that does not panic")?;
             ensure!(&bytes == b"hello");
-            // It looks once more when its patience ends.
+            // Without a wake-up the reader would check again only at its timeout.
             let took = said.elapsed();
             ensure!(took < DEADLINE / 2, "heard after {took:?}");
             Ok(())

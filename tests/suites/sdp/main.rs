@@ -1,6 +1,6 @@
 //! Stream sockets over the staged stack: bytes, ends, urgent data, readiness, dead peers.
 //!
-//! Every connection of every test writes its messages into a file, which `sdp-checker` reads at
+//! Every connection of every test writes its messages into a file, which `sdp-checker` checks at
 //! the end of the test.
 
 mod ends;
@@ -35,10 +35,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
 
-/// Whatever has not happened after this long does not happen.
+/// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What has made no room for so long makes none by itself.
+/// The time after which a full socket counts as staying full without a reader.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Set for the child of the test that kills it: the port to connect to.
@@ -61,8 +61,8 @@ fn use_staged_libraries() -> Result<SdpTraces> {
         "{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0{carrier}\" \"\"\n"
     );
     fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
-    // SAFETY: every test waits for this first; until then no thread of this process runs anything
-    // that reads the environment.
+    // SAFETY: every test waits for this first. Until then no thread of this process runs code that
+    // reads the environment.
     unsafe {
         env::set_var("DAT_OVERRIDE", &file);
         traces.of_this_process();
@@ -71,7 +71,7 @@ fn use_staged_libraries() -> Result<SdpTraces> {
     Ok(traces)
 }
 
-/// Runs one test alone, on a stack of its own, and then reads what its connections said.
+/// Runs one test alone, on a stack of its own, and then checks the messages of its connections.
 fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<()> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,8 +86,8 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     Ok(())
 }
 
-/// Waits until no stack of this process has a thread any more, which lets the last sockets go: then
-/// their records are whole.
+/// Waits until no stack of this process has a thread any more. A stack's thread closes the last
+/// sockets, and only then are their records complete.
 fn stacks_have_gone() -> Result<()> {
     let until = Instant::now() + DEADLINE;
     while threads_named("sdp-stack")? > 0 {
@@ -100,7 +100,7 @@ fn stacks_have_gone() -> Result<()> {
 fn threads_named(name: &str) -> Result<usize> {
     let mut count = 0;
     for task in fs::read_dir("/proc/self/task")? {
-        // It may be gone.
+        // The thread may have ended.
         let called = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
         count += usize::from(called.trim_end() == name);
     }
@@ -119,7 +119,7 @@ fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
     })
 }
 
-/// A stream of bytes that tell where they are.
+/// Fills a buffer with bytes that show their position in the stream.
 fn pattern(at: u64, into: &mut [u8]) {
     for (offset, byte) in (at..).zip(into) {
         *byte = (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
@@ -135,7 +135,7 @@ fn timed(stream: &SdpStream) {
 }
 
 /// Sends `total` bytes in writes of `write` and reads them in reads of `read`; each byte is
-/// looked at.
+/// checked.
 fn transfer(from: &SdpStream, to: &SdpStream, total: u64, write: usize, read: usize) -> Result<()> {
     thread::scope(|scope| {
         let writer = scope.spawn(move || -> io::Result<()> {
@@ -222,7 +222,7 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
     })
 }
 
-/// Long writes leave from where they are; none of their bytes is copied at the writer.
+/// Long writes are sent from the caller's memory; the writer copies none of their bytes.
 #[test]
 fn every_byte_arrives_from_lent_memory() -> Result<()> {
     let config = Config {
@@ -242,12 +242,12 @@ fn every_byte_arrives_from_lent_memory() -> Result<()> {
         transfer(&client, &server, total, 1 << 20, 50_000)?;
         let lent = client.statistics();
         ensure!(lent.bytes_sent == total && lent.bytes_copied == 0 && lent.reads == 0);
-        // Short writes and long ones, in their order.
+        // Short writes and long ones, in order.
         let lens = [9_999, 10_000, 300_000, 1, 70_000];
         for len in lens {
             transfer(&client, &server, 1 << 20, len, 65_536)?;
         }
-        // A write that must not take long is copied: nobody can take the memory back in time.
+        // A write with a short timeout is copied, because its memory could not be released in time.
         timed(&client);
         let before = client.statistics();
         transfer(&client, &server, 1 << 20, 1 << 20, 65_536)?;
@@ -256,7 +256,7 @@ fn every_byte_arrives_from_lent_memory() -> Result<()> {
     })
 }
 
-/// A reset ends a write that waits for its memory.
+/// A reset ends a write that waits for its registered memory.
 #[test]
 fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
     let config = Config {
@@ -278,12 +278,13 @@ fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
     })
 }
 
-/// Something of what the peer writes has come.
+/// Waits until some of the bytes that the peer writes have been received.
 fn is_under_way(reader: &SdpStream) -> Result<()> {
     await_poll(reader, PollFlags::IN).map(drop)
 }
 
-/// What was written before counts; that the rest is lost is told by the next call.
+/// Bytes that were written before the reset count as written. The next call reports that the rest
+/// is lost.
 #[test]
 fn a_write_cut_short_by_a_reset_leaves_the_error_to_the_next_call() -> Result<()> {
     let copied = Config {
@@ -330,7 +331,7 @@ fn few_and_small_buffers_are_enough() -> Result<()> {
     })
 }
 
-/// A writer that takes completions between its look for room and its wait must look again.
+/// A writer that processes completions between its check for room and its wait must check again.
 #[test]
 fn a_writer_never_waits_for_room_that_is_there() -> Result<()> {
     let config = Config {
@@ -348,7 +349,8 @@ fn a_writer_never_waits_for_room_that_is_there() -> Result<()> {
     })
 }
 
-/// A reader that wants more than is advertised, and is not worth a registration, gets it staged.
+/// A reader that wants more bytes than are advertised, and for which a registration does not pay,
+/// gets them staged.
 #[test]
 fn short_advertisements_reach_a_reader_that_waits_for_all() -> Result<()> {
     let writers = Config {
@@ -382,7 +384,7 @@ fn short_advertisements_reach_a_reader_that_waits_for_all() -> Result<()> {
     })
 }
 
-/// Sockets whose events keep the stack's thread busy must not keep others from their tick.
+/// Sockets whose events keep the stack's thread busy must not keep other sockets from their tick.
 #[test]
 fn bytes_left_behind_leave_beside_a_busy_socket() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -398,7 +400,8 @@ fn bytes_left_behind_leave_beside_a_busy_socket() -> Result<()> {
                 let over = &over;
                 scope.spawn(move || chatter(stream, starts, over));
             }
-            // More than the peer has room for: the rest leaves when it has read, and nobody calls.
+            // More bytes than the peer has room for. The rest is sent when the peer has read,
+            // without a call by the writer.
             let mut left = 0;
             quiet.set_nonblocking(true);
             while left < filled + (1 << 20)
@@ -415,7 +418,7 @@ fn bytes_left_behind_leave_beside_a_busy_socket() -> Result<()> {
     })
 }
 
-/// Sends a byte there and back as fast as the stack's thread can tell of it.
+/// Sends a byte in both directions as fast as the stack's thread can report it.
 fn chatter(stream: &SdpStream, starts: bool, over: &AtomicBool) {
     let mut owes = starts;
     while !over.load(Ordering::Relaxed) {
@@ -457,7 +460,8 @@ fn full_buffers_on_both_sides_drain() -> Result<()> {
         for stream in [&client, &server] {
             stream.set_nonblocking(true);
         }
-        // Both write until neither can, and no room comes for a while; nobody reads.
+        // Both ends write until neither can, and no room becomes free for a while, because neither
+        // reads.
         let chunk = [0x55; 10_000];
         let mut moved = Instant::now();
         while moved.elapsed() < QUIET {
@@ -516,7 +520,8 @@ fn a_descriptor_shows_what_a_stream_is_ready_for() -> Result<()> {
     })
 }
 
-/// Who asks for a descriptor when there is none is neither stopped nor left to wait in vain.
+/// If no descriptor is available for `as_fd`, the caller gets an error, and is neither stopped nor
+/// left to wait in vain.
 #[test]
 fn a_stream_without_a_descriptor_to_show_tells_the_error_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -531,7 +536,7 @@ fn a_stream_without_a_descriptor_to_show_tells_the_error_once() -> Result<()> {
         setrlimit(Resource::Nofile, none)?;
         let number = server.as_fd().as_raw_fd();
         setrlimit(Resource::Nofile, limit)?;
-        // SAFETY: the stack keeps it open, which outlives this.
+        // SAFETY: the stack keeps the descriptor open, and outlives this borrow.
         let shown = unsafe { BorrowedFd::borrow_raw(number) };
         let mut set = [PollFd::from_borrowed_fd(shown, interest)];
         ensure!(poll(&mut set, Some(&Timespec::default()))? == 1);
@@ -563,7 +568,7 @@ fn peeking_and_timeouts_are_a_socket_s() -> Result<()> {
         ensure!(server.readable() == 3);
         ensure!((&server).read(&mut bytes[..2])? == 2);
         ensure!((&server).read(&mut bytes)? == 1 && bytes[0] == b'c');
-        // A long write that nobody reads is taken back but for what the peer staged.
+        // A long write that is not read is taken back, except for the bytes that the peer staged.
         client.set_options(Options {
             write_timeout: Some(Duration::from_millis(100)),
             ..client.options()
@@ -604,7 +609,7 @@ fn unread_bytes_and_linger_zero_reset() -> Result<()> {
     })
 }
 
-/// What was written before a close leaves as long as the peer goes on taking it.
+/// Bytes that were written before a close are sent as long as the peer continues to read.
 #[test]
 fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
     let config = Config {
@@ -624,7 +629,8 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
         let mut some = [0; 1024];
         while let count @ 1.. = (&client).read(&mut some)? {
             got.extend_from_slice(&some[..count]);
-            // In all far longer than the time that a peer has which takes nothing.
+            // In total the reads take far longer than the time after which a peer that reads
+            // nothing is aborted.
             thread::sleep(Duration::from_millis(50));
         }
         ensure!(got == bytes, "{} bytes came", got.len());
@@ -679,7 +685,7 @@ fn start_child(port: u16) -> Result<Child> {
     Ok(child)
 }
 
-/// The child: connects, says hello, and never closes.
+/// The child process: connects, sends hello, and never closes.
 fn be_killed(port: &str) -> Result<()> {
     LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
     let stack = Stack::open(IA_NAME)?;
@@ -690,11 +696,11 @@ fn be_killed(port: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the descriptors of this process name.
+/// The targets of the descriptors of this process.
 fn descriptors() -> Result<Vec<PathBuf>> {
     let mut named = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
-        // One may be closed meanwhile.
+        // A descriptor may be closed meanwhile.
         named.extend(fs::read_link(entry?.path()).ok());
     }
     Ok(named)
@@ -722,7 +728,7 @@ fn connections_come_and_go() -> Result<()> {
     })
 }
 
-/// Its adapter is closed, with the descriptors of that.
+/// The adapter of a stack that is gone is closed, with its descriptors.
 #[test]
 fn a_stack_that_is_gone_leaves_nothing() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -760,7 +766,7 @@ fn poll_now(stream: &SdpStream) -> Result<PollFlags> {
     poll_for(stream, 0)
 }
 
-/// Polls until one of `wanted` shows.
+/// Polls until one of `wanted` is set.
 fn await_poll(stream: &SdpStream, wanted: PollFlags) -> Result<PollFlags> {
     let until = Instant::now() + DEADLINE;
     loop {

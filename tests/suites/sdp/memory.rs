@@ -1,4 +1,4 @@
-//! How much memory a socket has.
+//! The amount of memory that a socket has.
 
 use std::thread;
 
@@ -7,8 +7,7 @@ use sdp_over_dat::{Config, SdpStream, Start};
 
 use super::{connected, on_stack, timed, transfer};
 
-/// A socket that begins with little memory has more of it when it was used, and no more than it
-/// may.
+/// A socket that starts with little memory gets more when it is used, up to its limit.
 #[test]
 fn memory_grows_with_use() -> Result<()> {
     let config = Config {
@@ -40,7 +39,7 @@ fn memory_grows_with_use() -> Result<()> {
         for stream in [&client, &server] {
             let now = stream.statistics();
             ensure!(now.receive_buffers == 30, "{now:?}");
-            // It grows when a write finds all that was written before posted.
+            // The memory grows when a write finds that all earlier bytes have been posted.
             ensure!(now.send_ring > 32 * 1024, "{now:?}");
         }
         Ok(())

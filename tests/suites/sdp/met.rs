@@ -1,4 +1,4 @@
-//! Connections to peers that were met elsewhere.
+//! Connections to peers that were found by other means.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -78,7 +78,7 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_names_that_were_told() -
         timed(&client);
         timed(&server);
         ensure!(client.local_addr() == Some(LOCAL) && client.peer_addr() == SERVICE);
-        // The address is the kernel's word, the port the Hello's.
+        // The kernel supplies the address, and the Hello the port.
         ensure!(server.local_addr() == Some(SERVICE) && server.peer_addr() == LOCAL);
         (&client).write_all(b"to the server")?;
         (&server).write_all(b"to the client")?;
@@ -95,7 +95,7 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_names_that_were_told() -
     })
 }
 
-/// A peer is refused.
+/// Checks that a peer is refused.
 fn refused(rendezvous: &mut Rendezvous, visitor: &SdpStream) -> Result<()> {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -139,7 +139,7 @@ fn a_hello_that_is_none_is_not_expected() -> Result<()> {
         for at in 0..hello.len() {
             let mut mutated = hello.clone();
             mutated[at] ^= 0xf0;
-            // Either is fine, if nothing panics.
+            // Both results are correct, as long as nothing panics.
             let _ = rendezvous.expect(&mutated, SERVICE, LOCAL);
             ensure!(
                 rendezvous
@@ -152,7 +152,7 @@ fn a_hello_that_is_none_is_not_expected() -> Result<()> {
         let error = rendezvous.expect(&other, SERVICE, LOCAL);
         let errno = error.expect_err("another version").raw_os_error();
         ensure!(errno == Some(Errno::PROTONOSUPPORT.raw_os_error()));
-        // Something is to be read by the checker.
+        // A connection whose messages give the checker some input.
         let token = rendezvous.expect(&hello, SERVICE, LOCAL)?;
         let client = visit(stack, &rendezvous, token)?;
         let until = Instant::now() + DEADLINE;

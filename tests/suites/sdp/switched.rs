@@ -19,14 +19,14 @@ use sdp_over_dat::Config;
 
 use super::{DEADLINE, on_stack};
 
-/// What became of a connection between its peer's first message and the accept.
+/// The event between the peer's first message and the accept.
 enum Before {
     Nothing,
     End,
     Reset,
 }
 
-/// A peer that has committed itself is accepted whatever it did since, and what it said is read.
+/// A peer that has committed itself is accepted whatever it did since, and its bytes can be read.
 #[test]
 fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -48,7 +48,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
                 Before::End => client.shutdown(Half::Write)?,
                 Before::Reset => client.abort(),
             }
-            // The provider's thread takes what has come while nobody accepts.
+            // The provider's thread receives the peer's messages before the accept.
             thread::sleep(Duration::from_millis(50));
             let server = soon(|| Ok(listener.accept()?))?;
             let mut said = [0; 9];
@@ -66,7 +66,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
     })
 }
 
-/// Who waits for a peer to say its first word sleeps meanwhile, and wakes when it comes.
+/// A thread that waits for a peer's first message sleeps meanwhile, and wakes when it is received.
 #[test]
 fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -74,12 +74,12 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
         let listener = ours.bind(service.into(), NAMED)?.listen(5)?;
         let mut connecting = dial(&theirs, &*listener, service)?;
-        // The offer was made, and then Hello said, and nobody has answered.
+        // The offer was sent, and then the Hello, and the peer has not answered.
         for _ in 0..2 {
             says_no_more(&mut *connecting)?;
             is_answered(&*listener, &*connecting)?;
         }
-        // Answered, and silent.
+        // The peer has answered, and sends nothing.
         soon(|| {
             ensure!(
                 listener.accept()?.is_none(),
@@ -97,8 +97,8 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
     })
 }
 
-/// A peer that says Hello and then nothing holds the only place for a while and no longer, and
-/// whoever waits behind it is let in without anything else happening.
+/// A peer that sends Hello and then nothing occupies the only slot of the backlog for a limited
+/// time. The peer that waits behind it is then accepted without any further event.
 #[test]
 fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -110,10 +110,10 @@ fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
             says_no_more(&mut *silent)?;
             is_answered(&*listener, &*silent)?;
         }
-        // An attempt has less time than the silent one.
+        // The time limit of an attempt is shorter than that of the silent peer.
         thread::sleep(Duration::from_secs(3));
         let mut connecting = dial(&theirs, &*listener, service)?;
-        // Told of changes only, as whoever serves many listeners.
+        // Edge-triggered, as in a server with many listeners.
         let poller = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&poller, &listener, EventData::new_u64(0), flags)?;
@@ -138,13 +138,13 @@ fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
     })
 }
 
-/// A rule names the protocol.
+/// Terms of a rule that names the protocol.
 const NAMED: Terms<'_> = Terms {
     settings: &[],
     is_named: true,
 };
 
-/// Takes steps until the peer has to answer.
+/// Takes steps until the peer must answer.
 fn says_no_more(connecting: &mut dyn OffloadConnecting) -> Result<()> {
     soon(|| {
         let step = connecting.step();
@@ -154,7 +154,7 @@ fn says_no_more(connecting: &mut dyn OffloadConnecting) -> Result<()> {
     })
 }
 
-/// The service answers, and accepts nobody.
+/// Waits until the service has answered; it must not accept.
 fn is_answered(listener: &dyn OffloadListener, connecting: &dyn OffloadConnecting) -> Result<()> {
     soon(|| {
         ensure!(
@@ -170,7 +170,7 @@ const NOW: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Whether a waiter wakes within a moment.
+/// Returns true if a waiter wakes within a moment.
 pub(super) fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {
     let moment = Timespec {
         tv_sec: 0,
@@ -182,7 +182,7 @@ pub(super) fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {
     )? > 0)
 }
 
-/// Begins to connect.
+/// Starts to connect.
 fn dial(
     theirs: &SdpProtocol,
     listener: &dyn OffloadListener,
@@ -199,7 +199,7 @@ fn dial(
     connecting.map_err(|failure| anyhow!("{failure:?}"))
 }
 
-/// Asks until there is an answer.
+/// Repeats `ask` until it returns a value.
 fn soon<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + DEADLINE;
     loop {

@@ -22,7 +22,7 @@ fn two_threads_accept_at_one_listener() -> Result<()> {
             let accept = || scope.spawn(|| listener.accept_timeout(Some(DEADLINE)));
             let accepting = [accept(), accept()];
             thread::sleep(Duration::from_millis(50));
-            // Whoever does not wait is not kept waiting by those who do.
+            // A call that does not block is not delayed by calls that wait.
             let none = listener.accept_timeout(Some(Duration::ZERO));
             let none = none.expect_err("nobody connects").kind();
             ensure!(none == io::ErrorKind::WouldBlock, "{none}");
@@ -42,7 +42,7 @@ fn two_threads_accept_at_one_listener() -> Result<()> {
     })
 }
 
-/// Long reads by two threads, while a third, which writes, takes their completions.
+/// Long reads by two threads, while a third thread, which writes, processes their completions.
 #[test]
 fn two_readers_and_a_writer_share_a_socket() -> Result<()> {
     const WRITE: usize = 256 << 10;
@@ -64,7 +64,7 @@ fn two_readers_and_a_writer_share_a_socket() -> Result<()> {
                 (0..writes).try_for_each(|_| { client }.write_all(&bytes))?;
                 client.shutdown(std::net::Shutdown::Write)
             });
-            // The other direction, so that somebody drives the readers' socket for them.
+            // The other direction, so that a thread makes progress on the readers' socket for them.
             let writer = scope.spawn(move || -> io::Result<()> {
                 let bytes = vec![9; 8 << 10];
                 while read.load(Ordering::Relaxed) < total {
@@ -87,7 +87,7 @@ fn two_readers_and_a_writer_share_a_socket() -> Result<()> {
             let readers = [reader(), reader()];
             let outcome = readers.map(|reader| reader.join());
             let came = read.load(Ordering::Relaxed);
-            // Whatever went wrong, the writer is to end.
+            // The writer must end even if a reader failed.
             read.store(total, Ordering::Relaxed);
             let wrote = writer.join().expect("a writer that does not panic");
             for reader in outcome {

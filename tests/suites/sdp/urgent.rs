@@ -1,4 +1,4 @@
-//! Urgent bytes: how many may be on their way, and the mark.
+//! Urgent bytes: the number that may be in flight, and the mark.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -44,7 +44,8 @@ fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
     })
 }
 
-/// As over TCP: who has read on behind its place cannot have it any more, and the next one is told.
+/// As over TCP: once a reader has read past the urgent byte's position, the byte is gone, and the
+/// next one is reported.
 #[test]
 fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -69,7 +70,7 @@ fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
     })
 }
 
-/// As over TCP, it is the reader's option at the time of the read that counts.
+/// As over TCP, the reader's option at the time of the read decides.
 #[test]
 fn an_urgent_byte_is_read_in_its_place_where_the_option_says_so() -> Result<()> {
     for set_before in [true, false] {
@@ -108,7 +109,8 @@ fn an_urgent_byte_is_read_in_its_place_where_the_option_says_so() -> Result<()> 
     Ok(())
 }
 
-/// Urgent bytes that belong to the stream wait at their sender as others do, when nobody reads.
+/// Urgent bytes that belong to the stream wait at their sender as others do, if the peer does not
+/// read.
 #[test]
 fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
     let config = Config {
@@ -121,7 +123,7 @@ fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
             oob_inline: true,
             ..server.options()
         });
-        // The stack's thread takes for it what comes.
+        // The stack's thread receives for the server.
         server.stand_in()?;
         client.set_nonblocking(true);
         let (mut sent, mut moved) = (0_usize, Instant::now());
@@ -152,8 +154,8 @@ fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
     })
 }
 
-/// Where the option is taken away, the bytes before the last mark are out of the stream and hold
-/// nothing back.
+/// If the option is cleared, the urgent bytes before the last mark leave the stream and occupy no
+/// room any more.
 #[test]
 fn urgent_bytes_that_leave_the_stream_give_their_places_back() -> Result<()> {
     on_stack(Config::default(), |stack| {

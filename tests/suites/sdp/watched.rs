@@ -11,7 +11,7 @@ use sdp_over_dat::{Config, Options, Readiness, SdpStream, Stack, Watch};
 
 use super::{DEADLINE, connected, on_stack, timed};
 
-/// Notes that bytes have come.
+/// Records that bytes have been received.
 #[derive(Default)]
 struct Arrivals {
     has_any: Mutex<bool>,
@@ -28,7 +28,7 @@ impl Watch for Arrivals {
 }
 
 impl Arrivals {
-    /// Waits for an arrival and forgets it. Returns false if there is none.
+    /// Waits for an arrival and clears it. Returns false if there is none.
     fn wait(&self) -> bool {
         let has_any = self.has_any.lock().expect("no panic");
         let waited = self
@@ -45,7 +45,7 @@ impl Arrivals {
 /// A connection, of which one end is watched.
 fn watched(stack: &Stack) -> Result<(SdpStream, SdpStream, Arc<Arrivals>)> {
     let (mut here, there) = connected(stack)?;
-    // A byte is read, so that nothing of the setup is reported afterwards.
+    // A byte is read, so that no event of the set-up is reported afterwards.
     let mut peer = &there;
     peer.write_all(b"0")?;
     here.read_exact(&mut [0])?;
@@ -78,8 +78,8 @@ fn every_watch_is_notified_while_its_user_makes_no_call() -> Result<()> {
     })
 }
 
-/// A thread that blocks in a socket makes progress for the whole adapter, and is not to keep the
-/// stack's thread from what it has made progress on.
+/// A thread that blocks in a socket makes progress for the whole adapter. It must not keep the
+/// stack's thread from the sockets on which it has made progress.
 #[test]
 fn a_watch_is_notified_while_another_thread_sleeps_in_a_call() -> Result<()> {
     on_stack(Config::default(), |stack| {

@@ -1,5 +1,5 @@
-//! What every test here needs: our libraries in this process, the objects of one consumer, and
-//! sockets to convert.
+//! The environment of every test here: our libraries in this process, the objects of one consumer,
+//! and sockets to convert.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use dat_api::{
 };
 use stack_tests::{IA_NAME, load_staged};
 
-/// Whatever has not happened after this long does not happen.
+/// The time limit of every event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// An adapter on the loopback interface that takes 16 bytes of private data.
@@ -25,7 +25,7 @@ pub(crate) const SHORT_DATA_IA: &str = "iwarp-short";
 /// An adapter on the loopback interface of IPv6.
 pub(crate) const IPV6_IA: &str = "iwarp-v6";
 
-/// Points this process at the staged libraries, once. `Err` says what is missing.
+/// Points this process at the staged libraries, once. `Err` holds the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
     let adapters = [
@@ -33,13 +33,13 @@ static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
         (SHORT_DATA_IA, "lo 0 private_data=16"),
         (IPV6_IA, "::1 0"),
     ];
-    // SAFETY: every test opens an adapter through `Node::on` first, which waits for this; until
-    // then no thread of this process runs anything that reads the environment.
+    // SAFETY: every test opens an adapter through `Node::on` first, which waits for this. Until
+    // then no thread of this process runs code that reads the environment.
     let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &adapters) };
     loaded.map_err(|e| format!("{e:#}"))
 });
 
-/// One consumer: an adapter and what it needs to connect.
+/// A consumer: an adapter and the objects that it needs to connect.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) ia: Ia,
@@ -90,13 +90,13 @@ impl Node {
     }
 }
 
-/// Both ends of a TCP connection over the loopback interface, whose reads end at the deadline.
+/// Both ends of a TCP connection over the loopback interface, whose reads time out at the deadline.
 pub(crate) fn pair() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     pair_over(&listener)
 }
 
-/// The same through a listener.
+/// Both ends of a TCP connection through `listener`.
 pub(crate) fn pair_over(listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
     let active = TcpStream::connect(listener.local_addr()?)?;
     let passive = listener.accept()?.0;
@@ -111,7 +111,7 @@ pub(crate) fn pair_over(listener: &TcpListener) -> Result<(TcpStream, TcpStream)
 pub(crate) struct Connected {
     pub(crate) active: Ep,
     pub(crate) passive: Ep,
-    /// The numbers that the consumers had given away.
+    /// The descriptor numbers that the consumers had passed to the provider.
     pub(crate) numbers: [RawFd; 2],
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn accept(request: Cr) -> Result<Ep> {
     Ok(request.accept(None, b"")?)
 }
 
-/// Waits for an attempt that must fail; says how, and brings the socket back.
+/// Waits for an attempt that must fail. Returns the event and the socket.
 pub(crate) fn failure(ep: &Ep) -> Result<(ConnectionKind, TcpStream, Vec<u8>)> {
     let Err(error) = ep.wait_established(Some(DEADLINE)) else {
         anyhow::bail!("a connection was established");
@@ -155,7 +155,7 @@ pub(crate) fn failure(ep: &Ep) -> Result<(ConnectionKind, TcpStream, Vec<u8>)> {
     Ok((kind, socket.into(), private_data))
 }
 
-/// Both ends go on in streaming mode.
+/// Checks that both ends work in streaming mode.
 pub(crate) fn stream_both_ways(one: &TcpStream, other: &TcpStream) -> Result<()> {
     for (mut from, mut to) in [(one, other), (other, one)] {
         from.write_all(b"a stream as before")?;
@@ -166,7 +166,7 @@ pub(crate) fn stream_both_ways(one: &TcpStream, other: &TcpStream) -> Result<()>
     Ok(())
 }
 
-/// Reads exactly this.
+/// Reads bytes, which must be these.
 pub(crate) fn expect_bytes(mut stream: &TcpStream, expected: &[u8]) -> Result<()> {
     let mut bytes = vec![0; expected.len()];
     stream
@@ -186,7 +186,7 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> 
     Ok(())
 }
 
-/// What a descriptor number stands for now; `None` when it is closed.
+/// The target of a descriptor number now; `None` if it is closed.
 pub(crate) fn identity(number: RawFd) -> Option<String> {
     let link = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
     Some(link.to_string_lossy().into_owned())

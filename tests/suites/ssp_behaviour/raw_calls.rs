@@ -1,5 +1,5 @@
-//! The calls of the extension as C makes them, for arguments that the safe interface cannot
-//! express.
+//! The calls of the extension as a C program makes them, for arguments that the safe interface
+//! cannot express.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -23,7 +23,7 @@ pub(crate) fn ssp_create(
 ) -> Result<DatIwSspHandle, DatReturn> {
     let mut ssp = DAT_HANDLE_NULL;
     // SAFETY: the variadic arguments are those of the operation: int socket, EP, EVD, message, int
-    // length, writable out-pointer. Handles that are not alive are the library's to refuse.
+    // length, writable out-pointer. The library refuses handles that are not live.
     let code = unsafe {
         (library().dat_extension_op)(
             ia,
@@ -103,7 +103,7 @@ pub(crate) fn ep_modify(ep: DatEpHandle, mask: DatEpParamMask, param: &DatEpPara
     unsafe { (library().dat_ep_modify)(ep, mask, param) }
 }
 
-/// An endpoint with parts missing.
+/// Creates an endpoint with some handles missing.
 pub(crate) fn ep_create(
     ia: DatIaHandle,
     pz: DatPzHandle,
@@ -161,7 +161,7 @@ pub(crate) fn param_of(ep: &Ep) -> Result<DatEpParam> {
     ep_param(ep.as_raw()).map_err(|code| anyhow::anyhow!("dat_ep_query: {code:?}"))
 }
 
-/// Closes an adapter with all that is open on it. The caller forgets those objects.
+/// Closes an adapter with all that is open on it. The caller must not use those objects any more.
 pub(crate) fn ia_close(ia: &Ia) -> DatReturn {
     // SAFETY: the IA is open.
     unsafe { (library().dat_ia_close)(ia.as_raw(), DAT_CLOSE_ABRUPT_FLAG) }

@@ -1,4 +1,5 @@
-//! 3.1.4 `dat_iw_socket_connect`: what it takes, what it refuses, and how an attempt ends.
+//! 3.1.4 `dat_iw_socket_connect`: the arguments that it accepts and refuses, and the ends of an
+//! attempt.
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -19,12 +20,12 @@ use super::bench::{
 };
 use super::raw_calls::{ep_create, ep_free, ep_modify, param_of, socket_connect};
 
-/// Long enough to be answered, short enough to wait for.
+/// A time long enough for an answer, and short enough to wait for.
 const SHORTLY: Duration = Duration::from_millis(100);
 
 const PRIVATE_DATA: &[u8] = b"attributes of mine";
 
-/// The private data of a whole Request at the front of `peer`'s stream.
+/// The private data of a complete Request at the front of `peer`'s stream.
 fn read_request(peer: &TcpStream) -> Result<Vec<u8>> {
     let mut head = [0; 20];
     (&mut &*peer).read_exact(&mut head)?;
@@ -111,7 +112,7 @@ fn an_endpoint_whose_communicator_conflicts_is_an_invalid_parameter() -> Result<
     stream_both_ways(&active, &peer)
 }
 
-/// A refusal with this type, and the socket as it was before.
+/// Checks for a refusal with this type, which returns the socket unchanged.
 fn refused(result: Result<(), SocketRefused>, ty: DatReturnType) -> Result<TcpStream> {
     let Err(SocketRefused { socket, error }) = result else {
         anyhow::bail!("not refused");
@@ -129,7 +130,7 @@ fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays() -> Result<()
     ensure!(code.is(DAT_INVALID_PARAMETER), "{code:?}");
     ensure!(ep.state()? == EpState::Unconnected);
     stream_both_ways(&active, &peer)?;
-    // Both are as good as before.
+    // Endpoint and socket can both be used as before.
     ep.start_connect_socket(active, Some(DEADLINE), b"")?;
     read_request(&peer)?;
     Ok(())

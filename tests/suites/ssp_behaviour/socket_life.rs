@@ -1,5 +1,4 @@
-//! What happens to the socket itself while a connection has it, and when the connection ends
-//! (3.1.1.3, 3.1.4.3).
+//! The socket itself while a connection uses it, and when the connection ends (3.1.1.3, 3.1.4.3).
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -49,7 +48,7 @@ impl Options {
     }
 }
 
-/// Chooses options that are nobody's default.
+/// Sets options to values that are not defaults.
 fn choose(socket: &TcpStream, nonblocking: bool) -> Result<()> {
     let options = SockRef::from(socket);
     options.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(77)))?;
@@ -102,7 +101,7 @@ fn options_that_would_stall_rdma_are_set_aside_while_the_provider_has_the_socket
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (asker, ep) = (node.ep()?, node.ep()?);
-    // A receiver that is told only of 64 KiB at once, and a sender that holds back short segments.
+    // A receiver that announces at most 64 KiB at once, and a sender that delays short segments.
     for socket in [&active, &passive] {
         set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 65_536)?;
         SockRef::from(socket).set_tcp_cork(true)?;
@@ -138,7 +137,7 @@ fn connect_again(
 }
 
 fn set_int(socket: &TcpStream, level: i32, name: i32, value: i32) -> Result<()> {
-    // SAFETY: the value is an int of this frame and its length is given.
+    // SAFETY: the value is an int in this frame and its length is passed.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -154,7 +153,7 @@ fn set_int(socket: &TcpStream, level: i32, name: i32, value: i32) -> Result<()> 
 
 fn get_int(socket: &TcpStream, level: i32, name: i32) -> Result<i32> {
     let (mut value, mut len) = (0, size_of::<i32>() as libc::socklen_t);
-    // SAFETY: value and length are of this frame and agree.
+    // SAFETY: value and length are in this frame and agree.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -180,14 +179,14 @@ fn the_connection_runs_over_the_very_socket_and_its_route() -> Result<()> {
     Ok(())
 }
 
-/// Both numbers stand for something else or nothing, within the deadline.
+/// Waits until both numbers name another file or none.
 fn expect_released(connected: &Connected, before: &[Option<String>; 2]) -> Result<()> {
     until("the sockets are released", || {
         Ok((0..2).all(|i| identity(connected.numbers[i]) != before[i]))
     })
 }
 
-/// A connection, and what its sockets were.
+/// A connection, and the former targets of its socket numbers.
 fn established(node: &Node) -> Result<(Connected, [Option<String>; 2])> {
     let (active, passive) = pair()?;
     let before = [identity(active.as_raw_fd()), identity(passive.as_raw_fd())];
@@ -306,7 +305,7 @@ fn an_accept_that_the_peer_does_not_complete_gives_the_socket_back() -> Result<(
     Ok(())
 }
 
-/// The open numbers of this process that stand for one thing.
+/// The open descriptors of this process that name one file.
 fn numbers_of(thing: &str) -> Result<Vec<RawFd>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -318,7 +317,7 @@ fn numbers_of(thing: &str) -> Result<Vec<RawFd>> {
     Ok(numbers)
 }
 
-/// An address that is on this machine and not on the loopback network, if there can be one.
+/// An address of this machine outside of the loopback network, if it has one.
 fn outside_loopback() -> Result<Option<std::net::Ipv4Addr>> {
     if let NetSpace::Own = NetSpace::enter()? {
         let done = std::process::Command::new("ip")

@@ -1,4 +1,5 @@
-//! 3.1.1 `dat_iw_ssp_create`: what it takes, what it refuses, and its one connection request.
+//! 3.1.1 `dat_iw_ssp_create`: the arguments that it accepts and refuses, and its one connection
+//! request.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -20,7 +21,7 @@ use super::raw_calls::{
     ssp_query,
 };
 
-/// A refusal with this type, and the socket as it was before.
+/// Checks for a refusal with this type, which returns the socket unchanged.
 fn refused(result: Result<Ssp, SocketRefused>, ty: DatReturnType) -> Result<TcpStream> {
     let Err(SocketRefused { socket, error }) = result else {
         anyhow::bail!("not refused");
@@ -214,7 +215,7 @@ fn a_null_endpoint_is_replaced_by_one_of_the_provider() -> Result<()> {
         next_event(&node.connections, DAT_CONNECTION_EVENT_ESTABLISHED)?;
     }
     ensure!(ep_param(ep).unwrap().ep_state == DAT_EP_STATE_CONNECTED);
-    // The connection has the number now.
+    // The connection owns the number now.
     let _ = std::os::fd::IntoRawFd::into_raw_fd(socket);
     ensure!(ssp_free(ssp).is_success());
     ensure!(super::raw_calls::ep_free(ep).is_success());
@@ -315,7 +316,7 @@ fn after_a_reject_the_same_endpoint_and_socket_serve_again() -> Result<()> {
     let (kind, active, reason) = failure(&asker)?;
     ensure!(kind == ConnectionKind::PeerRejected && reason == b"not yet");
 
-    // The first service point is still there, not operational; another takes the socket.
+    // The first service point still exists and is not operational; another one takes the socket.
     let again = node.arm(passive, &ep)?;
     ensure!(ssp.state()? == SspState::NonOperational);
     asker.reset()?;
@@ -341,7 +342,7 @@ fn a_rejected_endpoint_may_be_destroyed() -> Result<()> {
     Ok(())
 }
 
-/// Waits for SOCKET_DOWN on a service point that must then have no use.
+/// Waits for SOCKET_DOWN on a service point, which must then be unusable.
 fn expect_down(node: &Node, ssp: &Ssp) -> Result<()> {
     match node.requests.wait(Some(DEADLINE))? {
         Some(Event::SocketDown(sp)) => ensure!(sp == ssp.id()),
@@ -419,12 +420,12 @@ fn a_non_operational_service_point_takes_no_request() -> Result<()> {
     let ep = node.ep()?;
     let ssp = node.arm(socket, &ep)?;
     expect_down(&node, &ssp)?;
-    // What comes now is read by nobody but the consumer.
+    // Bytes that are received now are read only by the consumer.
     peer.write_all(&REQUEST)?;
     let socket = TcpStream::from(ssp.free()?.expect("it is the consumer's again"));
     expect_bytes(&socket, b"not yet")?;
     ensure!(node.requests.dequeue()?.is_none());
-    // The request that it left is good for another service point on the same socket.
+    // The request that was left unread can be used by another service point on the same socket.
     let another = node.arm(socket, &ep)?;
     another.wait_request(Some(DEADLINE))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! 3.1.2 `dat_iw_ssp_free`: who has the socket and the endpoint afterwards.
+//! 3.1.2 `dat_iw_ssp_free`: the owner of the socket and of the endpoint afterwards.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ fn socket_and_endpoint_are_the_consumers_again() -> Result<()> {
     let socket = TcpStream::from(ssp.free()?.expect("nobody asked"));
     ensure!(socket.as_raw_fd() == number && identity(number) == before);
     ensure!(ep.state()? == EpState::Unconnected);
-    // Both are good for anything, the socket first of all for streaming.
+    // Socket and endpoint can be used again; the socket is first checked in streaming mode.
     stream_both_ways(&peer, &socket)?;
     let asker = node.ep()?;
     let ssp = node.arm(socket, &ep)?;
@@ -93,7 +93,7 @@ fn a_request_that_meets_the_free_is_told_or_left_never_both() -> Result<()> {
         let ep = node.ep()?;
         let ssp = node.arm(socket, &ep)?;
         peer.write_all(&REQUEST)?;
-        // Spread the free over the time that a request takes.
+        // The delay spreads the free over the time that a request takes.
         (0..round * 50).for_each(|_| std::hint::spin_loop());
         match ssp.free()? {
             Some(socket) => {
@@ -118,7 +118,8 @@ fn a_request_that_meets_the_free_is_told_or_left_never_both() -> Result<()> {
     Ok(())
 }
 
-/// The request was left to the consumer to read, or taken and rejected; the stream is whole.
+/// Checks that the request was either left for the consumer to read, or read and rejected; the
+/// stream is intact.
 fn expect_unanswered_or_rejected(peer: &TcpStream, socket: &TcpStream) -> Result<()> {
     let mut front = [0; REQUEST.len()];
     socket.set_nonblocking(true)?;
@@ -167,7 +168,7 @@ fn a_request_of_a_closed_adapter_is_rejected() -> Result<()> {
     until("the request comes", || {
         Ok(ssp.state()? == SspState::NonOperational)
     })?;
-    // Nobody has read its event; all that is open goes with the adapter.
+    // The event has not been read; all open objects are freed with the adapter.
     ensure!(ia_close(&node.ia).is_success());
     std::mem::forget((ssp, ep, node));
     expect_reject(&peer)
@@ -182,7 +183,7 @@ fn a_request_after_the_free_finds_nobody() -> Result<()> {
     asker.start_connect_socket(active, Some(DEADLINE), b"")?;
     drop(socket);
     let (kind, _, _) = failure(&asker)?;
-    // As where nobody listens (DAT 2.0 section 6.6.5).
+    // The result is the same as without a listener (DAT 2.0 section 6.6.5).
     ensure!(kind == ConnectionKind::NonPeerRejected, "{kind}");
     ensure!(node.requests.dequeue()?.is_none(), "told of nothing");
     Ok(())

@@ -78,7 +78,7 @@ fn many_threads_may_query_while_the_socket_goes_down() -> Result<()> {
     let (peer, socket) = pair()?;
     let ep = node.ep()?;
     let ssp = service_point(&node, &ep, socket.as_raw_fd())?;
-    // Handles are plain values that any thread may use; the number carries this one over.
+    // Handles are plain values that any thread may use, so the test passes this one as a number.
     let number = ssp.expose_provenance();
     std::thread::scope(|scope| {
         let watch = || -> Result<()> {
