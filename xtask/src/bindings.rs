@@ -1,10 +1,10 @@
-//! The bindings of `provider-ib/verbs`, made anew out of the C headers.
+//! Generates the bindings of `provider-ib/verbs` from the C headers.
 //!
-//! They are checked in, so that nobody needs a C header, libclang or the libraries to build. After
-//! a change of the lists here: `cargo install bindgen-cli`, Debian's `libclang1`, `libibverbs-dev`
-//! and `librdmacm-dev`, and then `cargo xtask bindings`. The result does not depend on the version
-//! of libclang; structures that the libraries' promise of a stable ABI covers do not depend on the
-//! version of the headers.
+//! The bindings are checked in, so that a build needs no C header, no libclang and no libraries.
+//! After a change of the lists here: `cargo install bindgen-cli`, Debian's `libclang1`,
+//! `libibverbs-dev` and `librdmacm-dev`, and then `cargo xtask bindings`. The result does not
+//! depend on the version of libclang. Structures that are part of the libraries' stable ABI do not
+//! depend on the version of the headers.
 
 use std::path::Path;
 use std::process::{self, Command};
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace::Workspace;
 
-/// What goes into one file.
+/// The content of one file.
 enum Part {
     /// Structures and constants of both libraries.
     Types(&'static str),
@@ -61,7 +61,7 @@ const FILES: [(&str, Part); 3] = [
     ),
 ];
 
-/// Makes all bindings anew.
+/// Generates all bindings.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for (name, part) in &FILES {
         let file = workspace.root().join("provider-ib/verbs/src").join(name);

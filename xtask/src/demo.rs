@@ -23,15 +23,16 @@ const NEEDS: &[Need] = &[
     install::REDIS_TOOLS,
 ];
 
-/// Where the two programs of the example meet, and where dtest exchanges addresses.
+/// The port on which the two programs of the example connect, and the one on which dtest exchanges
+/// addresses.
 const CONVERT_PORT: u16 = 4711;
 const DTEST_PORT: u16 = 15828;
-/// Where redis serves.
+/// The port of redis.
 const REDIS_PORT: u16 = 4712;
 
 const DEADLINE: Duration = Duration::from_secs(40);
 
-/// Runs the demonstration. Its last line says what worked.
+/// Runs the demonstration. Its last line lists the parts that worked.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let mut report = Report::new("demo");
     report.step("packages", || install::provide(workspace, NEEDS));
@@ -69,7 +70,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// One part of the demonstration.
+/// A part of the demonstration.
 struct Scene {
     name: &'static str,
     heading: &'static str,
@@ -151,7 +152,7 @@ impl Demo<'_> {
         self.convert(&self.compile_c_example()?)
     }
 
-    /// `server` as the server, the Rust example as the client.
+    /// Runs `server` as the server, and the Rust example as the client.
     fn convert(&self, server: &Path) -> Result<Outcome> {
         let address = format!("127.0.0.1:{CONVERT_PORT}");
         let start = |program: &Path, role: &str| {
@@ -171,7 +172,7 @@ impl Demo<'_> {
         let client = start(&self.tool("dat-example-convert")?, "connect")?
             .finish(DEADLINE)?
             .success()?;
-        // Both programs go on in streaming mode, and succeed, where RDMA cannot be had.
+        // If RDMA is not available, both programs continue in streaming mode, and succeed.
         client.says("is an RDMA connection now")?;
         server.finish(DEADLINE)?.success()?;
         Ok(Outcome::passed(0, "data verified on both sides"))
@@ -193,8 +194,9 @@ impl Demo<'_> {
         Ok(Outcome::passed(0, "every connection offloaded"))
     }
 
-    /// Runs redis and its load generator with so many clients, both by `opsrun` with these options
-    /// or without it, and prints how `opsrun ss` lists two of the connections. Returns the figures.
+    /// Runs redis and its load generator with so many clients, both under `opsrun` with these
+    /// options or without it. Prints the lines of `opsrun ss` for two of the connections, and
+    /// returns the figures.
     fn redis(&self, opsrun: Option<&[&str]>, clients: u32) -> Result<Vec<String>> {
         let tool = self.tool("opsrun")?;
         let start = |name: &str, line: &str| {
@@ -221,7 +223,7 @@ impl Demo<'_> {
         let load = load.finish(DEADLINE)?.success()?;
         server.signal(Signal::SIGTERM)?;
         server.finish(DEADLINE)?;
-        // What it says on the way ends with a carriage return.
+        // Lines of progress end with a carriage return.
         let figures = load.text.split(['\r', '\n']).map(str::trim);
         Ok(figures
             .filter(|line| line.contains("requests per second"))
@@ -273,7 +275,7 @@ impl Demo<'_> {
     }
 }
 
-/// What `opsrun ss` lists, once there are connections of both sides, of which none is on TCP.
+/// The output of `opsrun ss`, once it lists connections of both sides, of which none is on TCP.
 fn connections_under(opsrun: &Path) -> Result<String> {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -281,7 +283,7 @@ fn connections_under(opsrun: &Path) -> Result<String> {
         let text = listed.success()?.text;
         let of_redis = |line: &&str| line.contains("redis-") || line.starts_with("Proto");
         let rows: Vec<&str> = text.lines().filter(of_redis).collect();
-        // The kernel knows the state of those of the protocol `local`, and nobody else.
+        // Only the kernel has the state of connections of the protocol `local`.
         let is_up = |row: &&&str| {
             row.contains("ESTAB") || row.starts_with("local") && !row.contains("LISTEN")
         };

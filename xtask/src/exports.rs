@@ -1,4 +1,4 @@
-//! What the staged libraries export: exactly what they should, under the right version.
+//! Checks the exports of the staged libraries: exactly the listed symbols, under the right version.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,12 +7,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The version node of every symbol of `libdat2.so.2`. Programs linked against OFA's library ask
-/// the loader for it and do not start without.
+/// The version node of every symbol of `libdat2.so.2`. Programs that are linked against OFA's
+/// library require it from the loader, and do not start without it.
 pub(crate) const VERSION_NODE: &str = "DAT_2.0";
 
-/// What a provider library may export: its two entry points, the word by which consumers of OFA's
-/// providers recognise the extension interface, and the reason of a failure for our registry.
+/// The symbols that a provider library may export: its two entry points, the symbol by which
+/// consumers of OFA's providers recognise the extension interface, and the reason of a failure for
+/// our registry.
 const PROVIDER_EXPORTS: [&str; 4] = [
     "dapl_extensions",
     "dat_provider_fini",
@@ -27,7 +28,7 @@ struct Export {
     version: Option<String>,
 }
 
-/// Compares `library` with the list in `list`, one name per line. Returns how many it exports.
+/// Compares `library` with the list in `list`, one name per line. Returns the number of exports.
 pub(crate) fn check_registry(library: &Path, list: &Path) -> Result<usize> {
     let text = fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
     let wanted = names_in(&text)
@@ -39,7 +40,7 @@ pub(crate) fn check_registry(library: &Path, list: &Path) -> Result<usize> {
     compare(library, &wanted, &exports_of(library)?)
 }
 
-/// Checks that a provider exports its entry points and nothing else. Returns how many.
+/// Checks that a provider exports its entry points and nothing else. Returns the number of exports.
 pub(crate) fn check_provider(library: &Path) -> Result<usize> {
     let wanted = PROVIDER_EXPORTS
         .map(|name| Export {
@@ -50,7 +51,7 @@ pub(crate) fn check_provider(library: &Path) -> Result<usize> {
     compare(library, &wanted, &exports_of(library)?)
 }
 
-/// Checks the name that the loader knows a library by.
+/// Checks the name by which the loader finds a library.
 pub(crate) fn check_soname(library: &Path, wanted: &str) -> Result<()> {
     let text = output_of(Command::new("readelf").arg("-d").arg(library))?;
     let line = text
@@ -66,7 +67,7 @@ pub(crate) fn check_soname(library: &Path, wanted: &str) -> Result<()> {
     Ok(())
 }
 
-/// The names in an export list: one a line, blank lines and `#` comments left out.
+/// The names in an export list, one per line; blank lines and `#` comments are ignored.
 pub(crate) fn names_in(list: &str) -> impl Iterator<Item = &str> {
     list.lines()
         .map(str::trim)

@@ -1,8 +1,9 @@
-//! Fuzzing: each target for a while, from its committed corpus, and a table of what was done.
+//! Fuzzing: runs each target for a while, from its committed corpus, and prints a table of the
+//! results.
 //!
-//! What a run finds worth keeping goes to `target/fuzz/kept/<target>`, crashes to
-//! `target/fuzz/artifacts`; neither is committed by itself. Works on the stable toolchain, without
-//! sanitizers, at several times the speed that it would have with them.
+//! New inputs that a run keeps are written to `target/fuzz/kept/<target>`, crashes to
+//! `target/fuzz/artifacts`; neither is committed automatically. Fuzzing works on the stable
+//! toolchain, without sanitizers, at several times the speed that it would have with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,9 @@ use crate::workspace::Workspace;
 
 /// The target that calls the staged libraries.
 const STAGED: &str = "c_calls_staged";
-/// The target whose corpus it shares.
+/// The target with the same corpus.
 const UNSTAGED: &str = "c_calls";
-/// How long each target runs when nothing else is said.
+/// The default time of each target in seconds.
 const SECONDS: u64 = 60;
 
 #[derive(Debug, clap::Args)]
@@ -64,15 +65,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(report.finish())
 }
 
-/// What became of one target.
+/// The result of one target.
 #[derive(Debug)]
 struct Row {
     target: String,
     executions: u64,
     per_second: u64,
-    /// Crashes, hangs and the like: 1 ends a run.
+    /// Crashes, hangs and similar faults; the first one ends a run.
     findings: usize,
-    /// Inputs that together reach everything.
+    /// The number of inputs that together reach all covered code.
     inputs: usize,
 }
 
@@ -100,7 +101,7 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(programs)
 }
 
-/// Each program is a target.
+/// The names of the targets; each program is a target.
 fn targets(root: &Path) -> Result<Vec<String>> {
     let stem = |path: &PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
     Ok(programs(root)?.iter().filter_map(stem).collect())
@@ -114,7 +115,7 @@ fn fuzz(
 ) -> Result<Outcome> {
     let artifacts = workspace.target().join("fuzz/artifacts");
     let mut program = program(workspace, name, options, &artifacts)?;
-    // Lives until the fuzzer has ended.
+    // Kept until the fuzzer has ended.
     let mut registry = None;
     if name == STAGED {
         let Ok(stage) = Stage::at(workspace.stage_dir()) else {
@@ -161,7 +162,8 @@ fn program(
         .current_dir(root)
         .args_line(&limits(options))
         .args_line(&format!("-max_len={} -print_final_stats=1", max_len(corpus)))
-        // Wall time, so it must be generous: a machine that is busy or stopped hangs nobody.
+        // The limit is wall time, so it must be generous: on a busy or suspended machine an input
+        // is slow without a fault.
         .args_line("-timeout=300 -report_slow_units=120")
         .arg(format!("-artifact_prefix={}/{name}-", artifacts.display()))
         .arg(&kept)
@@ -182,7 +184,8 @@ fn limits(options: &Options) -> String {
     }
 }
 
-/// How long inputs become: as long as there is something new to say. Longer ones cost executions.
+/// The longest input of a corpus: long enough for new coverage, because longer inputs reduce the
+/// number of executions.
 fn max_len(corpus: &str) -> usize {
     match corpus {
         "mpa_startup" => 700,
@@ -191,7 +194,7 @@ fn max_len(corpus: &str) -> usize {
     }
 }
 
-/// What the fuzzer printed while it ran and at its end.
+/// Parses what the fuzzer printed while it ran and at its end.
 fn row(name: &str, text: &str) -> Option<Row> {
     let stat = |key: &str| {
         let line = text.lines().rev().find_map(|line| line.strip_prefix(key))?;
@@ -211,7 +214,7 @@ fn row(name: &str, text: &str) -> Option<Row> {
     })
 }
 
-/// The panic message and the engine's own words for a finding.
+/// The panic message and the engine's own text for a finding.
 fn why(text: &str) -> String {
     let says = |line: &&str| {
         ["panicked at", "ERROR: libFuzzer", "SUMMARY:"]
@@ -225,7 +228,7 @@ fn build_dir(workspace: &Workspace) -> PathBuf {
     workspace.target().join("fuzz/build")
 }
 
-/// Where cargo-fuzz puts its programs: it always names the target triple.
+/// The path of a program that cargo-fuzz built; it always contains the target triple.
 fn fuzzer(workspace: &Workspace, name: &str) -> PathBuf {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     build_dir(workspace).join(triple).join("release").join(name)

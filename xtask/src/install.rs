@@ -1,4 +1,4 @@
-//! Programs of others that the steps need, and how to get them.
+//! Third-party programs that the steps need, and their installation.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -35,33 +35,33 @@ pub(crate) const MAKE: Need = Need::new("make", "make");
 pub(crate) const DAPLTEST: Need = Need::new("dapltest", "dapl2-utils");
 /// OFA's smaller tests, in the same package.
 pub(crate) const DTEST: Need = Need::new("dtest", "dapl2-utils");
-/// OFA's headers: sources that name nothing of ours are compiled with them as well.
+/// OFA's headers: sources that use nothing of our own are compiled with them as well.
 pub(crate) const OFA_HEADERS: Need = Need::new("/usr/include/dat2/udat.h", "libdapl-dev");
 /// The independent decoder of our frames.
 pub(crate) const TSHARK: Need = Need::new("tshark", "tshark");
-/// The capturing half of it.
+/// The capture program of Wireshark.
 pub(crate) const DUMPCAP: Need = Need::new("dumpcap", "wireshark-common");
 /// Networks of virtual Ethernet.
 pub(crate) const IP: Need = Need::new("ip", "iproute2");
-/// Drops packets.
+/// Drops packets in tests.
 pub(crate) const NFT: Need = Need::new("nft", "nftables");
-/// Holds packets up.
+/// Delays packets.
 pub(crate) const TC: Need = Need::new("tc", "iproute2");
-/// The interpreter of programs that know nothing of us.
+/// The interpreter of programs that are independent of this project.
 pub(crate) const PYTHON: Need = Need::new("python3", "python3");
-/// Servers and clients that know nothing of us, and what loads them.
+/// A server that is independent of this project.
 pub(crate) const REDIS: Need = Need::new("redis-server", "redis-server");
-/// The clients of it.
+/// The load generator and the clients of redis.
 pub(crate) const REDIS_TOOLS: Need = Need::new("redis-benchmark", "redis-tools");
 /// Serves files from several processes.
 pub(crate) const NGINX: Need = Need::new("nginx", "nginx");
-/// Asks for them as fast as it can.
+/// Sends requests to a web server as fast as it can.
 pub(crate) const WRK: Need = Need::new("wrk", "wrk");
 /// A process for each connection; its own programs are in a directory of their version.
 pub(crate) const POSTGRES: Need = Need::new("pg_ctlcluster", "postgresql");
 /// Threads that share connections.
 pub(crate) const MEMCACHED: Need = Need::new("memcached", "memcached");
-/// Bulk in both directions.
+/// Transfers bulk data in both directions.
 pub(crate) const IPERF3: Need = Need::new("iperf3", "iperf3");
 /// The client of many protocols.
 pub(crate) const CURL: Need = Need::new("curl", "curl");
@@ -79,7 +79,7 @@ pub(crate) const NODE: Need = Need::new("node", "nodejs");
 pub(crate) const JAVA: Need = Need::new("javac", "default-jdk-headless");
 /// Runs an Erlang script.
 pub(crate) const ERLANG: Need = Need::new("escript", "erlang-base");
-/// Builds programs that make their system calls themselves.
+/// Builds programs that make their system calls without the C library.
 pub(crate) const GO: Need = Need::new("go", "golang-go");
 /// A thread for each connection.
 pub(crate) const MARIADB: Need = Need::new("mariadbd", "mariadb-server");
@@ -88,7 +88,7 @@ pub(crate) const STRACE: Need = Need::new("strace", "strace");
 /// Memory errors in C programs that use the library.
 pub(crate) const VALGRIND: Need = Need::new("valgrind", "valgrind");
 
-/// Which of `needs` are not on this machine.
+/// Returns those of `needs` that are not on this machine.
 pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
     needs
         .iter()
@@ -97,7 +97,7 @@ pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
         .collect()
 }
 
-/// Installs what is missing, if we may; otherwise says what to type.
+/// Installs missing programs, if this user may; otherwise returns the command that installs them.
 pub(crate) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<Outcome> {
     let absent = missing(needs);
     if absent.is_empty() {
@@ -122,7 +122,7 @@ pub(crate) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<Outcome> 
     Ok(Outcome::passed(0, format!("installed {packages}")))
 }
 
-/// One sentence for somebody who lacks `needs`.
+/// A sentence with the command that installs `needs`.
 pub(crate) fn advice(needs: &[Need]) -> String {
     let programs: Vec<&str> = needs.iter().map(|need| need.program).collect();
     format!(
@@ -132,12 +132,12 @@ pub(crate) fn advice(needs: &[Need]) -> String {
     )
 }
 
-/// An apt-get command that asks nothing.
+/// An apt-get command that never prompts.
 pub(crate) fn apt_get(workspace: &Workspace, args: &str) -> Job {
     Job::new(workspace, "apt-get", "apt-get")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
-        // Services that come with a package are not wanted: tests start what they need.
+        // The services of a package must not start, because tests start what they need.
         .env("RUNLEVEL", "1")
         .minutes(5)
 }
@@ -151,11 +151,11 @@ fn packages_of(needs: &[Need]) -> String {
 /// The file of a program.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    // Debian keeps some of them where only root looks.
+    // Debian keeps some of the programs in directories that only root's `PATH` has.
     let system = ["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_owned());
     env::split_paths(&path)
         .chain(system)
-        // A path that begins at the root replaces the directory.
+        // An absolute path replaces the directory.
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
 }

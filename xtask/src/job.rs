@@ -1,4 +1,4 @@
-//! One external command of a step: bounded in time, its output kept in a log.
+//! One external command of a step: limited in time, with its output in a log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use stack_tests::{Finished, Program};
 
 use crate::workspace::{Workspace, cargo};
 
-/// Lines of a failed command's log that are shown at once.
+/// The number of lines of a failed command's log that are printed.
 const TAIL_LINES: usize = 40;
 
 /// A command with a name, a deadline and a log file.
@@ -30,7 +30,7 @@ impl Job {
         )
     }
 
-    /// A program that has its surroundings already.
+    /// A program that is already configured.
     pub(crate) fn with_program(workspace: &Workspace, name: &str, program: Program) -> Self {
         Self {
             program: program.named(name),
@@ -78,13 +78,13 @@ impl Job {
         self
     }
 
-    /// Repeats the output as it comes.
+    /// Repeats the output as it is received.
     pub(crate) fn echo(mut self) -> Self {
         self.program = self.program.echo();
         self
     }
 
-    /// Runs it, writes the log, and returns what it printed, whatever its exit status.
+    /// Runs the command, writes the log, and returns the output, whatever the exit status.
     pub(crate) fn run(self) -> Result<Finished> {
         let dir = self.log.parent().context("a log lies in a directory")?;
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
@@ -94,7 +94,8 @@ impl Job {
         Ok(finished)
     }
 
-    /// Runs it and fails unless it exits with status 0; the error shows the end of its output.
+    /// Runs the command and fails unless it exits with status 0; the error includes the end of its
+    /// output.
     pub(crate) fn check(self) -> Result<Finished> {
         let log = self.log.clone();
         let finished = self.run()?;

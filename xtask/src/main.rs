@@ -1,28 +1,28 @@
 //! The tasks of the project; `cargo xtask --help` lists them.
 //!
 //! - `stage` builds everything in release form and lays it out under `target/stage`.
-//! - `install` copies that below a prefix, and `uninstall` removes it again.
-//! - `test` runs every check and suite and says of each how it ended.
-//! - `demo` shows the stack at work, in under three minutes after the build.
-//! - `bench` prints latency and bandwidth beside raw TCP.
-//! - `fuzz` feeds the parsers and the C library with what a fuzzer makes up.
-//! - `sanitize` runs the suites of C programs with memory errors and leaks watched for.
-//! - `miri` interprets what runs without the system.
+//! - `install` copies the stage below a prefix, and `uninstall` removes it again.
+//! - `test` runs every check and suite and reports the result of each.
+//! - `demo` demonstrates the stack, in under three minutes after the build.
+//! - `bench` prints latency and bandwidth compared with raw TCP.
+//! - `fuzz` runs the parsers and the C library with inputs that a fuzzer generates.
+//! - `sanitize` runs the suites of C programs with checks for memory errors and leaks.
+//! - `miri` interprets the code that needs no system calls.
 //! - `vm` runs programs in a guest that has the kernel's own RDMA devices.
-//! - `programs` runs Debian's programs under `opsrun` and makes a page of what came.
+//! - `programs` runs Debian's programs under `opsrun` and generates a page of the results.
 //! - `tidy` runs the project's own style checks alone.
-//! - `bindings` makes the bindings of the verbs libraries anew out of their headers.
+//! - `bindings` generates the bindings of the verbs libraries from their headers.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `stage`, `exports` | the stage, and what its libraries must export |
+//! | `stage`, `exports` | the stage, and the symbols that its libraries must export |
 //! | `prefix` | the tasks `install` and `uninstall` |
-//! | `pages` | manual pages and shell completions, out of the tools' own declarations |
+//! | `pages` | manual pages and shell completions, generated from the tools' own declarations |
 //! | `test`, `tidy` | every check and suite; the project's own style checks |
 //! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
 //! | `vm`, `programs`, `table` | runs that fill tables of `docs`, and these tables |
-//! | `workspace` | where the workspace is and what it holds |
-//! | `job`, `install` | one external command, and programs that commands need |
+//! | `workspace` | the location and the content of the workspace |
+//! | `job`, `install` | one external command, and the programs that commands need |
 //! | `report` | one line per step, and the summary |
 
 mod bench;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
 }
 
 fn run(task: Task) -> Result<ExitCode> {
-    // Not asked for by `install`: root may have no cargo that could tell it.
+    // `install` must not call this, because root may have no cargo.
     let workspace = Workspace::find;
     match task {
         Task::Install(options) => {

@@ -1,4 +1,4 @@
-//! Debian's programs under `opsrun`, and the page that says what comes of them.
+//! Debian's programs under `opsrun`, and the page with the results.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::table::{Page, Scope};
 use crate::test;
 use crate::workspace::Workspace;
 
-/// What the suite runs.
+/// The programs that the suite needs.
 pub(crate) const NEEDS: &[Need] = &[
     CC,
     NM,
@@ -29,22 +29,22 @@ pub(crate) const NEEDS: &[Need] = &[
     CURL,
 ];
 
-/// What the suite runs as well; where one is missing, its cases are not run.
+/// Further programs that the suite runs; if one is missing, its cases are not run.
 const MORE: &[Need] = &[VSFTPD, HAPROXY, INETD, SOCKET_ACTIVATE];
 
-/// The same in full runs: large packages.
+/// Further programs in full runs, which are in large packages.
 const MORE_IN_FULL: &[Need] = &[NODE, JAVA, ERLANG, GO, MARIADB];
 
-/// Installs what can be of the programs without which the suite runs, too.
+/// Installs, where possible, the further programs, without which the suite runs too.
 pub(crate) fn provide_more(workspace: &Workspace, full: bool) {
     let in_full = if full { MORE_IN_FULL } else { &[] };
     for need in MORE.iter().chain(in_full) {
-        // The cases say what is missing.
+        // The cases report the missing programs.
         let _ = install::provide(workspace, std::slice::from_ref(need));
     }
 }
 
-/// Programs by arrangement and protocol, and what came of them.
+/// The page of programs by arrangement and protocol, with their results.
 pub(crate) const PAGE: Page = Page {
     file: "docs/programs.md",
     title: "Program",

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It held.
+    /// The step passed.
     Passed {
-        /// Single tests or checks that passed within it.
+        /// The number of single tests or checks in the step that passed.
         count: usize,
-        /// Those that said that they could not run here.
+        /// The number of tests or checks that reported that they could not run here.
         not_run: usize,
-        /// What else there is to say, possibly nothing.
+        /// A detail for the line, possibly empty.
         detail: String,
     },
-    /// It could not run here, and why. Counted and shown, never passed over.
+    /// The step could not run here, and the reason. Such steps are counted and printed.
     NotRun(String),
 }
 
@@ -29,7 +29,7 @@ impl Outcome {
         Self::passed_but(count, 0, detail)
     }
 
-    /// Passed, but for some checks that could not run here; `detail` says why.
+    /// Passed, except for some checks that could not run here; `detail` gives the reason.
     pub(crate) fn passed_but(count: usize, not_run: usize, detail: impl Display) -> Self {
         Self::Passed {
             count,
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Runs one step and prints its line. True if it passed.
+    /// Runs one step and prints its line. Returns true if the step passed.
     pub(crate) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> bool {
         show_running(name);
         let started = Instant::now();
@@ -97,7 +97,7 @@ impl Report {
         }
     }
 
-    /// Prints the summary. Failure if a step failed.
+    /// Prints the summary. Returns a failure if a step failed.
     pub(crate) fn finish(self) -> ExitCode {
         println!();
         if !self.failed.is_empty() {
@@ -130,7 +130,8 @@ impl Report {
     }
 }
 
-/// Steps, and single checks within steps that ran, that could not run here.
+/// The text for the steps that could not run here, and for the single checks, within steps that
+/// ran, that could not.
 fn counts(steps: usize, checks: usize) -> String {
     let counted = |number, what| match number {
         1 => format!("1 {what}"),
@@ -149,7 +150,7 @@ fn counts(steps: usize, checks: usize) -> String {
 fn show_running(name: &str) {
     if stdout().is_terminal() {
         print!("  ...  {name}");
-        // A terminal that cannot be flushed only misses the progress mark.
+        // If the terminal cannot be flushed, only the progress mark is missing.
         let _ = stdout().flush();
     }
 }

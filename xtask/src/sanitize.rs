@@ -1,5 +1,5 @@
-//! The suites with their C programs watched for memory errors and leaks, and the interpreter for
-//! what has `unsafe` or wire input and runs without the system.
+//! The suites whose C programs are checked for memory errors and leaks, and the interpreter for
+//! code that has `unsafe` or parses wire input and needs no system calls.
 
 use std::process::ExitCode;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::report::{Outcome, Report};
 use crate::test::suite_under;
 use crate::workspace::Workspace;
 
-/// Suites of C programs, and whether they keep their deadlines under valgrind, which is slow.
+/// Suites of C programs, and whether they meet their deadlines under valgrind, which is slow.
 const WATCHED: [(&str, bool); 6] = [
     ("calls", true),
     ("examples", true),
@@ -68,7 +68,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(report.finish())
 }
 
-/// Runs what Miri can run; says so where there is no Miri.
+/// Runs the tests that Miri can run; reports if Miri is missing.
 pub(crate) fn miri(workspace: &Workspace) -> Result<ExitCode> {
     let mut report = Report::new("miri");
     let version = Job::new(workspace, "miri version", "cargo")
@@ -76,7 +76,7 @@ pub(crate) fn miri(workspace: &Workspace) -> Result<ExitCode> {
         .run();
     let is_here = version.is_ok_and(|finished| finished.status.success());
     thread::scope(|scope| {
-        // Each keeps one processor busy; they start together and are told in order.
+        // Each run keeps one processor busy. The runs start together and are reported in order.
         let runs = INTERPRETED.map(|(package, tests)| {
             let run = move || interpret(workspace, package, tests);
             (package, is_here.then(|| scope.spawn(run)))
@@ -94,7 +94,7 @@ pub(crate) fn miri(workspace: &Workspace) -> Result<ExitCode> {
 fn interpret(workspace: &Workspace, package: &str, tests: &str) -> Result<Outcome> {
     let job = Job::new(workspace, &format!("miri {package}"), "cargo")
         .args(&format!("+nightly miri test -p {package} {tests}"))
-        // Tests read the clock and files of golden bytes.
+        // Tests read the clock, and files with golden bytes.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .minutes(60);
     crate::test::counted(job)

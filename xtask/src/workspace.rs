@@ -1,4 +1,4 @@
-//! Where the workspace is and what it holds.
+//! The location and the content of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Names of its `[[bin]]` targets.
     pub(crate) bins: Vec<String>,
-    /// What its manifest asks for, by the names that its sources use but for hyphens.
+    /// The names of the manifest's dependencies, as its sources use them except for hyphens.
     pub(crate) dependencies: Vec<String>,
     dir: PathBuf,
     roots: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub(crate) struct Package {
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Runs `cargo metadata`.
     pub(crate) fn find() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
@@ -70,12 +70,12 @@ impl Workspace {
         &self.target
     }
 
-    /// Where `stage` lays things out.
+    /// The directory into which `stage` lays files out.
     pub(crate) fn stage_dir(&self) -> PathBuf {
         self.target.join("stage")
     }
 
-    /// Where the output of each step is kept.
+    /// The directory of the output of each step.
     pub(crate) fn log_dir(&self) -> PathBuf {
         self.target.join("xtask-logs")
     }
@@ -95,12 +95,12 @@ impl Workspace {
 }
 
 impl Package {
-    /// The directory of its manifest.
+    /// The directory of the package's manifest.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The root source files of its library and its programs: what is shipped.
+    /// The root source files of its library and its programs, which are the shipped code.
     pub(crate) fn crate_roots(&self) -> &[PathBuf] {
         &self.crate_roots
     }

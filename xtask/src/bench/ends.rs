@@ -1,4 +1,4 @@
-//! Ends of connections for the bench of programs: they measure what no Debian program measures.
+//! Ends of connections for the bench of programs, for measurements that no Debian program makes.
 //!
 //! `cargo xtask ends` is started once without and once with `opsrun`. Each client prints one line
 //! of figures.
@@ -15,17 +15,17 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::unistd::Pid;
 
-/// How an end waits for input.
+/// The call in which an end waits for input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Waiting {
-    /// In `recv`.
+    /// Waits in `recv`.
     Blocking,
-    /// In `epoll_wait`.
+    /// Waits in `epoll_wait`.
     Epoll,
 }
 
 impl Waiting {
-    /// The word of the command line.
+    /// The word that names it on the command line.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Blocking => "blocking",
@@ -69,10 +69,10 @@ enum End {
     Hold { count: u32 },
 }
 
-/// Length of a message of a ping-pong.
+/// Length in bytes of a message of a ping-pong.
 const MESSAGE: usize = 64;
 
-/// Plays the end.
+/// Runs the end.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(processor) = options.processor {
         let mut set = CpuSet::new();
@@ -107,7 +107,7 @@ fn dial(port: u16) -> Result<TcpStream> {
     Ok(peer)
 }
 
-/// Has a thread for each connection.
+/// Serves each connection on a thread of its own.
 fn serve(port: u16, talk: impl Fn(TcpStream) -> Result<()> + Copy + Send + 'static) -> Result<()> {
     for peer in listen(port)?.incoming() {
         let peer = peer?;
@@ -116,7 +116,7 @@ fn serve(port: u16, talk: impl Fn(TcpStream) -> Result<()> + Copy + Send + 'stat
     Ok(())
 }
 
-/// An end of a connection, and how it waits.
+/// An end of a connection, and the way in which it waits.
 struct Talk {
     peer: TcpStream,
     set: Option<Epoll>,
@@ -135,7 +135,7 @@ impl Talk {
         Ok(Self { peer, set })
     }
 
-    /// Receives one message; `false`: the peer has closed.
+    /// Receives one message. Returns false if the peer has closed.
     fn receive(&mut self, message: &mut [u8; MESSAGE]) -> Result<bool> {
         let mut filled = 0;
         while filled < MESSAGE {
@@ -177,7 +177,7 @@ fn serve_in_turn(port: u16) -> Result<()> {
     for peer in listen(port)?.incoming() {
         let mut peer = peer?;
         let mut byte = [0];
-        // A client that is gone is none of the server's concern.
+        // The server ignores a client that has disconnected.
         let _ = peer
             .read_exact(&mut byte)
             .and_then(|()| peer.write_all(&byte));
@@ -198,7 +198,7 @@ fn connect(port: u16, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a value of 64 bytes, `count` times on each connection.
+/// Requests a value of 64 bytes, `count` times on each connection.
 fn get(port: u16, connections: u32, count: u32) -> Result<()> {
     let mut peer = dial(port)?;
     peer.write_all(format!("set k 0 0 64\r\n{}\r\n", "v".repeat(64)).as_bytes())?;
@@ -251,7 +251,7 @@ fn hold(count: u32) -> Result<()> {
         }
         Ok(())
     };
-    // The first ones have the library make what it has once.
+    // With the first connections the library allocates what it needs once.
     make(10)?;
     let (memory, numbers) = (resident()?, descriptors()?);
     make(count)?;
@@ -264,7 +264,7 @@ fn hold(count: u32) -> Result<()> {
     Ok(())
 }
 
-/// KiB of this process that are its own.
+/// The resident memory of this process that is not shared, in KiB.
 fn resident() -> Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status

@@ -1,4 +1,4 @@
-//! Figures in the output of the programs that measure.
+//! Parses the figures in the output of the programs that measure.
 
 use anyhow::{Context, Result};
 
@@ -8,7 +8,7 @@ const TITLE_WIDTH: usize = 35;
 /// A row of `dat-bench`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BenchRow<'a> {
-    /// Its title.
+    /// The row's title.
     pub(crate) title: &'a str,
     /// The unit of both figures.
     pub(crate) unit: &'a str,
@@ -21,7 +21,8 @@ pub(crate) struct BenchRow<'a> {
 }
 
 impl<'a> BenchRow<'a> {
-    /// None for all other lines, and for those of further contenders, which are indented.
+    /// Parses a row. Returns `None` for all other lines, and for those of further contenders, which
+    /// are indented.
     pub(crate) fn of(line: &'a str) -> Option<Self> {
         let (title, rest) = line.split_at_checked(TITLE_WIDTH)?;
         let mut columns = rest.split_whitespace();
@@ -39,19 +40,20 @@ impl<'a> BenchRow<'a> {
     }
 }
 
-/// What one run of `ucx_perftest -f -v` has measured over all iterations.
+/// The measurements of one run of `ucx_perftest -f -v` over all iterations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct UcxRun {
-    /// Microseconds of an iteration; of half of it, if it is a message there and one back.
+    /// Microseconds per iteration; of half an iteration, if an iteration is a message in each
+    /// direction.
     pub(super) latency_us: f64,
-    /// MiB a second.
+    /// MiB per second.
     pub(super) bandwidth: f64,
-    /// Messages a second.
+    /// Messages per second.
     pub(super) rate: f64,
 }
 
 impl UcxRun {
-    /// A line of names, separated by commas, and a line of figures below it.
+    /// Parses a line of names, separated by commas, and the line of figures below it.
     pub(super) fn of(text: &str) -> Result<Self> {
         let mut lines = text.lines();
         let names = lines.find(|line| line.starts_with("iterations,"));
@@ -72,8 +74,8 @@ impl UcxRun {
     }
 }
 
-/// Microseconds of half a round trip, in the output of `fi_pingpong`: a line of names and a line of
-/// figures below it.
+/// Microseconds of half a round trip in the output of `fi_pingpong`, which has a line of names and
+/// a line of figures below it.
 pub(super) fn pingpong_us(text: &str) -> Result<f64> {
     let mut lines = text.lines();
     let names = lines.find(|line| line.starts_with("bytes "));

@@ -1,7 +1,7 @@
-//! What the stack costs and gains, beside raw TCP.
+//! The costs and gains of the stack, compared with raw TCP.
 //!
 //! - `dat-bench`, a program of `tools`, measures DAT and SDP streams.
-//! - `programs` measures programs under `opsrun`, `pairs.rs` turns by turn with the same programs
+//! - `programs` measures programs under `opsrun`, `pairs.rs` alternates with the same programs
 //!   without it; `ends.rs` has clients and servers that no package has.
 //! - `peers` measures UCX and libfabric on the work of `dat-bench`.
 //! - `figures.rs` reads the figures that other programs print.
@@ -22,7 +22,7 @@ use crate::job::Job;
 use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
-/// What to measure.
+/// The options of the measurement.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Fewer sizes and shorter rounds.
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     rows: String,
 }
 
-/// What can be measured apart.
+/// A part that can be measured on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// DAT beside raw TCP.
@@ -56,13 +56,13 @@ impl Options {
     fn wants(&self, part: Part) -> bool {
         match self.only {
             Some(only) => only == part,
-            // Peers are packages that no other part needs.
+            // The peers need packages that no other part needs.
             None => part != Part::Peers,
         }
     }
 }
 
-/// Stages, measures, prints the tables.
+/// Stages, measures, and prints the tables.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     println!("{}", stage::run(workspace, Progress::Shown)?);
     let stage = Stage::at(workspace.stage_dir())?;
@@ -81,7 +81,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `dat-bench` for one contender and shows what it prints.
+/// Runs `dat-bench` for one contender and shows its output.
 pub(crate) fn measure(
     workspace: &Workspace,
     env: &StackEnv,

@@ -1,8 +1,8 @@
-//! Two ways of the same work, measured turn by turn.
+//! Two ways to do the same work, measured alternately.
 
 use anyhow::Result;
 
-/// What two ways came to.
+/// The figures of both ways, one pair per round.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pairs {
     rounds: Vec<(f64, f64)>,
@@ -20,8 +20,8 @@ pub(super) struct Spread {
 }
 
 impl Pairs {
-    /// Measures both ways in each round, the first way first in one round and last in the next, so
-    /// that whatever changes with time meets both alike.
+    /// Measures both ways in each round. The first way is measured first in one round and last in
+    /// the next, so that a change over time affects both equally.
     pub(super) fn measure(
         rounds: usize,
         mut first: impl FnMut() -> Result<f64>,
@@ -40,29 +40,29 @@ impl Pairs {
         Ok(Self { rounds: taken })
     }
 
-    /// What the first way came to.
+    /// The figures of the first way.
     pub(super) fn first(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|(first, _)| *first))
     }
 
-    /// What the second way came to.
+    /// The figures of the second way.
     pub(super) fn second(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|(_, second)| *second))
     }
 
-    /// The second way by the first, round by round.
+    /// The second way's figure divided by the first's, round by round.
     pub(super) fn ratio(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|(first, second)| second / first))
     }
 
-    /// What the second way came to above the first, round by round.
+    /// The second way's figure minus the first's, round by round.
     pub(super) fn difference(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|(first, second)| second - first))
     }
 }
 
 impl Spread {
-    /// Of values of which there is one at least; otherwise of none, which is no number.
+    /// The spread of the values; if there are none, its numbers are NaN.
     pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The command line of dat-bench, whose files name each other as they do in the tool.
+//! The command line of dat-bench, in modules whose names are those of the tool.
 
 #[allow(dead_code, reason = "the file is also a module of dat-bench")]
 #[path = "../../../tools/src/dat_bench/args.rs"]

@@ -1,7 +1,7 @@
 //! Manual pages and shell completions.
 //!
-//! What a page says of options comes from the declaration that the tool itself parses its command
-//! line with; the rest of it is written by hand in `docs/man`, and so are the other pages.
+//! The options of a page come from the declaration with which the tool itself parses its command
+//! line. The rest of the page is written manually in `docs/man`, and so are the other pages.
 
 mod bench;
 #[allow(dead_code, reason = "the file is also a module of dat-conformance")]
@@ -25,10 +25,10 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// A page by where it goes below `share`, and what it says.
+/// A page: its path below `share`, and its text.
 pub(crate) type Page = (String, String);
 
-/// The tools whose options clap knows.
+/// The tools that declare their options with clap.
 fn tools() -> [Command; 5] {
     [
         datinfo::Args::command(),
@@ -72,13 +72,13 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// The line of a written page that the generated options stand in for.
+/// The line of a written page that the generated options replace.
 const OPTIONS: &str = ".\\\" options\n";
 
-/// How a page begins that has one of its own.
+/// The first line of a page that has a synopsis of its own.
 const SYNOPSIS: &str = ".SH SYNOPSIS\n";
 
-/// A tool's page: generated title and synopsis, then what was written, with the generated options.
+/// A tool's page: generated title and synopsis, then the written text with the generated options.
 fn manual(tool: &Command, written: &str) -> Result<String> {
     let (before, after) = written
         .split_once(OPTIONS)
@@ -87,7 +87,7 @@ fn manual(tool: &Command, written: &str) -> Result<String> {
     let mut roff = Vec::new();
     page.render_title(&mut roff)?;
     page.render_name_section(&mut roff)?;
-    // One by hand says more where a tool has several forms.
+    // A written synopsis is kept, because it shows more if a tool has several forms.
     if !written.starts_with(SYNOPSIS) {
         page.render_synopsis_section(&mut roff)?;
     }

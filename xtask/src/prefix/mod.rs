@@ -1,8 +1,9 @@
 //! The stage copied below a prefix, and removed again.
 //!
-//! Nothing is built here and cargo is not asked, so that root needs none and leaves nothing in its
-//! directories. The list of what was installed lies below the prefix. A file that is not on it, or
-//! that has changed since, belongs to somebody else: it is neither replaced nor removed.
+//! Nothing is built here and cargo is not called, so that root needs no cargo and leaves no files
+//! in its directories. The list of installed files is stored below the prefix. A file that is not
+//! on the list, or that has changed since, belongs to another owner: it is neither replaced nor
+//! removed.
 
 #[cfg(test)]
 mod tests;
@@ -19,15 +20,16 @@ use crate::stage::layout::{self, Layout};
 use crate::stage::manifest::{self, Entry, Manifest};
 use crate::stage::{DAT_CONF, LIBDIR, PKG_CONFIG};
 
-/// Where the sample of the registry file goes: beside no file that anything reads. With an
-/// `/etc/dat.conf`, only the adapters in it exist, and its choice is the administrator's.
+/// The path of the sample of the registry file, which no program reads. If there is an
+/// `/etc/dat.conf`, only the adapters in it exist, so the administrator must decide about it.
 const SAMPLE: &str = "share/dat-rs/dat.conf";
 
-/// For everybody to read; and to execute or enter.
+/// The mode of a file that all users may read; and of a file or directory that all may execute or
+/// enter.
 const READABLE: u32 = 0o644;
 const EXECUTABLE: u32 = 0o755;
 
-/// A prefix, as it is and as it will be.
+/// A prefix, and the directory that stands for `/`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Place {
     /// The directory above bin, lib, include and share, such as /usr/local.
@@ -38,7 +40,7 @@ pub(crate) struct Place {
     destdir: Option<PathBuf>,
 }
 
-/// What `install` is told.
+/// The options of `install`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -48,7 +50,8 @@ pub(crate) struct Options {
     libdir: String,
 }
 
-/// The stage beside the directory of this program, which is `debug` in cargo's target directory.
+/// The path of the stage, which is next to the directory of this program (`debug` in cargo's target
+/// directory).
 pub(crate) fn stage() -> Result<PathBuf> {
     let program = std::env::current_exe().context("finding xtask itself")?;
     let target = program.ancestors().nth(2);
@@ -56,7 +59,7 @@ pub(crate) fn stage() -> Result<PathBuf> {
 }
 
 impl Place {
-    /// The prefix as it is on this machine now.
+    /// The path of the prefix on this machine during the installation.
     fn root(&self) -> Result<PathBuf> {
         let below = self.prefix.strip_prefix("/").with_context(|| {
             format!(
@@ -71,7 +74,7 @@ impl Place {
     }
 }
 
-/// Copies what is staged in `stage`. Nothing is changed if a file of somebody else is in the way.
+/// Copies the files in `stage`. Changes nothing if a file of another owner is in the way.
 pub(crate) fn install(stage: &Path, options: &Options) -> Result<Installed> {
     let root = options.place.root()?;
     ensure!(
@@ -98,7 +101,7 @@ pub(crate) fn install(stage: &Path, options: &Options) -> Result<Installed> {
         Ok(()) => remove_dropped(&root, &sources, &mut list),
         Err(error) => Err(error),
     };
-    // Written in any case, so that what came before a failure can be uninstalled.
+    // Written even after an error, so that the files of a failed installation can be uninstalled.
     make_directories(&root, manifest::PLACE, &mut list)?;
     target.text(&list.text(), manifest::PLACE)?;
     set_mode(&root.join(manifest::PLACE), READABLE)?;
@@ -113,7 +116,7 @@ pub(crate) fn install(stage: &Path, options: &Options) -> Result<Installed> {
     })
 }
 
-/// One file or link to install.
+/// A file or link to install.
 #[derive(Debug)]
 struct Source {
     to: String,
@@ -184,7 +187,7 @@ impl Source {
     }
 }
 
-/// Makes the directories above `path`, and lists those that were not there.
+/// Makes the directories above `path`, and lists those that did not exist.
 fn make_directories(root: &Path, path: &str, list: &mut Manifest) -> Result<()> {
     let above: Vec<&Path> = Path::new(path).ancestors().skip(1).collect();
     for below in above.into_iter().rev() {
@@ -205,7 +208,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
         .with_context(|| format!("setting the mode of {}", path.display()))
 }
 
-/// Fails if something is in the way that was not installed from here, or not as it is now.
+/// Fails if there is a file in the way that was not installed from here, or that has changed since.
 fn refuse_to_replace_others(root: &Path, sources: &[Source], old: &Manifest) -> Result<()> {
     let mut others = Vec::new();
     for source in sources {
@@ -227,8 +230,8 @@ fn refuse_to_replace_others(root: &Path, sources: &[Source], old: &Manifest) -> 
     );
 }
 
-/// Removes what an earlier installation had and this one has not. Returns what had changed since,
-/// which is kept.
+/// Removes the files that an earlier installation had and this one does not have. Returns the files
+/// that have changed since, which are kept.
 fn remove_dropped(root: &Path, sources: &[Source], list: &mut Manifest) -> Result<Vec<PathBuf>> {
     let is_dropped = |path: &String| !sources.iter().any(|source| source.to == *path);
     let files = list.0.iter().filter(|(_, it)| **it != Entry::Directory);
@@ -266,7 +269,7 @@ fn remove(root: &Path, path: &str, entry: &Entry) -> Result<Removal> {
     }
 }
 
-/// Removes what the list below the prefix names, as far as it is unchanged, and the list.
+/// Removes the files that the list below the prefix names, if they are unchanged, and the list.
 pub(crate) fn uninstall(place: &Place) -> Result<Uninstalled> {
     let root = place.root()?;
     let list = Manifest::read(&root)?.with_context(|| {
@@ -291,7 +294,7 @@ pub(crate) fn uninstall(place: &Place) -> Result<Uninstalled> {
             Removal::Kept => done.kept.push(root.join(path)),
         }
     }
-    // After all others: a removal that fails can be repeated.
+    // Removed last, so that a failed removal can be repeated.
     fs::remove_file(root.join(manifest::PLACE)).context("removing the list")?;
     let directories = list.0.iter().filter(|(_, it)| **it == Entry::Directory);
     for (path, _) in directories.rev() {
@@ -314,7 +317,7 @@ fn remove_empty(directory: &Path) -> Result<()> {
     }
 }
 
-/// How an installation went.
+/// The result of an installation.
 #[derive(Debug)]
 pub(crate) struct Installed {
     root: PathBuf,
@@ -353,7 +356,7 @@ impl fmt::Display for Installed {
     }
 }
 
-/// How a removal went.
+/// The result of a removal.
 #[derive(Debug)]
 pub(crate) struct Uninstalled {
     root: PathBuf,

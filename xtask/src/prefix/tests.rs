@@ -24,7 +24,7 @@ impl Ground {
         ground
     }
 
-    /// Stages the same libraries and samples, and whatever `more` adds.
+    /// Stages the same libraries and samples, and the files that `more` adds.
     fn stage(&self, more: impl FnOnce(&mut Layout)) {
         let mut stage = Layout::open(self.stage_dir()).unwrap();
         stage.text("library", "lib/liba.so.2").unwrap();
@@ -46,7 +46,7 @@ impl Ground {
         }
     }
 
-    /// Where the prefix is now.
+    /// The path of the prefix during the test.
     fn root(&self) -> PathBuf {
         self.dir.path().join("dest/opt/dat")
     }
@@ -71,7 +71,7 @@ impl Ground {
         fs::read_to_string(self.root().join(path)).unwrap()
     }
 
-    /// Everything below the prefix but directories.
+    /// All files and links below the prefix.
     fn files(&self) -> BTreeSet<String> {
         fn walk(root: &Path, dir: &Path, found: &mut BTreeSet<String>) {
             for entry in fs::read_dir(dir).unwrap() {

@@ -1,4 +1,4 @@
-//! The release build, and where cargo put what it made.
+//! The release build, and the paths of the files that cargo built.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ const PROVIDERS: [(&str, &str); 2] = [
     ("provider-ib", "libdapl-ib.so.2"),
 ];
 
-/// The library that `opsrun` has the loader put in front of the C library's sockets.
+/// The library that `opsrun` preloads in front of the C library's socket calls.
 const PRELOAD: &str = "ops-preload";
 
-/// The package whose examples are staged: what its users can do. Those of others measure one room
-/// during its development.
+/// The package whose examples are staged, because they show its API to users. The examples of other
+/// packages measure one room during its development.
 const EXAMPLES: &str = "dat-api";
 
-/// What the names of staged examples begin with, so that they hide no program of others: one is
-/// called `rdma`, as iproute2's tool is.
+/// The prefix of the names of staged examples, so that they hide no other program: one example is
+/// called `rdma`, as is iproute2's tool.
 const EXAMPLE_PREFIX: &str = "dat-example-";
 
-/// Lines shown of a failed build.
+/// The number of lines that are printed of a failed build.
 const ERROR_LINES: usize = 20;
 
 /// The files of a release build that are staged.
@@ -36,18 +36,18 @@ pub(super) struct Built {
     pub(super) registry_archive: PathBuf,
     /// The providers as cargo names them, each with the name that it is staged under.
     pub(super) provider_libraries: Vec<(PathBuf, &'static str)>,
-    /// What goes in front of the C library's sockets.
+    /// The library that is preloaded in front of the C library's socket calls.
     pub(super) preload_library: PathBuf,
-    /// Tools and examples, by the names that they are staged under.
+    /// Tools and examples, by their staged names.
     pub(super) programs: BTreeMap<String, PathBuf>,
 }
 
-/// Whether cargo's progress is shown.
+/// The display of cargo's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// As it comes.
+    /// Shown while cargo runs.
     Shown,
-    /// Not at all; errors come with the failure.
+    /// Not shown; errors are part of the failure.
     Kept,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
     })
 }
 
-/// One target that cargo built or found fresh.
+/// A target that cargo built or found fresh.
 #[derive(Debug)]
 struct Artifact {
     target: String,
@@ -124,7 +124,7 @@ fn build(workspace: &Workspace, progress: Progress, args: &[String]) -> Result<V
         .collect())
 }
 
-/// The compiler's errors, each with the line that says where.
+/// The compiler's errors, each with the line that gives the position.
 fn errors_in(complaint: &str) -> String {
     let telling = |line: &&str| line.starts_with("error") || line.trim_start().starts_with("--> ");
     complaint

@@ -1,4 +1,4 @@
-//! Putting files into the stage.
+//! Puts files into the stage.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::manifest::{self, Entry, Manifest};
 
-/// The prefix of the stage's `dat2.pc`: it follows the file, so the whole stage can be moved.
+/// The prefix in the stage's `dat2.pc`. It is relative to the file, so the whole stage can be
+/// moved.
 pub(super) const MOVABLE: &str = "${pcfiledir}/../..";
 
 /// `dat2.pc` for a prefix, and for the directory of the libraries below it.
@@ -30,7 +31,7 @@ Libs: -L${{libdir}} -ldat2
     )
 }
 
-/// A directory, what was put into it, and a count of what changed.
+/// A directory, the files that were put into it, and a count of the changes.
 #[derive(Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -69,7 +70,7 @@ impl Layout {
         self.replace(&target, |new| fs::write(new, text))
     }
 
-    /// Makes the symbolic link `to`, which points to `content` beside it.
+    /// Makes the symbolic link `to`, which points to `content` in the same directory.
     pub(crate) fn link(&mut self, content: &str, to: &str) -> Result<()> {
         let target = self.target(to)?;
         if fs::read_link(&target).is_ok_and(|old| old == Path::new(content)) {
@@ -78,7 +79,7 @@ impl Layout {
         self.replace(&target, |new| symlink(content, new))
     }
 
-    /// Copies all files of a directory that end in `extension`. Returns how many there are.
+    /// Copies all files of a directory that end in `extension`. Returns their number.
     pub(crate) fn directory(&mut self, from: &Path, to: &str, extension: &str) -> Result<usize> {
         let originals = files_in(from, extension)?;
         ensure!(
@@ -92,8 +93,8 @@ impl Layout {
         Ok(originals.len())
     }
 
-    /// Removes whatever else lies here, such as a program that has no source any more, and writes
-    /// the list of what was put here.
+    /// Removes all other files in the directory, such as a program that has no source any more, and
+    /// writes the list of the files that were put here.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let mut list = Manifest::default();
         for path in &self.placed {
@@ -106,7 +107,7 @@ impl Layout {
         Ok(())
     }
 
-    /// How many files were written or removed.
+    /// The number of files that were written or removed.
     pub(crate) fn renewed(&self) -> usize {
         self.renewed
     }
@@ -147,7 +148,7 @@ impl Layout {
 }
 
 /// Removes the files below `dir` that are not among `kept`, by their paths below `root`, and the
-/// directories that are empty then. Returns how many files there were.
+/// directories that are then empty. Returns the number of removed files.
 fn sweep(root: &Path, dir: &Path, kept: &BTreeSet<String>) -> Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {

@@ -53,8 +53,8 @@ pub(super) fn registry_library(
     Ok(library)
 }
 
-/// Fills the braces of `recipe`: `{undefined}` becomes one reference per name of `exports`, without
-/// which the linker would leave the entry in the archive; `paths` are put in as they are.
+/// Fills the braces of `recipe`. `{undefined}` becomes one reference per name of `exports`, without
+/// which the linker would not take the entry out of the archive; `paths` are inserted unchanged.
 fn arguments(recipe: &str, exports: &str, paths: &[(&str, &Path)]) -> Result<Vec<String>> {
     let mut arguments = Vec::new();
     for line in exports::names_in(recipe) {

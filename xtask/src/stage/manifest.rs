@@ -1,6 +1,6 @@
-//! The list of what lies below a directory: the stage's own, and that of an installation.
+//! The list of the files below a directory: the stage's own, and that of an installation.
 //!
-//! One line an entry, the path last and relative to the directory:
+//! One line per entry, with the path last and relative to the directory:
 //!
 //! ```text
 //! dir include/dat2
@@ -8,8 +8,8 @@
 //! link libdat2.so.2.0.0 lib/libdat2.so.2
 //! ```
 //!
-//! A file is told by CRC32C and length, so that one that somebody else has changed or replaced is
-//! noticed. `dir` stands for a directory that was made.
+//! A file is identified by CRC32C and length, so that a file which another program has changed or
+//! replaced is detected. `dir` stands for a directory that was made.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,24 +19,24 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Where the list lies, below the directory that it describes.
+/// The path of the list, below the directory that it describes.
 pub(crate) const PLACE: &str = "share/dat-rs/manifest";
 
 const HEADER: &str = "# What dat-rs put below this prefix. `cargo xtask uninstall` reads it.\n";
 
-/// One thing with a name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A directory.
     Directory,
     /// A file with this content.
     File {
-        /// CRC32C.
+        /// CRC32C of the content.
         crc: u32,
-        /// In bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// A symbolic link to this.
+    /// A symbolic link with this target.
     Link(PathBuf),
 }
 
@@ -49,8 +49,8 @@ impl Entry {
         }
     }
 
-    /// What has this name now; nothing if there is no such thing. A device or a socket counts as a
-    /// file that is never the one that was listed.
+    /// Reads the entry that has this name now; `None` if there is none. A device or a socket counts
+    /// as a file that never equals a listed one.
     pub(crate) fn at(path: &Path) -> Result<Option<Self>> {
         let found = match fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_dir() => Ok(Self::Directory),
@@ -74,12 +74,12 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Entries by their paths. A directory comes before what lies in it.
+/// Entries by their paths. A directory precedes its content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest(pub(crate) BTreeMap<String, Entry>);
 
 impl Manifest {
-    /// The list below `root`, if one lies there.
+    /// Reads the list below `root`, if there is one.
     pub(crate) fn read(root: &Path) -> Result<Option<Self>> {
         let file = root.join(PLACE);
         let text = match fs::read_to_string(&file) {
@@ -93,7 +93,7 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// The list as it is kept.
+    /// The text of the list.
     pub(crate) fn text(&self) -> String {
         let mut text = String::from(HEADER);
         for (path, entry) in &self.0 {
@@ -139,7 +139,7 @@ fn entry_of(line: &str) -> Result<(String, Entry)> {
     Ok((path.to_owned(), entry))
 }
 
-/// Whether `path` stays below whatever it is joined to.
+/// Returns true if `path` stays below any directory to which it is joined.
 pub(crate) fn is_below(path: &str) -> bool {
     let plain = |part| matches!(part, Component::Normal(_));
     !path.is_empty() && Path::new(path).components().all(plain)

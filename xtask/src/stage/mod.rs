@@ -1,7 +1,7 @@
 //! Building everything in release form and laying it out under `target/stage`.
 //!
-//! - `build.rs` asks cargo and learns what it made.
-//! - `link.rs` makes `libdat2.so.2.0.0` out of the static library.
+//! - `build.rs` runs cargo and reads which files it made.
+//! - `link.rs` links `libdat2.so.2.0.0` from the static library.
 //! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
 //!   a running program keeps the library it has mapped.
 //! - `manifest.rs` is the list of what was laid out.
@@ -23,12 +23,12 @@ use crate::{exports, pages};
 
 /// The directory of the libraries, in the stage.
 pub(crate) const LIBDIR: &str = "lib";
-/// Says how to compile against them.
+/// The file with the compiler flags for the libraries.
 pub(crate) const PKG_CONFIG: &str = "lib/pkgconfig/dat2.pc";
 /// The sample of the registry file.
 pub(crate) const DAT_CONF: &str = "etc/dat.conf";
 
-/// What lies in the stage.
+/// The content of the stage.
 #[derive(Debug)]
 pub(crate) struct Staged {
     root: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     Ok(staged)
 }
 
-/// The stage as somebody in the workspace's directory would name it.
+/// The path of the stage, relative to the workspace's directory if it is inside.
 fn shown(workspace: &Workspace) -> PathBuf {
     let root = workspace.stage_dir();
     root.strip_prefix(workspace.root())
@@ -92,7 +92,7 @@ fn shown(workspace: &Workspace) -> PathBuf {
 }
 
 impl Staged {
-    /// How many single facts were checked: one per exported symbol and soname.
+    /// The number of single facts that were checked: one per exported symbol and soname.
     pub(crate) fn checks(&self) -> usize {
         self.registry_exports + self.provider_exports + self.sonames
     }

@@ -1,8 +1,8 @@
-//! Tables of `docs`: lines by ground, and what came of them.
+//! Tables of `docs`: lines by ground, and their results.
 //!
-//! A table is made out of what a suite prints; `page.rs` has the pages. A run that leaves grounds
-//! or lines out keeps what the page says of them; a run that finds otherwise than the page makes
-//! the page wrong.
+//! A table is generated from the output of a suite; `page.rs` has the pages. A run that skips
+//! grounds or lines keeps the page's entries for them. If a run's results differ from the page, the
+//! page is out of date.
 
 mod page;
 
@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 const BEGIN: &str = "<!-- table: begin -->\n";
 const END: &str = "<!-- table: end -->\n";
 
-/// What stands between a line and the reason for which it does not pass.
+/// The text between a line and the reason for which it does not pass.
 const DIFFERS: &str = ", differs: ";
 
 const NO_PLACE: &str = "the page has no place for the table";
@@ -24,18 +24,18 @@ const NO_PLACE: &str = "the page has no place for the table";
 const PASS: &str = "pass";
 const UNKNOWN: &str = "-";
 
-/// What came of a line on a ground.
+/// The result of a line on a ground.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cell {
-    /// The tool passes.
+    /// The line passes.
     Pass,
-    /// It does not, for this reason.
+    /// The line does not pass, for this reason.
     Differs(String),
-    /// Nobody has run it.
+    /// The line was not run.
     Unknown,
 }
 
-/// One line of the suite's output.
+/// A line of the suite's output.
 #[derive(Debug, PartialEq, Eq)]
 struct Told<'a> {
     ground: &'a str,
@@ -43,7 +43,7 @@ struct Told<'a> {
     cell: Cell,
 }
 
-/// Lines and grounds, in the order in which they were first told.
+/// Lines and grounds, in the order in which they were first reported.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
     grounds: Vec<String>,
@@ -91,9 +91,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Takes over what a run of the whole suite has found, or told that it left out; lines and
-    /// grounds that it does not know go. What stays keeps its place, because tests that run side by
-    /// side end in any order.
+    /// Merges the results of a run of the whole suite. Lines and grounds that are not in the run
+    /// are removed. Remaining lines keep their order, because parallel tests end in any order.
     pub(crate) fn renewed_by(&self, run: &Self) -> Self {
         let mut table = Self::default();
         for line in in_order(&self.lines, &run.lines) {
@@ -108,7 +107,7 @@ impl Table {
         table
     }
 
-    /// Takes over what a run of a part of the suite has found; all else stays.
+    /// Merges the results of a run of a part of the suite; all other entries stay.
     fn extended_by(&self, run: &Self) -> Self {
         let mut all = Self::default();
         for (ground, line) in self.places().chain(run.places()) {
@@ -123,7 +122,7 @@ impl Table {
         places.map(|(ground, line): (&String, &String)| (ground.as_str(), line.as_str()))
     }
 
-    /// The page with this table in it, the lines under `title`.
+    /// Replaces the table of the page by this one, with its lines under `title`.
     fn written_into(&self, page: &str, title: &str) -> Result<String> {
         let (before, _, after) = parts(page)?;
         Ok(format!("{before}{}{after}", self.text(title)))
@@ -170,8 +169,8 @@ impl Table {
 }
 
 impl<'a> Told<'a> {
-    /// `test GROUND: LINE[, differs: REASON] ... RESULT`. None for other tests and for failed ones,
-    /// which the run itself tells.
+    /// Parses `test GROUND: LINE[, differs: REASON] ... RESULT`. Returns `None` for other tests and
+    /// for failed ones, which the run itself reports.
     fn of(text: &'a str) -> Option<Self> {
         let (name, result) = text.strip_prefix("test ")?.rsplit_once(" ... ")?;
         let (ground, line) = name.trim_end().split_once(": ")?;
@@ -189,7 +188,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The names of `now`: first those that were there before, as they stood.
+/// The names of `now`: first those in `before`, in the same order.
 fn in_order<'a>(before: &'a [String], now: &'a [String]) -> impl Iterator<Item = &'a String> {
     let kept = before.iter().filter(|name| now.contains(name));
     kept.chain(now.iter().filter(|name| !before.contains(name)))
@@ -202,14 +201,14 @@ fn parts(page: &str) -> Result<(&str, &str, &str)> {
     Ok((&page[..begin], &page[begin..end], &page[end..]))
 }
 
-/// The columns of a row, of which there are two at least.
+/// The columns of a row, of which there must be at least two.
 fn row(line: &str) -> Option<Vec<&str>> {
     let inside = line.strip_prefix('|')?.strip_suffix('|')?;
     let columns: Vec<&str> = inside.split('|').map(str::trim).collect();
     (columns.len() > 1).then_some(columns)
 }
 
-/// Where a reason stands in the list, from 1 on.
+/// The position of a reason in the list, counted from 1.
 fn number_of<'a>(reasons: &mut Vec<&'a str>, reason: &'a str) -> usize {
     let known = reasons.iter().position(|other| *other == reason);
     known.unwrap_or_else(|| {

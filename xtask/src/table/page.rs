@@ -7,23 +7,23 @@ use anyhow::{Context, Result, ensure};
 use super::Table;
 use crate::workspace::Workspace;
 
-/// A page of `docs`, and what makes it.
+/// A page of `docs`, and the command that generates it.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Its file, from the workspace's root.
+    /// The path from the workspace's root.
     pub(crate) file: &'static str,
-    /// What stands above its lines.
+    /// The heading of the column of lines.
     pub(crate) title: &'static str,
-    /// What is typed to make it.
+    /// The command that generates the page.
     pub(crate) command: &'static str,
 }
 
-/// Whether a run had all the tests to choose from.
+/// The part of the suite that a run covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// It did.
+    /// The whole suite.
     Whole,
-    /// A filter left some out.
+    /// A part, because a filter left some tests out.
     Part,
 }
 
@@ -39,7 +39,7 @@ impl Scope {
 }
 
 impl Page {
-    /// Fails unless the page says of every line and ground what this run has found.
+    /// Fails unless the page agrees with the run for every line and ground.
     pub(crate) fn check(&self, workspace: &Workspace, output: &str, scope: Scope) -> Result<()> {
         let (page, renewed) = self.before_and_after(workspace, output, scope)?;
         ensure!(
@@ -51,7 +51,7 @@ impl Page {
         Ok(())
     }
 
-    /// Takes what a run has found over into the page. True if that changed it.
+    /// Merges the results of a run into the page. Returns true if that changed the page.
     pub(crate) fn write(&self, workspace: &Workspace, output: &str, scope: Scope) -> Result<bool> {
         let (page, renewed) = self.before_and_after(workspace, output, scope)?;
         let file = workspace.root().join(self.file);
@@ -59,7 +59,7 @@ impl Page {
         Ok(page != renewed)
     }
 
-    /// Does one or the other, and says what came of it.
+    /// Checks or writes the page, and returns a text with the result.
     pub(crate) fn settle(
         &self,
         workspace: &Workspace,
@@ -76,7 +76,7 @@ impl Page {
         Ok(format!("{} {what}", self.file))
     }
 
-    /// The page as it is, and as it would be.
+    /// The current text of the page, and the text after the merge.
     fn before_and_after(
         &self,
         workspace: &Workspace,

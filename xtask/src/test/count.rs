@@ -1,6 +1,6 @@
 //! Reading libtest's summaries.
 
-/// Lines shown of what failed tests printed; the log has all of them.
+/// The number of lines that are printed of the output of failed tests; the log has all lines.
 const REPORT_LINES: usize = 80;
 
 /// Sums of the `test result:` lines of a run.
@@ -12,11 +12,11 @@ pub(super) struct Counts {
     pub(super) failed: usize,
     /// Tests marked as ignored.
     pub(super) ignored: usize,
-    /// Tests that said that they could not run here; the test harness counts them as passed.
+    /// Tests that reported that they could not run here; the test harness counts them as passed.
     pub(super) not_run: usize,
 }
 
-/// How a test of `tests/` says that this machine gives it no chance.
+/// The text with which a test of `tests/` reports that it cannot run on this machine.
 pub(super) const NOT_RUN: &str = "NOT RUN: ";
 
 impl Counts {
@@ -63,8 +63,8 @@ pub(super) fn failures(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What the failed tests printed: for each the block that libtest heads by `---- name stdout ----`,
-/// and a suite whose tests are data by `---- name ----`.
+/// The output of the failed tests: for each the block that libtest heads by `---- name stdout
+/// ----`, and a suite whose tests are data by `---- name ----`.
 pub(super) fn failure_reports(text: &str) -> String {
     let mut inside = false;
     let mut reports = Vec::new();

@@ -1,7 +1,7 @@
 //! Every check and suite, one line each.
 //!
-//! A step passes, fails, or says that it could not run here; none is passed over in silence. The
-//! steps themselves are in `steps.rs`, how libtest's results are counted in `count.rs`.
+//! A step passes, fails, or reports that it could not run here; every step has a line. The steps
+//! are in `steps.rs`, the counting of libtest's results in `count.rs`.
 
 mod count;
 mod steps;
@@ -88,7 +88,7 @@ impl Options {
             .is_none_or(|word| step.name.contains(word))
     }
 
-    /// Whether the long lists were asked for.
+    /// True if the long lists were asked for.
     pub(crate) fn full(&self) -> bool {
         self.full
     }

@@ -18,30 +18,30 @@ use crate::vm::Output;
 use crate::vm::suite::{self, Extent};
 use crate::workspace::{Workspace, cargo};
 
-/// One step.
+/// A step of the test run.
 pub(super) struct Step {
-    /// Its name in the report and for `--only`.
+    /// The name in the report and for `--only`.
     pub(super) name: &'static str,
-    /// Programs without which it cannot run.
+    /// Programs without which the step cannot run.
     pub(super) needs: &'static [Need],
-    /// Whether it looks at `target/stage`.
+    /// True if the step uses `target/stage`.
     pub(super) staged: bool,
     carrier: Carrier,
     work: Work,
 }
 
-/// What carries connections within the host.
+/// The carrier of connections within the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Carrier {
-    /// What the provider chooses: shared memory as a rule.
+    /// The provider's choice, which is normally shared memory.
     Default,
     /// TCP: the suite adds `local=off` to its adapters.
     Tcp,
 }
 
-/// What a step does.
+/// The work of a step.
 enum Work {
-    /// Something of its own.
+    /// A function of its own.
     Check(fn(&Workspace, &Options) -> Result<Outcome>),
     /// Runs the suite that the step is named after, of this package.
     Suite(&'static str),
@@ -73,31 +73,31 @@ impl Step {
         }
     }
 
-    /// The suite once more with connections on TCP; `name` ends with [`OVER_TCP`].
+    /// Runs the suite again with connections on TCP; `name` ends with [`OVER_TCP`].
     const fn over_tcp(mut self) -> Self {
         self.carrier = Carrier::Tcp;
         self
     }
 
-    /// A check that looks at the stage.
+    /// Makes the check use the stage.
     const fn on_stage(mut self) -> Self {
         self.staged = true;
         self
     }
 
-    /// A suite that looks at the sources only.
+    /// Makes the suite use the sources only.
     const fn unstaged(mut self) -> Self {
         self.staged = false;
         self
     }
 
-    /// A suite of another package.
+    /// Sets the package of the suite.
     const fn of(mut self, package: &'static str) -> Self {
         self.work = Work::Suite(package);
         self
     }
 
-    /// Does it.
+    /// Runs the step.
     pub(super) fn run(&self, workspace: &Workspace, options: &Options) -> Result<Outcome> {
         match self.work {
             Work::Check(run) => run(workspace, options),
@@ -106,10 +106,10 @@ impl Step {
     }
 }
 
-/// What the name of a suite ends with that keeps connections on TCP.
+/// The end of the name of a suite that keeps connections on TCP.
 const OVER_TCP: &str = " over TCP";
 
-/// All steps. The quick ones come first, so that a slip shows early.
+/// All steps. The quick ones are first, so that simple mistakes are found early.
 pub(super) const STEPS: &[Step] = &[
     Step::check("fmt", &[], fmt),
     Step::check("tidy", &[], style),
@@ -119,7 +119,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite abi", BUILD),
     Step::suite("suite handles", BUILD),
     Step::suite("suite c_calls", BUILD).of("fuzz-bodies"),
-    // Debian's package brings OFA's library, beside which ours is held.
+    // Debian's package contains OFA's library, with which ours is compared.
     Step::suite("suite registry", &[CC, NM, DTEST]),
     Step::suite("suite ssp", BUILD),
     Step::suite("suite ssp_behaviour", BUILD),
@@ -168,7 +168,7 @@ pub(super) const STEPS: &[Step] = &[
 
 const BUILD: &[Need] = &[CC, NM, PKG_CONFIG, VALGRIND];
 
-/// What compiling may take on a machine that has never done it.
+/// The time limit of compiling, on a machine that has not compiled before.
 const BUILD_MINUTES: u64 = 40;
 
 fn fmt(workspace: &Workspace, _: &Options) -> Result<Outcome> {
@@ -188,7 +188,7 @@ fn style(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 }
 
 fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
-    // The suites are not among all targets, because a plain `cargo test` must leave them out.
+    // The suites are not part of all targets, because a plain `cargo test` must not run them.
     for targets in [
         "--workspace --all-targets",
         "-p stack-tests -p fuzz-bodies -p ops -p ops-netlink -p ops-portmap --test *",
@@ -207,8 +207,8 @@ fn unit_tests(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     counted(Job::cargo(workspace, "unit tests", args).minutes(9))
 }
 
-/// Compiles tests before their time begins to run: it bounds tests that hang, and compiling on a
-/// slow machine is none.
+/// Compiles tests before their time limit begins. The limit is for tests that hang, and compiling
+/// on a slow machine must not count.
 fn build(workspace: &Workspace, step: &str, which: &str) -> Result<Finished> {
     let args = format!("test {which} --no-run");
     let job = Job::cargo(workspace, &format!("build {step}"), &args);
@@ -221,15 +221,15 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
         "docs",
         "doc --workspace --no-deps --document-private-items --quiet",
     )
-    // Private items are documented too, so links to them are good ones.
+    // Private items are documented too, so links to them are valid.
     .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
     .minutes(5)
     .check()?;
     Ok(Outcome::passed(0, "warnings are errors"))
 }
 
-/// Runs the suite `guest` where the kernel has RDMA devices, and holds the page that tells of it
-/// against what came.
+/// Runs the suite `guest` where the kernel has RDMA devices, and compares its page with the
+/// results.
 fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     let extent = if options.full() {
         Extent::Full
@@ -242,7 +242,7 @@ fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the suite `programs`, and holds the page that tells of it against what came.
+/// Runs the suite `programs`, and compares its page with the results.
 fn suite_of_programs(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     programs::provide_more(workspace, options.full());
     let finished = finished_suite(
@@ -257,8 +257,8 @@ fn suite_of_programs(workspace: &Workspace, options: &Options) -> Result<Outcome
     Ok(outcome)
 }
 
-/// Runs one suite against the stage, in a user namespace if that is what it takes to give each test
-/// a network of its own.
+/// Runs one suite against the stage, in a user namespace if each test needs one to get a network of
+/// its own.
 fn run_suite(
     workspace: &Workspace,
     options: &Options,
@@ -273,7 +273,7 @@ fn run_suite(
     judged(&job.run()?)
 }
 
-/// Runs those tests of a suite whose names hold `filter`.
+/// Runs those tests of a suite whose names contain `filter`.
 pub(crate) fn finished_suite(
     workspace: &Workspace,
     full: bool,
@@ -322,7 +322,8 @@ fn suite_job(workspace: &Workspace, package: &str, step: &str, name: &str) -> Jo
         .env("DAT_STAGE", workspace.stage_dir())
 }
 
-/// How an ordinary user gets network namespaces: by being root of a user namespace.
+/// The command with which an ordinary user gets network namespaces: it makes the user root of a
+/// user namespace.
 fn namespace_prefix(workspace: &Workspace) -> Option<&'static str> {
     const PREFIX: &str = "--user --map-root-user";
     if nix::unistd::geteuid().is_root() {
@@ -337,13 +338,13 @@ pub(crate) fn counted(job: Job) -> Result<Outcome> {
     judged(&job.run()?)
 }
 
-/// Counts the tests of a run; fails when one did, or there was none.
+/// Counts the tests of a run; fails if a test failed, or if there was none.
 fn judged(finished: &Finished) -> Result<Outcome> {
     let counts = Counts::of(&finished.text);
     if !finished.status.success() {
         let failed = failures(&finished.text);
         let told = match failure_reports(&finished.text) {
-            // Nothing ran: the reason is the compiler's.
+            // No test ran, so the compiler's output has the reason.
             reports if reports.is_empty() => finished.tail(),
             reports => reports,
         };

@@ -19,13 +19,13 @@ pub(super) const PAGE: &str = "docs/rdma-performance.md";
 const BEGIN: &str = "<!-- figures: begin -->\n";
 const END: &str = "<!-- figures: end -->\n";
 
-/// Emulated, on a machine that may have other work.
+/// The time limit, under emulation, on a machine that may have other work.
 const DEADLINE: Duration = Duration::from_secs(45 * 60);
 
-/// The one that is held against siw: it computes no CRC either.
+/// The contender that is compared with siw, because neither computes a CRC.
 const FAIR: &str = "soft-no-crc";
 
-/// Who is measured, as `tests/vm/bench.sh` names them.
+/// The contenders, as `tests/vm/bench.sh` names them.
 const CONTENDERS: [(&str, &str); 5] = [
     ("soft", "software iWARP, user space"),
     (FAIR, "the same, crc=off"),
@@ -34,23 +34,23 @@ const CONTENDERS: [(&str, &str); 5] = [
     ("rxe", "rxe, provider-ib"),
 ];
 
-/// One row of one contender.
+/// A row of one contender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Figure {
     own: f64,
-    /// To raw TCP; of the same round, where the contender was measured with it.
+    /// The ratio to raw TCP; of the same round, if the contender was measured with it.
     ratio: f64,
 }
 
-/// What a run has found.
+/// The results of a run.
 #[derive(Debug, Default, PartialEq)]
 struct Figures {
-    /// Cases in their order: title, unit, and raw TCP's medians, one of each contender.
+    /// Cases in their order: title, unit, and raw TCP's medians, one per contender.
     cases: Vec<(String, String, Vec<f64>)>,
     figures: BTreeMap<(String, String), Figure>,
 }
 
-/// What is measured beside ours.
+/// The program that is measured in addition to ours.
 const NEEDS: &[Need] = &[Need::new("ib_send_lat", "perftest")];
 
 /// Boots, measures, and returns the table.
@@ -87,7 +87,7 @@ fn renewed(page: &str, table: &str) -> Result<String> {
 }
 
 impl Figures {
-    /// Reads what `tests/vm/bench.sh` prints.
+    /// Parses the output of `tests/vm/bench.sh`.
     fn of(output: &str) -> Self {
         let mut figures = Self::default();
         let mut contender = String::new();
@@ -117,7 +117,8 @@ impl Figures {
             .insert((contender.into(), title.into()), figure);
     }
 
-    /// perftest does not measure TCP: the ratio is that to all of this run's.
+    /// perftest does not measure TCP, so the ratio uses the mean of raw TCP over all contenders of
+    /// this run.
     fn add_perftest(&mut self, title: &str, own: f64) {
         let ratio = own / self.raw(title);
         let figure = Figure { own, ratio };
@@ -125,7 +126,7 @@ impl Figures {
             .insert(("perftest".into(), title.into()), figure);
     }
 
-    /// The mean of what raw TCP had beside each contender; not a number if it had nothing.
+    /// The mean of raw TCP's figures over all contenders; NaN if there are none.
     fn raw(&self, title: &str) -> f64 {
         let case = self.cases.iter().find(|case| case.0 == title);
         let raws = case.map_or(&[] as &[f64], |case| &case.2);
@@ -163,7 +164,7 @@ fn perftest_row(line: &str) -> Option<(&str, f64)> {
     Some((title, own.trim().parse().ok()?))
 }
 
-/// Three digits that count.
+/// The figure with three significant digits.
 fn shown(figure: f64) -> String {
     match figure {
         figure if figure >= 100.0 => format!("{figure:.0}"),

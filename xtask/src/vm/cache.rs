@@ -1,4 +1,4 @@
-//! Where kernels are kept. An entry appears whole, by a rename, or not at all.
+//! The cache of kernels. An entry is either complete, because it is made by a rename, or absent.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 
-/// Part of the cache's path, raised when entries are made otherwise.
+/// Part of the cache's path, raised when the form of entries changes.
 const FORMAT: &str = "vm-1";
 
-/// Beginning of the name of an entry that is being made.
+/// The prefix of the name of an entry that is being made.
 const UNFINISHED: &str = "unfinished-";
 
-/// Names the cache directory instead of the user's own.
+/// The environment variable that names the cache directory instead of the user's own.
 const PLACE: &str = "DAT_VM_CACHE";
 
-/// The cache, locked against a second process that wants to fill it.
+/// The cache, locked against other processes that want to fill it.
 #[derive(Debug)]
 pub(super) struct Cache {
     place: PathBuf,
@@ -25,7 +25,8 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache, waits for whoever is filling it, and removes what a killed one left.
+    /// Opens the cache, waits for a process that is filling it, and removes the remains of a killed
+    /// one.
     pub(super) fn open() -> Result<Self> {
         let place = place(|name| env::var_os(name).map(PathBuf::from))?;
         Self::at(place)
@@ -60,7 +61,8 @@ impl Cache {
         Ok(entries.into_iter().max().map(|(_, entry)| entry))
     }
 
-    /// Has `make` fill a directory, which becomes the entry called `name` when it has succeeded.
+    /// Makes `make` fill a directory, which becomes the entry called `name` when `make` has
+    /// succeeded.
     pub(super) fn fill(
         &self,
         name: &str,
@@ -88,8 +90,8 @@ impl Cache {
     }
 }
 
-/// The user's directory for what can be had again: it outlives `cargo clean` and serves every
-/// checkout.
+/// The user's directory for files that can be made again. It outlives `cargo clean` and serves
+/// every checkout.
 fn place(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     if let Some(place) = variable(PLACE) {
         return Ok(place.join(FORMAT));

@@ -1,5 +1,5 @@
 //! The archive that the kernel unpacks and starts: cpio's "newc" format, as the kernel's
-//! `buffer-format` document has it.
+//! `buffer-format` document specifies it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +11,7 @@ const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const TRAILER: &str = "TRAILER!!!";
 
-/// An archive being written. Directories come before what lies in them.
+/// An archive being written. Directories must be added before their content.
 #[derive(Debug, Default)]
 pub(super) struct Initramfs {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl Initramfs {
         self.entry(OsStr::new(path), DIRECTORY, &[])
     }
 
-    /// Adds a file, which may be executed.
+    /// Adds a file with execute permission.
     pub(super) fn file(&mut self, path: impl AsRef<Path>, content: &[u8]) -> Result<()> {
         self.entry(path.as_ref().as_os_str(), PROGRAM, content)
     }

@@ -1,8 +1,8 @@
-//! A kernel for the guest, from Debian's packages: its image, the modules that RDMA takes, and
-//! `siw`, which Debian configures away in some releases and which is built from its source package
-//! there.
+//! A kernel for the guest, from Debian's packages: its image, the modules that RDMA needs, and
+//! `siw`. Some Debian releases do not build `siw`; there it is built from the kernel's source
+//! package.
 //!
-//! Package names follow from what `linux-image-amd64` depends on, so that they are those of the
+//! Package names follow from the dependencies of `linux-image-amd64`, so that they belong to the
 //! release that the machine runs.
 
 use std::fmt;
@@ -40,7 +40,7 @@ const NEEDED: &[&str] = &[
     SIW,
 ];
 
-/// Modules that some kernels have built in, or no longer.
+/// Modules that some kernels have built in, or no longer have.
 const WELCOME: &[&str] = &[
     "crc32_generic",
     "crc32_pclmul",
@@ -53,7 +53,7 @@ const WELCOME: &[&str] = &[
 
 const SIW: &str = "siw";
 
-/// What the guest is made and run with.
+/// The packages for making and running the guest.
 const NEEDS: &[Need] = &[
     Need::new("qemu-system-x86_64", "qemu-system-x86"),
     Need::new("/bin/busybox", "busybox-static"),
@@ -62,11 +62,11 @@ const NEEDS: &[Need] = &[
     Need::new("ip", "iproute2"),
     Need::new("/etc/libibverbs.d/siw.driver", "ibverbs-providers"),
     Need::new("rping", "rdmacm-utils"),
-    // The jobs compile a peer that speaks to a device through librdmacm.
+    // The jobs compile a peer that uses a device through librdmacm.
     Need::new("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];
 
-/// What it takes to build siw besides.
+/// The further packages for building siw.
 const BUILD_NEEDS: &[Need] = &[
     Need::new("make", "make"),
     Need::new("cc", "gcc"),
@@ -103,7 +103,7 @@ impl Kernel {
         &self.directory
     }
 
-    /// What `uname -r` says in the guest.
+    /// The output of `uname -r` in the guest.
     pub(super) fn release(&self) -> &str {
         &self.release
     }
@@ -113,13 +113,13 @@ impl Kernel {
         self.directory.join("vmlinuz")
     }
 
-    /// The directory that the guest sees as `/lib/modules/RELEASE`.
+    /// The directory that is `/lib/modules/RELEASE` in the guest.
     pub(super) fn modules(&self) -> PathBuf {
         self.directory.join("lib/modules").join(&self.release)
     }
 
-    /// The file of a module and those of the modules that it needs, in the order of loading. None
-    /// for what is built in.
+    /// The files of a module and of the modules that it depends on, in the order of loading; empty
+    /// for a module that is built in.
     pub(super) fn files_of(&self, workspace: &Workspace, module: &str) -> Result<Vec<PathBuf>> {
         files_of(workspace, &self.directory, &self.release, module)
     }
@@ -165,7 +165,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Installs what is missing or says what is missing; nothing is passed over.
+/// Installs the missing packages; fails with their names if it cannot.
 pub(super) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<()> {
     match install::provide(workspace, needs)? {
         Outcome::NotRun(advice) => bail!("the guest cannot be had: {advice}"),
@@ -191,7 +191,7 @@ impl Packages {
             Self::of(image, &shown)
         };
         ask().or_else(|_| {
-            // A machine that has never asked knows no packages.
+            // A machine without package lists does not know any package.
             install::apt_get(workspace, "update --quiet").check()?;
             ask()
         })
@@ -224,7 +224,7 @@ impl Packages {
     }
 }
 
-/// The kernel image among the lines of `apt-cache depends`.
+/// The kernel image in the output of `apt-cache depends`.
 fn dependency(depends: &str) -> Option<&str> {
     depends
         .lines()
@@ -290,7 +290,7 @@ impl Making<'_> {
         let args = format!("dpkg-deb --extract {package} {whole}");
         self.job("unpack", &args).minutes(5).check()?;
         fs::remove_file(only_file(self.directory, "deb")?)?;
-        // Newer packages have it below `usr`, where `modprobe --dirname` does not look.
+        // Newer packages have the modules below `usr`, which `modprobe --dirname` does not search.
         let merged = self.directory.join("whole/usr/lib/modules");
         if merged.is_dir() {
             fs::create_dir_all(self.directory.join("whole/lib"))?;
@@ -327,7 +327,7 @@ impl Making<'_> {
         self.depmod(whole)
     }
 
-    /// Has the package that brings `file`.
+    /// Installs the package that contains `file`.
     fn install(&self, file: &str, package: &str) -> Result<()> {
         if Path::new(file).exists() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One boot of the guest: QEMU, a job, and how it ended.
+//! One boot of the guest: QEMU, a job, and its result.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -18,21 +18,22 @@ use super::initramfs::Initramfs;
 use super::kernel::{Kernel, STARTING};
 use crate::workspace::Workspace;
 
-/// Lines of the kernel's log that are shown when the guest died.
+/// The number of lines of the kernel's log that are printed when the guest died.
 const LOG_LINES: usize = 25;
 
-/// A statically linked busybox is all that the guest's first steps have.
+/// A statically linked busybox, the only program of the guest's first steps.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// Where what a job prints goes. Not `stdio`: without a standard input, its port never opens.
+/// The devices for the output of a job. The output does not use `stdio`, because without a standard
+/// input its port never opens.
 const PORTS: &str = "-display none -monitor none -device virtio-serial-pci \
                      -chardev file,id=output,path=/dev/stdout \
                      -device virtserialport,chardev=output,name=output";
 
-/// Whether what a job prints is shown as it comes.
+/// The display of the output of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// On standard output.
+    /// Shown on standard output as it is received.
     Shown,
     /// Returned only.
     Kept,
@@ -47,7 +48,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The program at `path`, the same in the guest as outside.
+    /// The program at `path`, which is the same in the guest and on the host.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self {
             command: vec![path.into_os_string()],
@@ -68,13 +69,13 @@ impl Job {
         self
     }
 
-    /// Ends the guest after this time, boot included.
+    /// Ends the guest after this time, which includes the boot.
     pub(crate) fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Shell text that becomes the program.
+    /// The shell script that executes the program.
     fn command_text(&self) -> Vec<u8> {
         let words: Vec<Vec<u8>> = self.command.iter().map(|word| quoted(word)).collect();
         [b"exec ".to_vec(), words.join(&b' ')].concat()
@@ -109,23 +110,22 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Another number of processors.
+    /// Sets the number of processors.
     pub(crate) fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// Another size of memory.
+    /// Sets the size of memory in MiB.
     pub(crate) fn memory_mib(mut self, memory_mib: u32) -> Self {
         self.memory_mib = memory_mib;
         self
     }
 
-    /// Boots, runs the job, and returns what it printed and its exit status.
+    /// Boots, runs the job, and returns the job's output and exit status.
     ///
     /// # Errors
-    /// When the guest does not come to the end of the job: the message holds the end of the
-    /// kernel's log.
+    /// When the guest does not complete the job: the message holds the end of the kernel's log.
     pub(crate) fn run(&self, job: &Job, output: Output) -> Result<Finished> {
         let files = scratch()?;
         let (status, log) = (files.path().join("status"), files.path().join("log"));
@@ -168,11 +168,11 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Boots with a shell: on the terminal, or one that reads what standard input holds. Returns
-    /// the shell's exit status; that of a terminal is always 0.
+    /// Boots with a shell: on the terminal, or one that reads standard input. Returns the shell's
+    /// exit status; that of a terminal is always 0.
     ///
     /// # Errors
-    /// When the guest does not come to the end of the shell.
+    /// When the guest does not complete the shell.
     pub(crate) fn shell(&self) -> Result<u8> {
         if io::stdin().is_terminal() {
             self.shell_on_terminal().map(|()| 0)
@@ -200,8 +200,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A serial line would lose what comes before somebody listens to it, and has no end. A virtio
-    /// port waits, and ends with the input.
+    /// A serial line would lose bytes that are sent before the guest reads, and has no end. A
+    /// virtio port waits for the reader, and ends with the input.
     fn shell_on_input(&self) -> Result<u8> {
         let files = scratch()?;
         let (status, log) = (files.path().join("status"), files.path().join("log"));
@@ -226,12 +226,13 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// What QEMU is told in every case.
+    /// The QEMU arguments that every boot uses.
     fn arguments(&self, files: &Path, archive: &[u8], words: &str) -> Result<Vec<OsString>> {
         let initrd = files.join("initrd");
         fs::write(&initrd, archive).with_context(|| format!("writing {}", initrd.display()))?;
-        // A kernel that has erred ends at once: what it does afterwards proves nothing.
-        // Beside other work an emulated timer may be late, for which the kernel would not start.
+        // After an oops the kernel panics, because later results would prove nothing. On a busy
+        // machine an emulated timer may be late, and without no_timer_check the kernel would then
+        // not start.
         let append = format!("console=ttyS0 panic=-1 oops=panic no_timer_check {words}");
         let line = format!(
             "-nodefaults -no-user-config -no-reboot -nic none -accel tcg,thread=multi -cpu max \
@@ -246,7 +247,8 @@ impl<'a> Machine<'a> {
         Ok(arguments)
     }
 
-    /// What the kernel starts with: busybox, the modules to reach the host's files, the job.
+    /// The archive with which the kernel starts: busybox, the modules that give access to the
+    /// host's files, the job.
     fn archive(&self, job: impl FnOnce(&mut Initramfs) -> Result<()>) -> Result<Vec<u8>> {
         let own = self.workspace.root().join(FILES);
         let mut archive = Initramfs::default();
@@ -289,7 +291,7 @@ impl<'a> Machine<'a> {
         archive.file("modules/order", order.as_bytes())
     }
 
-    /// The content of a module; busybox loads none that is compressed.
+    /// The uncompressed content of a module, because busybox loads no compressed one.
     fn plain(&self, file: &Path) -> Result<Vec<u8>> {
         if file.extension() != Some(OsStr::new("xz")) {
             return read(file);
@@ -312,7 +314,7 @@ fn scratch() -> Result<TempDir> {
     tempfile::tempdir().context("making a scratch directory")
 }
 
-/// The options by which the exit status and the kernel's log come into files.
+/// The options that write the exit status and the kernel's log to files.
 fn told_in(status: &Path, log: &Path) -> [OsString; 6] {
     [
         "-chardev".into(),
@@ -328,12 +330,12 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     fs::read(file).with_context(|| format!("reading {}", file.display()))
 }
 
-/// What a file holds; nothing where the guest has not come to write it.
+/// The content of a file; empty if the guest has not written it.
 fn lossy(file: &Path) -> String {
     String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
 }
 
-/// The lines of a kernel's log that tell most: from its first complaint on, or the last ones.
+/// The most useful lines of a kernel's log: from its first error on, or the last lines.
 fn telling(log: &str) -> String {
     const COMPLAINTS: [&str; 4] = ["BUG: ", "Oops", "general protection", "Kernel panic"];
     let lines: Vec<&str> = log.lines().collect();
@@ -354,7 +356,7 @@ fn with_path(option: &str, path: &Path) -> OsString {
     OsStr::from_bytes(&bytes).to_owned()
 }
 
-/// A word as the shell takes it, whatever it holds.
+/// A word quoted for the shell, whatever it contains.
 fn quoted(word: &OsStr) -> Vec<u8> {
     let mut text = vec![b'\''];
     for &byte in word.as_bytes() {

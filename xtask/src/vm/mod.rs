@@ -1,15 +1,15 @@
 //! A guest with the kernel's own RDMA devices, on machines that have none.
 //!
 //! - `kernel.rs` gets a kernel and its modules from Debian's packages, and builds `siw`.
-//! - `cache.rs` keeps them, whole or not at all.
-//! - `initramfs.rs` packs what the kernel starts with.
-//! - `machine.rs` boots QEMU with a job and says how it ended.
-//! - `suite.rs` runs the suite `guest` there, of which `docs/compatibility.md` is made.
-//! - `parts.rs` has several guests at work at once when that is long.
+//! - `cache.rs` keeps them, complete or not at all.
+//! - `initramfs.rs` packs the archive with which the kernel starts.
+//! - `machine.rs` boots QEMU with a job and returns its result.
+//! - `suite.rs` runs the suite `guest` there, from which `docs/compatibility.md` is generated.
+//! - `parts.rs` runs several guests at the same time if the suite is long.
 //! - `bench.rs` measures there, for `docs/rdma-performance.md`.
 //!
-//! What runs inside lies in `tests/vm`, with a README. The guest runs under software emulation
-//! only: where `/dev/kvm` exists, it need not work.
+//! The files that run inside are in `tests/vm`, with a README. The guest runs under software
+//! emulation only, because `/dev/kvm` may exist and not work.
 
 mod bench;
 mod cache;
@@ -37,10 +37,10 @@ use self::kernel::Kernel;
 use self::machine::{Job, Machine};
 use self::suite::Extent;
 
-/// Where the guest's own files lie.
+/// The directory of the guest's own files.
 const FILES: &str = "tests/vm";
 
-/// What to do with the guest.
+/// The task for the guest, and its options.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -102,7 +102,7 @@ struct BenchOptions {
     rounds: u32,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     match &options.command {
         Command::Setup => Kernel::renew(workspace).map(|kernel| {
@@ -134,7 +134,7 @@ fn run_job(workspace: &Workspace, options: &RunOptions) -> Result<ExitCode> {
         .cpus(options.cpus)
         .memory_mib(options.memory)
         .run(&job, Output::Shown)?;
-    // The status of a process fits into a byte; the machine has checked that there is one.
+    // The exit status of a process fits into a byte; the machine has checked that there is one.
     let status = finished.status.code().unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
@@ -147,8 +147,8 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
         Extent::Full
     };
     let finished = suite::run(workspace, extent, &options.only, Output::Shown)?;
-    // What fails tells nothing of its place in the table. All else is as good as in any run, and
-    // took its time.
+    // A failed test does not report its place in the table, so the run counts as a part. All other
+    // results are valid, and took long to get.
     let scope = if finished.status.success() {
         Scope::of(&options.only)
     } else {
@@ -171,7 +171,7 @@ fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A job of ours by its name, otherwise a program by its path.
+/// The path of one of our jobs by its name, otherwise of a program by its path.
 fn program_of(workspace: &Workspace, name: &OsString) -> Result<PathBuf> {
     let jobs = workspace.root().join(FILES).join("jobs");
     let ours = jobs.join(name).with_added_extension("sh");

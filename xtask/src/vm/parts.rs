@@ -1,5 +1,5 @@
-//! The long run of the suite `guest`, in parts: each boots a guest of its own, and some are at work
-//! at once. One after another they take three hours, most of which is waiting for time limits.
+//! The long run of the suite `guest`, in parts: each boots a guest of its own, and some run at the
+//! same time. One after another they take three hours, most of which is waiting for time limits.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use stack_tests::Finished;
 use super::{Job, Kernel, Machine, Output};
 use crate::workspace::Workspace;
 
-/// Guests at work at once. Each of them keeps about half a processor busy.
+/// The number of guests that run at the same time. Each keeps about half a processor busy.
 const AT_ONCE: usize = 3;
 
-/// One part, by the names of its tests.
+/// A part of the suite, selected by the names of its tests.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     name: &'static str,
-    /// A word that the names hold.
+    /// A word that the names contain.
     holds: &'static str,
-    /// Words that they do not hold.
+    /// Words that the names do not contain.
     skips: &'static [&'static str],
 }
 
-/// One part for each ground of the suite (provider, device and registry library), those that take
-/// longest first; and one for the tests that belong to no ground.
+/// One part per ground of the suite (provider, device and registry library), the longest ones
+/// first; and one for the tests that belong to no ground.
 const PARTS: &[Part] = &[
     ground("ofa-siw", "ofa-siw: ", &["pure-"]),
     ground("ofa-rxe", "ofa-rxe: ", &["pure-"]),
@@ -52,15 +52,15 @@ const fn ground(name: &'static str, holds: &'static str, skips: &'static [&'stat
 
 impl Part {
     fn arguments(self) -> Vec<OsString> {
-        // In one word: what is skipped may begin as an option does.
+        // In one argument, because the skipped word may begin like an option.
         let skips = self.skips.iter().map(|skip| format!("--skip={skip}"));
         let holds = (!self.holds.is_empty()).then(|| self.holds.to_owned());
         skips.chain(holds).map(Into::into).collect()
     }
 }
 
-/// Runs all parts, `job` with the arguments of each, and returns what they printed as if it were
-/// one run. Each is told on standard output when it has ended.
+/// Runs all parts, `job` with the arguments of each. Returns their output combined, as of one run.
+/// Each part is reported on standard output when it has ended.
 pub(super) fn run(
     workspace: &Workspace,
     kernel: &Kernel,
@@ -114,7 +114,7 @@ fn tell(part: &Part, finished: &Result<Finished>, begun: Instant) {
     }
 }
 
-/// The names that a run lists at its end.
+/// The names of failed tests that a run lists at its end.
 fn failures(text: &str) -> impl Iterator<Item = &str> {
     let list = text
         .rsplit_once("\nfailures:\n")
@@ -124,11 +124,11 @@ fn failures(text: &str) -> impl Iterator<Item = &str> {
 
 const RESULT: &str = "test result: ";
 
-/// As if it were one run.
+/// Combines the output of the parts into that of one run.
 fn together(parts: Vec<Finished>) -> Result<Finished> {
     let ran: usize = parts.iter().map(|part| Count::of(&part.text).ran).sum();
     let first = parts.first().context("no part")?;
-    // Each part knows how many tests there are in all.
+    // Each part reports the number of all tests.
     let all = Count::of(&first.text).all;
     ensure!(
         ran == all,
@@ -142,10 +142,10 @@ fn together(parts: Vec<Finished>) -> Result<Finished> {
     })
 }
 
-/// What a summary counts.
+/// The counts of a summary.
 #[derive(Debug, PartialEq, Eq)]
 struct Count {
-    /// Tests of this part, those that are ignored included.
+    /// Tests of this part, including ignored ones.
     ran: usize,
     /// Tests of all parts.
     all: usize,

@@ -1,4 +1,4 @@
-//! The suite `guest`: built here, run there.
+//! The suite `guest`: built on the host, run in the guest.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,17 +13,17 @@ use crate::job;
 use crate::table::Page;
 use crate::workspace::Workspace;
 
-/// How much of the suite is run.
+/// The part of the suite that is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What every run of the tests has.
+    /// The tests of every quick run.
     Quick,
     /// Every line on every ground.
     Full,
 }
 
 impl Extent {
-    /// Boot and all tests of one guest.
+    /// The time limit of the boot and all tests of one guest.
     fn deadline(self) -> Duration {
         let minutes = match self {
             Self::Quick => 20,
@@ -33,8 +33,7 @@ impl Extent {
     }
 }
 
-/// Boots and runs the tests whose names hold `filter`. What it takes cannot be missing in silence:
-/// then this fails.
+/// Boots and runs the tests whose names contain `filter`. Fails if a required program is missing.
 pub(crate) fn run(
     workspace: &Workspace,
     extent: Extent,
@@ -63,7 +62,7 @@ pub(crate) fn run(
     Ok(finished)
 }
 
-/// OFA's command lines by ground, and what came of them.
+/// The page of OFA's command lines by ground, with their results.
 pub(crate) const PAGE: Page = Page {
     file: "docs/compatibility.md",
     title: "Command line",
@@ -78,7 +77,7 @@ fn program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     program.with_context(|| format!("cargo made no program of the suite {name}"))
 }
 
-/// The program that cargo says it made, possibly relative to the workspace.
+/// The program that cargo reports as built, possibly relative to the workspace.
 fn executable(text: &str) -> Option<&str> {
     let mut lines = text.lines();
     let line = lines.find_map(|line| line.trim().strip_prefix("Executable "))?;

@@ -1,10 +1,10 @@
 //! UCX and libfabric on the work of `dat-bench`, in the same rounds and in one table.
 //!
-//! - `rows.rs` says what is measured and with what it is compared.
+//! - `rows.rs` lists the cases and the peers with which they are compared.
 //! - `runs.rs` runs one sample.
 //!
 //! Every round measures `dat-bench`, which measures raw TCP before and after DAT, and then each
-//! peer. A ratio is that of one round.
+//! peer. A ratio belongs to one round.
 
 mod rows;
 mod runs;
@@ -22,7 +22,7 @@ const UCX: Need = Need::new("ucx_perftest", "ucx-utils");
 const FABRIC: Need = Need::new("fi_pingpong", "libfabric-bin");
 const TASKSET: Need = Need::new("taskset", "util-linux");
 
-/// The figures of one column of a row: one of each round, or the reason why there are none.
+/// The figures of one column of a row: one per round, or the reason why there are none.
 type Series = Result<Vec<f64>, String>;
 
 /// The figures of one row.
@@ -39,9 +39,9 @@ struct Tally {
     missed: usize,
     without: usize,
     rounds: usize,
-    /// Rounds in which other programs took much of the processors.
+    /// Rounds in which other programs used much of the processors.
     disturbed: usize,
-    /// Columns of rows that could not be measured, and why.
+    /// Columns of rows that could not be measured, and the reasons.
     not_run: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl Figures {
         })
     }
 
-    /// The line of the table, whose verdict and gaps are counted.
+    /// Formats the row's line of the table, and counts its verdict and gaps.
     fn line(&self, row: &Row, tally: &mut Tally) -> String {
         let Some(first) = self.ours.first() else {
             return String::new();
@@ -141,7 +141,7 @@ impl Figures {
         found.map(|(_, series)| series)
     }
 
-    /// The ratio to the peer that the row is compared with, and the verdict.
+    /// The ratio to the row's main peer, and the verdict.
     fn verdict(&self, row: &Row, tally: &mut Tally) -> String {
         let Some(Ok(figures)) = self.series(row.against) else {
             tally.without += 1;

@@ -1,6 +1,6 @@
 //! The rows and the columns of the table with other implementations.
 
-/// One way to move messages between two processes.
+/// A way to move messages between two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     /// UCX with `posix` and `cma`: a copy by the kernel from one process to the other.
@@ -17,7 +17,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// In the order of the columns.
+    /// All peers, in the order of the columns.
     pub(super) const ALL: [Self; 5] = [
         Self::UcxCma,
         Self::UcxPosix,
@@ -26,7 +26,7 @@ impl Peer {
         Self::FabricShm,
     ];
 
-    /// The head of its column.
+    /// The head of the peer's column.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::UcxCma => "UCX cma",
@@ -37,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// The transports that UCX may use; none for others.
+    /// The transports that UCX may use; `None` for other peers.
     pub(super) const fn transports(self) -> Option<&'static str> {
         match self {
             Self::UcxCma | Self::UcxOwn => Some("posix,cma,self"),
@@ -53,9 +53,9 @@ impl Peer {
 pub(super) enum Figure {
     /// Half a round trip, in microseconds.
     Latency,
-    /// GB/s.
+    /// Gigabytes per second.
     Bandwidth,
-    /// Million messages a second.
+    /// Million messages per second.
     Rate,
 }
 
@@ -68,18 +68,18 @@ pub(super) enum Target {
     AtLeast(f64),
 }
 
-/// One row.
+/// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
-    /// The case, as `dat-bench` reads it.
+    /// The case, in the form that `dat-bench` parses.
     pub(super) case: &'static str,
     /// The test of `ucx_perftest`.
     pub(super) test: &'static str,
     pub(super) size: usize,
-    /// Messages under way; with one, the test is a ping-pong.
+    /// The number of messages in flight; with one, the test is a ping-pong.
     pub(super) depth: usize,
     pub(super) figure: Figure,
-    /// The peer that the ratio is to.
+    /// The peer with which the ratio is computed.
     pub(super) against: Peer,
     pub(super) target: Option<Target>,
 }
@@ -92,7 +92,7 @@ const LATENCY: Option<Target> = Some(Target::AtMost(3.0));
 /// Every row, in the order of the table.
 pub(super) const ROWS: &[Row] = &[
     ping("send-ping:64:1", "tag_lat", 64, Peer::UcxPosix, LATENCY),
-    // With `posix` alone and memory of the program, UCX makes a put out of messages.
+    // With `posix` alone and memory of the program, UCX implements a put by messages.
     ping("write-ping:64:1", "ucp_put_lat", 64, Peer::UcxOwn, LATENCY),
     ping("send-ping:65536:1", "tag_lat", 64 * KIB, Peer::UcxCma, None),
     ping("send-ping:1048576:1", "tag_lat", MIB, Peer::UcxCma, None),
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// One message under way.
+/// A row with one message in flight.
 const fn ping(
     case: &'static str,
     test: &'static str,
@@ -132,7 +132,7 @@ const fn ping(
     }
 }
 
-/// Sixteen messages under way.
+/// A row with sixteen messages in flight.
 const fn bulk(case: &'static str, test: &'static str, size: usize) -> Row {
     Row {
         case,
@@ -146,12 +146,12 @@ const fn bulk(case: &'static str, test: &'static str, size: usize) -> Row {
 }
 
 impl Row {
-    /// True if the peer has something that the row can be compared with.
+    /// True if the peer has a test that can be compared with the row.
     pub(super) fn has(&self, peer: Peer) -> bool {
         match peer {
             // Debian packages none of libfabric's tools but `fi_pingpong`.
             Peer::FabricShm => self.test == "tag_lat",
-            // Messages are copied in either case.
+            // Messages are copied in both cases.
             Peer::UcxOwn => self.is_one_sided(),
             Peer::UcxCma | Peer::UcxPosix | Peer::UcxTcp => true,
         }
@@ -163,7 +163,7 @@ impl Row {
 }
 
 impl Target {
-    /// True if a row with this ratio reaches it.
+    /// True if a row with this ratio reaches the target.
     pub(super) fn is_met(self, ratio: f64) -> bool {
         match self {
             Self::AtMost(most) => ratio <= most,

@@ -13,9 +13,9 @@ use super::rows::{Figure, Peer, Row};
 use crate::bench::figures::{BenchRow, UcxRun, pingpong_us};
 
 const HOST: &str = "127.0.0.1";
-/// Ports are not used twice: those of a run before may still be closing.
+/// The first port. No port is used twice, because a port of an earlier run may still be closing.
 const FIRST_PORT: u16 = 18_600;
-/// Far beyond the length of a sample.
+/// A time far beyond the length of a sample.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Iterations from which the length of a sample is derived.
 const TRIAL: u64 = 256;
@@ -41,7 +41,7 @@ pub(super) struct Ours {
     pub(super) dat: f64,
     /// False if the local carrier was not in use.
     pub(super) is_shared: bool,
-    /// True if other programs took so much of the processors that the figures mean little.
+    /// True if other programs used so much of the processors that the figures are unreliable.
     pub(super) is_disturbed: bool,
 }
 
@@ -60,7 +60,7 @@ impl Ground {
         })
     }
 
-    /// One round of `dat-bench`, which pins its processes as peers are pinned here.
+    /// Runs one round of `dat-bench`, which pins its processes as peers are pinned here.
     pub(super) fn ours(&self, row: &Row) -> Result<Ours> {
         let line = format!(
             "--cases {} --rounds 1 --sample-ms {}",
@@ -73,7 +73,7 @@ impl Ground {
         ours(&program.spawn()?.finish(DEADLINE)?.success()?.text)
     }
 
-    /// How many iterations of a peer fill a sample.
+    /// The number of iterations of a peer that fill a sample.
     pub(super) fn calibrate(&self, peer: Peer, row: &Row) -> Result<u64> {
         let microseconds = match peer {
             Peer::FabricShm => self.pingpong(row, TRIAL)?,
@@ -104,7 +104,8 @@ impl Ground {
                 .args_line(&format!("-p {port}"));
             match peer {
                 Peer::UcxOwn => program,
-                // The memory of the program, as of a program that registers what it has with DAT.
+                // Memory of the program itself, as in a program that registers existing memory with
+                // DAT.
                 _ => program.env("UCX_ALLOC_PRIO", "heap"),
             }
         };
@@ -134,12 +135,12 @@ impl Ground {
         pingpong_us(&self.converse(port, server, client)?)
     }
 
-    /// Starts a server and then a client; returns what the client prints.
+    /// Starts a server and then a client. Returns the client's output.
     fn converse(&self, port: u16, server: Program, client: Program) -> Result<String> {
         let server = server.named("server").spawn()?;
         self.env.net.wait_for_listener_of(&server, port, DEADLINE)?;
         let done = client.named("client").spawn()?.finish(DEADLINE)?;
-        // The server often has the cause of the client's failure.
+        // The server's output often has the cause of the client's failure.
         let text = server.text();
         done.success()
             .map(|done| done.text)
@@ -175,7 +176,7 @@ fn figure(figure: Figure, run: UcxRun) -> f64 {
     }
 }
 
-/// Iterations of so many microseconds that fill a sample.
+/// The number of iterations of so many microseconds that fill a sample.
 fn fill(sample_ms: u32, microseconds: f64) -> u64 {
     let count = f64::from(sample_ms) * 1e3 / microseconds;
     (count as u64).clamp(TRIAL, COUNT_MAX)
@@ -188,8 +189,8 @@ fn pinned(cpu: usize, program: &str) -> Program {
         .env_remove("LD_PRELOAD")
 }
 
-/// The processors that `dat-bench` chooses: the first one that may be used for the server, the last
-/// one for the client.
+/// The processors that `dat-bench` chooses: of those that may be used, the first one for the
+/// server, the last one for the client.
 fn cpus() -> Result<(usize, usize)> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     let usable: Vec<usize> = (0..CpuSet::count())

@@ -1,10 +1,10 @@
-//! Programs under `opsrun`, beside the same programs without it.
+//! Programs under `opsrun`, compared with the same programs without it.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `rows` | the rows of the table and their targets |
-//! | `work` | what is measured: servers, clients and the figures that they print |
-//! | `mod` | both ways of each row, turn by turn, and the table |
+//! | `work` | the servers, the clients, and the figures that they print |
+//! | `mod` | both ways of each row, alternately, and the table |
 
 mod rows;
 mod work;

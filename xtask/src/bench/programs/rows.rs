@@ -7,11 +7,11 @@ use crate::bench::ends::Waiting;
 /// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
-    /// The ratio to the plain way is no less.
+    /// The ratio to the plain way is at least this.
     Ratio(f64),
-    /// The ratio to the plain way is no more.
+    /// The ratio to the plain way is at most this.
     RatioAtMost(f64),
-    /// It adds no more, in the row's unit.
+    /// The way adds at most this, in the row's unit.
     Adds(f64),
 }
 

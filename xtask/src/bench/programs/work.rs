@@ -14,68 +14,69 @@ use crate::bench::ends::Waiting;
 use crate::bench::pairs::Pairs;
 use crate::install::{IPERF3, MEMCACHED, NGINX, Need, POSTGRES, REDIS, REDIS_TOOLS, WRK};
 
-/// The programs.
+/// The programs that are needed.
 pub(super) const NEEDS: &[Need] = &[REDIS, REDIS_TOOLS, IPERF3, NGINX, WRK, POSTGRES, MEMCACHED];
 
 const HOST: &str = "127.0.0.1";
 
-/// Far beyond what a sample takes.
+/// A time far beyond the length of a sample.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// How a program is started.
+/// The way in which a program is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As it is.
+    /// Without `opsrun`.
     Plain,
     /// By `opsrun`, with a rule that keeps every socket on TCP.
     Stays,
-    /// By `opsrun`; an offload protocol carries its sockets.
+    /// By `opsrun`, with its sockets on an offload protocol.
     Leaves,
     /// Under `opsrun --spin`.
     Spins,
 }
 
-/// What is measured.
+/// The kind of work that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Requests of 64 bytes by so many clients at once, of which each has so many under way.
+    /// Requests of 64 bytes by so many clients at the same time, each of which has so many in
+    /// flight.
     Redis {
         command: &'static str,
         clients: u32,
         pipeline: u32,
     },
-    /// Bulk on so many connections.
+    /// Bulk data on so many connections.
     Iperf { streams: u32 },
     /// Requests for a file of 1000 bytes, on 16 connections.
     Http { is_kept: bool },
     /// Queries of one row, by one client.
     Pgbench,
-    /// Requests for a value of 64 bytes, by a thread for each of 4 connections.
+    /// Requests for a value of 64 bytes, by one thread per connection, on 4 connections.
     Memcached,
-    /// 64 bytes there and back.
+    /// 64 bytes in each direction.
     PingPong { waiting: Waiting, on: Processors },
-    /// Connections that carry a byte there and back, one after another.
+    /// Connections that carry one byte in each direction, one after another.
     Connect { on: Processors },
     /// A program that does nothing.
     Start,
-    /// What a connection takes of a process's memory, at each end.
+    /// The memory of a process that a connection takes, at each end.
     Memory,
-    /// The same, of a process's descriptors.
+    /// The descriptors of a process that a connection takes, at each end.
     Descriptors,
 }
 
-/// Where the two ends of a connection run. Left to itself, the kernel puts them on one processor in
-/// one run and on two in the next, and then the figures are those of waking an idle processor.
+/// The processors of the two ends of a connection. Without a choice, the kernel uses one processor
+/// in one run and two in the next, and then the figures are those of waking an idle processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processors {
-    /// Both on one.
+    /// Both ends on one processor.
     One,
-    /// Each on its own.
+    /// Each end on its own processor.
     Two,
 }
 
 impl Processors {
-    /// The client's; the server's is 0.
+    /// The client's processor; the server's is 0.
     fn of_client(self) -> u32 {
         match self {
             Self::One => 0,
@@ -100,7 +101,7 @@ impl Work {
         }
     }
 
-    /// Where the server of a way listens; 0 where there is none.
+    /// The port on which the server of a way listens; 0 if there is no server.
     fn port(self, way: Way) -> u16 {
         let base = match self {
             Self::Redis { .. } => 6379,
@@ -131,7 +132,7 @@ impl Ground {
         quick: bool,
     ) -> Result<Self> {
         let dir = TempDir::new().context("making a directory")?;
-        // Some programs give up being root.
+        // Some programs change to an ordinary user.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(dir.path().join("small"), [b'x'; 1000])?;
         Ok(Self {
@@ -143,14 +144,14 @@ impl Ground {
         })
     }
 
-    /// The plain way of a kind of work and another one, their servers side by side, of which one at
-    /// a time has work.
+    /// Measures the plain way of a kind of work and another way. Both servers run at the same time,
+    /// and one at a time has work.
     pub(super) fn pairs(&self, work: Work, other: Way) -> Result<Pairs> {
         let rounds = if self.quick { 5 } else { 15 };
         let sample = |way| move || self.sample(work, way);
         let _plain = self.serve(work, Way::Plain)?;
         let _other = self.serve(work, other)?;
-        // Neither is measured cold.
+        // The first sample of each is discarded as a warm-up.
         self.sample(work, Way::Plain)?;
         self.sample(work, other)?;
         Pairs::measure(rounds, sample(Way::Plain), sample(other))
@@ -168,7 +169,7 @@ impl Ground {
         made.named(&name).current_dir(self.dir.path())
     }
 
-    /// One of the project's own ends of connections.
+    /// Makes a program of one of the project's own ends of connections.
     fn end(&self, way: Way, line: &str) -> Result<Program> {
         let this = std::env::current_exe()?;
         Ok(self.program(way, this).arg("ends").args_line(line))
@@ -225,7 +226,7 @@ impl Ground {
             .arg(self.dir.path()))
     }
 
-    /// A server with the tables of pgbench. It refuses to be root.
+    /// Starts a server with the tables of pgbench, which refuses to run as root.
     fn postgres(&self, way: Way, port: u16) -> Result<Running> {
         let bin = postgres_bin()?;
         let user = User::from_name("postgres")?.context("there is no user postgres")?;
@@ -257,7 +258,7 @@ impl Ground {
         Ok(server)
     }
 
-    /// One figure.
+    /// Measures one figure.
     fn sample(&self, work: Work, way: Way) -> Result<f64> {
         let port = work.port(way);
         let of = |full: u32, quick: u32| if self.quick { quick } else { full };
@@ -325,7 +326,7 @@ impl Ground {
         Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(times))
     }
 
-    /// A figure of an end that prints a line of them.
+    /// Measures a figure of an end that prints a line of several.
     fn told(&self, way: Way, line: &str, place: usize) -> Result<f64> {
         let told = self.end(way, line)?.spawn()?.finish(DEADLINE)?.success()?;
         let figure = told.text.split_whitespace().nth(place);
@@ -339,7 +340,7 @@ impl Ground {
     }
 }
 
-/// Where Debian keeps the programs of PostgreSQL.
+/// The directory in which Debian keeps the programs of PostgreSQL.
 fn postgres_bin() -> Result<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").context("looking for PostgreSQL")?;
     let mut found = versions.flatten().map(|entry| entry.path().join("bin"));
@@ -357,7 +358,7 @@ fn requests_per_second(csv: &str) -> Result<f64> {
     figure.with_context(|| format!("no figure in {csv:?}"))
 }
 
-/// The number behind a label at the beginning of a line.
+/// The number after a label at the beginning of a line.
 fn labelled(text: &str, label: &str) -> Result<f64> {
     let mut lines = text.lines();
     let rest = lines.find_map(|line| line.trim().strip_prefix(label));
@@ -365,8 +366,8 @@ fn labelled(text: &str, label: &str) -> Result<f64> {
     figure.with_context(|| format!("no {label} in {text:?}"))
 }
 
-/// `[SUM]   0.00-1.23   sec  4.00 GBytes  27.9 Gbits/sec                  receiver`, of one stream
-/// without a sum.
+/// `[SUM]   0.00-1.23   sec  4.00 GBytes  27.9 Gbits/sec                  receiver`; with one
+/// stream, the line of that stream, because there is no sum.
 fn gigabits_per_second(text: &str) -> Result<f64> {
     let mut lines = text
         .lines()
