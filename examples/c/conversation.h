@@ -1,5 +1,5 @@
 /*
- * What both sides of the conversation share, DAT apart: lines, messages, data, checksums.
+ * The parts of the conversation that need no DAT, for both sides: lines, messages, data, checksums.
  * dat-api/examples/convert.rs describes the conversation.
  */
 #ifndef CONVERSATION_H
@@ -14,7 +14,7 @@
 #define MESSAGE_LEN 64
 #define TEXT_LEN 32
 #define LINE_MAX_LEN 256
-/* Messages of each side: as many receives the other posts. */
+/* The number of messages of each side; the other side posts as many receives. */
 #define CLIENT_MESSAGES 3
 #define SERVER_MESSAGES 2
 #define CHECKSUM_START UINT64_C(0xCBF29CE484222325)
@@ -34,11 +34,14 @@ _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2))
 void encode(const struct message *message, unsigned char *bytes);
 void decode(const unsigned char *bytes, struct message *message);
 
-/* The data is a multiple of eight bytes long. */
+/* The length of the data must be a multiple of eight bytes. */
 void fill(void *data, size_t len);
 uint64_t checksum(const void *data, size_t len);
 
-/* A line without its line feed, read byte by byte: what follows may be for another reader. */
+/*
+ * Reads a line without its line feed. The line is read byte by byte, because the bytes after it may
+ * be for another reader.
+ */
 void read_line(int fd, char line[LINE_MAX_LEN + 1]);
 void write_line(int fd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void read_all(int fd, void *data, size_t len);

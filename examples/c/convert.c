@@ -1,14 +1,14 @@
 /*
- * Two programs meet over TCP, agree to use RDMA, and convert the connection they already have.
+ * Two programs connect over TCP, agree to use RDMA, and convert their connection.
  *
  *   convert --listen  127.0.0.1:4711 --ia iwarp-lo      (the server, serves one client)
  *   convert --connect 127.0.0.1:4711 --ia iwarp-lo      (the client)
  *
- * Further options: --no-rdma behaves like a program without RDMA, --reject (server) rejects the
- * request for RDMA when it comes; either way the data flows in streaming mode over the same
+ * Further options: --no-rdma makes the program behave like one without RDMA, --reject (server)
+ * rejects the request for RDMA. With either option the data is sent in streaming mode over the same
  * connection.
  *
- * The conversation is the one of dat-api/examples/convert.rs; the programs can stand opposite each
+ * The conversation is that of dat-api/examples/convert.rs, so either program can be the peer of the
  * other.
  */
 #define _GNU_SOURCE
@@ -28,9 +28,9 @@
 #include "conversation.h"
 
 #define PATIENCE_US (30u * 1000 * 1000)
-/* The receives have the cookies 0, 1, 2 ...; requests this one. */
+/* The cookie of requests; receives have the cookies 0, 1, 2 ... */
 #define REQUEST_COOKIE UINT64_C(1000)
-/* Receives that the server posts, the larger number. */
+/* The number of receives that the server posts, which is the larger one. */
 #define RECEIVES_MAX CLIENT_MESSAGES
 
 struct registered {
@@ -41,7 +41,7 @@ struct registered {
 	DAT_VLEN len;
 };
 
-/* Everything one side needs for one RDMA connection. */
+/* The objects of one side for one RDMA connection. */
 struct rdma {
 	DAT_IA_HANDLE ia;
 	DAT_PZ_HANDLE pz;
@@ -102,7 +102,7 @@ static void create_evd(struct rdma *rdma, DAT_COUNT qlen, DAT_EVD_FLAGS flags, D
 	must("dat_evd_create", dat_evd_create(rdma->ia, qlen, DAT_HANDLE_NULL, flags, evd));
 }
 
-/* Returns 0 and says why when there is no RDMA here. */
+/* Returns 0 and prints the reason if RDMA is not available here. */
 static int open_rdma(struct rdma *rdma, char *name)
 {
 	DAT_IA_ATTR attr;
@@ -158,7 +158,7 @@ static void post_receives(struct rdma *rdma, unsigned count)
 	}
 }
 
-/* Waits for one completion, which must be a good one; returns its cookie. */
+/* Waits for one completion, which must be successful. Returns its cookie. */
 static uint64_t completed(DAT_EVD_HANDLE evd, const char *what)
 {
 	DAT_EVENT event;
@@ -199,7 +199,7 @@ static void send_message(struct rdma *rdma, const struct message *message)
 
 enum direction { RDMA_WRITE, RDMA_READ };
 
-/* Moves all of `local` to or from the peer, in pieces of what the adapter takes at once. */
+/* Moves all of `local` to or from the peer, in pieces of at most the adapter's limit. */
 static void transfer(struct rdma *rdma, enum direction direction, struct registered *local,
 		     const struct message *offer)
 {
@@ -309,7 +309,7 @@ static void serve_rdma(struct rdma *rdma)
 	deregister_memory(&memory);
 }
 
-/* The request has come: answers it. Returns whether there is an RDMA connection now. */
+/* Answers the connection request. Returns 1 if there is an RDMA connection now. */
 static int answer(struct rdma *rdma, DAT_CR_HANDLE cr, int reject)
 {
 	DAT_CR_PARAM param;
@@ -336,8 +336,8 @@ static int answer(struct rdma *rdma, DAT_CR_HANDLE cr, int reject)
 }
 
 /*
- * The passive side of the conversion. Returns whether there is an RDMA connection now; if not, the
- * socket is ours again.
+ * The passive side of the conversion. Returns 1 if there is an RDMA connection now. Otherwise the
+ * socket belongs to this program again.
  */
 static int serve_conversion(struct rdma *rdma, int fd, int reject)
 {
@@ -476,7 +476,7 @@ static void visit_rdma(struct rdma *rdma)
 	deregister_memory(&source);
 }
 
-/* The active side of the conversion. Returns whether there is an RDMA connection now. */
+/* The active side of the conversion. Returns 1 if there is an RDMA connection now. */
 static int visit_conversion(struct rdma *rdma, int fd)
 {
 	DAT_EVENT event;

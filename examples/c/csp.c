@@ -1,5 +1,5 @@
 /*
- * A common service point: the server listens at an address and a port, and whoever speaks iWARP can
+ * A common service point: the server listens at an address and a port, and any iWARP peer can
  * connect to it, with dat_ep_common_connect or without DAT at all.
  *
  *   csp IA            (the server)

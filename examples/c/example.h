@@ -1,8 +1,8 @@
 /*
- * What the examples share: one interface adapter with one endpoint, its queues and one registered
- * buffer; checked calls; waiting for events.
+ * The common part of the examples: one interface adapter with one endpoint, its queues and one
+ * registered buffer; checked calls; waiting for events.
  *
- * Every example is both sides: `NAME IA` serves one client, `NAME IA ADDRESS` is the client.
+ * Every example contains both sides: `NAME IA` serves one client, `NAME IA ADDRESS` is the client.
  */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
@@ -21,7 +21,7 @@
 #define PATIENCE_US (30u * 1000 * 1000)
 #define QUEUE_LEN 64
 
-/* The buffer: slots for messages that come in, one for those that go out, and room for data. */
+/* The buffer: slots for received messages, one for sent messages, and room for data. */
 #define MESSAGE_LEN 64u
 #define INBOX(slot) ((slot) * MESSAGE_LEN)
 #define OUTBOX INBOX(16u)
@@ -39,7 +39,7 @@ struct example {
 	char *buffer;
 };
 
-/* What a peer must know to reach memory; travels in network byte order. */
+/* The memory that a peer may access, as it is sent: in network byte order. */
 struct offer {
 	uint64_t address;
 	uint32_t length;
@@ -86,7 +86,7 @@ static inline DAT_EVENT expect(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number, cons
 	return event;
 }
 
-/* Waits for one completion, which must be a good one. */
+/* Waits for one completion, which must be successful. */
 static inline DAT_DTO_COMPLETION_EVENT_DATA completed(DAT_EVD_HANDLE evd, const char *what)
 {
 	DAT_EVENT event = expect(evd, DAT_DTO_COMPLETION_EVENT, what);
@@ -115,7 +115,7 @@ static inline void post_recv(struct example *ex, unsigned slot)
 	     dat_ep_post_recv(ex->ep, 1, &segment, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
-/* Waits for a message; it is in the slot that its cookie names. */
+/* Waits for a message, which is stored in the slot that its cookie names. */
 static inline char *received(struct example *ex)
 {
 	return ex->buffer + INBOX(completed(ex->recv_evd, "a message").user_cookie.as_64);
@@ -226,7 +226,7 @@ static inline void connect_to(struct example *ex, const char *host)
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED, "the connection");
 }
 
-/* Waits for one client and accepts it with the endpoint, or with the one that came (null). */
+/* Waits for one client and accepts it with `ep`; null means the endpoint in the request. */
 static inline void accept_one(struct example *ex, DAT_EP_HANDLE ep)
 {
 	DAT_EVENT event = expect(ex->cr_evd, DAT_CONNECTION_REQUEST_EVENT, "a request");

@@ -13,7 +13,7 @@
 #define NOTE 0x600dcafeu
 #define START 40u
 
-/* Memory for atomics is registered with a privilege of its own. */
+/* Memory for atomics needs a separate privilege when it is registered. */
 static DAT_RMR_CONTEXT register_word(struct example *ex, DAT_LMR_HANDLE *lmr)
 {
 	DAT_MEM_PRIV_FLAGS privileges =

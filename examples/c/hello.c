@@ -1,10 +1,10 @@
 /*
- * The smallest DAT program: lists the registry, opens one interface adapter, says what it is,
- * closes it.
+ * The smallest DAT program: lists the registry, opens one interface adapter, prints its attributes,
+ * and closes it.
  *
  *   hello [ia name]
  *
- * Without a name, the first adapter that opens is taken.
+ * Without a name, the first adapter that can be opened is used.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

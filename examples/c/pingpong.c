@@ -1,5 +1,5 @@
 /*
- * Send and Receive: a message there and one back, a thousand times.
+ * Send and Receive: one message in each direction, a thousand times.
  *
  *   pingpong IA            (the server)
  *   pingpong IA ADDRESS    (the client)
@@ -20,14 +20,14 @@ static double now_us(void)
 	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* A receive must be posted before the peer's message comes: before the connection exists. */
+/* Posts receives before the connection exists, because a message needs a posted receive. */
 static void post_all(struct example *ex)
 {
 	for (unsigned slot = 0; slot < RECEIVES; slot++)
 		post_recv(ex, slot);
 }
 
-/* Takes a message and posts its receive again. */
+/* Waits for a message and posts its receive again. */
 static unsigned take(struct example *ex)
 {
 	DAT_DTO_COMPLETION_EVENT_DATA done = completed(ex->recv_evd, "a message");

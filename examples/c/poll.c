@@ -1,6 +1,6 @@
 /*
- * Events in an event loop: a notification object shows its triggers on a descriptor, which stands
- * in poll() beside any others.
+ * Events in an event loop: a notification object shows its triggers on a descriptor, which poll()
+ * can watch together with any others.
  *
  *   poll IA            (the server)
  *   poll IA ADDRESS    (the client)
@@ -12,7 +12,7 @@
 
 #define PATIENCE_MS 30000
 
-/* What the loop has seen. */
+/* The events that the loop has handled. */
 struct seen {
 	unsigned messages;
 	int is_over;
@@ -46,7 +46,10 @@ static void handle(struct example *ex, const DAT_EVENT *event, struct seen *seen
 	}
 }
 
-/* Takes all triggers, and of each queue that triggered all events: the next one triggers again. */
+/*
+ * Consumes all triggers, and all events of each queue that triggered. The next event then triggers
+ * again.
+ */
 static void drain(struct example *ex, DAT_CNO_HANDLE cno, struct seen *seen)
 {
 	DAT_EVD_HANDLE evd;
@@ -75,7 +78,7 @@ static void serve(struct example *ex)
 	while (!seen.is_over) {
 		struct pollfd waiting = { .fd = fd, .events = POLLIN };
 
-		/* Looking first: what came before the descriptor was watched is found here. */
+		/* Drain first: events may precede the watch of the descriptor. */
 		drain(ex, cno, &seen);
 		if (!seen.is_over)
 			check(poll(&waiting, 1, PATIENCE_MS) == 1, "something happens in time");

@@ -17,10 +17,10 @@ static void serve(struct example *ex)
 	post_recv(ex, 0);
 	post_recv(ex, 1);
 	serve_one(ex);
-	/* Over iWARP the client speaks first. */
+	/* Over iWARP the client sends first. */
 	check(strcmp(received(ex), "hello") == 0, "the client greets");
 	send_offer(ex, DATA, HALF, ex->rmr_context);
-	/* The client says when it is done; until then the memory is its own. */
+	/* The client uses the memory until it reports that it is done. */
 	check(strcmp(received(ex), "done") == 0, "the client is done");
 	for (unsigned i = 0; i < HALF; i++)
 		sum += (unsigned char)ex->buffer[DATA + i];
@@ -43,7 +43,7 @@ static void visit(struct example *ex, const char *host)
 
 	for (unsigned i = 0; i < HALF; i++)
 		ex->buffer[DATA + i] = (char)(i * 7);
-	/* The Write needs no event of its own: what follows it completes after it. */
+	/* The Write needs no event of its own, because the Read completes after it. */
 	must("dat_ep_post_rdma_write",
 	     dat_ep_post_rdma_write(ex->ep, 1, &source, cookie, &remote,
 				    DAT_COMPLETION_SUPPRESS_FLAG));

@@ -1,6 +1,6 @@
 /*
- * A reserved service point: it listens for one client, for one endpoint. Private data goes both
- * ways.
+ * A reserved service point: it listens for one client, for one endpoint. Private data is sent in
+ * both directions.
  *
  *   rsp IA            (the server)
  *   rsp IA ADDRESS    (the client)
@@ -25,7 +25,7 @@ static void serve(struct example *ex)
 	must("dat_cr_query", dat_cr_query(arrival.cr_handle, DAT_CR_FIELD_ALL, &param));
 	check(param.local_ep_handle == ex->ep, "the request has the reserved endpoint");
 	printf("a client asks for \"%s\"\n", (char *)param.private_data);
-	/* The endpoint came with the request, so it is not named again. */
+	/* The request contains the endpoint, so the accept does not name it again. */
 	must("dat_cr_accept",
 	     dat_cr_accept(arrival.cr_handle, DAT_HANDLE_NULL, sizeof(ANSWER), ANSWER));
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED, "the connection");

@@ -1,6 +1,6 @@
 /*
- * A shared receive queue: the server posts receives once, for all its clients, and answers each on
- * the endpoint that the message came by.
+ * A shared receive queue: the server posts receives once, for all its clients, and answers each
+ * message on the endpoint that received it.
  *
  *   srq IA            (the server, for three clients)
  *   srq IA ADDRESS    (a client)

@@ -1,6 +1,6 @@
 /*
- * A memory window: the server opens a small part of its memory for one job, and the client's last
- * message closes it again (Send with Invalidate).
+ * A memory window: the server exposes a small part of its memory for one job, and the client's last
+ * message revokes the access (Send with Invalidate).
  *
  *   window IA            (the server)
  *   window IA ADDRESS    (the client)
@@ -12,7 +12,7 @@
 
 static const char JOB[] = "written through the window";
 
-/* Binds the window to a part of the memory; from the completion on, its context is good. */
+/* Binds the window to a part of the memory. Its context is valid from the completion on. */
 static DAT_RMR_CONTEXT open_window(struct example *ex, DAT_RMR_HANDLE rmr)
 {
 	DAT_LMR_TRIPLET bound = part(ex, DATA, WINDOW_LEN);

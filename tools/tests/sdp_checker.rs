@@ -1,4 +1,4 @@
-//! The program `sdp-checker`, as somebody who has recorded a connection runs it.
+//! The program `sdp-checker`, run as by a user who has recorded a connection.
 
 use std::error::Error;
 use std::fs;

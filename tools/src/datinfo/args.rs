@@ -1,4 +1,4 @@
-//! The command line. A file of its own, because the manual page is made out of it too.
+//! The command line. This file is separate because the manual page is generated from it too.
 
 use clap::Parser;
 

@@ -91,7 +91,7 @@ pub(crate) fn of(attribute: &str, value: u32) -> Option<String> {
     if unknown != 0 {
         words.push(format!("{unknown:#x}"));
     }
-    // A zero that means "nothing" says nothing beside others.
+    // A name for zero adds no information if other bits are set.
     if words.len() > 1 && words[0].ends_with("_NONE") {
         words.remove(0);
     }

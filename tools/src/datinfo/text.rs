@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Column at which values stand.
+/// The column at which values begin.
 const VALUE_COLUMN: usize = 42;
 
 /// Prints the report.

@@ -1,5 +1,5 @@
 //! `sdp-checker`: prints the messages of recorded SDP connections and the first rule that each one
-//! breaks. Programs write the records where `SDP_TRACE` says.
+//! breaks. Programs write the records into the directory that `SDP_TRACE` names.
 
 //!
 //! - `args.rs` the command line
@@ -24,7 +24,7 @@ use crate::args::Args;
 const KEPT: u8 = 0;
 /// A rule is broken, or a file is not a record of a connection.
 const BROKEN: u8 = 1;
-/// A file cannot be read; clap's own for a command line that is wrong.
+/// A file cannot be read; clap uses this code for a wrong command line.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let done = tell_all(&args, &mut out).and_then(|code| out.flush().map(|()| code));
     match done {
         Ok(code) => ExitCode::from(code),
-        // Whoever read it has read enough.
+        // The reader of the output has closed the pipe, which is no error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::from(KEPT),
         Err(error) => {
             eprintln!("sdp-checker: {error}");
@@ -68,7 +68,7 @@ fn tell_file(file: &Path, out: &mut impl Write) -> io::Result<u8> {
     }
 }
 
-/// Which end wrote a file, by its name.
+/// The end that wrote a file, by the file's name.
 fn side_of(file: &Path) -> Option<Side> {
     match file.extension()?.to_str()? {
         "active" => Some(Side::Active),
@@ -77,8 +77,8 @@ fn side_of(file: &Path) -> Option<Side> {
     }
 }
 
-/// Prints every message, and the first rule that is broken below the one that breaks it. What comes
-/// after that is printed but not checked, because the checker knows no state to go on from.
+/// Prints every message, and the first broken rule below the message that breaks it. Later messages
+/// are printed and not checked, because the state of the connection is unknown after a violation.
 fn tell(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<u8> {
     let mut checker = Some(Checker::new());
     let mut messages: u64 = 0;

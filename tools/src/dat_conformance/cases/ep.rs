@@ -104,7 +104,7 @@ fn defaults(side: &mut Side<'_>) -> Result<()> {
         attr.max_recv_dtos >= 1 && attr.max_request_dtos >= 1,
         "{attr:?}"
     );
-    // dapltest posts lists of four without asking.
+    // dapltest posts lists of four without checking the limit.
     ensure!(
         attr.max_recv_iov >= 4 && attr.max_request_iov >= 4,
         "{attr:?}"
@@ -216,7 +216,8 @@ fn recv(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn recv_full(side: &mut Side<'_>) -> Result<()> {
-    /// A provider may have more room than asked, but not without end.
+    /// A number of receives beyond any sensible limit; a provider may allow more than was asked
+    /// for.
     const MANY: u64 = 100_000;
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(64)?);
@@ -237,7 +238,7 @@ fn recv_freed(side: &mut Side<'_>) -> Result<()> {
         ep.post_recv(&[region.segment(0, 64)?], cookie)?;
     }
     drop(ep);
-    // Whether they are told as flushed is the provider's choice.
+    // The provider may choose whether it reports the receives as flushed.
     while let Some(event) = kit.recv.dequeue()? {
         let Event::Dto(completion) = event else {
             anyhow::bail!("{event:?} after the endpoint has gone");

@@ -1,4 +1,4 @@
-//! Which calls an endpoint takes in which state, as a table.
+//! The calls that an endpoint accepts in each state, as a table.
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
@@ -60,7 +60,7 @@ const CASES: &[Both] = &[
     ),
 ];
 
-/// Calls that a state refuses or takes without leaving it.
+/// Calls that a state refuses, or accepts without a change of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Connect,
@@ -81,8 +81,8 @@ const ALL: [Call; 10] = [
     Connect, Reserve, Disconnect, Reset, Free, Send, Write, Read, Recv, Modify,
 ];
 
-/// For each state the calls that it refuses, and those that succeed and leave it. Calls in neither
-/// list lead to another state.
+/// For each state the calls that it refuses, and those that succeed without a change of state.
+/// Calls in neither list lead to another state.
 const TABLE: &[(EpState, &[Call], &[Call])] = &[
     (
         EpState::Unconnected,
@@ -118,7 +118,7 @@ const TABLE: &[(EpState, &[Call], &[Call])] = &[
     ),
 ];
 
-/// Asks an endpoint in `state` for every call of the table.
+/// Makes every call of the table on an endpoint in `state`.
 fn holds(ep: &Ep, kit: &Kit, state: EpState, side: &Side<'_>) -> Result<()> {
     expect::in_state(ep, state)?;
     let row = TABLE.iter().find(|row| row.0 == state);
@@ -160,7 +160,7 @@ fn make(call: Call, ep: &Ep, kit: &Kit, side: &Side<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A qualifier at which nobody listens just now.
+/// A qualifier that currently has no listener.
 fn free_qualifier(kit: &Kit) -> Result<u64> {
     Ok(Psp::create_any(&kit.ia, &kit.requests)?.conn_qual())
 }
@@ -227,7 +227,7 @@ fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
     let request = expect::request(&kit.requests, side)?;
     side.say("asked", &[])?;
     side.meet("over")?;
-    // Who asked has gone; a rejection that cannot be delivered is no fault.
+    // The client has closed, and a rejection that cannot be delivered is no fault.
     drop(request);
     Ok(())
 }
@@ -288,7 +288,7 @@ fn walks_along(side: &mut Side<'_>) -> Result<()> {
     ) {
         bail!("the endpoint is {state:?} after the accept");
     }
-    // The other end may leave before the handshake is over here.
+    // The other end may disconnect before the handshake is complete here.
     let kind = ep.wait_established(Some(side.patience()));
     if kind.is_ok() {
         let kind = ep.wait_disconnected(Some(side.patience()))?;

@@ -110,7 +110,7 @@ fn evd(side: &Side<'_>) -> Result<Evd> {
     Ok(Evd::create(&ia(side)?, 16, EvdFlags::SOFTWARE)?)
 }
 
-/// The next event, which is a software event with this number.
+/// Waits for the next event, which must be a software event with this number.
 fn number(evd: &Evd, due: usize, side: &Side<'_>) -> Result<()> {
     match expect::event(evd, side)? {
         Event::Software(number) if number == due => Ok(()),
@@ -254,7 +254,7 @@ fn unwaitable(side: &mut Side<'_>) -> Result<()> {
     number(&evd, 2, side)
 }
 
-/// Runs `meanwhile` while another thread waits on the dispatcher; returns what that thread got.
+/// Runs `meanwhile` while another thread waits on the dispatcher. Returns that thread's result.
 fn with_waiter(
     evd: &Evd,
     side: &Side<'_>,
@@ -263,7 +263,7 @@ fn with_waiter(
     let patience = side.patience();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || evd.wait(Some(patience)));
-        // It sleeps by then; one that does not yet makes the case easier, never harder.
+        // The waiter sleeps by then. If it does not yet, the case is easier, never harder.
         thread::sleep(side.quiet());
         let told = meanwhile();
         let got = waiter
@@ -377,7 +377,7 @@ fn unread(side: &mut Side<'_>) -> Result<()> {
     let evd = Evd::create(&ia, 16, EvdFlags::SOFTWARE)?;
     (1..=16).try_for_each(|due| evd.post_software(due))?;
     drop(evd);
-    // A dispatcher that was not freed would be left.
+    // The close fails if the dispatcher was not freed.
     raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG)?;
     std::mem::forget(ia);
     Ok(())

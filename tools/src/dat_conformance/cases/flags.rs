@@ -83,9 +83,9 @@ fn suppresses(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Far more than there is room for at once.
+/// Far more messages than the queue can hold at once.
 const MANY: u64 = 320;
-/// Every so many, one is told.
+/// One in this many messages is signalled.
 const TOLD: u64 = 16;
 
 fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
@@ -180,7 +180,7 @@ fn unsignalled(side: &mut Side<'_>) -> Result<()> {
     link.ep
         .post_send(&segment, 1, CompletionFlags::UNSIGNALLED)?;
     link.send(&region, 0, 8, 2)?;
-    // The signalled one wakes, and then both are there, in order.
+    // The signalled completion wakes the waiter, and then both are in the queue, in order.
     expect::done(&link.kit.request, 1, side)?;
     expect::done(&link.kit.request, 2, side)?;
     side.meet("over")

@@ -190,7 +190,7 @@ fn close_null(_: &mut Side<'_>) -> Result<()> {
 fn close_graceful(side: &mut Side<'_>) -> Result<()> {
     let ia = side.open()?;
     raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG)?;
-    // Its handle has gone, so it must not be closed again.
+    // The handle is closed already, so dropping must not close it again.
     std::mem::forget(ia);
     Ok(())
 }
@@ -210,7 +210,7 @@ fn close_abrupt(side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(4096)?);
     ep.post_recv(&[region.segment(0, 4096)?], 1)?;
     raw::ia_close(kit.ia.as_raw(), DAT_CLOSE_ABRUPT_FLAG)?;
-    // All handles have gone, so nothing must be freed again.
+    // All handles have been freed, so dropping must not free them again.
     std::mem::forget((kit, ep, region));
     Ok(())
 }

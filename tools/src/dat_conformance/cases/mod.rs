@@ -4,15 +4,15 @@
 //! |---|---|
 //! | `ia`, `pz`, `lmr` | adapters, zones, regions |
 //! | `evd`, `evd_transfers`, `cno` | event dispatchers, notification objects |
-//! | `ep`, `ep_state` | endpoints without a connection; which calls they take in which state |
-//! | `connect`, `disconnect` | how connections begin and end |
+//! | `ep`, `ep_state` | endpoints without a connection; the calls that are allowed in each state |
+//! | `connect`, `disconnect` | the begin and the end of connections |
 //! | `sp` | service points |
 //! | `send`, `rdma`, `flags` | Send and Receive; RDMA Write and Read; completion flags |
-//! | `protection` | what is not allowed, and what becomes of it |
-//! | `rmr`, `invalidate` | windows, and peers that take them away |
+//! | `protection` | operations that are not permitted, and their effects |
+//! | `rmr`, `invalidate` | windows, and peers that invalidate their keys |
 //! | `srq` | shared receive queues |
 //! | `ib`, `ssp` | the extensions |
-//! | `many` | much at once, and much one after another |
+//! | `many` | many objects at the same time, and many one after another |
 
 mod cno;
 mod connect;
@@ -38,7 +38,7 @@ mod ssp;
 
 use crate::case::Case;
 
-/// All of them, in the order in which they run.
+/// All cases, in the order in which they run.
 pub(crate) fn all() -> Vec<Case> {
     [
         ia::cases(),

@@ -37,7 +37,8 @@ const BOTH: &[Both] = &[(
     hears_of_nothing,
 )];
 
-/// Longer than what a device takes from the caller's memory without its key.
+/// A length above the limit up to which a device copies the caller's memory without checking its
+/// key.
 const LEN: usize = 4096;
 
 fn many(side: &mut Side<'_>) -> Result<()> {
@@ -69,7 +70,7 @@ fn freed(side: &mut Side<'_>) -> Result<()> {
     expect::refused(raw::pz_free(handle), DAT_INVALID_HANDLE)
 }
 
-/// The post is refused, or the work fails and the connection with it.
+/// The post is refused, or the work fails and breaks the connection.
 fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let other = Pz::create(&link.kit.ia)?;

@@ -1,4 +1,4 @@
-//! Service points and the requests that come to them.
+//! Service points and their connection requests.
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
@@ -133,7 +133,7 @@ fn wrong_evd(side: &mut Side<'_>) -> Result<()> {
     expect::refused(Psp::create_any(&kit.ia, &kit.recv), DAT_INVALID_HANDLE)
 }
 
-/// A qualifier that nobody uses just now.
+/// A qualifier that is currently unused.
 fn free_qualifier(kit: &Kit) -> Result<u64> {
     Ok(Psp::create_any(&kit.ia, &kit.requests)?.conn_qual())
 }
@@ -194,7 +194,7 @@ fn connects(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// Accepts and waits until the connection is there.
+/// Accepts and waits until the connection is established.
 fn accept(request: dat_api::Cr, kit: &Kit, side: &Side<'_>) -> Result<Ep> {
     let ep = kit.ep()?;
     request.accept(Some(&ep), &[])?;
@@ -243,7 +243,7 @@ fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
         let request = expect::request(&kit.requests, side)?;
         let ep = accept(request, &kit, side)?;
         side.meet("next")?;
-        // Each connection is at its end before the next begins.
+        // Each connection is closed before the next one begins.
         ep.wait_disconnected(Some(side.patience()))?;
     }
     Ok(())

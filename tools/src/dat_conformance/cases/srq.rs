@@ -69,11 +69,12 @@ const BOTH: &[Both] = &[
     ),
 ];
 
-/// Receives that a queue has.
+/// The number of receives that a queue can hold.
 const DEPTH: u32 = 8;
 const LEN: usize = 256;
 
-/// The provider's attributes say whether there are any, but OFA's leave that out.
+/// Creates a queue. The provider's attributes should state whether it supports shared queues, but
+/// OFA's omit this.
 fn queue(kit: &Kit) -> Result<Srq> {
     Ok(Srq::create(&kit.pz, DEPTH, 1)?)
 }
@@ -138,7 +139,7 @@ fn endpoint_posts(side: &mut Side<'_>) -> Result<()> {
     expect::refused(posted, DAT_INVALID_STATE)
 }
 
-/// Connects an endpoint to where the other end listens and waits until both know it.
+/// Connects an endpoint to the other end's service and waits until it is established.
 fn connect(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
     let ep = kit.ep()?;
     let (address, conn_qual) = side.hear_address()?;
