@@ -429,7 +429,7 @@ fn datinfo_tells_why_an_adapter_cannot_be_opened() -> Result<()> {
     Ok(())
 }
 
-/// A number that stands for a name is printed as the name.
+/// A number that has a name is printed as the name.
 #[test]
 fn datinfo_tells_how_payload_travels_within_the_host() -> Result<()> {
     let env = StackEnv::new()?;

@@ -16,37 +16,37 @@ impl<'a> Input<'a> {
         Self(Unstructured::new(data))
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> u8 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// A number below `bound`, from one byte.
+    /// Reads a number below `bound`, from one byte.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::from(self.byte()) % bound.max(1)
     }
 
-    /// Two bytes, least significant first.
+    /// Reads two bytes, least significant first.
     pub fn short(&mut self) -> u16 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// Four bytes, least significant first.
+    /// Reads four bytes, least significant first.
     pub fn word(&mut self) -> u32 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// Eight bytes, least significant first.
+    /// Reads eight bytes, least significant first.
     pub fn long(&mut self) -> u64 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// One of `choices`, from one byte.
+    /// Chooses an element of `choices`, from one byte.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// Up to `len` bytes.
+    /// Reads up to `len` bytes.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let len = len.min(self.0.len());
         self.0.bytes(len).unwrap_or_default()

@@ -178,7 +178,7 @@ pub fn all() -> Vec<Seed> {
     seeds
 }
 
-/// One seed.
+/// Makes a seed.
 pub(crate) fn seed(target: &'static str, name: impl Into<String>, bytes: Vec<u8>) -> Seed {
     Seed {
         target,

@@ -8,7 +8,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | `case` | a case, and when it is run |
-//! | `line` | a line, what it should come to, how it becomes a case |
+//! | `line` | a line, its expected result, its conversion to a case |
 //! | `dapltest` | transactions, performance, limits, functions |
 //! | `dtest` | dtest, and the cross product of its options |
 //! | `family` | dtestcm, dtestsrq, dtestx |

@@ -161,8 +161,8 @@ const DIFFERENCES: &[Difference] = &[
 const BY_CHANCE: &[Difference] = &[Difference {
     grounds: OFA_ON_SIW,
     lines: &["dapltest -T T*"],
-    // The error of the connection of the test itself, or of the one over which its server is told
-    // to quit.
+    // The error of the connection of the test itself, or of the one over which its server receives
+    // the command to quit.
     says: "-reaping DTO problem",
     why: "by chance: over OFA's provider on siw a connection breaks now and then under the first \
           message of its server",

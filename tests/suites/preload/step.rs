@@ -55,7 +55,7 @@ pub(crate) enum Step {
 pub(crate) struct Outcome {
     /// The result, or the error number.
     pub(crate) result: Result<i64, i32>,
-    /// What was received.
+    /// The bytes that were received.
     pub(crate) bytes: Vec<u8>,
 }
 

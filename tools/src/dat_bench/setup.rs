@@ -102,7 +102,7 @@ impl Ground {
             return Ok(Self::new(network, None, None));
         }
         let registry = write_dat_conf(End::Near, congestion)?;
-        // SAFETY: this process has one thread, so nobody reads the environment meanwhile.
+        // SAFETY: this process has one thread, so no other thread reads the environment meanwhile.
         unsafe { std::env::set_var(OVERRIDE, registry.path()) };
         Ok(Self::new(network, congestion, Some(registry)))
     }

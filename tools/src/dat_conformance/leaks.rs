@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time limit for resources to disappear: a thread that has been told to end still exists for a
+/// The time limit for resources to disappear: a thread that was asked to end still exists for a
 /// moment.
 const SETTLE: Duration = Duration::from_secs(3);
 

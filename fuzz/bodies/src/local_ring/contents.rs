@@ -1,10 +1,10 @@
 //! The consumer of a ring whose memory has any content.
 //!
 //! Input: the calls, with their count first, one byte each; then the bytes of the data area, which
-//! is repeated until the area is full.
+//! are repeated until the area is full.
 //!
-//! The body checks that each record lies within the data area and has the length that its word
-//! says, that a record does not change when the memory does, and that no call hangs or panics.
+//! The body checks that each record is inside the data area and has the length in its control word,
+//! that a record does not change when the memory does, and that no call hangs or panics.
 
 use std::sync::atomic::Ordering;
 

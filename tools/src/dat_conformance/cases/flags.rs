@@ -85,7 +85,7 @@ fn suppresses(side: &mut Side<'_>) -> Result<()> {
 
 /// Far more messages than the queue can hold at once.
 const MANY: u64 = 320;
-/// One in this many messages is signalled.
+/// The interval of signalled messages: one in this many.
 const TOLD: u64 = 16;
 
 fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
