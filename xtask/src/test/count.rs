@@ -63,8 +63,8 @@ pub(super) fn failures(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The output of the failed tests: for each the block that libtest heads by `---- name stdout
-/// ----`, and a suite whose tests are data by `---- name ----`.
+/// The output of the failed tests: for each the block that libtest heads by
+/// `---- name stdout ----`, and a suite whose tests are data by `---- name ----`.
 pub(super) fn failure_reports(text: &str) -> String {
     let mut inside = false;
     let mut reports = Vec::new();
