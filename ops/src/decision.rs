@@ -304,8 +304,9 @@ fn check(
         return Err(Reason::Remote);
     }
     if can.needs_rdma && !found.rdma && !found.local {
-        let device = found.device.unwrap_or_else(|| "any".to_owned());
-        return Err(Reason::NoRdma { device });
+        return Err(Reason::NoRdma {
+            device: found.device,
+        });
     }
     way.route = found.route.as_ref();
     way.device = found.device.as_deref();

@@ -41,8 +41,8 @@ pub enum Reason {
     BacklogFull,
     /// The route uses a device without RDMA.
     NoRdma {
-        /// Name of the device.
-        device: String,
+        /// Name of the device; `None` for a listener on every device.
+        device: Option<String>,
     },
     /// The protocol's own reason.
     Protocol(String),
@@ -100,7 +100,10 @@ impl fmt::Display for Reason {
             Self::NotNamed => f.write_str("no rule names the protocol"),
             Self::NotOffered => f.write_str("no program under opsrun listens there on this host"),
             Self::BacklogFull => f.write_str("the listener's queue is full"),
-            Self::NoRdma { device } => write!(f, "device {device} has no RDMA"),
+            Self::NoRdma { device: None } => f.write_str("no network device has RDMA"),
+            Self::NoRdma {
+                device: Some(device),
+            } => write!(f, "device {device} has no RDMA"),
             Self::Protocol(why) => f.write_str(why),
             Self::PortTaken => f.write_str("has given the port to somebody else"),
             Self::PeerAbsent => f.write_str("no program of the peer runs under opsrun"),

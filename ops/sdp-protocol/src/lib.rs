@@ -217,7 +217,7 @@ impl OffloadProtocol for SdpProtocol {
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
         let software = self.may_use_software(way.terms);
         if !software && way.ports.is_empty() {
-            let device = way.device.unwrap_or("any").to_owned();
+            let device = way.device.map(str::to_owned);
             return Err(Reason::NoRdma { device });
         }
         if !self.devices(way.ports).is_empty() {
