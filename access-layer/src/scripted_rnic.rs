@@ -83,7 +83,7 @@ pub(crate) enum Call {
 /// Gets the token of the object that the call is about.
 type Meanwhile = Box<dyn FnOnce(u64) + Send>;
 
-/// What a test sets and looks at.
+/// The state that a test sets and reads.
 #[derive(Default)]
 pub(crate) struct Script {
     calls: Mutex<Vec<Call>>,
@@ -92,7 +92,7 @@ pub(crate) struct Script {
     /// Runs inside the next call, before it returns.
     meanwhile: Mutex<Option<Meanwhile>>,
     pending: Mutex<(u32, u32)>,
-    /// Whether a disconnect tells the ending before it returns.
+    /// True if a disconnect delivers the disconnect event before it returns.
     tells_endings: AtomicBool,
 }
 
@@ -461,9 +461,9 @@ pub(crate) struct Bench {
     pub(crate) cr: Arc<Evd<ScriptedRnic>>,
 }
 
-/// Where the peer is, in all tests.
+/// The address and port of the peer in all tests.
 pub(crate) const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 4711);
-/// Where we are.
+/// The local address and port.
 pub(crate) const HERE: ([u8; 4], u16) = ([127, 0, 0, 1], 815);
 
 impl Bench {
@@ -555,7 +555,7 @@ impl Bench {
             .request_with(sp.as_token(), number, private_data);
     }
 
-    /// What can tell requests while the bench is in use elsewhere.
+    /// Returns a source of connection requests, for use while the bench is borrowed elsewhere.
     pub(crate) fn request_source(&self) -> RequestSource {
         RequestSource {
             script: self.script.clone(),

@@ -1,9 +1,9 @@
-//! One thread for what nobody waits for: events of connections, of queues and of the device, and
-//! deadlines.
+//! The engine: one thread for events for which no consumer waits (connections, queues, the device)
+//! and for deadlines.
 //!
-//! It starts when the device is opened ([`Engine::start`]), and sleeps in
-//! `epoll_wait` until a descriptor has something, somebody calls [`Engine::wake`], or the next
-//! deadline of the connection manager passes.
+//! The thread starts when the device is opened ([`Engine::start`]). It sleeps in `epoll_wait` until
+//! a descriptor is readable, a thread calls [`Engine::wake`], or the next deadline passes (of the
+//! connection manager, or the tick of the completion channel).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -23,7 +23,7 @@ use crate::rnic::Shared;
 /// Events taken by one `epoll_wait`.
 const BATCH: usize = 32;
 
-/// What a watched descriptor belongs to.
+/// The source of the events of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// [`Engine::wake`].
@@ -46,7 +46,7 @@ pub(crate) struct Engine {
     tasks: Mutex<Tasks>,
 }
 
-/// What others have left for the thread.
+/// The work that other threads have queued for the engine's thread.
 #[derive(Debug, Default)]
 struct Tasks {
     /// Queue pairs whose work failed.

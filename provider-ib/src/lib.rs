@@ -1,18 +1,18 @@
 //! The ibverbs RNIC: InfiniBand, RoCE and iWARP devices through libibverbs and librdmacm.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`rnic`] | the trait that the access layer asks |
-//! | `objects` | what it hands out |
+//! | [`rnic`] | the implementation of the trait `Rnic` of the access layer |
+//! | `objects` | the objects that the RNIC creates for the access layer |
 //! | `qp`, `cq`, `srq` | queue pairs, completion queues, shared receive queues |
-//! | `memory`, `regions`, `window` | domains and regions, where regions lie, memory windows |
-//! | `work`, `segments` | work requests that the device has, and their segments |
+//! | `memory`, `regions`, `window` | domains and regions, the address ranges of regions, memory windows |
+//! | `work`, `segments` | work requests that were posted to the device, and their segments |
 //! | `cm` | listen, connect, accept, reject, disconnect |
 //! | `channel` | the one descriptor for the events of all completion queues, and which thread reads it |
-//! | `engine` | one thread for what nobody waits for: events of connections, queues and the device |
+//! | `engine` | one thread for events for which no consumer waits: connections, queues and the device |
 //! | `events` | asynchronous events of the device |
-//! | `config`, `device`, `quirks` | what `dat.conf` names, the device behind it, its peculiarities |
-//! | `lock` | locks that a panic elsewhere does not spoil |
+//! | `config`, `device`, `quirks` | the settings in `dat.conf`, the device that they name, known deviations of devices |
+//! | `lock` | locks that stay usable after a panic of another thread |
 //! | `offset_guard` | keeps queues away from where libsiw cannot map them |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
@@ -20,8 +20,8 @@
 //!
 //! # System calls, copies, locks and allocations of one small Send
 //!
-//! What the device's own library does comes on top: adapters are driven without system calls, siw
-//! and rxe take one for each post that sends.
+//! The calls of the device's own library are not counted here: the libraries of adapters make no
+//! system call, those of siw and rxe make one for each post to the send queue.
 //!
 //! | | sender | receiver |
 //! |---|---|---|
@@ -55,7 +55,7 @@ pub use cm::request::IbRequest;
 pub use objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
 pub use rnic::IbRnic;
 
-/// A process that runs out of memory is told so by the calls that need some.
+/// Calls that need memory return an error when the process runs out of memory.
 #[global_allocator]
 static ALLOCATOR: reserve::Reserve = reserve::Reserve;
 

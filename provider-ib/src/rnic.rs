@@ -1,4 +1,4 @@
-//! The RNIC: short methods that hand over to the files beside this one.
+//! The RNIC: short methods that call the other modules of this crate.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct IbRnic {
     shared: Arc<Shared>,
 }
 
-/// What every object of an RNIC can reach.
+/// The state that every object of an RNIC shares.
 pub(crate) struct Shared {
     // Declared before the device, which closes behind it.
     pub(crate) channel: Channel,
@@ -332,7 +332,7 @@ fn attributes(device: &Device) -> RnicAttr {
     }
 }
 
-/// What consumers of OFA's providers look for.
+/// Returns the named attributes that consumers of OFA's providers query.
 fn named_attributes(device: &Device) -> Vec<NamedAttr> {
     let named = |name, value: String| NamedAttr { name, value };
     let mut all = cm::named(device);

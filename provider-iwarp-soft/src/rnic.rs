@@ -324,8 +324,8 @@ impl Rnic for SoftRnic {
     }
 }
 
-/// What a benchmark has to report with its figures, and what consumers choose mechanisms by: the
-/// processor does here what an adapter does elsewhere.
+/// Returns the attributes that a benchmark reports with its figures and by which consumers choose a
+/// mechanism: in this provider the processor does the work of an adapter.
 fn named_attributes(config: &Config) -> Vec<NamedAttr> {
     let named = |name, value: &str| NamedAttr {
         name,

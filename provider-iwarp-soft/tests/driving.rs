@@ -1,4 +1,4 @@
-//! Who drives: nobody but the engine, blocked consumers, several threads at once.
+//! Which thread makes progress: the engine alone, blocked consumers, several threads at once.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -19,7 +19,7 @@ const ROUNDS: u64 = 50;
 /// The tick of an engine while consumers drive.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often the engines of this process have gone to sleep.
+/// The number of times that the engines of this process have gone to sleep.
 fn engine_sleeps() -> u64 {
     let count = |task: fs::DirEntry| {
         let status = fs::read_to_string(task.path().join("status")).ok()?;

@@ -27,10 +27,10 @@ use crate::users::{User, Users};
 pub struct Cno<R: Rnic> {
     pub(crate) waker: Arc<Waker>,
     inner: Mutex<Inner>,
-    /// Where waiters sleep while another waiter drives. Nobody waits here for anything else,
-    /// because `notify_one` could wake the wrong one.
+    /// The condition on which waiters sleep while another waiter drives the RNIC. It has no other
+    /// use, because `notify_one` could then wake the wrong thread.
     pub(crate) turn: Condvar,
-    /// Those who wait for the agent to return.
+    /// The condition on which threads wait until the running call of the agent returns.
     agent_returned: Condvar,
     users: Users,
     handle: Handle,
@@ -127,7 +127,7 @@ impl<R: Rnic> Cno<R> {
         inner.show();
     }
 
-    /// Whether somebody waits.
+    /// True while a thread waits on the CNO.
     pub(crate) fn has_waiter(&self) -> bool {
         self.lock().state.has_waiter()
     }

@@ -5,9 +5,9 @@
 //! an event that finds it full is reported on the asynchronous EVD and ends the use of this one
 //! (section 6.3.2.1).
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |---|---|
-//! | `state` | who may take events |
+//! | `state` | which calls may take events in which state |
 //! | `queue` | own queue, and what was pulled from the CQ |
 //! | `pull` | CQ entry to `DAT_EVENT` |
 //! | `asynchronous` | the asynchronous events of an IA |
@@ -52,7 +52,7 @@ const CAPACITY_MIN: usize = 16;
 /// Streams that arrive through the CQ.
 const CQ_FLAGS: DatEvdFlags = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
 
-/// How a waiter is woken, settled by the first EP that is attached.
+/// The rule by which completions wake a waiter. The first EP that is attached decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionType {
     /// No EP yet: as with thresholds.
@@ -201,7 +201,7 @@ impl<R: Rnic> Evd<R> {
         Ok(evd)
     }
 
-    /// What has happened to it.
+    /// The counters of the calls on this EVD and of its events.
     pub(crate) fn counters(&self) -> &EvdCounters {
         &self.counters
     }
@@ -221,7 +221,7 @@ impl<R: Rnic> Evd<R> {
         self.flags
     }
 
-    /// Whether it takes all of these streams.
+    /// True if the EVD accepts all of these event streams.
     pub fn has(&self, flags: DatEvdFlags) -> bool {
         self.flags & flags == flags
     }
@@ -243,7 +243,7 @@ impl<R: Rnic> Evd<R> {
             .ok_or(DatError::invalid_handle(DAT_NO_SUBTYPE))
     }
 
-    /// Whether anything uses it.
+    /// True while another object holds a [`User`] of this EVD.
     pub(crate) fn is_used(&self) -> bool {
         self.users.any()
     }

@@ -13,7 +13,7 @@ use super::{CompletionType, Evd, Inner, NO_EVD, pull};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 
-/// What a wait brought.
+/// The result of a wait that succeeded.
 #[derive(Debug)]
 pub struct Woken {
     /// The oldest event.
@@ -49,7 +49,7 @@ impl From<DatError> for WaitError {
 /// A signal handler of the program ran in the thread that waits.
 const INTERRUPTED: DatError = DatError::bare(DAT_INTERRUPTED_CALL, DAT_NO_SUBTYPE);
 
-/// What the waiter takes as a reason to return.
+/// The condition under which a waiter returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// Enough events, whatever they are.
@@ -329,7 +329,7 @@ impl<R: Rnic> Inner<R> {
     }
 }
 
-/// Whether a completion ends a wait (DAT 2.0 section 6.3.2.3, notification suppression).
+/// Returns true if a completion ends a wait (DAT 2.0 section 6.3.2.3, notification suppression).
 fn wakes(completion: &Completion, mode: CompletionType) -> bool {
     if completion.status != WcStatus::Success {
         return true;

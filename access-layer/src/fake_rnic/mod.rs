@@ -1,19 +1,19 @@
 //! An RNIC in memory, for tests: queue pairs of one process talk to each other by copying.
 //!
-//! It keeps the contract of [`Rnic`] to the letter, so that what is tested against it holds for
-//! real ones: connection news comes from a thread of its own, completions of a connection are in
-//! their CQs before its ending is told, tokens outlive what they name. Work requests are done in
-//! the posting thread.
+//! The fake keeps the whole contract of [`Rnic`], so that a test result holds for real RNICs too.
+//! Connection events are delivered on a separate thread. The completions of a connection are in
+//! their CQs before the disconnect event is delivered. Tokens outlive the objects that they name. A
+//! work request is carried out on the thread that posts it.
 //!
-//! | File | Holds |
+//! | File | Contents |
 //! |---|---|
-//! | `config` | what `ia_params` may say |
-//! | `engine` | the thread that tells news, and its timers |
-//! | `held_upcalls` | news that waits for the test instead |
-//! | `network` | who is at which address, and the regions of everybody |
+//! | `config` | the keys that `ia_params` may contain |
+//! | `engine` | the thread that delivers events, and its timers |
+//! | `held_upcalls` | events that are held back until the test delivers them |
+//! | `network` | the RNICs by address, and the memory regions of all RNICs |
 //! | `cq` | completion queues |
 //! | `qp` | queue pairs: states, receives, flushing |
-//! | `work` | what a work request does |
+//! | `work` | execution of work requests |
 //! | `cm` | listening, connecting, accepting, sockets |
 
 mod cm;
@@ -50,7 +50,7 @@ pub struct FakeRnic {
     node: Arc<Node>,
 }
 
-/// What the objects of one RNIC share.
+/// The state that all objects of one RNIC share.
 pub(in crate::fake_rnic) struct Node {
     attr: RnicAttr,
     network: Arc<Network>,
@@ -300,7 +300,8 @@ pub fn let_time_pass(net: &str) {
     network.held.tell();
 }
 
-/// Whether nothing is left in a network: no service, armed or waiting socket, region, window, news.
+/// Returns true if a network is empty: no service, no armed or waiting socket, no region, no window
+/// and no undelivered event.
 #[must_use]
 pub fn is_deserted(net: &str) -> bool {
     Network::named(net).is_deserted()

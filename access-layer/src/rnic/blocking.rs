@@ -12,8 +12,8 @@ use super::{Arm, Rnic, Waker};
 
 /// A wait that was longer than this makes the next one sleep at once.
 const SPIN_WORTH: Duration = Duration::from_micros(100);
-/// How long a wait drives before it sleeps: a wake-up across processors costs more than most
-/// answers take.
+/// The time for which a wait drives the RNIC before it sleeps. A wake-up across processors takes
+/// longer than most answers of a peer.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Looks between two system calls that yield the processor.
 const DRIVES_PER_YIELD: u32 = 16;
@@ -47,8 +47,8 @@ pub(super) fn wait<R: Rnic>(
 
 /// Drives for a moment, if that is likely to be enough. `true`: the wait is over.
 ///
-/// It yields the processor now and then: where the scheduler keeps the peer on the same one, the
-/// answer comes by that and not by a sleep.
+/// The loop yields the processor from time to time: if the scheduler runs the peer on the same
+/// processor, the peer can answer only then.
 fn spin(
     drive: impl Fn(),
     is_over: impl Fn() -> bool,

@@ -56,7 +56,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a thread that wants to sleep may do so.
+/// The answer of [`Rnic::arm`]: the descriptors on which a thread may sleep, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
     /// There is work already: drive instead.
@@ -160,9 +160,9 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Blocks until one of `cqs`, which are armed, may have completions, `waker` was woken or
     /// `timeout` has passed (`None`: no limit), and makes progress meanwhile. *May call up.*
     ///
-    /// It may return early for no reason; the caller looks and calls again. A wake-up before the
-    /// call is not lost: it makes the call return at once. `true`: it returns because a signal
-    /// handler of the program has run in the calling thread.
+    /// The call may return early for no reason; the caller then polls its queues and calls again. A
+    /// wake-up before the call is not lost: the call returns at once. Returns `true` if a signal
+    /// handler of the program ran on the calling thread and ended the wait.
     fn wait(&self, cqs: &[&Self::Cq], waker: &Arc<Waker>, timeout: Option<Duration>) -> bool {
         blocking::wait(self, cqs, waker, timeout)
     }
@@ -190,7 +190,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Posts one receive, in any state; on a disconnected queue pair it completes flushed.
     fn post_recv(&self, qp: &Self::Qp, wr: &RecvWr<'_>) -> Result<(), RnicError>;
 
-    /// How many receives are posted and not consumed, and how many requests have not completed.
+    /// Returns the number of receives that are posted and not consumed, and the number of
+    /// send-queue requests that have not completed.
     fn pending(&self, qp: &Self::Qp) -> (u32, u32);
 
     /// Returns how the payload of the connections of a queue pair travelled, those before a reset
@@ -317,7 +318,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(RnicError::NotSupported("limits of shared receive queues"))
     }
 
-    /// How many receives are left in a shared receive queue; `None` where nobody counts.
+    /// Returns the number of receives left in a shared receive queue; `None` if the RNIC does not
+    /// count them.
     fn srq_available(&self, _srq: &Self::Srq) -> Option<u32> {
         None
     }

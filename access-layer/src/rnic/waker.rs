@@ -18,8 +18,8 @@ const WOKEN: u32 = 2;
 /// sleeps. The descriptor is made for the first sleep: most wakers of a process with many
 /// connections never have a sleeper.
 ///
-/// One sleeper at a time, any number of wakers. A wake-up that comes before the sleep makes the
-/// sleep return at once, so the sequence *look, sleep* cannot lose one.
+/// One thread may sleep at a time; any number of threads may wake it. A wake-up before the sleep
+/// makes the sleep return at once, so the sequence *poll, sleep* cannot lose a wake-up.
 ///
 /// The system calls go past libc, in which they would be cancellation points: a consumer's thread
 /// that is cancelled while it wakes another one would be unwound out of the midst of us.
@@ -31,7 +31,7 @@ pub struct Waker {
     serves_others: bool,
 }
 
-/// How a sleep ended.
+/// The reason why a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slept {
     /// By a wake-up.
@@ -49,7 +49,7 @@ impl Waker {
         Self::default()
     }
 
-    /// The same, whose sleeper waits for events of many connections.
+    /// A new waker whose sleeper waits for events of many connections.
     #[must_use]
     pub fn serving_others() -> Self {
         Self {

@@ -26,7 +26,8 @@ pub(super) const TICK: Duration = Duration::from_millis(5);
 /// Wake-ups at shorter intervals than this are worth a tick.
 const QUICK: Duration = Duration::from_millis(5);
 
-/// How long several consumers are expected to sleep again after they were seen.
+/// The time for which the engine keeps the channel after several consumers slept at once: they are
+/// expected to sleep again.
 const CROWD_TIME: Duration = Duration::from_millis(100);
 
 /// A consumer that sleeps.
@@ -45,7 +46,7 @@ enum Attendant {
         is_asleep: bool,
         /// A tick is due.
         ticks: bool,
-        /// It has begun to sleep since the last tick.
+        /// The consumer has begun to sleep since the last tick.
         has_slept: bool,
     },
 }
@@ -53,7 +54,8 @@ enum Attendant {
 /// The work that a transition leaves to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Todo {
-    /// Whether the engine is to listen from now on; `None`: as before.
+    /// `Some(true)`: the engine starts to listen to the channel. `Some(false)`: the engine stops.
+    /// `None`: no change.
     pub(super) engine_listens: Option<bool>,
     /// The consumer that sleeps on the channel is to be woken, because another one does from now
     /// on.

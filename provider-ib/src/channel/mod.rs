@@ -1,6 +1,6 @@
 //! The completion channel of an adapter: one descriptor for the events of all its queues.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`attendance`] | which thread reads it |
 //!
@@ -106,7 +106,7 @@ impl Channel {
 
     /// The sleeper with this waker has woken; `is_ready`: the channel was readable. *Calls up.*
     ///
-    /// It reads one event. Those behind it end the next sleep at once.
+    /// Reads one event. If more events are queued, the next sleep ends at once.
     pub(crate) fn end_sleep(&self, shared: &Shared, waker: &Arc<Waker>, is_ready: bool) {
         let id = id_of(waker);
         if is_ready && lock(&self.state).attendance.is_slept_on_by(id) {

@@ -1,9 +1,9 @@
 //! Completion queues.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | `inner` | what the lock guards: completions, and the queue pairs whose they are |
-//! | `wc` | the device's words |
+//! | `inner` | the state that the lock guards: completions, and the queue pairs to which they belong |
+//! | `wc` | the work completions of the device |
 //!
 //! # Events of the device
 //!
@@ -170,8 +170,8 @@ impl Cq {
         }
     }
 
-    /// Whether something came that the queue is armed for; if nothing did, the device is armed
-    /// again.
+    /// Returns true if the queue received a completion for which it is armed. Otherwise arms the
+    /// device again.
     fn look(&self) -> bool {
         let mut inner = self.lock();
         if inner.armed == Armed::No {
@@ -257,7 +257,8 @@ impl Cq {
         self.tell(inner);
     }
 
-    /// The same for receives.
+    /// Takes the completions that the device has, and then flushes the receives of a queue pair
+    /// that the device has not completed.
     pub(crate) fn flush_recvs(&self, work: &Work) {
         let mut inner = self.lock();
         inner.pull();
