@@ -1,9 +1,10 @@
 //! Consumer notification object: one place to wait for several EVDs (DAT 2.0 section 6.3.3).
 //!
-//! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first.
-//! Waiting for a trigger drives the CQs of the EVDs, so it is in `delivery`, above them. The
-//! consumer's agent runs in a thread of its own (`agent`), never in one that carries the RNIC's
-//! work. A CNO made for a descriptor (`signal`) shows there that the list is not empty.
+//! A CNO owns the list of EVDs that triggered and were not yet reported, each at most once, oldest
+//! first. Waiting for a trigger drives the CQs of the EVDs, so that code is in `delivery`, a layer
+//! above this one. The consumer's agent runs on a separate thread (`agent`), never on a thread that
+//! does the RNIC's work. The descriptor of a CNO that has one (`signal`) is readable while the list
+//! is not empty.
 
 mod agent;
 mod signal;
@@ -43,8 +44,8 @@ pub(crate) struct Inner {
     pub(crate) triggered: VecDeque<Handle>,
     /// Readable while the list is not empty; closed when the CNO is freed.
     signal: Option<Signal>,
-    /// The EVDs that trigger it. An EVD leaves before it ends, or is ended by a thread that has it
-    /// pinned until it has left.
+    /// The EVDs that trigger the CNO. An EVD is removed before it is freed: the thread that ends it
+    /// keeps it pinned until then.
     pub(crate) evds: Vec<Handle>,
     agent: AgentState,
     pub(crate) state: CnoState,
@@ -62,8 +63,8 @@ impl<R: Rnic> Cno<R> {
         Self::install(ia, Agent::from_dat(&agent), None)
     }
 
-    /// `dat_cno_fd_create`: the descriptor is readable while something has triggered. It belongs to
-    /// the CNO and ends with it.
+    /// `dat_cno_fd_create`: the descriptor is readable while an EVD has triggered and was not
+    /// reported. The CNO owns the descriptor and closes it.
     pub fn create_with_fd(ia: &Arc<Ia<R>>) -> DatResult<(Handle, DatFd)> {
         let signal = Signal::new().map_err(|_| NO_DESCRIPTOR)?;
         let fd = signal.fd();
@@ -93,33 +94,35 @@ impl<R: Rnic> Cno<R> {
         ia.install(reservation, cno)
     }
 
-    /// Its handle.
+    /// The handle of the CNO.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Its IA.
+    /// The IA to which the CNO belongs.
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }
 
-    /// Keeps it from being freed.
+    /// Keeps the CNO from being freed until the result is dropped.
     pub(crate) fn use_it(&self) -> DatResult<User> {
         self.users
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CNO))
     }
 
-    /// An EVD will trigger it.
+    /// Adds an EVD that triggers the CNO from now on.
     pub(crate) fn join(&self, evd: Handle) {
         let mut inner = self.lock();
         if !inner.evds.contains(&evd) {
             inner.evds.push(evd);
         }
-        // A waiter need not be woken: the CQ is armed next, and its upcall triggers.
+        // A waiter need not be woken: the caller arms the CQ next, and the upcall of the CQ
+        // triggers the CNO.
     }
 
-    /// An EVD will not trigger it any more; what it triggered and nobody saw is forgotten.
+    /// Removes an EVD, which no longer triggers the CNO. An unreported trigger of that EVD is
+    /// discarded.
     pub(crate) fn leave(&self, evd: Handle) {
         let mut inner = self.lock();
         inner.evds.retain(|known| *known != evd);
@@ -132,9 +135,9 @@ impl<R: Rnic> Cno<R> {
         self.lock().state.has_waiter()
     }
 
-    /// An EVD got an event. Until this trigger is taken, further events of the same EVD add no
-    /// other one; they only make the agent due, which is called whether or not anybody takes
-    /// triggers.
+    /// Notes that an EVD received an event. Until this trigger is taken, further events of the same
+    /// EVD add no second trigger. They only make the agent due, which is called even if no thread
+    /// takes triggers.
     pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
         let mut inner = self.lock();
         if inner.state.is_dead() {
@@ -153,7 +156,8 @@ impl<R: Rnic> Cno<R> {
         if is_news && waited {
             self.waker.wake();
         }
-        // A notification is a system call even when nobody waits.
+        // `notify_one` makes a system call even if no thread waits, so it is called only for
+        // followers.
         if is_news && followed {
             self.turn.notify_one();
         }
@@ -163,8 +167,9 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// In the agent thread: calls the consumer's function, with no lock and no share of the CNO
-    /// held: the function may free the CNO and close the IA, which waits for shares to be given up.
+    /// Calls the consumer's function, on the agent thread. The thread holds no lock and no
+    /// reference to the CNO meanwhile: the function may free the CNO and close the IA, which waits
+    /// until all references are dropped.
     fn call_agent(this: &Weak<Self>) {
         let begun = this
             .upgrade()
@@ -178,8 +183,8 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it
-    /// is the former agent that calls this. A CNO made for a descriptor has no agent.
+    /// `dat_cno_modify_agent`. After the return the former agent is not called any more, unless the
+    /// former agent itself made this call. A CNO made for a descriptor has no agent.
     pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) -> DatResult {
         let mut inner = self.lock();
         if inner.signal.is_some() {
@@ -191,7 +196,7 @@ impl<R: Rnic> Cno<R> {
         Ok(())
     }
 
-    /// Takes the oldest trigger. Refused when the CNO is freed.
+    /// Takes the oldest trigger. Fails if the CNO has been freed.
     pub(crate) fn take_open(&self, inner: &mut Inner) -> DatResult<Option<Handle>> {
         if inner.state.is_dead() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
@@ -201,7 +206,7 @@ impl<R: Rnic> Cno<R> {
         Ok(evd)
     }
 
-    /// Waits for a call of the agent to return, unless it is the agent that waits.
+    /// Waits until a running call of the agent returns. Does nothing on the agent thread.
     fn await_agent(&self) {
         if agent::is_agent_thread() {
             return;
@@ -247,7 +252,7 @@ impl<R: Rnic> Cno<R> {
 }
 
 impl Inner {
-    /// Makes the descriptor silent when there is nothing to report.
+    /// Makes the descriptor unreadable if there is no trigger to report.
     fn show(&self) {
         if let Some(signal) = self.signal.as_ref().filter(|_| self.triggered.is_empty()) {
             signal.lower();

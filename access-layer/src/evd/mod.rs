@@ -1,15 +1,15 @@
 //! Event dispatcher (DAT 2.0 section 6.3).
 //!
-//! Owns a CQ of the RNIC when DTO or bind completions can arrive, and a queue of its own for
-//! everything else. Completions rest in the CQ until somebody asks; the own queue is bounded, and
-//! an event that finds it full is reported on the asynchronous EVD and ends the use of this one
-//! (section 6.3.2.1).
+//! An EVD owns a CQ of the RNIC if it accepts DTO or bind completions, and its own queue for all
+//! other events. Completions stay in the CQ until a consumer waits or dequeues, or until the EVD
+//! counts them for its CNO. The own queue is bounded. An event that finds it full is lost: the
+//! asynchronous EVD reports the overflow, and this EVD cannot be used any more (section 6.3.2.1).
 //!
 //! | File | Contents |
 //! |---|---|
 //! | `state` | which calls may take events in which state |
-//! | `queue` | own queue, and what was pulled from the CQ |
-//! | `pull` | CQ entry to `DAT_EVENT` |
+//! | `queue` | own queue, and the completions that were pulled from the CQ |
+//! | `pull` | translation of a CQ entry to a `DAT_EVENT` |
 //! | `asynchronous` | the asynchronous events of an IA |
 //! | `wait` | waiting for events, and taking them |
 //!
@@ -17,8 +17,8 @@
 //!
 //! `dequeue` of a completion: one lock, no allocation, no system call of this layer; one copy of
 //! the completion from the CQ and one of the event to the consumer. One `poll_cq` serves up to 32
-//! of them. `dequeue` of nothing: one `Rnic::progress` and, unless the `dequeue` before it found
-//! nothing either, one lock. `post`: one lock, and one system call when somebody sleeps.
+//! of them. `dequeue` that finds nothing: one [`Rnic::drive`] and, unless the previous `dequeue`
+//! found nothing either, one lock. `post`: one lock, and one system call if a waiter sleeps.
 
 mod asynchronous;
 mod pull;
@@ -45,23 +45,23 @@ use crate::ia::Ia;
 use crate::rnic::{CqToken, Rnic, Waker};
 use crate::users::{User, Users};
 
-/// Events for which there is always room: an EP has two in a row that nobody may lose (established,
-/// disconnected), and consumers ask for queues of one.
+/// The smallest queue length that is allocated. An EP posts up to two events in a row that must not
+/// be lost (established, disconnected), and consumers ask for queues of length one.
 const CAPACITY_MIN: usize = 16;
 
-/// Streams that arrive through the CQ.
+/// The event streams whose events are received through the CQ.
 const CQ_FLAGS: DatEvdFlags = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
 
 /// The rule by which completions wake a waiter. The first EP that is attached decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionType {
-    /// No EP yet: as with thresholds.
+    /// No EP is attached yet: as [`Self::Threshold`].
     Open,
     /// Any completion wakes; thresholds above 1 are refused.
     Notify,
     /// Only solicited and failed completions wake; thresholds above 1 are refused.
     Solicited,
-    /// As many completions wake as the waiter wants.
+    /// The waiter wakes when as many events are queued as its threshold says.
     Threshold,
 }
 
@@ -81,7 +81,7 @@ impl CompletionType {
     }
 }
 
-/// A connection request found no room, and has ended.
+/// The error that a connection request found the queue full. The caller ends the request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestRefused;
 
@@ -90,10 +90,11 @@ pub struct Evd<R: Rnic> {
     cq: Option<R::Cq>,
     waker: Arc<Waker>,
     inner: Mutex<Inner<R>>,
-    /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
+    /// The number of queued events outside the CQ. If it is 0, a polling consumer drives the RNIC
+    /// before it takes the lock.
     at_hand: AtomicUsize,
-    /// The last `dequeue` found nothing, there was no CNO to arm the CQ for, and nobody has had the
-    /// lock since: the next one need not take the lock.
+    /// True if the last `dequeue` found nothing, no CNO needed the CQ to be armed, and no other
+    /// call has taken the lock since. The next `dequeue` then need not take the lock.
     idle: AtomicBool,
     counters: EvdCounters,
     users: Users,
@@ -117,14 +118,16 @@ struct Inner<R: Rnic> {
     completion_type: CompletionType,
     cno: Option<(Arc<Cno<R>>, User)>,
     /// The CQ is armed, for the CNO or a waiter: its next completion calls [`Evd::on_cq_ready`].
-    /// Set under this lock, around the call that arms, so that an upcall that comes at once is not
-    /// overwritten.
+    /// The flag is written in the same critical section in which the CQ is armed, so that it does
+    /// not overwrite the effect of an immediate upcall.
     armed: bool,
-    /// Completions that the CNO was told of and that the consumer has not looked for since.
+    /// The number of completions that were reported to the CNO and for which the consumer has not
+    /// polled since.
     announced: usize,
-    /// Something that may end a wait arrived since the waiter last looked.
+    /// An event that may end a wait was received since the waiter last polled.
     news: bool,
-    /// The overflow has been reported on the asynchronous EVD, and no event was taken since.
+    /// The overflow has been reported on the asynchronous EVD, and the consumer has taken no event
+    /// since.
     full_told: bool,
 }
 
@@ -206,17 +209,17 @@ impl<R: Rnic> Evd<R> {
         &self.counters
     }
 
-    /// Its handle.
+    /// The handle of the EVD.
     pub fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Its IA.
+    /// The IA to which the EVD belongs.
     pub fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }
 
-    /// The streams it takes.
+    /// The event streams that the EVD accepts.
     pub fn flags(&self) -> DatEvdFlags {
         self.flags
     }
@@ -226,17 +229,17 @@ impl<R: Rnic> Evd<R> {
         self.flags & flags == flags
     }
 
-    /// Events for which it has room.
+    /// The queue length, in events.
     pub(crate) fn qlen(&self) -> usize {
         self.lock().qlen
     }
 
-    /// The CQ whose completions it dispatches.
+    /// The CQ whose completions the EVD dispatches, if the EVD has one.
     pub fn cq(&self) -> Option<&R::Cq> {
         self.cq.as_ref()
     }
 
-    /// Keeps it from being freed.
+    /// Keeps the EVD from being freed until the result is dropped.
     pub fn use_it(&self) -> DatResult<User> {
         self.users
             .take()
@@ -248,7 +251,8 @@ impl<R: Rnic> Evd<R> {
         self.users.any()
     }
 
-    /// An EP will complete into it; the first one settles how waiters are woken.
+    /// Notes that an EP completes its requests into this EVD. The first EP decides how waiters are
+    /// woken.
     pub fn attach(&self, completion_flags: DatCompletionFlags) {
         let mut inner = self.lock();
         if inner.completion_type == CompletionType::Open {
@@ -256,9 +260,10 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Queues an event that does not come through the CQ; `evd_handle` is filled in here.
+    /// Queues an event that is not a completion of the CQ; `evd_handle` is filled in here.
     ///
-    /// When there is no room the event is lost, the asynchronous EVD says so, and this EVD is over.
+    /// If the queue is full, the event is lost, the asynchronous EVD reports the overflow, and this
+    /// EVD cannot be used any more.
     pub fn post(&self, event: DatEvent) {
         if let Err(queue::Full) = self.try_post(event) {
             tracing::error!(
@@ -270,9 +275,10 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// A connection request arrived. Without room its peer is refused, as by a service that is
-    /// busy: nothing was promised to the consumer, and strangers must not be able to make its EVD
-    /// unusable. The caller ends the request.
+    /// Queues a connection request that was received. If the queue is full, the peer is refused as
+    /// by a busy service. The EVD stays usable: the consumer has not yet been notified of the
+    /// request, and unknown peers must not be able to make an EVD unusable. On an error the caller
+    /// ends the request.
     pub(crate) fn post_request(&self, event: DatEvent) -> Result<(), RequestRefused> {
         if let Err(queue::Full) = self.try_post(event) {
             tracing::warn!(evd = ?self.handle, "connection request refused: queue full");
@@ -291,11 +297,11 @@ impl<R: Rnic> Evd<R> {
         }
         let mut copy = DatEvent::zeroed();
         copy.event_number = DAT_SOFTWARE_EVENT;
-        // SAFETY: the event number says that this member is meant, and any bits are a valid
+        // SAFETY: the event number was checked above and selects this member; any bits are a valid
         // pointer.
         copy.event_data.software_event_data = unsafe { event.event_data.software_event_data };
         self.try_post(copy).map_err(|queue::Full| {
-            // The poster knows; the EVD lost nothing and stays usable.
+            // The caller is notified by the error. The EVD has lost no event and stays usable.
             self.tell_full();
             DatError::of(DAT_QUEUE_FULL)
         })
@@ -317,7 +323,8 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// The CQ got a completion that deserves attention. It is armed again when somebody has looked.
+    /// Handles the upcall of an armed CQ that received a completion. The CQ is armed again after
+    /// the consumer has polled it.
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
@@ -327,7 +334,7 @@ impl<R: Rnic> Evd<R> {
         self.nudge(inner);
     }
 
-    /// The CQ lost a completion.
+    /// Handles the loss of a completion because the CQ was full.
     pub fn on_cq_overflow(&self) {
         tracing::error!(evd = ?self.handle, "completion lost: CQ full");
         self.overflow();
@@ -342,8 +349,9 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Something found no room and the EVD goes on. Told once until the consumer has taken an
-    /// event: whoever posts in a loop must not fill the asynchronous EVD, which would end that.
+    /// Reports on the asynchronous EVD that an event found the queue full; this EVD stays usable.
+    /// The report is made once until the consumer has taken an event. Otherwise a consumer that
+    /// posts in a loop could overflow the asynchronous EVD and make it unusable.
     pub(crate) fn tell_full(&self) {
         if !std::mem::replace(&mut self.lock().full_told, true) {
             self.tell_overflow();
@@ -361,8 +369,8 @@ impl<R: Rnic> Evd<R> {
         );
     }
 
-    /// Wakes the waiter; without one, triggers the CNO. Consumes the lock: neither is done under
-    /// it.
+    /// Wakes the waiter; if there is none, triggers the CNO. Takes the guard and releases the lock
+    /// first, because neither may be done under the lock.
     fn nudge(&self, inner: MutexGuard<'_, Inner<R>>) {
         let waited = inner.state.is_waited();
         let cno = match &inner.cno {
@@ -378,12 +386,13 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Arms the CQ for the CNO, unless it is armed. Completions that are there already were not
-    /// announced, so they count as an arrival.
+    /// Arms the CQ for the CNO, unless it is armed. Completions that are in the CQ already have not
+    /// been reported to the CNO, so they trigger it.
     ///
-    /// Called when the consumer has looked (dequeued the last event, left a wait, begins to wait on
-    /// the CNO), not when the CQ nudges: a completion that arrives before the consumer has looked
-    /// needs no trigger of its own, and would leave one behind for an EVD that is empty by then.
+    /// Called when the consumer has polled (it dequeued the last event, ended a wait, or begins to
+    /// wait on the CNO), not in the upcall of the CQ. A completion that is received before the
+    /// consumer has polled needs no trigger of its own. Such a trigger would be left for an EVD
+    /// that is empty by then.
     pub(crate) fn arm_for_cno(&self) {
         let mut inner = self.lock();
         if self.rearm(&mut inner) {
@@ -394,7 +403,7 @@ impl<R: Rnic> Evd<R> {
     /// `dat_evd_modify_cno`.
     pub fn modify_cno(this: &Pinned<Self>, cno: Option<&Pinned<Cno<R>>>) -> DatResult {
         let new = match cno {
-            // A CNO waits at the RNIC of its own IA.
+            // A waiter of a CNO drives only the RNIC of the CNO's own IA.
             Some(cno) if !Arc::ptr_eq(cno.ia(), this.ia()) => {
                 return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_CNO));
             }
@@ -406,7 +415,8 @@ impl<R: Rnic> Evd<R> {
         }
         let mut inner = this.lock();
         if inner.state.is_closed() {
-            // The thread that ends it has seen no CNO, so this thread leaves.
+            // The thread that ended the EVD saw no CNO, so this thread removes the EVD from the
+            // CNO.
             drop(inner);
             if let Some((cno, _)) = new {
                 cno.leave(this.handle);
@@ -434,7 +444,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// `dat_evd_enable`: events make the CNO trigger, those that are queued already included.
+    /// `dat_evd_enable`: events trigger the CNO from now on; events that are queued already trigger
+    /// it too.
     pub fn enable(&self) {
         let mut inner = self.lock();
         inner.state.on_set_enabled(true);
@@ -478,7 +489,8 @@ impl<R: Rnic> Evd<R> {
             inner.pulled.pull_all(self.ia.rnic(), cq, |_| false);
             self.publish_count(&inner);
         }
-        // What the consumer asked for decides, though there may be room for more.
+        // The length that the consumer asked for decides, although the queue may have room for more
+        // events.
         if inner.count() > asked {
             return Err(DatError::of(DAT_INVALID_STATE));
         }
@@ -507,7 +519,7 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Closes it to new users. Refused while anything uses it.
+    /// Closes the EVD to new users. Fails while the EVD has users or a thread waits on its CNO.
     pub(crate) fn close_to_users(&self) -> DatResult {
         let cno = self.lock().cno.as_ref().map(|(cno, _)| cno.clone());
         if cno.is_some_and(|cno| cno.has_waiter()) || !self.users.close() {
@@ -516,8 +528,8 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// Ends it whatever its state, unless another thread did. Returns the events that nobody has
-    /// taken.
+    /// Ends the EVD in any state, unless another thread has ended it. Returns the events that the
+    /// consumer has not taken.
     pub(crate) fn end(this: &Pinned<Self>) -> VecDeque<DatEvent> {
         if !this.retire() {
             return VecDeque::new();
@@ -537,10 +549,11 @@ impl<R: Rnic> Evd<R> {
         undelivered
     }
 
-    /// Forgets the undelivered completions of an EP that is being freed. Its connection events
-    /// stay, as with OFA, but lose their private data, which goes with the EP.
+    /// Discards the undelivered completions of an EP that is being freed. The connection events of
+    /// the EP stay queued, as with OFA, but without their private data, which is freed with the EP.
     ///
-    /// A waiter finds the completions of other EPs no more in the CQ afterwards, so it is told.
+    /// This call takes the completions of other EPs out of the CQ as well, so it wakes a waiter
+    /// that may need one of them.
     pub fn forget_ep(&self, ep: Handle) {
         let mut inner = self.lock();
         if let Some(cq) = &self.cq {
@@ -558,7 +571,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// The private data that unread connection events of `ep` point at is about to go.
+    /// Removes the private data from the unread connection events of `ep`. The memory is about to
+    /// be freed.
     pub(crate) fn cut_private_data_of(&self, ep: Handle) {
         let mut inner = self.lock();
         inner.own.for_each_mut(|event| cut_private_data(event, ep));
@@ -574,24 +588,24 @@ impl<R: Rnic> Evd<R> {
         inner
     }
 
-    /// The lock for somebody who says afterwards whether there is anything ([`Self::idle`]).
+    /// Takes the lock without clearing [`Self::idle`]. The caller sets that flag itself afterwards.
     fn lock_to_look(&self) -> MutexGuard<'_, Inner<R>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R: Rnic> Inner<R> {
-    /// Events outside the CQ.
+    /// The number of queued events outside the CQ.
     fn count(&self) -> usize {
         self.own.len() + self.pulled.len()
     }
 }
 
-/// No more EVDs, or none so long.
+/// The error that no further EVD, or none of this length, can be made.
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
-/// Consumers pass any length when they open an IA, and few read asynchronous events at once, while
-/// each EP of a shared receive queue tells its end there; `dtestsrq` asks for 8 and lets 100 EPs
-/// end.
+/// The smallest length of an asynchronous EVD. Consumers pass arbitrary lengths when they open an
+/// IA, and few of them read asynchronous events at once. Each EP of a shared receive queue reports
+/// its end there: `dtestsrq` asks for a length of 8 and ends 100 EPs.
 const MIN_ASYNC_QLEN: usize = 1024;
 
 fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {
@@ -607,7 +621,7 @@ fn cut_private_data(event: &mut DatEvent, ep: Handle) {
     if event.event_number & DAT_CONNECTION_EVENTS != DAT_CONNECTION_EVENTS {
         return;
     }
-    // SAFETY: the event number says that this member is meant; `post` was given it whole.
+    // SAFETY: the event number selects this member; the caller of `post` initialized it.
     let mut data = unsafe { event.event_data.connect_event_data };
     if data.ep_handle == ep.as_dat() {
         data.private_data_size = 0;
@@ -616,7 +630,7 @@ fn cut_private_data(event: &mut DatEvent, ep: Handle) {
     }
 }
 
-/// The bit that all connection events have and no other kind.
+/// The bit that is set in the numbers of all connection events and of no other events.
 const DAT_CONNECTION_EVENTS: DatEventNumber = 0x0_4000;
 
 #[cfg(test)]

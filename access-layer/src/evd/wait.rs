@@ -18,25 +18,25 @@ use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 pub struct Woken {
     /// The oldest event.
     pub event: DatEvent,
-    /// Events still queued.
+    /// The number of events that are still queued.
     pub nmore: DatCount,
 }
 
-/// The time ran out; nothing was taken.
+/// The error of a wait whose timeout expired. No event was taken.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TimedOut {
-    /// Events queued.
+    /// The number of events in the queue.
     pub nmore: DatCount,
-    /// As C gets it: the class bit depends on the EVD.
+    /// The error that the C caller receives: the class bit depends on the EVD.
     pub error: DatError,
 }
 
-/// Why a wait brought nothing.
+/// The reason why a wait returned no event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WaitError {
-    /// The time ran out.
+    /// The timeout expired.
     TimedOut(TimedOut),
-    /// Not possible, or not any more.
+    /// The EVD cannot be waited on, or no longer.
     Refused(DatError),
 }
 
@@ -52,16 +52,16 @@ const INTERRUPTED: DatError = DatError::bare(DAT_INTERRUPTED_CALL, DAT_NO_SUBTYP
 /// The condition under which a waiter returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Enough events, whatever they are.
+    /// Enough events are queued, of any kind.
     Any,
-    /// Enough events, one of which is to wake waiters.
+    /// Enough events are queued, and an event that wakes waiters was received since the last poll.
     News,
 }
 
 impl<R: Rnic> Evd<R> {
     /// Takes the oldest event, if there is one.
     ///
-    /// A poll that finds nothing where the last one found nothing takes no lock.
+    /// A poll takes no lock if it finds nothing and the previous poll found nothing either.
     pub(crate) fn take_oldest(&self) -> DatResult<DatEvent> {
         self.counters.bump(DCNT_EVD_DEQUEUE);
         if self.at_hand.load(Ordering::Acquire) == 0
@@ -76,7 +76,7 @@ impl<R: Rnic> Evd<R> {
         inner.announced = 0;
         let mut taken = self.take(&mut inner);
         if taken.is_none() && self.rearm(&mut inner) {
-            // Completions slipped in between the look and the arming.
+            // Completions were received between the poll and the arming of the CQ.
             taken = self.take(&mut inner);
         }
         self.publish_count(&inner);
@@ -91,7 +91,7 @@ impl<R: Rnic> Evd<R> {
         Ok(event)
     }
 
-    /// Makes progress, unless there are completions to take first. `false`: there are none.
+    /// Makes progress, unless the CQ has completions already. Returns `false` if the CQ has none.
     fn progress(&self) -> bool {
         let rnic = self.ia().rnic();
         self.cq().is_some_and(|cq| {
@@ -124,8 +124,8 @@ impl<R: Rnic> Evd<R> {
         Ok((inner.state.on_begin_wait()?, threshold))
     }
 
-    /// The CNO gets what came for the waiter after its last look, unless it has something to do
-    /// anyhow: one that took an event looks for more.
+    /// Ends a wait. Events that were received after the last poll of the waiter trigger the CNO,
+    /// unless the waiter took an event: a consumer that took one polls for more.
     pub(super) fn end_wait(&self, took: bool) {
         let mut inner = self.lock();
         inner.state.on_end_wait();
@@ -173,18 +173,19 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Sleeps until something may have come. May return for no reason. `true`: a signal handler
-    /// ran.
+    /// Sleeps until an event may have been received. May return early for no reason. Returns `true`
+    /// if a signal handler ran.
     fn sleep(&self, rnic: &R, remaining: Option<Duration>) -> bool {
         let Some(cq) = self.cq() else {
-            // Its events come of progress as well, which this thread has just made by polling.
+            // An EVD without a CQ also receives events only when the RNIC makes progress, so the
+            // thread waits in the RNIC.
             return rnic.wait(&[], &self.waker, remaining);
         };
         !self.arm_to_sleep(cq) && rnic.wait(&[cq], &self.waker, remaining)
     }
 
-    /// Arms the CQ, unless an upcall for its next completion is still to come. `true`: there are
-    /// completions already.
+    /// Arms the CQ, unless the upcall for its next completion is still outstanding. Returns `true`
+    /// if the CQ has completions already.
     fn arm_to_sleep(&self, cq: &R::Cq) -> bool {
         let mut inner = self.lock();
         let solicited = inner.completion_type == CompletionType::Solicited;
@@ -195,13 +196,14 @@ impl<R: Rnic> Evd<R> {
         self.ia().rnic().arm_cq(cq, solicited)
     }
 
-    /// The waits that OFA's providers sleep through at the CQ itself, not on a condition variable:
-    /// their timeouts have no class bit, and signal handlers end them.
+    /// True for waits in which OFA's providers sleep on the CQ itself and not on a condition
+    /// variable: their timeouts have no class bit, and signal handlers end them.
     fn waits_on_its_cq(&self) -> bool {
         self.cq().is_some() && self.lock().cno.is_none()
     }
 
-    /// Takes the oldest event if there are enough; tells what came since the last look.
+    /// Takes the oldest event if enough events are queued. With [`Look::News`], an event that wakes
+    /// waiters must also have been received since the last poll.
     pub(super) fn look(
         &self,
         threshold: usize,
@@ -227,7 +229,7 @@ impl<R: Rnic> Evd<R> {
         }))
     }
 
-    /// Takes all completions from the CQ; notes whether one of them is to wake a waiter.
+    /// Takes all completions from the CQ and notes if one of them wakes a waiter.
     pub(super) fn pull_for_waiter(&self, inner: &mut Inner<R>, cq: &R::Cq) {
         let mode = inner.completion_type;
         inner.news |= inner
@@ -235,7 +237,7 @@ impl<R: Rnic> Evd<R> {
             .pull_all(self.ia().rnic(), cq, |c| wakes(c, mode));
     }
 
-    /// The oldest event, from the own queue first, else from the CQ.
+    /// Takes the oldest event of the own queue; if that is empty, the oldest completion.
     fn take(&self, inner: &mut Inner<R>) -> Option<DatEvent> {
         if let Some(event) = inner.own.pop() {
             inner.full_told = false;
@@ -256,8 +258,8 @@ impl<R: Rnic> Evd<R> {
         ))
     }
 
-    /// Arms the CQ for the CNO, if it is not. `true`: there are completions that the CNO was not
-    /// told of.
+    /// Arms the CQ for the CNO, unless it is armed. Returns `true` if there are completions that
+    /// have not been reported to the CNO.
     pub(super) fn rearm(&self, inner: &mut Inner<R>) -> bool {
         let Some(cq) = self.cq().filter(|_| inner.cno.is_some()) else {
             return false;
@@ -275,7 +277,7 @@ impl<R: Rnic> Evd<R> {
         std::mem::replace(&mut inner.announced, known) < known
     }
 
-    /// Takes completions from the CQ to know how many there are, as far as the EVD may hold them.
+    /// Takes completions from the CQ to count them, up to the queue length of the EVD.
     pub(super) fn pull_known(&self, inner: &mut Inner<R>) {
         let Some(cq) = self.cq() else { return };
         let mode = inner.completion_type;
@@ -290,7 +292,7 @@ impl<R: Rnic> Evd<R> {
     }
 
     fn timed_out(&self) -> TimedOut {
-        // Consumers compare whole values.
+        // Consumers compare whole values, class bit included.
         let make = if self.waits_on_its_cq() {
             DatError::bare
         } else {
@@ -302,7 +304,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Nothing to dequeue: `dtest -p` compares the whole value, which has no class bit with a CQ.
+    /// The error of a `dequeue` that finds nothing. With a CQ it has no class bit, because `dtest
+    /// -p` compares the whole value.
     fn empty(&self) -> DatError {
         let make = if self.cq().is_some() {
             DatError::bare
@@ -341,7 +344,7 @@ fn wakes(completion: &Completion, mode: CompletionType) -> bool {
     }
 }
 
-/// When a timeout that begins now ends; `None`: never.
+/// Returns the time at which a timeout that begins now expires; `None` if it never does.
 pub(crate) fn deadline(timeout_us: DatTimeout) -> Option<Instant> {
     (timeout_us != DAT_TIMEOUT_INFINITE)
         .then(|| Instant::now() + Duration::from_micros(u64::from(timeout_us)))
