@@ -21,27 +21,27 @@ use rustix::net::SocketFlags;
 use crate::local::Local;
 use crate::reason::Reason;
 
-/// What a protocol can do. The switch asks it only for that.
+/// The capabilities of a protocol. The switch uses a protocol only within them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Number by which a program of an `*_OFFLOAD` family may ask for it, as an IP protocol's.
     pub number: Option<i32>,
-    /// It carries IPv4 connections.
+    /// The protocol carries IPv4 connections.
     pub ipv4: bool,
-    /// It carries IPv6 connections.
+    /// The protocol carries IPv6 connections.
     pub ipv6: bool,
-    /// It finds its way itself: the switch looks up no route for it.
+    /// The protocol routes by itself: the switch looks up no route for it.
     pub self_routing: bool,
     /// Only devices that can do RDMA carry it.
     pub needs_rdma: bool,
-    /// It carries connections within this host.
+    /// The protocol carries connections within this host.
     pub loopback: bool,
-    /// It carries connections to other hosts.
+    /// The protocol carries connections to other hosts.
     pub remote: bool,
     /// It carries a socket only where a rule or the program names it. A protocol that depends on
     /// the way for this has [`Terms::is_named`].
     pub needs_rule: bool,
-    /// It carries connections within this host only where a rule or the program names it.
+    /// The protocol carries connections within this host only if a rule or the program names it.
     pub needs_rule_within_host: bool,
     /// Its peers say by the port mapper where they listen; without their answer it is not tried.
     pub asks_peer: bool,
@@ -56,7 +56,7 @@ pub struct Terms<'a> {
     pub is_named: bool,
 }
 
-/// What is known about the way to a peer, or about the address to listen at.
+/// The facts known about the route to a peer, or about the address to listen at.
 #[derive(Debug)]
 pub struct Way<'a> {
     /// The peer's address, or the own one.
@@ -72,7 +72,7 @@ pub struct Way<'a> {
     pub terms: Terms<'a>,
 }
 
-/// Where to connect.
+/// The destination of a connect.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// The service as the program names it.
@@ -95,10 +95,10 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// Its name, as rule files and listings have it.
     fn name(&self) -> &str;
 
-    /// What it can do.
+    /// The protocol's capabilities.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether it can go this way, beyond what its capabilities say.
+    /// Checks that the protocol can use this way, beyond what its capabilities say.
     ///
     /// # Errors
     /// Why not.
@@ -185,7 +185,7 @@ pub struct KernelConnection {
     pub peer: SocketAddr,
 }
 
-/// Where to connect by a socket of the kernel.
+/// The destination of a connect by a socket of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelTarget {
     /// The service as the program names it, in the form of its own family.
@@ -211,7 +211,7 @@ pub trait OffloadBound: fmt::Debug + Send {
 
 /// A service. Dropping it ends the service and refuses connections that nobody accepted.
 pub trait OffloadListener: AsFd + fmt::Debug + Send + Sync {
-    /// Where peers find it.
+    /// The address to which peers connect.
     fn mapped(&self) -> SocketAddr;
 
     /// The device or interface adapter that it listens on; empty where there is none.
@@ -289,20 +289,20 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// `EAGAIN` when it has been announced and is not here, `EINVAL` when there is none.
     fn receive_urgent(&self, peek: bool) -> Result<u8, Errno>;
 
-    /// Whether the urgent byte is received where it stands among the others (`SO_OOBINLINE`), from
-    /// now on; at first it is not.
+    /// Sets whether the urgent byte is received in line, at its position in the stream
+    /// (`SO_OOBINLINE`), from now on. Initially it is not.
     fn set_urgent_inline(&self, inline: bool);
 
     /// Ends directions.
     ///
     /// # Errors
-    /// What `shutdown` would say.
+    /// The error that `shutdown` would return.
     fn shutdown(&self, half: Half) -> Result<(), Errno>;
 
     /// Ends the connection at once: what was given may be lost, and the peer sees a reset.
     fn abort(&self);
 
-    /// What `poll` would say.
+    /// The state that `poll` would report.
     fn readiness(&self) -> Readiness;
 
     /// Watches the peer as `like`, a TCP socket that carries nothing, is set to do by
@@ -318,17 +318,17 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Bytes that can be received at once.
     fn unread(&self) -> usize;
 
-    /// Those of them that come before the urgent byte's place (FIONREAD): all, where there is none,
-    /// or where the urgent byte belongs to the stream.
+    /// The number of receivable bytes before the urgent byte's position (FIONREAD): all, if there
+    /// is none or if the urgent byte belongs to the stream.
     fn unread_before_mark(&self) -> usize;
 
     /// Bytes that were given and that the peer has not taken.
     fn unsent(&self) -> usize;
 
-    /// Whether the next byte to receive is the one behind the urgent byte.
+    /// True if the next byte to receive is the one behind the urgent byte.
     fn is_at_mark(&self) -> bool;
 
-    /// From now on `watch` hears what comes about, beginning with what has already.
+    /// Reports events to `watch` from now on, beginning with those that have already happened.
     fn watch(&self, watch: Arc<dyn Watch>);
 
     /// The descriptor to sleep on, edge-triggered and for both directions, before
@@ -339,8 +339,8 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     fn drive(&self);
 }
 
-/// Hears what comes about on a stream, after the stream's methods say the same. It must not call
-/// the stream, whose locks may be held.
+/// Receives the events of a stream, once the stream's methods report the new state. It must not
+/// call the stream, whose locks may be held.
 pub trait Watch: fmt::Debug + Send + Sync {
     /// Bytes, or the end, can be received.
     fn arrived(&self);
@@ -379,7 +379,7 @@ pub enum Half {
     Both,
 }
 
-/// What a stream is ready for.
+/// The readiness of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// Bytes, the end or an error can be read.
@@ -390,6 +390,6 @@ pub struct Readiness {
     pub peer_ended: bool,
     /// Both directions have ended.
     pub hung_up: bool,
-    /// It failed.
+    /// The connection failed.
     pub failed: bool,
 }

@@ -97,7 +97,7 @@ impl SdpListener {
         })
     }
 
-    /// Where it listens.
+    /// The address at which the listener accepts connections.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
@@ -114,7 +114,7 @@ impl SdpListener {
         self.accept_timeout(None)
     }
 
-    /// The same, waiting no longer than `timeout`; zero does not wait.
+    /// Takes the next connection, waiting no longer than `timeout`; zero does not wait.
     pub fn accept_timeout(&self, timeout: Option<Duration>) -> io::Result<(SdpStream, SocketAddr)> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -123,7 +123,7 @@ impl SdpListener {
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let event = self.requests.wait(left);
-            // Who answers does not keep the next one waiting.
+            // Another thread may wait for the next request while this one answers.
             drop(held);
             match event {
                 Ok(Some(Event::ConnectionRequest(request))) => {

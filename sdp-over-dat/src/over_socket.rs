@@ -53,7 +53,7 @@ impl SdpStream {
         self.socket().commit();
     }
 
-    /// How far the active side of a connection has gone that a [`PendingHellos`] answered.
+    /// The commitment of the active side, for a connection from [`PendingHellos`].
     #[must_use]
     pub fn commitment(&self) -> Commitment {
         self.socket().commitment()
@@ -81,8 +81,8 @@ struct Waiting {
 }
 
 impl PendingHellos {
-    /// How long a peer may take to say Hello. Whoever answers it waits no longer for the peer's
-    /// first message.
+    /// The time within which a peer must send its Hello. The side that answers the Hello waits no
+    /// longer than this for the peer's first message.
     pub const PATIENCE: Duration = Duration::from_secs(10);
 
     /// An empty one. The provider must have socket service points.
@@ -133,7 +133,7 @@ impl PendingHellos {
         Ok(())
     }
 
-    /// Lets go of those that have not said Hello for too long.
+    /// Drops the sockets whose peers have not sent a Hello within [`Self::PATIENCE`].
     pub fn forget_silent(&mut self) {
         let now = Instant::now();
         self.waiting.retain(|_, waiting| waiting.until > now);
@@ -145,13 +145,13 @@ impl PendingHellos {
         self.waiting.values().map(|waiting| waiting.until).min()
     }
 
-    /// How many have not said Hello.
+    /// The number of sockets that wait for a Hello.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether all have.
+    /// True if no socket waits for a Hello.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

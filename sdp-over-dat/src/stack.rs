@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Stack {
     pub(crate) inner: Arc<StackInner>,
-    /// What sockets are made of that are made with this one.
+    /// The configuration of sockets that are made with this clone.
     pub(crate) config: Config,
     // Declared last: waits for closed sockets when the last clone goes.
     _guard: Arc<Guard>,
@@ -40,7 +40,7 @@ pub struct Stack {
 #[derive(Debug)]
 pub(crate) struct StackInner {
     pub(crate) adapter: Arc<Adapter>,
-    /// What suits the adapter, or whoever opened it.
+    /// The configuration that suits the adapter, or that was given when it was opened.
     config: Config,
     own_sockets_only: bool,
     is_lost: AtomicBool,
@@ -63,7 +63,7 @@ impl Stack {
         Self::open_inner(ia, Config::suited_to)
     }
 
-    /// The same with other sizes and limits.
+    /// Opens the adapter that `dat.conf` lists under `ia`, with the sizes and limits of `config`.
     pub fn open_with(ia: &str, config: Config) -> io::Result<Self> {
         Self::open_inner(ia, |_| config)
     }
@@ -86,7 +86,7 @@ impl Stack {
         })
     }
 
-    /// The same adapter, for sockets of other sizes and limits.
+    /// Returns a clone on this adapter whose new sockets have the sizes and limits of `config`.
     pub fn with_config(&self, config: Config) -> io::Result<Self> {
         config.check()?;
         Ok(Self {
@@ -141,8 +141,9 @@ impl Stack {
         self.inner.adapter.address
     }
 
-    /// Whether it makes connections over TCP sockets that have this local address, or says so: a
-    /// provider that knows only those of its own interface tells it by a named attribute.
+    /// True if the provider makes connections over TCP sockets that have this local address. A
+    /// provider that takes only sockets of its own interface says so by a named attribute; any
+    /// other is assumed to take all.
     #[must_use]
     pub fn takes_sockets_of(&self, local: IpAddr) -> bool {
         let local = local.to_canonical();
@@ -153,7 +154,8 @@ impl Stack {
         is_own || local.is_unspecified() || !self.inner.own_sockets_only
     }
 
-    /// What a peer is told with a refusal: whose version is another is told ours.
+    /// Returns the private data of a rejection: our version for a peer of another version, else
+    /// nothing.
     pub(crate) fn refusal(&self, error: WireError) -> Vec<u8> {
         match error {
             WireError::Version { .. } => {
@@ -282,8 +284,8 @@ fn ring(doorbell: &OwnedFd) {
 
 /// The thread: a loop of sleep and serve. `dat_cno_wait` is arm, sleep and drive of the provider.
 ///
-/// It ends when nobody else has the stack any more, and drops the stack itself: an event dispatcher
-/// cannot be freed while a thread waits for its notifications, as this one does.
+/// The thread ends when it holds the last reference to the stack, and drops the stack itself: an
+/// event dispatcher cannot be freed while a thread waits for its notifications, as this one does.
 fn serve(stack: &Arc<StackInner>) {
     let mut now = Instant::now();
     let mut due = now + TICK;

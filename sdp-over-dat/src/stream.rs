@@ -17,7 +17,7 @@ use crate::{
     socket::{Names, ReceiveFlags, Socket, Statistics, To},
 };
 
-/// One end of a connection. Dropping it closes it, as its linger says.
+/// A connected stream socket. Dropping it closes the connection, as its linger option says.
 pub struct SdpStream {
     socket: Arc<Socket>,
     stand_in: OnceLock<Arc<StandIn>>,
@@ -89,7 +89,7 @@ impl SdpStream {
         self.socket.set_options(options);
     }
 
-    /// Whether calls return instead of waiting.
+    /// Sets whether calls return `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         let options = Options {
             nonblocking,
@@ -130,7 +130,8 @@ impl SdpStream {
         received.map_err(|error| self.or_without_stand_in(error))
     }
 
-    /// Who waits by a descriptor that is always ready would look for ever; he is told why instead.
+    /// Replaces `WouldBlock` by the error with which making the stand-in failed, once. A caller that
+    /// polls the descriptor that is always ready would otherwise retry for ever.
     fn or_without_stand_in(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::WouldBlock {
             return error;
@@ -157,7 +158,7 @@ impl SdpStream {
         self.socket.receive_urgent(false)
     }
 
-    /// The same without taking it (MSG_OOB with MSG_PEEK).
+    /// Returns the urgent byte and keeps it in the stream (MSG_OOB with MSG_PEEK).
     pub fn peek_urgent(&self) -> io::Result<u8> {
         self.socket.receive_urgent(true)
     }
@@ -179,7 +180,7 @@ impl SdpStream {
         self.socket.abort();
     }
 
-    /// Whether the stream stands at the urgent mark (SIOCATMARK).
+    /// True if the stream is at the urgent mark (SIOCATMARK).
     #[must_use]
     pub fn is_at_mark(&self) -> bool {
         self.socket.is_at_mark()
@@ -191,8 +192,8 @@ impl SdpStream {
         self.socket.readable()
     }
 
-    /// Those of them that come before the urgent mark, as TCP's FIONREAD tells: all where there is
-    /// no mark or the urgent byte belongs to the stream, none at the mark.
+    /// The number of readable bytes before the urgent mark, as FIONREAD reports for TCP: all if
+    /// there is no mark or the urgent byte belongs to the stream, none at the mark.
     #[must_use]
     pub fn readable_before_mark(&self) -> usize {
         self.socket.readable_before_mark()
@@ -209,25 +210,25 @@ impl SdpStream {
         self.socket.take_error()
     }
 
-    /// What it is ready for.
+    /// The stream's present readiness.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.socket.readiness()
     }
 
-    /// Tells `watch` what it is ready for, now and whenever that changes, instead of whoever
-    /// watched before. A layer that owns the program's descriptors steers them in this way.
+    /// Reports the readiness to `watch`, now and at every change; `watch` replaces the previous
+    /// watch. A layer that owns the program's descriptors steers them in this way.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         self.socket.watch(watch);
     }
 
-    /// What it has done.
+    /// The stream's counters and buffer sizes.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.socket.statistics()
     }
 
-    /// The descriptor that shows what it is ready for; made when it is first asked for.
+    /// Returns the descriptor that shows the stream's readiness. The first call makes it.
     pub fn stand_in(&self) -> io::Result<&Arc<StandIn>> {
         if self.stand_in.get().is_none() {
             let made = Arc::new(StandIn::new()?);
@@ -278,9 +279,9 @@ impl AsFd for SdpStream {
     /// A descriptor for `poll`: what it shows, the stream is ready for. It must be read and
     /// written by nobody.
     ///
-    /// Where the process has no descriptor left, it is one that is always ready, and the next call
-    /// that would block tells the error (`EMFILE`), once. Who asks again then may get the stream's
-    /// own. [`SdpStream::stand_in`] says by an error whether it can be had.
+    /// If the process has no free descriptor, this returns one that is always ready, and the next
+    /// call that would block reports the error (`EMFILE`), once. A later call may return the
+    /// stream's own descriptor. [`SdpStream::stand_in`] returns the error instead.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.stand_in() {
             Ok(stand_in) => stand_in.as_fd(),

@@ -35,7 +35,7 @@ enum State {
     Closed,
     /// Connections use it.
     Open(Opened),
-    /// It could not be opened.
+    /// The adapter could not be opened.
     Failed { at: Instant, why: String },
 }
 

@@ -33,7 +33,7 @@ struct Open {
     stack: Stack,
 }
 
-/// How far it is.
+/// The progress of the set-up.
 ///
 /// ```text
 /// TCP ──connected──> OFFERED ──answer──> HELLO ──first message──> OVER
@@ -46,7 +46,7 @@ enum State {
     Offered(OwnedFd, Incoming),
     /// Hello was sent; this adapter is used.
     Hello(SdpStream, Arc<Adapter>),
-    /// It is over, in one way or the other.
+    /// The set-up has succeeded or failed.
     Over,
 }
 

@@ -23,7 +23,7 @@
 //! device needs no service point that processes share. The software provider is slower than TCP, so
 //! it is used only where a rule names the protocol, or for everything ([`SdpProtocol::for_all`]).
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `adapters.rs` | which adapter carries the connections of which network device |
 //! | `adapter.rs` | one adapter, opened by this process with its first connection |

@@ -102,8 +102,8 @@ struct SdpListener {
     wakeup: Arc<WakeupFd>,
     /// Rings when a peer inside has taken too long and others wait for its place.
     alarm: Alarm,
-    /// How many peers may be inside, each with its descriptor and its buffers. The others wait in
-    /// the kernel, and go on over TCP when that takes too long.
+    /// The largest number of peers inside, each with its descriptor and its buffers. Further peers
+    /// wait in the kernel, and continue over TCP when that takes too long.
     room: usize,
     inside: Mutex<Inside>,
 }

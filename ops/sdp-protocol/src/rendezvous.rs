@@ -32,7 +32,7 @@ const HELLO_LEN: usize = 92;
 const ANSWER_LEN: usize = 56;
 const LEN_MAX: usize = HEADER_LEN + 4 + ADAPTERS_MAX * ADAPTER_LEN + HELLO_LEN;
 
-/// How the connections of an adapter are made. Only adapters of one kind can be connected.
+/// The way in which an adapter's connections are made. Only adapters of one kind can be connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdapterKind {
     /// The TCP connection of the rendezvous becomes an RDMA connection (DAT 2.0 iWARP extensions).

@@ -76,7 +76,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of this protocol among all. What cannot be understood was refused with its file.
+    /// Selects this protocol's settings from `all`. Invalid settings were refused with their file.
     pub(crate) fn of(all: &[Setting]) -> Self {
         let mut own = Self::default();
         for setting in all.iter().filter(|setting| setting.protocol == NAME) {

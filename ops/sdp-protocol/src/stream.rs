@@ -1,4 +1,4 @@
-//! An established connection, and its news.
+//! An established connection, and its events.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -226,8 +226,7 @@ impl sdp_over_dat::Watch for WatchAdapter {
     }
 }
 
-/// A descriptor that is readable when something has come about on any of the streams that signal
-/// it.
+/// A descriptor that is readable after an event on any of the streams that signal it.
 #[derive(Debug)]
 pub(crate) struct WakeupFd(OwnedFd);
 

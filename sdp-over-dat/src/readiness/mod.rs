@@ -1,4 +1,4 @@
-//! What `poll` should say of a socket.
+//! The state that `poll` should report for a socket.
 //!
 //! A socket tells whoever watches it; [`StandIn`] turns that into a descriptor. A preload layer
 //! that owns the program's descriptors watches in the same way.
@@ -7,7 +7,7 @@ mod stand_in;
 
 pub use stand_in::StandIn;
 
-/// What a socket is ready for.
+/// The readiness of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// A read would not block.
@@ -23,7 +23,7 @@ pub struct Readiness {
     pub peer_ended: bool,
     /// This end writes no more.
     pub write_closed: bool,
-    /// The same, and all that it had written has left.
+    /// `write_closed` is set, and all bytes that were written before have been sent.
     pub all_sent: bool,
     /// The connection ended by fault.
     pub failed: bool,

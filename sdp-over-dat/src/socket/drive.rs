@@ -22,13 +22,13 @@ use super::{
 };
 use crate::errors;
 
-/// What a completion belongs to, in the upper half of its cookie.
+/// The kind of work that completed, in the upper half of its cookie.
 const RECEIVE: u64 = 1 << 56;
 const SEND: u64 = 2 << 56;
 const READ: u64 = 3 << 56;
 const KIND: u64 = 0xff << 56;
 
-/// How long a wait sleeps at most when the protocol wants a tick.
+/// The longest sleep of a wait while the protocol wants a tick.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Socket {
@@ -370,7 +370,7 @@ impl Socket {
         }
     }
 
-    /// Whether a reader that waits with so much room takes what is advertised itself: both must be
+    /// True if a reader that waits with so much room takes what is advertised itself: both must be
     /// long enough to be worth a registration. Half of what is worth an advertisement will do: part
     /// of that came with the advertisement, or goes to the end of the reader's memory.
     pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
@@ -419,7 +419,7 @@ impl Socket {
         self.take_news(inner);
     }
 
-    /// The same of a peer that does not answer.
+    /// Ends the connection to a peer that does not answer, so that the peer sees a reset.
     pub(super) fn lose_patience(&self, inner: &mut Inner) {
         if !inner.connection.state().has_ended() {
             inner.error.get_or_insert(Errno::TIMEDOUT);

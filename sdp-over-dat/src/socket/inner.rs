@@ -1,4 +1,4 @@
-//! What the lock protects.
+//! The state of a socket that its lock protects.
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Options, Readiness, Watch, trace::Trace};
 
-/// What a socket has done.
+/// The counters of a socket and the present sizes of its buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Messages, of every kind.
@@ -21,13 +21,13 @@ pub struct Statistics {
     pub messages_received: u64,
     /// Bytes of the stream that were taken from the user.
     pub bytes_sent: u64,
-    /// Those of them that were copied into the socket.
+    /// The part of `bytes_sent` that was copied into the socket.
     pub bytes_copied: u64,
-    /// Bytes of the stream that came.
+    /// Bytes of the stream that were received.
     pub bytes_received: u64,
-    /// Those of them that came by RDMA Read.
+    /// The part of `bytes_received` that was transferred by RDMA Read.
     pub bytes_read: u64,
-    /// Those of them that went straight into a reader's memory.
+    /// The part of `bytes_received` that was placed directly in a reader's memory.
     pub bytes_direct: u64,
     /// RDMA Reads.
     pub reads: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     pub(super) unlooked: usize,
     /// A writer waits for room.
     pub(super) writer_waits: bool,
-    /// What the next call reports, once.
+    /// The error that the next call reports, once.
     pub(super) error: Option<Errno>,
     pub(super) urgent_coming: bool,
     pub(super) trace: Trace,
@@ -99,7 +99,7 @@ pub(super) struct UserWrite {
 }
 
 impl Inner {
-    /// What `poll` should say.
+    /// Returns the state that `poll` should report.
     pub(crate) fn readiness(&self) -> Readiness {
         let state = self.connection.state();
         let is_open = state.is_established();
@@ -119,7 +119,8 @@ impl Inner {
         }
     }
 
-    /// Bytes that were written and have not left, and a last word that has not.
+    /// The number of bytes that were written and not sent, plus 1 while the end of the stream is
+    /// not sent.
     pub(super) fn unsent(&self) -> usize {
         let half = self.connection.send_half();
         let is_ending = !half.is_open() && half != SendHalf::Finished && !self.link.is_gone();
@@ -149,7 +150,7 @@ impl Inner {
             && self.has_room()
     }
 
-    /// Tells whoever watches.
+    /// Reports the readiness to the watch.
     pub(super) fn show(&mut self) {
         if self.withholds {
             return;
@@ -160,7 +161,7 @@ impl Inner {
         }
     }
 
-    /// Whether bytes that the peer sent were not read, here or in its memory.
+    /// True if bytes that the peer sent were not read, here or in the peer's memory.
     pub(super) fn has_unread(&self) -> bool {
         !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
     }
@@ -187,7 +188,7 @@ impl Inner {
         self.link.is_gone() || !matches!(self.connection.state(), ConnectionState::HelloSent)
     }
 
-    /// Whether nothing will happen any more.
+    /// True once no more events will occur on the socket.
     pub(crate) fn has_ended(&self) -> bool {
         self.link.is_gone() && self.connection.state().has_ended()
     }

@@ -28,7 +28,7 @@ use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::
 /// RDMA Reads that an end serves and has under way.
 const READS: i32 = 4;
 
-/// Where the active side of a connection connects to.
+/// The destination to which the active side connects.
 #[derive(Debug)]
 pub(crate) enum To<'a> {
     /// To the service at the peer's address and port, with Hello as private data.
@@ -203,7 +203,7 @@ impl Socket {
     }
 }
 
-/// What a socket's two ends are called.
+/// The addresses of a socket's two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Names {
     /// This end, where it is not the provider's business to know.

@@ -7,7 +7,7 @@
 //! So workers that inherited the listener, `EPOLLEXCLUSIVE` and edge-triggered sets keep the
 //! kernel's meaning.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `mod` | a listening socket, and what is next to it |
 //! | [`kernel_listener`] | a listener of the kernel, whose connections are sockets of the kernel |

@@ -5,7 +5,7 @@
 //! through the program's descriptor, from and to the process that owns the connection. A [`local`]
 //! connection is a socket of the kernel.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`room`] | the descriptors of a connection, made before the connection |

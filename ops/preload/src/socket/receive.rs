@@ -242,7 +242,7 @@ enum Look {
     TooFew(usize),
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 enum Place<'a> {
     /// The rest of the caller's parts.
     Parts(&'a mut [IoSliceMut<'a>]),

@@ -1,6 +1,6 @@
 //! Shows the readiness of a connection on the program's descriptor.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `mod` | the library's end of the pair, and the events that come to it |
 //! | [`state`] | what the descriptor shows after which event |
