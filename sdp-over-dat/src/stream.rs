@@ -130,8 +130,8 @@ impl SdpStream {
         received.map_err(|error| self.or_without_stand_in(error))
     }
 
-    /// Replaces `WouldBlock` by the error with which making the stand-in failed, once. A caller that
-    /// polls the descriptor that is always ready would otherwise retry for ever.
+    /// Replaces `WouldBlock` by the error with which making the stand-in failed, once. A caller
+    /// that polls the descriptor, which is always ready, would otherwise retry for ever.
     fn or_without_stand_in(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::WouldBlock {
             return error;

@@ -2,6 +2,7 @@
 //!
 //! - `text.rs`: line width, marks of unfinished work, paths of somebody's machine.
 //! - `rust.rs`: length of files and functions.
+//! - `openings.rs`: the first words of doc comments.
 //! - `modules.rs`: `.rs` files that no target reaches.
 //! - `tables.rs`: tables of modules that leave one out.
 //! - `dependencies.rs`: dependencies that no source names.
@@ -13,6 +14,7 @@
 mod dependencies;
 mod layers;
 mod modules;
+mod openings;
 mod rust;
 mod tables;
 mod text;
@@ -32,7 +34,7 @@ const FOREIGN: [&str; 2] = ["target", ".git"];
 /// Beginning of a file that a program wrote; how it looks is that program's business.
 const GENERATED: &str = "// @generated";
 
-/// What `cargo xtask tidy` was asked for.
+/// The options of `cargo xtask tidy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Print the cycles among the modules of every crate instead, checked or not.
@@ -101,6 +103,7 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<Fault>) -> Result<()> {
     match kind {
         "rs" => {
             rust::check(&source, &mut report);
+            openings::check(&source, &mut report);
             tables::check(&source, &mut report);
         }
         "toml" if file.ends_with("Cargo.toml") => check_manifest(&source, &mut report),
