@@ -154,6 +154,13 @@ impl Victim {
         drop(victim.stream()?);
         victim.bystander.exchange_until_moved()?;
         victim.settle()?;
+        // An event dispatcher makes its descriptor when a thread first sleeps in it.
+        for evd in [&victim.transfers, &victim.connections, &victim.requests] {
+            ensure!(
+                evd.wait(Some(Duration::from_millis(1)))?.is_none(),
+                "an early event"
+            );
+        }
         victim.descriptors = descriptors()?;
         Ok(victim)
     }
