@@ -230,7 +230,8 @@ pub trait OffloadListener: AsFd + fmt::Debug + Send + Sync {
     fn descriptors(&self) -> Vec<RawFd>;
 }
 
-/// A connection in the making. Dropping it gives up, so that the peer's program never sees it.
+/// A connection that is being established. Dropping it aborts the attempt, and the peer's program
+/// never sees it.
 pub trait OffloadConnecting: AsFd + fmt::Debug + Send {
     /// Takes what has arrived; the connection, once it stands.
     ///
@@ -239,7 +240,7 @@ pub trait OffloadConnecting: AsFd + fmt::Debug + Send {
     fn step(&mut self) -> Result<Option<Box<dyn OffloadStream>>, ConnectFailure>;
 }
 
-/// Why a connection does not come about.
+/// The reasons why a connection is not established.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectFailure {
     /// The peer says no.

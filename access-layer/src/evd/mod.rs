@@ -1,9 +1,10 @@
 //! Event dispatcher (DAT 2.0 section 6.3).
 //!
 //! An EVD owns a CQ of the RNIC if it accepts DTO or bind completions, and its own queue for all
-//! other events. Completions stay in the CQ until a consumer waits or dequeues, or until the EVD
-//! counts them for its CNO. The own queue is bounded. An event that finds it full is lost: the
-//! asynchronous EVD reports the overflow, and this EVD cannot be used any more (section 6.3.2.1).
+//! other events. Completions stay in the CQ until a consumer waits or dequeues, until the EVD
+//! counts them for its CNO, or until it is resized or an endpoint leaves it. The own queue is
+//! bounded. An event that finds it full is lost: the asynchronous EVD reports the overflow, and
+//! this EVD cannot be used any more (section 6.3.2.1).
 //!
 //! | File | Contents |
 //! |---|---|
@@ -360,7 +361,7 @@ impl<R: Rnic> Evd<R> {
 
     fn tell_overflow(&self) {
         if self.has(DAT_EVD_ASYNC_FLAG) {
-            return; // Nowhere left to tell it, except the log, which has it.
+            return; // The asynchronous EVD cannot report its own overflow; the log has it.
         }
         self.ia.post_async(
             DAT_ASYNC_ERROR_EVD_OVERFLOW,

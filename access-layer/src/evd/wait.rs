@@ -177,8 +177,8 @@ impl<R: Rnic> Evd<R> {
     /// if a signal handler ran.
     fn sleep(&self, rnic: &R, remaining: Option<Duration>) -> bool {
         let Some(cq) = self.cq() else {
-            // An EVD without a CQ also receives events only when the RNIC makes progress, so the
-            // thread waits in the RNIC.
+            // Progress also produces events for an EVD without a CQ. This thread has been polling,
+            // so it makes progress while it waits.
             return rnic.wait(&[], &self.waker, remaining);
         };
         !self.arm_to_sleep(cq) && rnic.wait(&[cq], &self.waker, remaining)

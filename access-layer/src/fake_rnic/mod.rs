@@ -43,8 +43,7 @@ use crate::rnic::*;
 ///
 /// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
 /// `srq`, `mw`, `cqe_max`, `qp_max`, `mr_len` (longer memory is not registered), `fail` (opening
-/// fails), `held` (there is no thread: news waits until [`tell_news`]).
-/// sleep elsewhere).
+/// fails), `held` (there is no thread: events wait until [`tell_news`]).
 #[derive(Debug)]
 pub struct FakeRnic {
     node: Arc<Node>,

@@ -48,7 +48,7 @@ pub(super) fn wait<R: Rnic>(
 /// Drives for a moment, if that is likely to be enough. `true`: the wait is over.
 ///
 /// The loop yields the processor from time to time: if the scheduler runs the peer on the same
-/// processor, the peer can answer only then.
+/// processor, the answer comes through this yield, without a sleep.
 fn spin(
     drive: impl Fn(),
     is_over: impl Fn() -> bool,

@@ -80,7 +80,7 @@ pub(crate) fn local(local: SocketAddr, remote: SocketAddr, protocol: &str) -> Re
     list(&description, State::Native)
 }
 
-/// A listener beside which a protocol listens.
+/// A listener that protocols offer.
 pub(crate) fn listener(local: SocketAddr, protocol: &str, device: &str) -> Record {
     list(
         &of_listener(local, offload(protocol, device)),

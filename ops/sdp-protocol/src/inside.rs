@@ -1,4 +1,4 @@
-//! Connections that the kernel has accepted beside a service and the program has not.
+//! Connections that the kernel has accepted next to a service and the program has not.
 //!
 //! ```text
 //!                    offer                    Hello (its own socket)
@@ -31,7 +31,8 @@ use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
 use crate::settings::Settings;
 use crate::stream::WakeupFd;
 
-/// Connections whose peers have not made their offers, at most: each event looks at all of them.
+/// The maximum number of connections whose peers have not made their offers. Each event checks all
+/// of them.
 const MEETING_MAX: usize = 64;
 
 /// Ends the TCP connection of a peer whose offer cannot be answered. The end is sent even if other
@@ -252,7 +253,7 @@ impl Inside {
     }
 
     /// Sends a peer to the service point of a device, and keeps its TCP connection, which ends when
-    /// the peer gives up.
+    /// the peer aborts the attempt.
     fn invite(
         &mut self,
         service: &Service<'_>,

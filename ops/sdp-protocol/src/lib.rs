@@ -1,6 +1,6 @@
 //! SDP over DAT as an offload protocol of the switch.
 //!
-//! A connection begins with a rendezvous: a kernel TCP connection beside that of the program, to a
+//! A connection begins with a rendezvous: a kernel TCP connection next to that of the program, to a
 //! port that the peer's port mapper names, where a plain kernel socket listens. The connecting end
 //! offers its adapters there, and the accepting end chooses: an RDMA device of the kind of one of
 //! them, at both ends the one behind the network device of the connection, or the software
@@ -33,7 +33,7 @@
 //! | `listener.rs` | the accepting end |
 //! | `inside.rs` | its connections before the program accepts them |
 //! | `settings.rs` | what rule files may set |
-//! | `stream.rs` | an established connection, and its news |
+//! | `stream.rs` | an established connection, and its events |
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,7 @@ const UNPRIVILEGED: u16 = 1024;
 /// Where privileged ports that nobody is known by begin.
 const PRIVILEGED_FROM: u16 = 600;
 
-/// An address of a service, and the port beside it.
+/// An address of a service, and the port next to it.
 #[derive(Debug)]
 pub(crate) struct SdpBound {
     adapters: Arc<Adapters>,
@@ -169,7 +169,7 @@ impl SdpListener {
             let admitted = (self.adapters.place())(tcp)
                 .map_err(io::Error::from)
                 .and_then(|tcp| inside.admit(&self.service(), tcp));
-            // One that cannot be served is closed, and its peer goes on over TCP.
+            // A connection that cannot be served is closed, and its peer continues over TCP.
             if let Err(error) = admitted {
                 warn!(%error, service = %self.service, "an offloaded connection is turned away");
             }

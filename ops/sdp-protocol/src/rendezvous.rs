@@ -1,6 +1,6 @@
 //! Wire format of the messages of a rendezvous.
 //!
-//! The ends of a candidate connection meet on a kernel TCP connection beside the service. The
+//! The ends of a candidate connection meet on a kernel TCP connection next to the service. The
 //! connecting end lists its adapters, the best first, and says Hello; the accepting end chooses.
 //! All fields are big-endian.
 //!

@@ -23,7 +23,7 @@ pub(crate) struct SdpOffload {
 }
 
 impl SdpOffload {
-    /// `stream` does not block, and is told both its names.
+    /// Wraps a stream that does not block and has both addresses.
     pub(crate) fn new(stream: SdpStream, adapter: Arc<Adapter>) -> Self {
         let peer = stream.peer_addr();
         let local = stream.local_addr().unwrap_or(peer);
@@ -182,7 +182,7 @@ impl OffloadStream for SdpOffload {
     fn drive(&self) {}
 }
 
-/// From what a stream is ready for to what has come about.
+/// Translates the events of a stream to calls of the switch's watch.
 #[derive(Debug)]
 struct WatchAdapter {
     watch: Arc<dyn Watch>,

@@ -1,4 +1,4 @@
-//! A listener of the kernel beside a TCP listener.
+//! A listener of the kernel next to a TCP listener.
 //!
 //! Each process that has inherited the TCP listener has its own number of this one, as it has of
 //! the TCP listener.

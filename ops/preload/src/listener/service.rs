@@ -1,4 +1,4 @@
-//! A service of an offload protocol beside a TCP listener.
+//! A service of an offload protocol next to a TCP listener.
 //!
 //! An `eventfd` counts the connections that nobody has accepted. They arrive in the process that
 //! called `listen`. Another process that has inherited the listener asks for them by
@@ -392,8 +392,9 @@ impl AcceptQueue {
     /// last reference.
     fn end(&self) {
         {
-            // Held until peers are told, so that whoever comes second, the program's close or the
-            // event thread, returns no sooner: the program may offer the same service anew at once.
+            // Held until the offer is withdrawn, so that the second of the two callers, the
+            // program's close or the event thread, returns no sooner: the program may offer the
+            // same service anew at once.
             let mut offered = self.offered();
             if let Some((switch, service, mapped)) = offered.take() {
                 switch.withdraw(service, mapped);

@@ -230,7 +230,7 @@ impl Drop for Socket {
     }
 }
 
-/// A stream that goes on when its descriptor is ready.
+/// A stream that makes progress when its descriptor is ready.
 struct StreamProgress(Arc<dyn OffloadStream>);
 
 impl EventHandler for StreamProgress {
