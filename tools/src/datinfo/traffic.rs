@@ -61,6 +61,8 @@ fn converse(ia: &Ia) -> Result<Vec<u64>> {
             break;
         }
     }
+    // The loop may end before a short message has travelled as it does from now on.
+    pair.exchange(SHORT)?;
     pair.exchange(LONG)?;
     let counters = ia.traffic(false)?;
     pair.ends[0].disconnect(Close::Graceful)?;
