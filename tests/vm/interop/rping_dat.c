@@ -16,10 +16,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <dat2/udat.h>
 
 #define PATIENCE_US 50000000u
+/*
+ * The server's last message can be received before the call that posted it has returned, because siw's
+ * kernel thread reads the send queue itself. That call fails if the connection is closed by then, and
+ * rping exits with an error. So the client waits before it closes.
+ */
+#define CLOSE_DELAY_US 200000u
 #define TEXT_MAX (1u << 20)
 #define QUEUE_LEN 16
 #define RECEIVES 2u
@@ -310,6 +317,7 @@ int main(int argc, char **argv)
 	} else {
 		connect_to(argv[5], (unsigned)strtoul(argv[3], NULL, 10));
 		ping(rounds, strtoul(argv[6], NULL, 10));
+		usleep(CLOSE_DELAY_US);
 		must("dat_ep_disconnect", dat_ep_disconnect(ep, DAT_CLOSE_GRACEFUL_FLAG));
 	}
 	await_connection(DAT_CONNECTION_EVENT_DISCONNECTED, "the end");

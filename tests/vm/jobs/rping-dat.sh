@@ -20,16 +20,17 @@ ping_trial() {
     local ours_status="not started" theirs_status="not started"
     port=$((port + 1))
     : > "$work/ours"
+    : > "$work/complaints"
     if [ "$1" = ours ]; then
         rping_dat server ours $port $count &
         if wait_ready "$work/ours" "our server" $!; then
-            timeout $limit rping -c -a $ours -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1
+            timeout $limit rping -c -a $ours -p $port -C $count -S "$2" -V -v > "$work/theirs" 2> "$work/complaints"
             theirs_status=$?
         fi
         wait $!
         ours_status=$?
     else
-        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1 &
+        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2> "$work/complaints" &
         # It says so nowhere but in the kernel's tables.
         if wait_for "rping listens on port $port" listens_in_kernel; then
             rping_dat client ours $port $count $theirs "$2"
@@ -50,7 +51,8 @@ ping_trial() {
     echo "failed $name: exit status of ours: $ours_status, of rping: $theirs_status"
     [ -z "$late" ] || echo "$late"
     sed 's/^/    ours: /' "$work/ours"
-    tail -n 20 "$work/theirs" | sed 's/^/    rping: /'
+    sed 's/^/    rping says: /' "$work/complaints"
+    cut -c 1-60 "$work/theirs" | tail -n 20 | sed 's/^/    rping: /'
     sed 's/^/    kernel: /' "$work/kernel"
     return 1
 }
