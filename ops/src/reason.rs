@@ -44,6 +44,12 @@ pub enum Reason {
         /// Name of the device; `None` for a listener on every device.
         device: Option<String>,
     },
+    /// The route uses an RDMA device of the kernel's software, which is slower than TCP, and no rule
+    /// names the protocol.
+    SoftwareDevice {
+        /// Name of the RDMA device.
+        device: String,
+    },
     /// The protocol's own reason.
     Protocol(String),
     /// The protocol has given the port to another socket.
@@ -104,6 +110,12 @@ impl fmt::Display for Reason {
             Self::NoRdma {
                 device: Some(device),
             } => write!(f, "device {device} has no RDMA"),
+            Self::SoftwareDevice { device } => {
+                write!(
+                    f,
+                    "{device} is slower than TCP, and no rule names the protocol"
+                )
+            }
             Self::Protocol(why) => f.write_str(why),
             Self::PortTaken => f.write_str("has given the port to somebody else"),
             Self::PeerAbsent => f.write_str("no program of the peer runs under opsrun"),

@@ -4,7 +4,8 @@
 //! name of the network device behind a GID, VLANs and bonds included. The GID of an iWARP device is
 //! the link-layer address of its network device, and some kernels identify that device in no other
 //! way. A software RNIC in user space has no such files; the program that opens one marks its
-//! device.
+//! device. The kernel's own software devices (`rdma_rxe`, `siw`) are virtual devices to it: the name
+//! of the RDMA device is a link into `devices/virtual`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct RdmaPort {
     pub active: bool,
     /// True for an iWARP device, false for InfiniBand and RoCE.
     pub is_iwarp: bool,
+    /// True if the kernel's processor does the work of the device (`rdma_rxe`, `siw`).
+    pub is_software: bool,
 }
 
 /// RDMA ports by network device.
@@ -55,6 +58,7 @@ impl RdmaDevices {
         for device in names(class) {
             let node_type = text(&class.join(&device).join("node_type"));
             let is_iwarp = node_type.is_some_and(|text| text.contains("RNIC"));
+            let is_software = is_virtual(&class.join(&device));
             let ports = class.join(&device).join("ports");
             for port in names(&ports) {
                 let path = ports.join(&port);
@@ -72,6 +76,7 @@ impl RdmaDevices {
                         port: number,
                         active,
                         is_iwarp,
+                        is_software,
                     };
                     let ports = devices.ports.entry(network_device).or_default();
                     ports.insert(found);
@@ -150,6 +155,14 @@ fn with_address_of_gid(port: &Path, net_class: &Path) -> BTreeSet<String> {
     names(net_class).into_iter().filter(has_it).collect()
 }
 
+/// Returns true for a device without hardware: the link of its class leads to the kernel's virtual
+/// devices.
+fn is_virtual(device: &Path) -> bool {
+    let target = rustix::fs::readlink(device, Vec::new()).ok();
+    let target = target.as_ref().and_then(|target| target.to_str().ok());
+    target.is_some_and(|target| target.split('/').any(|part| part == "virtual"))
+}
+
 /// Returns the names in a directory, sorted; none if the directory does not exist.
 fn names(path: &Path) -> Vec<String> {
     let open = || {
@@ -222,6 +235,35 @@ mod tests {
         assert_eq!(
             (ports[0].device.as_str(), ports[0].port, ports[0].active),
             ("mlx5_1", 1, false)
+        );
+    }
+
+    #[test]
+    fn a_device_below_virtual_is_software() {
+        let dir = tree(&[
+            ("devices/pci0000:00/mlx5_0/ports/1/state", "4: ACTIVE\n"),
+            ("devices/pci0000:00/mlx5_0/device/net/eth0/mtu", ""),
+            (
+                "devices/virtual/infiniband/rxe0/ports/1/state",
+                "4: ACTIVE\n",
+            ),
+            (
+                "devices/virtual/infiniband/rxe0/ports/1/gid_attrs/ndevs/0",
+                "eth0\n",
+            ),
+        ]);
+        let class = dir.path().join("class/infiniband");
+        fs::create_dir_all(&class).unwrap();
+        for name in ["pci0000:00/mlx5_0", "virtual/infiniband/rxe0"] {
+            let link = class.join(Path::new(name).file_name().unwrap());
+            std::os::unix::fs::symlink(format!("../../devices/{name}"), link).unwrap();
+        }
+        let devices = RdmaDevices::read_below(&class, &dir.path().join("net"));
+        let found = devices.active_ports(Some("eth0")).into_iter();
+        let found: Vec<_> = found.map(|port| (port.device, port.is_software)).collect();
+        assert_eq!(
+            found,
+            [("mlx5_0".to_owned(), false), ("rxe0".to_owned(), true)]
         );
     }
 

@@ -88,6 +88,25 @@ fn file() -> String {
     named.unwrap_or_else(|| SYSTEM_FILE.to_owned())
 }
 
+/// The RDMA devices that a socket or a service may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UsableDevices {
+    None,
+    /// Devices that are not software of the kernel.
+    Hardware,
+    All,
+}
+
+impl UsableDevices {
+    pub(crate) fn contains(self, port: &RdmaPort) -> bool {
+        match self {
+            Self::None => false,
+            Self::Hardware => !port.is_software,
+            Self::All => true,
+        }
+    }
+}
+
 /// The adapters of this process.
 #[derive(Debug)]
 pub(crate) struct Adapters {
@@ -194,16 +213,21 @@ impl Adapters {
         Ok(adapter)
     }
 
-    /// The RDMA ports behind the network device that has this address of the host; all of them, for
-    /// the address that stands for every one.
-    pub(crate) fn ports_at(&self, own: IpAddr) -> Vec<RdmaPort> {
+    /// The usable RDMA ports behind the network device that has this address of the host, or, for
+    /// the unspecified address, behind all network devices.
+    pub(crate) fn ports_at(&self, own: IpAddr, usable: UsableDevices) -> Vec<RdmaPort> {
+        if usable == UsableDevices::None {
+            return Vec::new();
+        }
         let own = own.to_canonical();
         let _opening = opening();
         let ports = self.network().map(|stack| match own.is_unspecified() {
             true => stack.rdma().map(|devices| devices.active_ports(None)),
             false => stack.rdma_ports_at(own),
         });
-        ports.and_then(Result::ok).unwrap_or_default()
+        let mut ports = ports.and_then(Result::ok).unwrap_or_default();
+        ports.retain(|port| usable.contains(port));
+        ports
     }
 
     fn addresses_of(&self, network_device: &str) -> Vec<IpAddr> {
@@ -331,6 +355,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn software_devices_are_usable_only_where_all_are() {
+        let port = |is_software| RdmaPort {
+            network_device: "eth0".to_owned(),
+            device: "rxe0".to_owned(),
+            port: 1,
+            active: true,
+            is_iwarp: false,
+            is_software,
+        };
+        for (usable, hardware, software) in [
+            (UsableDevices::None, false, false),
+            (UsableDevices::Hardware, true, false),
+            (UsableDevices::All, true, true),
+        ] {
+            assert_eq!(usable.contains(&port(false)), hardware, "{usable:?}");
+            assert_eq!(usable.contains(&port(true)), software, "{usable:?}");
+        }
+    }
+
+    #[test]
     fn lines_of_providers_with_another_connection_manager_are_passed_over() {
         let lines = [
             "libdaplofa.so.2",
@@ -350,6 +394,7 @@ mod tests {
     #[test]
     fn a_line_names_its_port_in_one_of_four_ways() {
         let port = RdmaPort {
+            is_software: false,
             network_device: "eth1".to_owned(),
             device: "mlx5_0".to_owned(),
             port: 1,

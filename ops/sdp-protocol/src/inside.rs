@@ -25,7 +25,7 @@ use sdp_over_dat::{Commitment, PendingHellos, Rendezvous, SdpStream, Token};
 use tracing::{debug, warn};
 
 use crate::adapter::Adapter;
-use crate::adapters::Adapters;
+use crate::adapters::{Adapters, UsableDevices};
 use crate::errno_of;
 use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
 use crate::settings::Settings;
@@ -51,8 +51,7 @@ pub(crate) struct Choice {
     pub(crate) settings: Settings,
     /// The software provider.
     pub(crate) software: bool,
-    /// RDMA devices.
-    pub(crate) devices: bool,
+    pub(crate) devices: UsableDevices,
 }
 
 /// The service, as its connections see it.
@@ -213,11 +212,8 @@ impl Inside {
 
     /// Answers an offer.
     fn choose(&mut self, service: &Service<'_>, meeting: Meeting, offer: &Offer) -> io::Result<()> {
-        let ports = if service.choice.devices {
-            service.adapters.ports_at(meeting.names.local.ip())
-        } else {
-            Vec::new()
-        };
+        let at = meeting.names.local.ip();
+        let ports = service.adapters.ports_at(at, service.choice.devices);
         let mut why_not = WhyNot::NoAdapter;
         for (index, kind) in offer.adapters.iter().enumerate() {
             let Some(kind) = *kind else { continue };

@@ -20,8 +20,9 @@
 //! frames (`dat_iw_socket_connect`, `dat_iw_ssp_create`).
 //!
 //! So connecting never blocks, the listening socket is inherited over `fork` as any other, and a
-//! device needs no service point that processes share. The software provider is slower than TCP, so
-//! it is used only where a rule names the protocol, or for everything ([`SdpProtocol::for_all`]).
+//! device needs no service point that processes share. The software provider, and the kernel's
+//! software devices (`rdma_rxe`, `siw`), are slower than TCP, so they are used only where a rule names
+//! the protocol. [`SdpProtocol::for_all`] uses the software provider for everything.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -61,7 +62,7 @@ use ops::{
 };
 use rustix::io::Errno;
 
-use crate::adapters::Adapters;
+use crate::adapters::{Adapters, UsableDevices};
 use crate::connecting::{Candidate, SdpConnecting};
 use crate::inside::Choice;
 use crate::listener::SdpBound;
@@ -90,7 +91,7 @@ pub struct SdpProtocol {
 /// The adapters that carry sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Uses {
-    /// RDMA devices; and the software provider where a rule names the protocol.
+    /// RDMA devices; and software, of the kernel or of the provider, where a rule names the protocol.
     Devices,
     /// The software provider, for every socket.
     Software,
@@ -119,8 +120,8 @@ impl SdpProtocol {
     }
 
     /// With `all`, carries each socket that no rule keeps from it by the software provider, which
-    /// is slower than TCP; without, by RDMA devices, and by the software provider only where a rule
-    /// names the protocol.
+    /// is slower than TCP; without, by RDMA devices, and by software only where a rule names the
+    /// protocol.
     #[must_use]
     pub fn for_all(self, all: bool) -> Self {
         Self {
@@ -140,11 +141,18 @@ impl SdpProtocol {
         self.uses == Uses::Software || terms.is_named
     }
 
-    /// The adapters of RDMA devices for a way or a target.
-    fn devices(&self, ports: &[RdmaPort]) -> Vec<Candidate> {
-        if self.uses == Uses::Software {
-            return Vec::new();
+    /// Returns the RDMA devices that may carry sockets on these terms.
+    fn usable_devices(&self, terms: Terms<'_>) -> UsableDevices {
+        match self.uses {
+            Uses::Software => UsableDevices::None,
+            Uses::Devices if terms.is_named => UsableDevices::All,
+            Uses::Devices => UsableDevices::Hardware,
         }
+    }
+
+    /// The adapters of RDMA devices for a way or a target.
+    fn devices(&self, ports: &[RdmaPort], terms: Terms<'_>) -> Vec<Candidate> {
+        let usable = self.usable_devices(terms);
         let candidate = |port: &RdmaPort| match self.adapters.device(port) {
             Ok(adapter) => Some(Candidate {
                 adapter,
@@ -155,7 +163,8 @@ impl SdpProtocol {
                 None
             }
         };
-        ports.iter().filter_map(candidate).collect()
+        let ports = ports.iter().filter(|port| usable.contains(port));
+        ports.filter_map(candidate).collect()
     }
 
     /// Checks whether the software provider can go this way.
@@ -182,7 +191,7 @@ impl SdpProtocol {
             let adapter = self.adapters.software();
             return adapter.map_or_else(|_| String::new(), |it| it.shown().to_owned());
         }
-        let devices = self.adapters.ports_at(at);
+        let devices = self.adapters.ports_at(at, self.usable_devices(terms));
         let names: BTreeSet<String> = devices.into_iter().map(|port| port.device).collect();
         let mut names = Vec::from_iter(names);
         if software && let Ok(adapter) = self.adapters.software() {
@@ -220,11 +229,17 @@ impl OffloadProtocol for SdpProtocol {
             let device = way.device.map(str::to_owned);
             return Err(Reason::NoRdma { device });
         }
-        if !self.devices(way.ports).is_empty() {
+        if !self.devices(way.ports, way.terms).is_empty() {
             return Ok(());
         }
         if software {
             return self.software_reaches(way);
+        }
+        if let Some(port) = way.ports.first()
+            && way.ports.iter().all(|port| port.is_software)
+        {
+            let device = port.device.clone();
+            return Err(Reason::SoftwareDevice { device });
         }
         let why = way.ports.first().map(|port| self.adapters.device(port));
         let why = why.and_then(Result::err).unwrap_or_default();
@@ -232,7 +247,7 @@ impl OffloadProtocol for SdpProtocol {
     }
 
     fn explain(&self, way: &Way<'_>) -> String {
-        let best = self.devices(way.ports).into_iter().next();
+        let best = self.devices(way.ports, way.terms).into_iter().next();
         let best = best.map(|candidate| Ok(candidate.adapter));
         let Ok(adapter) = best.unwrap_or_else(|| self.adapters.software()) else {
             return String::new();
@@ -248,7 +263,7 @@ impl OffloadProtocol for SdpProtocol {
         let choice = Choice {
             settings: Settings::of(terms.settings),
             software: self.may_use_software(terms),
-            devices: self.uses == Uses::Devices,
+            devices: self.usable_devices(terms),
         };
         let bound = SdpBound::new(
             &self.adapters,
@@ -260,7 +275,7 @@ impl OffloadProtocol for SdpProtocol {
     }
 
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
-        let mut candidates = self.devices(target.ports);
+        let mut candidates = self.devices(target.ports, target.terms);
         if self.may_use_software(target.terms)
             && let Ok(adapter) = self.adapters.software()
         {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use tracing::warn;
 
-use crate::adapters::Adapters;
+use crate::adapters::{Adapters, UsableDevices};
 use crate::alarm::Alarm;
 use crate::inside::{Choice, Inside, Service};
 use crate::stream::{SdpOffload, WakeupFd};
@@ -127,9 +127,7 @@ impl SdpListener {
         let alarm = Alarm::new(place)?;
         epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
-        if choice.devices {
-            open_soon(&adapters, service.ip());
-        }
+        open_soon(&adapters, service.ip(), choice.devices);
         Ok(Self {
             adapters,
             service,
@@ -179,8 +177,8 @@ impl SdpListener {
 
 /// Opens the adapters of the devices behind an address, in a thread that ends with that. A peer
 /// that had to wait for it would run into its bound.
-fn open_soon(adapters: &Adapters, at: IpAddr) {
-    let ports = adapters.ports_at(at);
+fn open_soon(adapters: &Adapters, at: IpAddr, usable: UsableDevices) {
+    let ports = adapters.ports_at(at, usable);
     let found = ports.iter().filter_map(|port| adapters.device(port).ok());
     let found: Vec<_> = found.collect();
     if found.is_empty() {
