@@ -1,6 +1,6 @@
 //! A connection in the making.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -145,7 +145,9 @@ impl SdpConnecting {
                 let is_device = |it: &&Open| it.kind != AdapterKind::Socket;
                 let named = self.candidates.get(usize::from(adapter)).filter(is_device);
                 let chosen = named.ok_or(ConnectFailure::Failed(Errno::PROTO))?;
-                let place = (SocketAddr::new(at, 0), conn_qual);
+                let at = device_address(at, self.peer);
+                let at = at.ok_or(ConnectFailure::Failed(Errno::PROTO))?;
+                let place = (at, conn_qual);
                 let (stack, local, peer) = (&chosen.stack, self.local, self.peer);
                 let stream = SdpStream::start_connect_met(stack, place, token, local, peer);
                 (stream.map_err(failed)?, chosen, Some(tcp))
@@ -222,6 +224,26 @@ fn opened(candidates: Vec<Candidate>, settings: Settings) -> Vec<Open> {
     opened
 }
 
+/// Returns the address of the peer's adapter, without a port, or `None` if the peer names an address
+/// that cannot be an adapter of its host: no unicast address, or a loopback address although the
+/// service has none. A link-local address has the scope of the service's address.
+fn device_address(at: IpAddr, service: SocketAddr) -> Option<SocketAddr> {
+    let at = at.to_canonical();
+    let is_of_one_host = match at {
+        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast(),
+    };
+    if !is_of_one_host || at.is_loopback() && !service.ip().to_canonical().is_loopback() {
+        return None;
+    }
+    Some(match (at, service) {
+        (IpAddr::V6(ip), SocketAddr::V6(service)) if ip.is_unicast_link_local() => {
+            SocketAddrV6::new(ip, 0, 0, service.scope_id()).into()
+        }
+        _ => SocketAddr::new(at, 0),
+    })
+}
+
 /// Returns true if the kernel has connected the socket.
 fn has_connected(tcp: &OwnedFd) -> Result<bool, Errno> {
     let mut set = [PollFd::new(tcp, PollFlags::OUT)];
@@ -274,5 +296,40 @@ impl Drop for SdpConnecting {
 impl AsFd for SdpConnecting {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_of_one_host_can_be_that_of_the_peers_adapter() {
+        let address = |at: &str, service: &str| {
+            device_address(at.parse().unwrap(), service.parse().unwrap()).map(|it| it.to_string())
+        };
+        let far = "192.0.2.1:80";
+        assert_eq!(address("192.0.2.9", far).as_deref(), Some("192.0.2.9:0"));
+        assert_eq!(
+            address("::ffff:192.0.2.9", far).as_deref(),
+            Some("192.0.2.9:0")
+        );
+        for at in [
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+            "127.0.0.1",
+            "::1",
+        ] {
+            assert_eq!(address(at, far), None, "{at}");
+        }
+        assert_eq!(
+            address("127.0.0.2", "127.0.0.1:80").as_deref(),
+            Some("127.0.0.2:0")
+        );
+        let scoped = address("fe80::9", "[fe80::1%3]:80");
+        assert_eq!(scoped.as_deref(), Some("[fe80::9%3]:0"));
     }
 }

@@ -9,7 +9,6 @@
 //! does not let a socket release the port unless it was connected, not even by `connect` with
 //! `AF_UNSPEC`. So the few sockets that fall back after their peer's answer keep the port, and such
 //! a peer is not asked again for some time (`ops::Switch`).
-//! again for a while (`ops::Switch`).
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
