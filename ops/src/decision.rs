@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ops_netlink::{RdmaPort, Reach, Route, RouteQuery};
-use ops_rules::{Query, Role, Setting, Target};
 use rustix::io::Errno;
 use tracing::debug;
 
 use crate::family::StackRequest;
 use crate::protosw::{OffloadProtocol, Terms, Way};
 use crate::reason::Reason;
+use crate::rules::{Query, Role, Setting, Target};
 use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
 

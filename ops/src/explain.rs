@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use ops_portmap::{Answer, Asking};
-use ops_rules::Role;
 use rustix::io::Errno;
 
 use crate::decision::{Intent, Offer, Plan};
 use crate::reason::Reason;
+use crate::rules::Role;
 use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
 

@@ -6,6 +6,7 @@
 //!
 //! | File | Contents |
 //! |---|---|
+//! | [`rules`] | the rule file, which selects the sockets that may leave TCP |
 //! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
 //! | `protosw` | the traits that an offload protocol implements |
 //! | `registry` | the registered protocols, by priority |
@@ -34,6 +35,7 @@ mod local;
 mod protosw;
 mod reason;
 mod registry;
+pub mod rules;
 mod socket;
 mod stage;
 mod state;
@@ -49,7 +51,6 @@ pub use family::{
 pub use listen::{Accepted, Listening};
 pub use local::Local;
 pub use ops_netlink::RdmaPort;
-pub use ops_rules::{Known, Setting};
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
     OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Readiness,
@@ -57,6 +58,7 @@ pub use protosw::{
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};
+pub use rules::{Known, Setting};
 pub use socket::Socket;
 pub use stage::Stage;
 pub use state::{Event, SocketState};

@@ -14,12 +14,12 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ops_netlink::{RdmaPort, Route};
-use ops_rules::Setting;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::local::Local;
 use crate::reason::Reason;
+use crate::rules::Setting;
 
 /// The capabilities of a protocol. The switch uses a protocol only within them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ops_portmap::Offering;
-use ops_rules::Role;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -16,6 +15,7 @@ use crate::family::StackRequest;
 use crate::listen::{self, Accepted, Bound, Listening};
 use crate::protosw::OffloadStream;
 use crate::reason::Reason;
+use crate::rules::Role;
 use crate::state::{Event, SocketState};
 use crate::switch::Switch;
 use crate::trace::DecisionTrace;

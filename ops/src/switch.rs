@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ops_netlink::{NetStack, Route};
 use ops_portmap::{Answers, Offering, PortMapper};
-use ops_rules::Rules;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -17,6 +16,7 @@ use crate::connect::{Connecting, Reserve};
 use crate::decision::{Intent, Offer, Plan, decide};
 use crate::reason::Reason;
 use crate::registry::Registry;
+use crate::rules::Rules;
 use crate::trace::DecisionTrace;
 
 /// The time that offload protocols may delay TCP where no rule sets another. Within a data centre a

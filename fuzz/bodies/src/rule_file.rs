@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use ops_rules::{Fault, Query, Role, Rule, Rules, parse};
+use ops::rules::{Fault, Query, Role, Rule, Rules, parse};
 
 use crate::seeds::{Seed, seed};
 

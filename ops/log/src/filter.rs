@@ -1,6 +1,6 @@
 //! The selection of the events that are reported.
 
-use ops_rules::Log;
+use ops::rules::Log;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 

@@ -15,7 +15,7 @@ mod filter;
 mod line;
 mod outlet;
 
-use ops_rules::Log;
+use ops::rules::Log;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::Targets;
@@ -38,7 +38,7 @@ pub fn begin(log: Option<&Log>, directives: Option<&str>) {
 
 /// Writes a message for the user to standard error, whatever events are selected.
 pub fn complain(text: &str) {
-    Outlet::new(&ops_rules::Destination::Stderr).complain(text);
+    Outlet::new(&ops::rules::Destination::Stderr).complain(text);
 }
 
 /// The subscriber. It ignores spans: none of our crates has any.

@@ -45,8 +45,8 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         .context("starting the switch")?;
     let address = address_in(&args.words)?;
     let role = match role {
-        Role::Connect => ops_rules::Role::Connect,
-        Role::Listen => ops_rules::Role::Listen,
+        Role::Connect => ops::rules::Role::Connect,
+        Role::Listen => ops::rules::Role::Listen,
     };
     let intent = Intent {
         role,
@@ -95,8 +95,9 @@ fn address_in(words: &[OsString]) -> Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     fn explained(rules: &str, line: &[&str]) -> Result<String> {
         let dir = tempfile::tempdir()?;

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use ops_rules::{Loaded, Source};
+use ops::rules::{Loaded, Source};
 
 use crate::args::{Args, Command};
 

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(rules) = &args.rules {
         // The path is made absolute, because the program may change its working directory.
         let rules = std::path::absolute(rules).context("finding the rule file")?;
-        command.env(ops_rules::VARIABLES[0], rules);
+        command.env(ops::rules::VARIABLES[0], rules);
     }
     if args.software {
         command.env(SOFTWARE, "1");

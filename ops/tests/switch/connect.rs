@@ -150,7 +150,7 @@ fn without_netlink_only_protocols_that_find_their_way_are_used() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
-    let rules = ops_rules::Rules::default();
+    let rules = ops::rules::Rules::default();
     let program = lab.switch.program().clone();
     let switch = Switch::new(
         program,

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
+use ops::rules::Role;
 use ops::{DecisionTrace, Intent, StackRequest};
-use ops_rules::Role;
 use ops_unix_protocol::UnixProtocol;
 
 use crate::lab::{LOCALHOST, Lab};

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
+use ops::rules::Role;
 use ops::{
     Capabilities, ConnectFailure, DecisionTrace, Intent, KernelConnection, KernelSockets,
     KernelTarget, Local, Offer, OffloadBound, OffloadConnecting, OffloadProtocol, Plan, Reason,
     Registration, StackRequest, Target, Terms, Way,
 };
-use ops_rules::Role;
 use ops_unix_protocol::UnixProtocol;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;

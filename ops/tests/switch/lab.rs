@@ -55,7 +55,7 @@ impl Lab {
             .zip(priorities)
             .map(|(protocol, priority)| registry.register(Arc::new(protocol.clone()), priority))
             .collect::<Result<_, _>>()?;
-        let rules = ops_rules::parse(rules.as_bytes()).map_err(|faults| anyhow!("{faults:?}"))?;
+        let rules = ops::rules::parse(rules.as_bytes()).map_err(|faults| anyhow!("{faults:?}"))?;
         let program = Program {
             path: "/usr/bin/probe".to_owned(),
             called: "probe".to_owned(),

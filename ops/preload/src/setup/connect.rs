@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 use host::descriptors::raise;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
+use ops::rules::Role;
 use ops::{
     DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, StackRequest,
     Switch,
 };
-use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use stand_in::Flags;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::glob::Glob;
-use crate::place::Place;
-use crate::query::{Query, Role};
+use crate::rules::glob::Glob;
+use crate::rules::place::Place;
+use crate::rules::query::{Query, Role};
 
 /// The stacks that a socket may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Target {
     }
 }
 
-/// A setting for an offload protocol. The protocol alone interprets it; see [`crate::Known`].
+/// A setting for an offload protocol. The protocol alone interprets it; see [`crate::rules::Known`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Name of the protocol.
@@ -65,7 +65,7 @@ pub struct Rule {
     pub within: Option<Duration>,
     /// The settings that are passed to offload protocols.
     pub settings: Vec<Setting>,
-    pub(crate) hits: AtomicU64,
+    pub(super) hits: AtomicU64,
 }
 
 impl Rule {
@@ -82,7 +82,7 @@ impl Rule {
     }
 
     /// True if the rule matches the program and the user.
-    pub(crate) fn is_for(&self, query: &Query<'_>) -> bool {
+    pub(super) fn is_for(&self, query: &Query<'_>) -> bool {
         let is_program = if self.program.is_path() {
             self.program.matches(query.program)
         } else {
@@ -93,7 +93,7 @@ impl Rule {
     }
 
     /// True if the rule depends on nothing but role, program and user.
-    pub(crate) fn is_unconditional(&self) -> bool {
+    pub(super) fn is_unconditional(&self) -> bool {
         self.place.is_any() && self.interface.is_none()
     }
 

@@ -1,7 +1,7 @@
 //! The settings of offload protocols that a rule may contain.
 
-use crate::fault::{Fault, Reason};
-use crate::word::Word;
+use crate::rules::fault::{Fault, Reason};
+use crate::rules::word::Word;
 
 /// A setting of an offload protocol.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ impl Known {
 
 /// Refuses a setting that no protocol has, because the user would expect an effect that it cannot
 /// have.
-pub(crate) fn check(known: &[Known], key: Word<'_>, value: Word<'_>) -> Result<(), Fault> {
+pub(super) fn check(known: &[Known], key: Word<'_>, value: Word<'_>) -> Result<(), Fault> {
     let Some(found) = known.iter().find(|known| known.name() == key.text) else {
         let names: Vec<String> = known.iter().map(Known::name).collect();
         return Err(key.fault(Reason::Setting {

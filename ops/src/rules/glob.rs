@@ -53,7 +53,7 @@ impl Glob {
     }
 
     /// True if the pattern has a `/`, so it is matched against a path.
-    pub(crate) fn is_path(&self) -> bool {
+    pub(super) fn is_path(&self) -> bool {
         self.text.contains('/')
     }
 

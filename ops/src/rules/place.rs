@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::fault::{Fault, Reason};
-use crate::word::Word;
+use crate::rules::fault::{Fault, Reason};
+use crate::rules::word::Word;
 
 /// The addresses and ports that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Ports {
 }
 
 impl Place {
-    pub(crate) fn parse(word: Word<'_>) -> Result<Self, Fault> {
+    pub(super) fn parse(word: Word<'_>) -> Result<Self, Fault> {
         let (addresses, ports) = word
             .split_last(':')
             // A colon within the brackets of `[::1]` or `[::1]/64` separates no port.
@@ -198,7 +198,7 @@ fn bare(word: Word<'_>) -> Option<Word<'_>> {
 }
 
 /// Reads a number of digits only; `parse` alone would accept a sign.
-pub(crate) fn decimal<N: std::str::FromStr>(text: &str) -> Option<N> {
+pub(super) fn decimal<N: std::str::FromStr>(text: &str) -> Option<N> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?
 }
@@ -214,7 +214,7 @@ fn mask128(prefix: u8) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::Words;
+    use crate::rules::word::Words;
 
     fn parse(text: &str) -> Result<Place, Reason> {
         let word = Words::new(text, 1).next().unwrap();

@@ -45,8 +45,8 @@ mod parse;
 mod place;
 mod query;
 mod rule;
-mod rules;
 mod source;
+mod table;
 mod word;
 
 pub use fault::{Fault, Reason};
@@ -57,5 +57,5 @@ pub use parse::{parse, parse_for};
 pub use place::{Addresses, Place, Ports};
 pub use query::{Query, Role};
 pub use rule::{Rule, Setting, Target};
-pub use rules::{Rules, Verdict};
 pub use source::{CONFIG_FILES, Loaded, Source, Unusable, VARIABLES};
+pub use table::{Rules, Verdict};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::fault::{Fault, Reason};
-use crate::glob::Glob;
-use crate::known::{self, Known};
-use crate::log::{Destination, Log};
-use crate::place::{Place, decimal};
-use crate::query::Role;
-use crate::rule::{Rule, Setting, Target};
-use crate::rules::Rules;
-use crate::word::{Word, Words};
+use crate::rules::fault::{Fault, Reason};
+use crate::rules::glob::Glob;
+use crate::rules::known::{self, Known};
+use crate::rules::log::{Destination, Log};
+use crate::rules::place::{Place, decimal};
+use crate::rules::query::Role;
+use crate::rules::rule::{Rule, Setting, Target};
+use crate::rules::table::Rules;
+use crate::rules::word::{Word, Words};
 
 /// The longest time that a rule may let a program wait for an offload protocol.
 const WITHIN_MAX: Duration = Duration::from_secs(60);

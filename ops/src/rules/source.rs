@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::fault::Fault;
-use crate::known::Known;
-use crate::parse_for;
-use crate::rules::Rules;
+use crate::rules::fault::Fault;
+use crate::rules::known::Known;
+use crate::rules::parse_for;
+use crate::rules::table::Rules;
 
 /// Environment variables that name the file; the first that is set wins.
 pub const VARIABLES: [&str; 2] = ["OPS_RULES", "LIBSDP_CONFIG_FILE"];

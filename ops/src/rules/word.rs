@@ -1,23 +1,23 @@
 //! The words of a line, each with its position.
 
-use crate::fault::{Fault, Reason};
+use crate::rules::fault::{Fault, Reason};
 
 /// A word of a line.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Word<'a> {
-    pub(crate) text: &'a str,
+pub(super) struct Word<'a> {
+    pub(super) text: &'a str,
     line: u32,
     column: u32,
 }
 
 impl<'a> Word<'a> {
     /// True if the word is the keyword; case does not matter.
-    pub(crate) fn is(self, keyword: &str) -> bool {
+    pub(super) fn is(self, keyword: &str) -> bool {
         self.text.eq_ignore_ascii_case(keyword)
     }
 
     /// Returns the part of this word that begins at byte `at`.
-    pub(crate) fn from(self, at: usize) -> Self {
+    pub(super) fn from(self, at: usize) -> Self {
         let (before, text) = self.text.split_at(at);
         Self {
             text,
@@ -27,7 +27,7 @@ impl<'a> Word<'a> {
     }
 
     /// Returns this word up to byte `at`.
-    pub(crate) fn until(self, at: usize) -> Self {
+    pub(super) fn until(self, at: usize) -> Self {
         Self {
             text: &self.text[..at],
             ..self
@@ -35,18 +35,18 @@ impl<'a> Word<'a> {
     }
 
     /// Splits at the last `separator`, which is in neither part.
-    pub(crate) fn split_last(self, separator: char) -> Option<(Self, Self)> {
+    pub(super) fn split_last(self, separator: char) -> Option<(Self, Self)> {
         let at = self.text.rfind(separator)?;
         Some((self.until(at), self.from(at + separator.len_utf8())))
     }
 
     /// Splits at the first `separator`, which is in neither part.
-    pub(crate) fn split_first(self, separator: char) -> Option<(Self, Self)> {
+    pub(super) fn split_first(self, separator: char) -> Option<(Self, Self)> {
         let at = self.text.find(separator)?;
         Some((self.until(at), self.from(at + separator.len_utf8())))
     }
 
-    pub(crate) fn fault(self, reason: Reason) -> Fault {
+    pub(super) fn fault(self, reason: Reason) -> Fault {
         Fault {
             line: self.line,
             column: self.column,
@@ -55,14 +55,14 @@ impl<'a> Word<'a> {
     }
 
     /// Returns a fault that quotes this word.
-    pub(crate) fn refuse(self, reason: fn(String) -> Reason) -> Fault {
+    pub(super) fn refuse(self, reason: fn(String) -> Reason) -> Fault {
         self.fault(reason(self.text.to_owned()))
     }
 }
 
 /// The words of a line that are not read yet.
 #[derive(Debug)]
-pub(crate) struct Words<'a> {
+pub(super) struct Words<'a> {
     line: &'a str,
     number: u32,
     at: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Words<'a> {
 
 impl<'a> Words<'a> {
     /// Splits a line into words, without its comment.
-    pub(crate) fn new(line: &'a str, number: u32) -> Self {
+    pub(super) fn new(line: &'a str, number: u32) -> Self {
         let line = line.find('#').map_or(line, |at| &line[..at]);
         Self {
             line,
@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
     }
 
     /// Returns the next word, or a fault that says `what` is missing.
-    pub(crate) fn need(&mut self, what: &'static str) -> Result<Word<'a>, Fault> {
+    pub(super) fn need(&mut self, what: &'static str) -> Result<Word<'a>, Fault> {
         let end = self.line.trim_end();
         let column = length(end).saturating_add(1);
         self.next().ok_or(Fault {

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::log::Log;
-use crate::query::{Query, Role};
-use crate::rule::{Rule, Target};
+use crate::rules::log::Log;
+use crate::rules::query::{Query, Role};
+use crate::rules::rule::{Rule, Target};
 
 /// The rules and `log` settings of a file, with a counter for each rule.
 #[derive(Debug, Default)]
 pub struct Rules {
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) log: Option<Log>,
-    pub(crate) unmatched: AtomicU64,
+    pub(super) rules: Vec<Rule>,
+    pub(super) log: Option<Log>,
+    pub(super) unmatched: AtomicU64,
 }
 
 /// The decision for a socket.
@@ -105,7 +105,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::rules::parse;
 
     fn query(role: Role, address: &str) -> Query<'_> {
         Query {
