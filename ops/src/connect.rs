@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ops_portmap::{Answer, Asking};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use tracing::debug;
 
 use crate::decision::Offer;
+use crate::portmap::{Answer, Asking};
 use crate::protosw::{
     ConnectFailure, KernelConnection, KernelTarget, OffloadConnecting, OffloadProtocol,
     OffloadStream, Target,

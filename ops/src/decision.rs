@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ops_netlink::{RdmaPort, Reach, Route, RouteQuery};
 use rustix::io::Errno;
 use tracing::debug;
 
 use crate::family::StackRequest;
+use crate::netlink::{RdmaPort, Reach, Route, RouteQuery};
 use crate::protosw::{OffloadProtocol, Terms, Way};
 use crate::reason::Reason;
 use crate::rules::{Query, Role, Setting, Target};
@@ -343,7 +343,7 @@ impl Finder<'_> {
         if route.reach == Reach::Other {
             return Err(Reason::NoUnicast);
         }
-        let no_device = |error: ops_netlink::Error| Reason::NoRoute(error.errno());
+        let no_device = |error: crate::netlink::Error| Reason::NoRoute(error.errno());
         let device = stack.device(route.device).map_err(no_device)?.name;
         let rdma = stack.rdma().map_err(no_device)?;
         let local = route.reach == Reach::Local;
@@ -368,7 +368,7 @@ impl Finder<'_> {
     /// zeros.
     fn at_home(&self) -> Result<Found, Reason> {
         let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
-        let refused = |error: ops_netlink::Error| Reason::NoRoute(error.errno());
+        let refused = |error: crate::netlink::Error| Reason::NoRoute(error.errno());
         let rdma = stack.rdma().map_err(refused)?;
         let ip = self.intent.address.ip().to_canonical();
         if ip.is_unspecified() {

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use ops_portmap::{Answer, Asking};
 use rustix::io::Errno;
 
 use crate::decision::{Intent, Offer, Plan};
+use crate::portmap::{Answer, Asking};
 use crate::reason::Reason;
 use crate::rules::Role;
 use crate::switch::Switch;

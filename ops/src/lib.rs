@@ -7,6 +7,8 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`rules`] | the rule file, which selects the sockets that may leave TCP |
+//! | [`netlink`] | the queries to the network stack: routes, next hops, ports, MTUs, RDMA devices |
+//! | [`portmap`] | the port mapper: does a peer offer a service over RDMA? |
 //! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
 //! | `protosw` | the traits that an offload protocol implements |
 //! | `registry` | the registered protocols, by priority |
@@ -32,6 +34,8 @@ mod explain;
 mod family;
 mod listen;
 mod local;
+pub mod netlink;
+pub mod portmap;
 mod protosw;
 mod reason;
 mod registry;
@@ -50,7 +54,7 @@ pub use family::{
 };
 pub use listen::{Accepted, Listening};
 pub use local::Local;
-pub use ops_netlink::RdmaPort;
+pub use netlink::RdmaPort;
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
     OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Readiness,

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ops_netlink::PortReservation;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use tracing::info;
 
 use crate::decision::Offer;
 use crate::local::Local;
+use crate::netlink::PortReservation;
 use crate::protosw::{OffloadBound, OffloadListener, OffloadStream};
 use crate::reason::Reason;
 

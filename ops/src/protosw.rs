@@ -13,11 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use ops_netlink::{RdmaPort, Route};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::local::Local;
+use crate::netlink::{RdmaPort, Route};
 use crate::reason::Reason;
 use crate::rules::Setting;
 

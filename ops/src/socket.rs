@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ops_portmap::Offering;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -13,6 +12,7 @@ use crate::connect::{Connecting, Outcome, Reserve};
 use crate::decision::{Intent, Plan};
 use crate::family::StackRequest;
 use crate::listen::{self, Accepted, Bound, Listening};
+use crate::portmap::Offering;
 use crate::protosw::OffloadStream;
 use crate::reason::Reason;
 use crate::rules::Role;

@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ops_netlink::{NetStack, Route};
-use ops_portmap::{Answers, Offering, PortMapper};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use crate::connect::{Connecting, Reserve};
 use crate::decision::{Intent, Offer, Plan, decide};
+use crate::netlink::{NetStack, Route};
+use crate::portmap::{Answers, Offering, PortMapper};
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::rules::Rules;

@@ -124,7 +124,7 @@ fn parse(line: &str) -> Result<Sentence> {
 }
 
 /// The directories of the tests of each crate; all other tests are suites.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 7] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
@@ -135,8 +135,6 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("ofa_tools", &["tests/harness/ofa_tools"]),
     ("ops", &["ops/tests", "ops/src"]),
     ("ops_switch", &["ops/tests/switch"]),
-    ("ops_netlink", &["ops/netlink/tests", "ops/netlink/src"]),
-    ("ops_portmap", &["ops/portmap/tests", "ops/portmap/src"]),
 ];
 
 /// The files in which the modules of a test may be.

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ops_portmap::{Answer, Kind, Mappings, Message, Offering, Question};
+use ops::portmap::{Answer, Kind, Mappings, Message, Offering, Question};
 
 use crate::seeds::{Seed, seed};
 

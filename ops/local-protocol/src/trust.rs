@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ops_netlink::ListeningSocket;
+use ops::netlink::ListeningSocket;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use rustix::process::geteuid;
 

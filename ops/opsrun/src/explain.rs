@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use ops::netlink::NetStack;
 use ops::{Intent, OffloadProtocol, Program, Registry, StackRequest, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
-use ops_netlink::NetStack;
 use ops_sdp_protocol::SdpProtocol;
 
 use crate::args::{Args, Role};

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use host::descriptors::raise;
+use ops::netlink::NetStack;
 use ops::rules::Source;
 use ops::{OffloadProtocol, Program, Registry, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
-use ops_netlink::NetStack;
 use ops_sdp_protocol::SdpProtocol;
 
 use crate::process::per_process::PerProcess;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use dat_conf::{Entry, Source};
 use ops::RdmaPort;
-use ops_netlink::NetStack;
+use ops::netlink::NetStack;
 
 use crate::Place;
 use crate::adapter::{Adapter, opening};
@@ -239,7 +239,7 @@ impl Adapters {
                     .is_ok_and(|it| it.name == network_device)
             };
             let own = addresses.into_iter().filter(|own| is_there(own.device));
-            Ok::<_, ops_netlink::Error>(own.map(|own| own.ip).collect())
+            Ok::<_, ops::netlink::Error>(own.map(|own| own.ip).collect())
         });
         found.and_then(Result::ok).unwrap_or_default()
     }

@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
+use ops::netlink::NetStack;
 use ops::{
     Accepted, DecisionTrace, OffloadStream, Program, Reason, Registration, Registry, Socket,
     SocketState, StackRequest, Switch,
 };
-use ops_netlink::NetStack;
 use ops_unix_protocol::UnixProtocol;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;

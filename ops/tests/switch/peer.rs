@@ -7,8 +7,8 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use ops::portmap::PORT;
 use ops::{DecisionTrace, SocketState};
-use ops_portmap::PORT;
 use ops_unix_protocol::UnixProtocol;
 use stack_tests::{NetSpace, not_run};
 

@@ -131,13 +131,9 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite sdp_hostile", BUILD),
     Step::suite("suite examples", &[CC, MAKE, NM, PKG_CONFIG]),
     Step::suite("suite ipv6", &[CC, NM, IP]),
-    Step::suite("suite netlink", &[CC, IP])
-        .of("ops-netlink")
-        .unstaged(),
+    Step::suite("suite netlink", &[CC, IP]).of("ops").unstaged(),
     Step::suite("suite switch", &[CC, IP]).of("ops").unstaged(),
-    Step::suite("suite portmap", &[CC])
-        .of("ops-portmap")
-        .unstaged(),
+    Step::suite("suite portmap", &[CC]).of("ops").unstaged(),
     Step::suite("suite preload", &[CC, NM, PYTHON]),
     Step::suite("suite preload_faults", &[CC, NM, IP, TC, NFT]),
     Step::suite("suite opsrun", &[CC, NM, PYTHON, STRACE]),
@@ -191,7 +187,7 @@ fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     // The suites are not part of all targets, because a plain `cargo test` must not run them.
     for targets in [
         "--workspace --all-targets",
-        "-p stack-tests -p fuzz-bodies -p ops -p ops-netlink -p ops-portmap --test *",
+        "-p stack-tests -p fuzz-bodies -p ops --test *",
     ] {
         let args = format!("clippy {targets} --quiet -- -D warnings");
         Job::cargo(workspace, "clippy", &args)

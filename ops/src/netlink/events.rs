@@ -9,21 +9,21 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::address::LocalAddress;
-use crate::channel::{messages, open_socket, retry};
-use crate::device::Device;
-use crate::error::Error;
+use crate::netlink::address::LocalAddress;
+use crate::netlink::channel::{messages, open_socket, retry};
+use crate::netlink::device::Device;
+use crate::netlink::error::Error;
 
 /// Multicast groups, as bits of the mask that a socket is bound to.
-pub(crate) mod group {
+pub(super) mod group {
     const fn bit(number: u32) -> u32 {
         1 << (number - 1)
     }
 
-    pub(crate) const NEIGHBOUR: u32 = bit(3);
+    pub(in crate::netlink) const NEIGHBOUR: u32 = bit(3);
 
     /// Everything that a route depends on: links, addresses, routes, rules and next-hop objects.
-    pub(crate) const ROUTING: u32 =
+    pub(in crate::netlink) const ROUTING: u32 =
         bit(1) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(32);
 }
 
@@ -73,7 +73,7 @@ pub enum Change {
 
 /// A socket that receives the change notifications of this namespace.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(super) struct Events {
     socket: OwnedFd,
     buffer: Vec<u8>,
     /// The last state of each device. The kernel reports the whole device and not the change, so
@@ -84,7 +84,7 @@ pub(crate) struct Events {
 impl Events {
     /// Starts to receive notifications. The caller reads the devices after this, so no change is
     /// missed.
-    pub(crate) fn open() -> Result<Self, Error> {
+    pub(super) fn open() -> Result<Self, Error> {
         Ok(Self {
             socket: open_socket(group::ROUTING)?,
             buffer: vec![0; BUFFER_LEN],
@@ -93,19 +93,19 @@ impl Events {
     }
 
     /// Sets the current devices.
-    pub(crate) fn set_devices(&mut self, devices: Vec<Device>) {
+    pub(super) fn set_devices(&mut self, devices: Vec<Device>) {
         self.devices = devices
             .into_iter()
             .map(|device| (device.index, device))
             .collect();
     }
 
-    pub(crate) fn socket(&self) -> &OwnedFd {
+    pub(super) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
     /// Returns the changes since the last call; never waits.
-    pub(crate) fn take(&mut self) -> Vec<Change> {
+    pub(super) fn take(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;

@@ -3,8 +3,8 @@
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkHeader, LinkMessage};
 
-use crate::channel::Channel;
-use crate::error::Error;
+use crate::netlink::channel::Channel;
+use crate::netlink::error::Error;
 
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Device {
 }
 
 impl Device {
-    pub(crate) fn of(message: &LinkMessage) -> Self {
+    pub(super) fn of(message: &LinkMessage) -> Self {
         let flags = message.header.flags;
         let mut device = Self {
             index: message.header.index,
@@ -44,7 +44,7 @@ impl Device {
         device
     }
 
-    pub(crate) fn by_index(channel: &mut Channel, index: u32) -> Result<Self, Error> {
+    pub(super) fn by_index(channel: &mut Channel, index: u32) -> Result<Self, Error> {
         let mut question = LinkMessage::default();
         question.header = LinkHeader {
             index,
@@ -56,7 +56,7 @@ impl Device {
         }
     }
 
-    pub(crate) fn all(channel: &mut Channel) -> Result<Vec<Self>, Error> {
+    pub(super) fn all(channel: &mut Channel) -> Result<Vec<Self>, Error> {
         let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let answers = channel.dump(&question)?;
         let of = |answer: &RouteNetlinkMessage| match answer {

@@ -8,8 +8,8 @@ use netlink_packet_sock_diag::inet::{
 };
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SockDiagMessage};
 
-use crate::channel::Channel;
-use crate::error::Error;
+use crate::netlink::channel::Channel;
+use crate::netlink::error::Error;
 
 /// A TCP socket in the state LISTEN, as reported by `sock_diag(7)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +79,9 @@ fn question(family: u8, port: u16) -> SockDiagMessage {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    use super::*;
 
     #[test]
     fn a_listener_is_found_and_its_connections_are_not() {

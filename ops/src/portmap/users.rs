@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ops_netlink::ListeningSocket;
 use rustix::process::{Resource, geteuid, getrlimit};
 use tracing::{debug, warn};
 
-use crate::mappings::Candidate;
+use crate::netlink::ListeningSocket;
+use crate::portmap::mappings::Candidate;
 
 /// The time for which the kernel's report is cached. Requests are received from the network at any
 /// rate, and each must not cost a search of the table of sockets.
@@ -31,7 +31,7 @@ const OVERFLOW_UID: u32 = 65534;
 
 /// The user at the other end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum User {
+pub(super) enum User {
     /// The server's own user or root, whose offerings are trusted.
     Believed,
     /// Another user, by number.
@@ -42,7 +42,7 @@ pub(crate) enum User {
 
 /// The maximum number of links that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(super) struct Limits {
     /// Links of all users together.
     links: usize,
     /// Links of all users that are not trusted.
@@ -52,7 +52,7 @@ pub(crate) struct Limits {
 }
 
 impl User {
-    pub(crate) fn of(number: u32) -> Self {
+    pub(super) fn of(number: u32) -> Self {
         if number == 0 || number == geteuid().as_raw() {
             Self::Believed
         } else if number == OVERFLOW_UID && !knows_all_users() {
@@ -63,7 +63,7 @@ impl User {
     }
 
     /// The maximum number of services that one process of this user may offer.
-    pub(crate) fn services_max(self) -> usize {
+    pub(super) fn services_max(self) -> usize {
         match self {
             Self::Believed => 1024,
             Self::Other(_) => 256,
@@ -82,7 +82,7 @@ impl Limits {
     /// Returns the limits of this process. Other users must not use up its descriptors, nor the
     /// range at the upper end of its numbers where all of our descriptors are: a quarter of the
     /// numbers.
-    pub(crate) fn now() -> Self {
+    pub(super) fn now() -> Self {
         let numbers = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::within(usize::try_from(numbers).unwrap_or(usize::MAX))
     }
@@ -96,7 +96,7 @@ impl Limits {
     }
 
     /// True if one more link of this user is permitted in addition to those of `there`.
-    pub(crate) fn admit(self, user: User, there: impl Iterator<Item = User>) -> bool {
+    pub(super) fn admit(self, user: User, there: impl Iterator<Item = User>) -> bool {
         let (mut links, mut others, mut own) = (0, 0, 0);
         for other in there {
             links += 1;
@@ -114,14 +114,14 @@ impl Limits {
 
 /// The check that a user listens where it offers a service, with a cache of the kernel's reports.
 #[derive(Debug, Default)]
-pub(crate) struct ListenCheck {
+pub(super) struct ListenCheck {
     cached: BTreeMap<SocketAddr, (Instant, Vec<ListeningSocket>)>,
     is_unavailable: bool,
 }
 
 impl ListenCheck {
     /// True if this user's offering may be answered.
-    pub(crate) fn confirms(&mut self, user: User, candidate: &Candidate) -> bool {
+    pub(super) fn confirms(&mut self, user: User, candidate: &Candidate) -> bool {
         let number = match user {
             User::Believed => return !(candidate.ipv6_only && candidate.over_ipv4),
             User::Unknown => return false,
@@ -183,7 +183,7 @@ fn is_service(socket: &ListeningSocket, user: u32, candidate: &Candidate) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mappings::Offerer;
+    use crate::portmap::mappings::Offerer;
 
     #[test]
     fn strangers_leave_room_for_others() {

@@ -53,7 +53,7 @@ impl RdmaDevices {
         Self::read_below(Path::new(CLASS), Path::new(NET_CLASS))
     }
 
-    pub(crate) fn read_below(class: &Path, net_class: &Path) -> Self {
+    pub(super) fn read_below(class: &Path, net_class: &Path) -> Self {
         let mut devices = Self::default();
         for device in names(class) {
             let node_type = text(&class.join(&device).join("node_type"));
@@ -92,7 +92,7 @@ impl RdmaDevices {
     }
 
     /// Returns these devices with the marks of `other`.
-    pub(crate) fn with_marks_of(mut self, other: &Self) -> Self {
+    pub(super) fn with_marks_of(mut self, other: &Self) -> Self {
         self.marked.clone_from(&other.marked);
         self
     }
@@ -194,8 +194,9 @@ fn text(path: &PathBuf) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
+
+    use super::*;
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

@@ -60,8 +60,9 @@ impl AsFd for PortReservation {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    use super::*;
 
     #[test]
     fn an_unused_port_is_found_and_nobody_else_gets_it() {

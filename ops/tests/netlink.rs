@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ops_netlink::{Change, Error, LinkAddress, NetStack, PortReservation, Reach, RouteQuery};
+use ops::netlink::{Change, Error, LinkAddress, NetStack, PortReservation, Reach, RouteQuery};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, Program, Veth, not_run};
 

@@ -16,10 +16,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 use tracing::debug;
 
-use crate::link::{self, Received, Record};
-use crate::mappings::{Mappings, Offering};
-use crate::role::Role;
-use crate::server::Server;
+use crate::portmap::link::{self, Received, Record};
+use crate::portmap::mappings::{Mappings, Offering};
+use crate::portmap::role::Role;
+use crate::portmap::server::Server;
 
 /// The name that the server of each network namespace binds. The number is the version of the
 /// records.

@@ -8,9 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::PORT;
-use crate::message::Message;
-use crate::question::{Answer, Question};
+use crate::portmap::PORT;
+use crate::portmap::message::Message;
+use crate::portmap::question::{Answer, Question};
 
 /// A question under way. A caller that waits for other events too polls the descriptor for input
 /// until [`Asking::deadline`] and calls [`Asking::step`]. Any other caller calls [`Asking::wait`].

@@ -21,28 +21,28 @@ pub enum Role {
 
 impl Role {
     /// This process has bound the name and is the server of the namespace from now on.
-    pub(crate) fn on_name_bound(&mut self) {
+    pub(super) fn on_name_bound(&mut self) {
         if *self == Self::Idle {
             *self = Self::Server;
         }
     }
 
     /// Another process is the server and accepts the offerings of this process.
-    pub(crate) fn on_name_in_use(&mut self) {
+    pub(super) fn on_name_in_use(&mut self) {
         if *self == Self::Idle {
             *self = Self::Client;
         }
     }
 
     /// The server of this process has ended.
-    pub(crate) fn on_server_gone(&mut self) {
+    pub(super) fn on_server_gone(&mut self) {
         if *self == Self::Client {
             *self = Self::Idle;
         }
     }
 
     /// This process has no offerings any more, was suspended, or is the child of a fork.
-    pub(crate) fn on_leave(&mut self) {
+    pub(super) fn on_leave(&mut self) {
         *self = Self::Idle;
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::question::Answer;
+use crate::portmap::question::Answer;
 
 /// The time for which a mapping is used.
 ///

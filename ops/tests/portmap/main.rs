@@ -13,7 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use ops_portmap::{Answer, Asking, Message, Offering, PORT, PortMapper, Role};
+use ops::portmap::{Answer, Asking, Message, Offering, PORT, PortMapper, Role};
 use stack_tests::{NetSpace, not_run};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

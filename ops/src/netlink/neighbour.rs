@@ -10,10 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::channel::{Channel, open_socket, retry};
-use crate::error::Error;
-use crate::events::group;
-use crate::route::{Route, family_of};
+use crate::netlink::channel::{Channel, open_socket, retry};
+use crate::netlink::error::Error;
+use crate::netlink::events::group;
+use crate::netlink::route::{Route, family_of};
 
 /// The link-layer destination of packets to a next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum LinkAddress {
 const DISCARD: u16 = 9;
 
 /// Returns the kernel's entry for `ip` on that device.
-pub(crate) fn known(channel: &mut Channel, device: u32, ip: IpAddr) -> Result<LinkAddress, Error> {
+pub(super) fn known(channel: &mut Channel, device: u32, ip: IpAddr) -> Result<LinkAddress, Error> {
     let mut question = NeighbourMessage::default();
     question.header.family = family_of(ip);
     question.header.ifindex = device;
@@ -65,7 +65,7 @@ fn of(answer: &NeighbourMessage) -> LinkAddress {
 }
 
 /// Makes the kernel resolve the address, and waits until `within` has passed.
-pub(crate) fn resolve(
+pub(super) fn resolve(
     channel: &mut Channel,
     route: &Route,
     within: Duration,

@@ -7,8 +7,8 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::channel::Channel;
-use crate::error::Error;
+use crate::netlink::channel::Channel;
+use crate::netlink::error::Error;
 
 /// A destination, and the other inputs of the kernel's routing decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl Route {
         self.gateway.unwrap_or(self.to)
     }
 
-    pub(crate) fn look_up(channel: &mut Channel, query: &RouteQuery) -> Result<Self, Error> {
+    pub(super) fn look_up(channel: &mut Channel, query: &RouteQuery) -> Result<Self, Error> {
         match channel.get(RouteNetlinkMessage::GetRoute(question(query)))? {
             RouteNetlinkMessage::NewRoute(answer) => Self::of(query.to, &answer),
             _ => Err(Error::Garbled),
@@ -139,7 +139,7 @@ fn question(query: &RouteQuery) -> RouteMessage {
     message
 }
 
-pub(crate) fn family_of(ip: IpAddr) -> AddressFamily {
+pub(super) fn family_of(ip: IpAddr) -> AddressFamily {
     match ip {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,

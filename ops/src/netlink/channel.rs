@@ -15,7 +15,7 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::error::Error;
+use crate::netlink::error::Error;
 
 /// The timeout of an answer. The kernel answers within the call that asks, and a kernel that does
 /// not must not block the program.
@@ -33,7 +33,7 @@ const HEADER_LEN: usize = 16;
 
 /// A socket for requests of one netlink protocol. One request is in progress at a time.
 #[derive(Debug)]
-pub(crate) struct Channel<M = RouteNetlinkMessage> {
+pub(super) struct Channel<M = RouteNetlinkMessage> {
     socket: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
@@ -42,14 +42,14 @@ pub(crate) struct Channel<M = RouteNetlinkMessage> {
 
 impl Channel {
     /// Opens a channel to the tables of routes, devices and addresses.
-    pub(crate) fn open() -> Result<Self, Error> {
+    pub(super) fn open() -> Result<Self, Error> {
         Self::of(open_socket(0)?)
     }
 }
 
 impl Channel<SockDiagMessage> {
     /// Opens a channel to the table of sockets.
-    pub(crate) fn to_sockets() -> Result<Self, Error> {
+    pub(super) fn to_sockets() -> Result<Self, Error> {
         Self::of(socket_of(Some(netlink::SOCK_DIAG), 0)?)
     }
 }
@@ -71,7 +71,7 @@ where
     }
 
     /// Requests one object.
-    pub(crate) fn get(&mut self, question: M) -> Result<M, Error> {
+    pub(super) fn get(&mut self, question: M) -> Result<M, Error> {
         self.send(question, NLM_F_REQUEST)?;
         let mut answers = Vec::new();
         self.receive(&mut answers, true)?;
@@ -79,7 +79,7 @@ where
     }
 
     /// Reads a whole table. Repeats the read if the table changed meanwhile.
-    pub(crate) fn dump(&mut self, question: &M) -> Result<Vec<M>, Error> {
+    pub(super) fn dump(&mut self, question: &M) -> Result<Vec<M>, Error> {
         for _ in 0..READINGS_MAX {
             self.send(question.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
             let mut answers = Vec::new();
@@ -155,7 +155,7 @@ where
 
 /// Opens a route socket in the calling thread's namespace that receives the multicast groups of
 /// this mask.
-pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
+pub(super) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
     // Protocol 0 is NETLINK_ROUTE.
     socket_of(None, groups)
 }
@@ -173,7 +173,7 @@ fn socket_of(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> 
 }
 
 /// Splits a datagram into its messages. Stops at an invalid length.
-pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = datagram.first_chunk::<4>()?;
         let len = usize::try_from(u32::from_ne_bytes(*len)).ok()?;
@@ -187,7 +187,7 @@ pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Repeats a call that a signal interrupted.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::mappings::Offering;
+use crate::portmap::mappings::Offering;
 
 /// Family, address, port.
 const ADDRESS_LEN: usize = 1 + 16 + 2;
@@ -21,7 +21,7 @@ const RECORD_LEN: usize = 1 + 2 * ADDRESS_LEN;
 
 /// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(super) enum Record {
     Offer(Offering),
     Withdraw {
         service: SocketAddr,
@@ -31,7 +31,7 @@ pub(crate) enum Record {
 
 /// The result of reading a link.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(super) enum Received {
     Record(Record),
     /// A packet that no process of this project sends.
     Nonsense,
@@ -101,14 +101,14 @@ fn address_of(bytes: &[u8; ADDRESS_LEN]) -> Option<SocketAddr> {
 }
 
 /// Sends a record; never waits.
-pub(crate) fn send(link: BorrowedFd<'_>, record: Record) -> Result<(), Errno> {
+pub(super) fn send(link: BorrowedFd<'_>, record: Record) -> Result<(), Errno> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::send(link, &record.to_bytes(), flags).map(drop)
 }
 
 /// Receives one record; never waits. The kernel closes descriptors that were sent with it, because
 /// the call passes no buffer for them.
-pub(crate) fn receive(link: BorrowedFd<'_>) -> Received {
+pub(super) fn receive(link: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; RECORD_LEN + 1];
     let len = match rustix::net::recv(link, &mut bytes, RecvFlags::DONTWAIT) {
         Ok((len, _)) => len,
@@ -124,9 +124,11 @@ pub(crate) fn receive(link: BorrowedFd<'_>) -> Received {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

@@ -17,7 +17,7 @@ use nix::sys::socket::{
 };
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, geteuid, setgid, setgroups, setuid};
-use ops_portmap::{Answer, Asking, Offering, PortMapper, Role};
+use ops::portmap::{Answer, Asking, Offering, PortMapper, Role};
 use stack_tests::not_run;
 
 use crate::{LOCALHOST, Own, WITHIN, mapped, mapper};

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use tracing::{debug, info};
 
-use crate::PORT;
-use crate::link::{self, Received, Record};
-use crate::mappings::{Mappings, Offerer};
-use crate::users::{Limits, ListenCheck, User};
+use crate::portmap::PORT;
+use crate::portmap::link::{self, Received, Record};
+use crate::portmap::mappings::{Mappings, Offerer};
+use crate::portmap::users::{Limits, ListenCheck, User};
 
 /// The maximum number of datagrams, links or records that one call handles.
 const BATCH: usize = 64;
@@ -26,7 +26,7 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_secs(1);
 
 /// The state of the server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(super) struct Server {
     listener: OwnedFd,
     clients: Vec<Client>,
     links_accepted: u64,
@@ -49,7 +49,7 @@ struct Client {
 
 impl Server {
     /// Starts with the offerings of this process.
-    pub(crate) fn new(listener: OwnedFd, own: &Mappings) -> Self {
+    pub(super) fn new(listener: OwnedFd, own: &Mappings) -> Self {
         Self {
             listener,
             clients: Vec::new(),
@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// Adds or removes an offering of this process.
-    pub(crate) fn record_own(&mut self, record: Record) {
+    pub(super) fn record_own(&mut self, record: Record) {
         match record {
             Record::Offer(offering) => self.all.insert(offering),
             Record::Withdraw { service, mapped } => drop(self.all.remove(service, mapped)),
@@ -71,16 +71,16 @@ impl Server {
     }
 
     /// True if a client depends on the server.
-    pub(crate) fn is_needed(&self) -> bool {
+    pub(super) fn is_needed(&self) -> bool {
         !self.clients.is_empty()
     }
 
     /// The time at which there is work to do even if nothing is received.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.try_again.into_iter().chain(self.accepts_from).min()
     }
 
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         let clients = self.clients.iter().map(|client| &client.link);
         clients
             .chain(self.udp_sockets.values())
@@ -88,14 +88,14 @@ impl Server {
     }
 
     /// The descriptors to poll for input; without the listener while no links are accepted.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub(super) fn awaited(&self) -> impl Iterator<Item = &OwnedFd> {
         let accepts = self.accepts_from.is_none();
         self.descriptors()
             .filter(move |fd| accepts || !std::ptr::eq(*fd, &self.listener))
     }
 
     /// Opens a socket at each of these addresses, and none elsewhere.
-    pub(crate) fn listen_at(&mut self, addresses: &[(IpAddr, u32)]) {
+    pub(super) fn listen_at(&mut self, addresses: &[(IpAddr, u32)]) {
         self.udp_sockets
             .retain(|address, _| addresses.contains(address));
         self.try_again = None;
@@ -115,7 +115,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn serve(&mut self, addresses: &[(IpAddr, u32)]) {
+    pub(super) fn serve(&mut self, addresses: &[(IpAddr, u32)]) {
         if self.try_again.is_some_and(|at| Instant::now() >= at) {
             self.listen_at(addresses);
         }

@@ -7,8 +7,8 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 
-use crate::channel::Channel;
-use crate::error::Error;
+use crate::netlink::channel::Channel;
+use crate::netlink::error::Error;
 
 /// An address of this host, with its device and scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct LocalAddress {
 }
 
 impl LocalAddress {
-    pub(crate) fn of(message: &AddressMessage) -> Option<Self> {
+    pub(super) fn of(message: &AddressMessage) -> Option<Self> {
         let mut local = None;
         let mut address = None;
         for attribute in &message.attributes {
@@ -50,7 +50,7 @@ impl LocalAddress {
         })
     }
 
-    pub(crate) fn all(channel: &mut Channel) -> Result<Vec<Self>, Error> {
+    pub(super) fn all(channel: &mut Channel) -> Result<Vec<Self>, Error> {
         let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let answers = channel.dump(&question)?;
         let of = |answer: &RouteNetlinkMessage| match answer {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::message::{Kind, Message};
+use crate::portmap::message::{Kind, Message};
 
 /// The number of times that a Request is sent within the bound, because datagrams may be lost.
 const TRIES: u32 = 3;

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::address::LocalAddress;
-use crate::channel::Channel;
-use crate::device::Device;
-use crate::error::Error;
-use crate::events::{Change, Events};
-use crate::neighbour::{self, LinkAddress};
-use crate::rdma::{RdmaDevices, RdmaPort};
-use crate::route::{Reach, Route, RouteQuery};
+use crate::netlink::address::LocalAddress;
+use crate::netlink::channel::Channel;
+use crate::netlink::device::Device;
+use crate::netlink::error::Error;
+use crate::netlink::events::{Change, Events};
+use crate::netlink::neighbour::{self, LinkAddress};
+use crate::netlink::rdma::{RdmaDevices, RdmaPort};
+use crate::netlink::route::{Reach, Route, RouteQuery};
 
 /// The maximum number of cached routes; a program with more peers asks the kernel again.
 const ROUTES_MAX: usize = 4096;

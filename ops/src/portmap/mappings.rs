@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::message::{Kind, Message};
+use crate::portmap::message::{Kind, Message};
 
 /// A TCP service and its address over RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +30,11 @@ impl Offering {
 
 /// The process that offers a service, among all processes for which one answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offerer(pub(crate) u64);
+pub(super) struct Offerer(pub(super) u64);
 
 impl Offerer {
     /// The answering process itself.
-    pub(crate) const SELF: Self = Self(0);
+    pub(super) const SELF: Self = Self(0);
 }
 
 /// The services that are offered. Several processes may offer one service, as with `SO_REUSEPORT`
@@ -55,15 +55,15 @@ struct Offered {
 
 /// An offering that may be the answer to a request.
 #[derive(Debug)]
-pub(crate) struct Candidate {
-    pub(crate) by: Offerer,
+pub(super) struct Candidate {
+    pub(super) by: Offerer,
     /// The address of the listener.
-    pub(crate) service: SocketAddr,
+    pub(super) service: SocketAddr,
     /// True if the service accepts IPv6 only, according to the process that offers it.
-    pub(crate) ipv6_only: bool,
+    pub(super) ipv6_only: bool,
     /// True if the request came over IPv4 and the listener's address is an IPv6 address.
-    pub(crate) over_ipv4: bool,
-    pub(crate) mapped: SocketAddr,
+    pub(super) over_ipv4: bool,
+    pub(super) mapped: SocketAddr,
 }
 
 impl Candidate {
@@ -84,7 +84,7 @@ impl Mappings {
     }
 
     /// Adds or renews an offering. Returns true if it is new.
-    pub(crate) fn insert_by(&mut self, by: Offerer, offering: Offering) -> bool {
+    pub(super) fn insert_by(&mut self, by: Offerer, offering: Offering) -> bool {
         let is_new = !self.remove_by(by, offering.service, offering.mapped);
         let offered = Offered {
             by,
@@ -98,7 +98,7 @@ impl Mappings {
         is_new
     }
 
-    pub(crate) fn remove_by(
+    pub(super) fn remove_by(
         &mut self,
         by: Offerer,
         service: SocketAddr,
@@ -117,7 +117,7 @@ impl Mappings {
     }
 
     /// Removes all offerings of the processes for which `gone` returns true.
-    pub(crate) fn forget(&mut self, gone: impl Fn(Offerer) -> bool) {
+    pub(super) fn forget(&mut self, gone: impl Fn(Offerer) -> bool) {
         self.services.retain(|_, ways| {
             ways.retain(|way| !gone(way.by));
             !ways.is_empty()
@@ -191,7 +191,7 @@ impl Mappings {
     }
 
     /// Returns the answer to a datagram, considering only the candidates that `stands` accepts.
-    pub(crate) fn answer_if(
+    pub(super) fn answer_if(
         &self,
         datagram: &[u8],
         stands: impl FnMut(&Candidate) -> bool,
