@@ -9,6 +9,8 @@
 //! | [`rules`] | the rule file, which selects the sockets that may leave TCP |
 //! | [`netlink`] | the queries to the network stack: routes, next hops, ports, MTUs, RDMA devices |
 //! | [`portmap`] | the port mapper: does a peer offer a service over RDMA? |
+//! | [`log`] | reports within another program, which did not ask for them |
+//! | [`observe`] | the sockets of all processes, in shared pages that a tool reads |
 //! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
 //! | `protosw` | the traits that an offload protocol implements |
 //! | `registry` | the registered protocols, by priority |
@@ -26,7 +28,7 @@
 //! data path. No call here waits longer than the bound of [`Switch`]. Every system call is made
 //! directly, because the crate is part of a library that replaces the functions of libc.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod connect;
 mod decision;
@@ -34,7 +36,11 @@ mod explain;
 mod family;
 mod listen;
 mod local;
+#[allow(unsafe_code, reason = "signals are C calls")]
+pub mod log;
 pub mod netlink;
+#[allow(unsafe_code, reason = "a page is memory that processes share")]
+pub mod observe;
 pub mod portmap;
 mod protosw;
 mod reason;

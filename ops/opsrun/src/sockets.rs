@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ops_observe::{Carrier, Counter, Kind, Listing, Place, Process, Row, State};
+use ops::observe::{Carrier, Counter, Kind, Listing, Place, Process, Row, State};
 use serde_json::{Value, json};
 
 use crate::args::Listed;
@@ -182,7 +182,7 @@ fn address(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ops_observe::{Description, Writer};
+    use ops::observe::{Description, Writer};
 
     use super::*;
     use crate::args::{Args, Command};

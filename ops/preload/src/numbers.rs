@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ops_observe::Record;
+use ops::observe::Record;
 use rustix::io::{DupFlags, Errno};
 use stand_in::Flags;
 

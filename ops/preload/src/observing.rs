@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ops::observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
 use ops::{Half, OffloadStream, Readiness, Watch};
-use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
 use rustix::io::Errno;
 
 use crate::process::guard;

@@ -56,11 +56,11 @@ fn make() -> Option<Arc<Switch>> {
         Ok(loaded) => loaded.rules,
         Err(error) => {
             // A file that cannot be used offloads nothing, and says so where a user sees it.
-            ops_log::complain(&format!("{error}; all sockets stay on TCP"));
+            ops::log::complain(&format!("{error}; all sockets stay on TCP"));
             return None;
         }
     };
-    ops_log::begin(rules.log(), host::environment::text("DAT_LOG").as_deref());
+    ops::log::begin(rules.log(), host::environment::text("DAT_LOG").as_deref());
     let registry = Arc::new(Registry::default());
     // SDP over the software provider for everything, and nothing else where no rule names it.
     let is_software = host::environment::variable(SOFTWARE).is_some();

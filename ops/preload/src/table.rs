@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
-use ops_observe::Record;
+use ops::observe::Record;
 
 use crate::listener::Listener;
 use crate::socket::Socket;

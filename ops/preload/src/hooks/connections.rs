@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
-use ops_observe::Counter;
+use ops::observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};

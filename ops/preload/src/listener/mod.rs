@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ops_observe::{Counter, Record, Tally};
+use ops::observe::{Counter, Record, Tally};
 
 use crate::listener::accept_lock::AcceptLock;
 use crate::listener::kernel_listener::{KernelListener, KernelProtocol};

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use host::descriptors::raise;
+use ops::observe::{Counter, Record};
 use ops::{OffloadListener, OffloadStream, Switch};
-use ops_observe::{Counter, Record};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;

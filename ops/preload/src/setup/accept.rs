@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
-use ops_observe::Counter;
+use ops::observe::Counter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;

@@ -7,12 +7,12 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ops::observe::Record;
 use ops::portmap::Offering;
 use ops::rules::Role;
 use ops::{
     DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, StackRequest, Switch,
 };
-use ops_observe::Record;
 use rustix::net::sockopt;
 use tracing::info;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ops_observe::Record;
+use ops::observe::Record;
 
 use crate::tcp::kept::Kept;
 

@@ -1,12 +1,13 @@
 //! The selection of the events that are reported.
 
-use ops::rules::Log;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
+use crate::rules::Log;
+
 /// Returns the selected events, `None` if none are, and a complaint if `DAT_LOG` cannot be parsed.
 /// `DAT_LOG` has priority over the rule file's line.
-pub(crate) fn chosen(
+pub(super) fn chosen(
     log: Option<&Log>,
     directives: Option<&str>,
 ) -> (Option<Targets>, Option<String>) {
@@ -36,7 +37,7 @@ fn level(min: u8) -> LevelFilter {
 }
 
 /// Returns the highest level of any target, so that events above it cost one comparison.
-pub(crate) fn highest(targets: &Targets) -> Option<LevelFilter> {
+pub(super) fn highest(targets: &Targets) -> Option<LevelFilter> {
     let listed = targets.iter().map(|(_, level)| level);
     listed.chain(targets.default_level()).max()
 }

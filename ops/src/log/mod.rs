@@ -15,13 +15,13 @@ mod filter;
 mod line;
 mod outlet;
 
-use ops::rules::Log;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::Targets;
 
-use crate::line::Line;
-use crate::outlet::Outlet;
+use crate::log::line::Line;
+use crate::log::outlet::Outlet;
+use crate::rules::Log;
 
 /// Begins to report the events that `DAT_LOG`, passed as `directives`, or the rule file's `log`
 /// selects. Does nothing if neither is set, or if the process has a subscriber already.
@@ -38,7 +38,7 @@ pub fn begin(log: Option<&Log>, directives: Option<&str>) {
 
 /// Writes a message for the user to standard error, whatever events are selected.
 pub fn complain(text: &str) {
-    Outlet::new(&ops::rules::Destination::Stderr).complain(text);
+    Outlet::new(&crate::rules::Destination::Stderr).complain(text);
 }
 
 /// The subscriber. It ignores spans: none of our crates has any.

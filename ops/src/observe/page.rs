@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::description::{cut, words};
-use crate::layout::{
+use crate::observe::description::{cut, words};
+use crate::observe::layout::{
     HEADER_LEN, Header, MAGIC, PAGE_LEN, REASON_WORDS, RECORD_LEN, RECORDS_MAX, Slot, VERSION,
     WORDS,
 };
-use crate::place::{Name, Place};
-use crate::process;
-use crate::state::State;
+use crate::observe::place::{Name, Place};
+use crate::observe::process;
+use crate::observe::state::State;
 
 /// The number of records for which memory is allocated at a time.
 const CHUNK: usize = 64;
@@ -25,7 +25,7 @@ const OTHERS: &str = "other reasons";
 
 /// The page of this process, without memory if none can be made.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(super) struct Page {
     memory: Option<Memory>,
     free: Mutex<Free>,
 }
@@ -57,7 +57,7 @@ struct Free {
 
 impl Page {
     /// Makes a page. If that fails, the result is a page without records.
-    pub(crate) fn make(place: &Place) -> Self {
+    pub(super) fn make(place: &Place) -> Self {
         let memory = Memory::make(place).ok();
         let ready = if memory.is_some() { CHUNK } else { 0 };
         Self {
@@ -70,23 +70,23 @@ impl Page {
     }
 
     /// Returns a page without records.
-    pub(crate) fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self {
             memory: None,
             free: Mutex::default(),
         }
     }
 
-    pub(crate) fn header(&self) -> Option<&Header> {
+    pub(super) fn header(&self) -> Option<&Header> {
         self.memory.as_ref().map(Memory::header)
     }
 
-    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+    pub(super) fn slot(&self, index: u32) -> Option<&Slot> {
         self.memory.as_ref()?.slot(index as usize)
     }
 
     /// Takes a free record and writes it. Returns `None` if none is left.
-    pub(crate) fn claim(&self, description: &[u64; WORDS], state: State) -> Option<u32> {
+    pub(super) fn claim(&self, description: &[u64; WORDS], state: State) -> Option<u32> {
         let memory = self.memory.as_ref()?;
         let index = self.take_free(memory);
         let Some((index, slot)) = index.and_then(|at| Some((at, memory.slot(at as usize)?))) else {
@@ -98,7 +98,7 @@ impl Page {
     }
 
     /// Frees a record.
-    pub(crate) fn release(&self, index: u32) {
+    pub(super) fn release(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.state.store(0, Ordering::Release);
             self.free().again.push(index);
@@ -122,7 +122,7 @@ impl Page {
     }
 
     /// Counts a fall-back under its reason.
-    pub(crate) fn count_reason(&self, reason: &str) {
+    pub(super) fn count_reason(&self, reason: &str) {
         let Some(header) = self.header() else {
             return;
         };
@@ -147,7 +147,7 @@ impl Page {
 
     /// Removes the file of the page; the mapping is kept. A child with a copy of its parent's page
     /// removes nothing.
-    pub(crate) fn withdraw(&self) {
+    pub(super) fn withdraw(&self) {
         if let Some(memory) = &self.memory
             && process::own_pid() == Some(memory.name.pid)
             && let Ok(directory) = memory.place.of(memory.owner)

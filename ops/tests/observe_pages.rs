@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ops_observe::layout::{RECORDS_MAX, VERSION};
-use ops_observe::{Carrier, Counter, Description, Fault, Kind, Listing, Place, State, Writer};
+use ops::observe::layout::{RECORDS_MAX, VERSION};
+use ops::observe::{Carrier, Counter, Description, Fault, Kind, Listing, Place, State, Writer};
 use tempfile::TempDir;
 
 fn writer(dir: &TempDir) -> &'static Writer {
@@ -212,7 +212,7 @@ fn pages_of_the_dead_are_removed() {
     // A page of a process that has ended.
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
-    let started = ops_observe::process::started(pid).unwrap();
+    let started = ops::observe::process::started(pid).unwrap();
     child.wait().unwrap();
     let mut dead = bytes.clone();
     dead[12..16].copy_from_slice(&pid.to_ne_bytes());
@@ -232,7 +232,7 @@ fn a_page_of_the_dead_is_swept_though_others_come_first() {
     let (dir, bytes, _) = page_of_this_process();
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
-    let started = ops_observe::process::started(pid).unwrap();
+    let started = ops::observe::process::started(pid).unwrap();
     child.wait().unwrap();
     let mut dead = bytes;
     dead[12..16].copy_from_slice(&pid.to_ne_bytes());

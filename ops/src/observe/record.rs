@@ -3,10 +3,10 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::layout::WORDS;
-use crate::page::Page;
-use crate::state::State;
-use crate::writer::Writer;
+use crate::observe::layout::WORDS;
+use crate::observe::page::Page;
+use crate::observe::state::State;
+use crate::observe::writer::Writer;
 
 /// The index of a socket without a record.
 const NOWHERE: u32 = u32::MAX;
@@ -60,7 +60,7 @@ impl Tally {
 }
 
 impl Record {
-    pub(crate) fn new(
+    pub(super) fn new(
         writer: &'static Writer,
         page: &'static Page,
         description: [u64; WORDS],

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use crate::layout::WORDS;
+use crate::observe::layout::WORDS;
 
 const BYTES: usize = WORDS * 8;
 const KIND: usize = 0;
@@ -144,13 +144,13 @@ fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
 }
 
 /// Returns the longest prefix of a text that fits into `room` bytes, in whole characters.
-pub(crate) fn cut(text: &str, room: usize) -> &[u8] {
+pub(super) fn cut(text: &str, room: usize) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(room)]
 }
 
 /// Returns the text up to the first zero. Control characters are replaced, so that printing it
 /// cannot change a terminal.
-pub(crate) fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let len = bytes.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&bytes[..len.unwrap_or(bytes.len())])
         .chars()
@@ -159,7 +159,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 /// Converts bytes to words. The last word is padded with zeros.
-pub(crate) fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+pub(super) fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|index| {
         let mut word = [0; 8];
         let part = bytes.get(8 * index..).unwrap_or_default();

@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::layout::{HEADER_LEN, PAGE_LEN};
-use crate::place::{Directory, Name, Opened, Place};
-use crate::process::{self, ProcessState};
-use crate::snapshot::{Fault, Row, Snapshot, Totals, len_used};
+use crate::observe::layout::{HEADER_LEN, PAGE_LEN};
+use crate::observe::place::{Directory, Name, Opened, Place};
+use crate::observe::process::{self, ProcessState};
+use crate::observe::snapshot::{Fault, Row, Snapshot, Totals, len_used};
 
 /// The maximum number of reads of a page whose records change meanwhile.
 const LOOKS: usize = 16;
@@ -64,7 +64,7 @@ impl Listing {
 /// Removes at most `most` pages of the calling user whose processes have ended. This runs when a
 /// program has its first socket, so it must be cheap: a living process is recognized by the page's
 /// name without opening the page, and only the header of other pages is read.
-pub(crate) fn sweep(place: &Place, most: usize) {
+pub(super) fn sweep(place: &Place, most: usize) {
     let Ok(directory) = place.own() else {
         return;
     };

@@ -4,12 +4,12 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::description::{Carrier, Description, Kind};
-use crate::listing;
-use crate::page::Page;
-use crate::place::Place;
-use crate::record::Record;
-use crate::state::State;
+use crate::observe::description::{Carrier, Description, Kind};
+use crate::observe::listing;
+use crate::observe::page::Page;
+use crate::observe::place::Place;
+use crate::observe::record::Record;
+use crate::observe::state::State;
 
 /// The maximum number of pages of dead processes that are removed when a page is made.
 const SWEPT: usize = 32;
@@ -75,13 +75,13 @@ impl Writer {
     }
 
     /// Returns the page, if there is one.
-    pub(crate) fn page(&self) -> Option<&'static Page> {
+    pub(super) fn page(&self) -> Option<&'static Page> {
         // SAFETY: the pointer is null, or points to a page that is never freed.
         unsafe { self.page.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns the page, and makes it if there is none.
-    pub(crate) fn make(&self) -> &'static Page {
+    pub(super) fn make(&self) -> &'static Page {
         if let Some(page) = self.page() {
             return page;
         }

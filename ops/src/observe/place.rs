@@ -131,7 +131,7 @@ impl Directory {
     }
 
     /// Makes a page; fails if the name exists.
-    pub(crate) fn create(&self, name: Name) -> Result<OwnedFd, Errno> {
+    pub(super) fn create(&self, name: Name) -> Result<OwnedFd, Errno> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name.to_string(), flags, Mode::RUSR | Mode::WUSR)

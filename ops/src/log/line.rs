@@ -8,14 +8,14 @@ use tracing::{Event, Level};
 
 /// The text of an event and its level.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) level: Level,
+pub(super) struct Line {
+    pub(super) level: Level,
     /// Target, message and fields.
-    pub(crate) text: String,
+    pub(super) text: String,
 }
 
 impl Line {
-    pub(crate) fn of(event: &Event<'_>) -> Self {
+    pub(super) fn of(event: &Event<'_>) -> Self {
         let mut text = Text(format!("{}:", event.metadata().target()));
         event.record(&mut text);
         Self {
@@ -26,7 +26,7 @@ impl Line {
 
     /// Returns the line for files and terminals. It has the process id, because several processes
     /// may share a file.
-    pub(crate) fn dated(&self, now: SystemTime, process: i32) -> String {
+    pub(super) fn dated(&self, now: SystemTime, process: i32) -> String {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (level, text) = (self.level, &self.text);
         format!("{} {level:>5} opsrun[{process}] {text}\n", date(since))
@@ -34,7 +34,7 @@ impl Line {
 
     /// Returns the datagram for the system's log: priority, tag and text (RFC 3164), but no time,
     /// which the system's log adds itself.
-    pub(crate) fn for_system(&self, process: i32) -> String {
+    pub(super) fn for_system(&self, process: i32) -> String {
         const USER: u8 = 1 << 3;
         let severity = match self.level {
             Level::ERROR => 3,

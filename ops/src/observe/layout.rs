@@ -77,13 +77,13 @@ pub struct Header {
 pub struct Slot {
     /// Odd while the description is being written; a new even number for each socket.
     pub sequence: AtomicU32,
-    /// A [`State`](crate::State), or zero if the record is free.
+    /// A [`State`](crate::observe::State), or zero if the record is free.
     pub state: AtomicU32,
     /// The time at which the socket was listed, in nanoseconds since the machine started.
     pub since: AtomicU64,
-    /// The counters, indexed by [`Counter`](crate::Counter).
+    /// The counters, indexed by [`Counter`](crate::observe::Counter).
     pub counters: [AtomicU64; COUNTERS],
-    /// A [`Description`](crate::Description), encoded.
+    /// A [`Description`](crate::observe::Description), encoded.
     pub words: [AtomicU64; WORDS],
 }
 

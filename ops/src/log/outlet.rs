@@ -9,19 +9,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use ops::rules::Destination;
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::getpid;
 
-use crate::line::Line;
+use crate::log::line::Line;
+use crate::rules::Destination;
 
 /// The socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
 #[derive(Debug)]
-pub(crate) enum Outlet {
+pub(super) enum Outlet {
     /// Descriptor 2, while it still names this file.
     StandardError(Option<Identity>),
     System,
@@ -31,7 +31,7 @@ pub(crate) enum Outlet {
 /// The file that a descriptor names. A program may close descriptor 2 and get the number again for
 /// a connection, whose peer would receive the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(super) struct Identity {
     device: u64,
     inode: u64,
 }
@@ -47,7 +47,7 @@ impl Identity {
 }
 
 impl Outlet {
-    pub(crate) fn new(destination: &Destination) -> Self {
+    pub(super) fn new(destination: &Destination) -> Self {
         match destination {
             Destination::Stderr => Self::StandardError(Identity::of(io::stderr().as_fd())),
             Destination::Syslog => Self::System,
@@ -59,7 +59,7 @@ impl Outlet {
     }
 
     /// Writes a line. Failures cannot be reported and are ignored.
-    pub(crate) fn write(&self, line: &Line) {
+    pub(super) fn write(&self, line: &Line) {
         let process = getpid().as_raw_nonzero().get();
         let dated = || line.dated(SystemTime::now(), process);
         // A line that cannot be written is lost.
@@ -71,7 +71,7 @@ impl Outlet {
     }
 
     /// Writes a message that is no event, in the form of the program `opsrun`.
-    pub(crate) fn complain(&self, text: &str) {
+    pub(super) fn complain(&self, text: &str) {
         let identity = Identity::of(io::stderr().as_fd());
         let line = match self {
             Self::StandardError(_) => format!("opsrun: {text}\n"),

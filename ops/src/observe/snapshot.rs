@@ -5,13 +5,13 @@
 
 use std::mem::offset_of;
 
-use crate::description::{Description, text};
-use crate::layout::{
+use crate::observe::description::{Description, text};
+use crate::observe::layout::{
     COUNTERS, HEADER_LEN, Header, MAGIC, REASON_WORDS, REASONS_MAX, RECORD_LEN, RECORDS_MAX,
     ReasonSlot, Slot, VERSION, WORDS,
 };
-use crate::record::Counter;
-use crate::state::State;
+use crate::observe::record::Counter;
+use crate::observe::state::State;
 
 /// The reason for which a file is no page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -23,14 +23,14 @@ pub fn started(pid: u32) -> Option<u64> {
 }
 
 /// Returns the calling process's id, as the kernel reports it, and its start time.
-pub(crate) fn own() -> Option<(u32, u64)> {
+pub(super) fn own() -> Option<(u32, u64)> {
     let pid = own_pid()?;
     Some((pid, started(pid)?))
 }
 
 /// Returns the calling process's id from the kernel. In a `vfork`ed child the C library may return
 /// the parent's.
-pub(crate) fn own_pid() -> Option<u32> {
+pub(super) fn own_pid() -> Option<u32> {
     u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).ok()
 }
 
@@ -41,7 +41,7 @@ fn parse_started(stat: &str) -> Option<u64> {
 }
 
 /// Returns the inode of a namespace of the calling process; `kind` is `pid` or `net`.
-pub(crate) fn space(kind: &str) -> u64 {
+pub(super) fn space(kind: &str) -> u64 {
     rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino)
 }
 
@@ -104,7 +104,7 @@ pub fn users(pid: u32) -> Vec<u32> {
 #[must_use]
 pub fn program(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    Some(crate::description::text(name.trim_ascii_end()))
+    Some(crate::observe::description::text(name.trim_ascii_end()))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 
 use std::net::SocketAddr;
 
-use ops_observe::layout::{HEADER_LEN, RECORD_LEN};
-use ops_observe::snapshot::len_used;
-use ops_observe::{Carrier, Description, Fault, Kind, Place, Snapshot, State, Writer};
+use ops::observe::layout::{HEADER_LEN, RECORD_LEN};
+use ops::observe::snapshot::len_used;
+use ops::observe::{Carrier, Description, Fault, Kind, Place, Snapshot, State, Writer};
 
 /// The number of random changes.
 const CHANGES: u64 = 60_000;
@@ -76,11 +76,11 @@ fn changed_pages_are_refused_or_read() {
             }
         }
         let [before, bytes, after] = &copies;
-        assert!(len_used(bytes) <= ops_observe::layout::PAGE_LEN);
+        assert!(len_used(bytes) <= ops::observe::layout::PAGE_LEN);
         match Snapshot::parse(before, bytes, after) {
             Err(_) => refused += 1,
             Ok(snapshot) => {
-                assert!(snapshot.rows.len() + snapshot.torn <= ops_observe::layout::RECORDS_MAX);
+                assert!(snapshot.rows.len() + snapshot.torn <= ops::observe::layout::RECORDS_MAX);
                 for row in &snapshot.rows {
                     let said = format!("{:?}", row.description.carrier.protocol());
                     assert!(!said.contains(char::is_control));
