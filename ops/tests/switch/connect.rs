@@ -8,13 +8,13 @@ use anyhow::{Result, anyhow, ensure};
 use ops::{
     Accepted, DecisionTrace, Half, Socket, SocketState, StackRequest, Switch, Terms, WITHIN,
 };
-use ops_unix_protocol::UnixProtocol;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 use stack_tests::{NetSpace, Veth, not_run};
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, converse, end_of, stream_of};
+use crate::unix_protocol::UnixProtocol;
 
 fn unix() -> [UnixProtocol; 1] {
     [UnixProtocol::default()]

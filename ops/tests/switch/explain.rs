@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use ops::rules::Role;
 use ops::{DecisionTrace, Intent, StackRequest};
-use ops_unix_protocol::UnixProtocol;
 
 use crate::lab::{LOCALHOST, Lab};
+use crate::unix_protocol::UnixProtocol;
 
 fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
     let intent = Intent {

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use ops::{DecisionTrace, SocketState, WITHIN};
-use ops_unix_protocol::{Behaviour, UnixProtocol};
 use rustix::io::Errno;
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 /// Connects to a service of this behaviour, and returns the reason for the fall-back.
 fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {

@@ -7,9 +7,10 @@ use ops::{
     AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, Registry,
     StackRequest, choose,
 };
-use ops_unix_protocol::{NUMBER, UnixProtocol};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
+
+use crate::unix_protocol::{NUMBER, UnixProtocol};
 
 const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;

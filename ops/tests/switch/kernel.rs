@@ -13,11 +13,11 @@ use ops::{
     KernelTarget, Local, Offer, OffloadBound, OffloadConnecting, OffloadProtocol, Plan, Reason,
     Registration, StackRequest, Target, Terms, Way,
 };
-use ops_unix_protocol::UnixProtocol;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::lab::{LOCALHOST, Lab, carrier, converse};
+use crate::unix_protocol::UnixProtocol;
 
 /// A protocol of pairs: the other end of a connection receives the addresses as text.
 #[derive(Debug)]

@@ -13,10 +13,11 @@ use ops::{
     Accepted, DecisionTrace, OffloadStream, Program, Reason, Registration, Registry, Socket,
     SocketState, StackRequest, Switch,
 };
-use ops_unix_protocol::UnixProtocol;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use stack_tests::{NetSpace, not_run};
+
+use crate::unix_protocol::UnixProtocol;
 
 /// The time limit of a step, long enough for a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ops::{Accepted, Reason, Socket, StackRequest, Terms};
-use ops_unix_protocol::UnixProtocol;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, ipproto, sockopt};
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+use crate::unix_protocol::UnixProtocol;
 
 fn unix() -> [UnixProtocol; 1] {
     [UnixProtocol::default()]

@@ -1,5 +1,6 @@
 //! The switch over TCP and a protocol that is made for these tests.
 //!
+//! - `unix_protocol` the protocol, over `AF_UNIX` sockets
 //! - `lab.rs` a network for one test, with switches and both ends of a connection in it
 //! - `families.rs` the sockets that the switch handles
 //! - `registry.rs` registration, removal and priority of protocols
@@ -19,3 +20,4 @@ mod lab;
 mod listen;
 mod peer;
 mod registry;
+mod unix_protocol;

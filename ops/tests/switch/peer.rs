@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use ops::portmap::PORT;
 use ops::{DecisionTrace, SocketState};
-use ops_unix_protocol::UnixProtocol;
 use stack_tests::{NetSpace, not_run};
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, converse};
+use crate::unix_protocol::UnixProtocol;
 
 /// Returns a protocol that is tried only if the peer offers the service over it.
 fn asking() -> UnixProtocol {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ops::{Registry, StackRequest};
-use ops_unix_protocol::{Behaviour, UnixProtocol};
 
 use crate::lab::{Lab, converse, end_of};
+use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 fn named(name: &str, number: i32) -> UnixProtocol {
     let mut protocol = UnixProtocol {

@@ -19,8 +19,6 @@
 //! A service is an abstract name with its address in it; the name of a service at all addresses has
 //! a star. [`Behaviour`] selects how an accepting end misbehaves.
 
-#![deny(unsafe_code)]
-
 mod connecting;
 mod listener;
 mod stream;
@@ -32,16 +30,16 @@ use ops::{
 };
 use rustix::io::Errno;
 
-use crate::connecting::UnixConnecting;
-use crate::listener::UnixBound;
+use crate::unix_protocol::connecting::UnixConnecting;
+use crate::unix_protocol::listener::UnixBound;
 
 /// The number by which programs ask for the protocol: one that is reserved for experiments (RFC
 /// 3692).
-pub const NUMBER: i32 = 253;
+pub(super) const NUMBER: i32 = 253;
 
 /// The behaviour of an accepting end in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Behaviour {
+pub(super) enum Behaviour {
     /// Follows the protocol.
     #[default]
     Good,
@@ -57,13 +55,13 @@ pub enum Behaviour {
 
 /// The protocol.
 #[derive(Debug, Clone)]
-pub struct UnixProtocol {
+pub(super) struct UnixProtocol {
     /// The name of the protocol.
-    pub name: String,
+    pub(super) name: String,
     /// The capabilities that the protocol claims.
-    pub capabilities: Capabilities,
+    pub(super) capabilities: Capabilities,
     /// The behaviour of its services.
-    pub behaviour: Behaviour,
+    pub(super) behaviour: Behaviour,
 }
 
 impl Default for UnixProtocol {

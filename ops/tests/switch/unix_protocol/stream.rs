@@ -10,7 +10,7 @@ use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::wire::{self, Control, MESSAGE_MAX, Message};
+use crate::unix_protocol::wire::{self, Control, MESSAGE_MAX, Message};
 
 /// The maximum number of bytes that are queued for the program. More bytes stay in the kernel, then
 /// at the peer.
@@ -18,7 +18,7 @@ const UNREAD_MAX: usize = 256 * 1024;
 
 /// A byte stream over an `AF_UNIX` socket.
 #[derive(Debug)]
-pub(crate) struct UnixStream {
+pub(super) struct UnixStream {
     socket: OwnedFd,
     local: SocketAddr,
     peer: SocketAddr,
@@ -53,7 +53,7 @@ enum News {
 }
 
 impl UnixStream {
-    pub(crate) fn new(socket: OwnedFd, local: SocketAddr, peer: SocketAddr) -> Self {
+    pub(super) fn new(socket: OwnedFd, local: SocketAddr, peer: SocketAddr) -> Self {
         Self {
             socket,
             local,

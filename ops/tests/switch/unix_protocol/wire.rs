@@ -12,25 +12,25 @@ use rustix::net::{
 };
 
 /// The version of the protocol.
-pub(crate) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// The length of a HELLO in bytes: version, family, address, port.
-pub(crate) const HELLO_LEN: usize = 20;
+pub(super) const HELLO_LEN: usize = 20;
 
 /// The accepting end accepts the connection.
-pub(crate) const WELCOME: u8 = b'W';
+pub(super) const WELCOME: u8 = b'W';
 
 /// The accepting end refuses the connection.
-pub(crate) const REFUSE: u8 = b'R';
+pub(super) const REFUSE: u8 = b'R';
 
 /// The accepting end has another version.
-pub(crate) const VERSION_NO: u8 = b'V';
+pub(super) const VERSION_NO: u8 = b'V';
 
 /// The connecting end commits itself to the connection.
-pub(crate) const COMMIT: u8 = b'C';
+pub(super) const COMMIT: u8 = b'C';
 
 /// Returns the abstract name of a service: with its address, or with a star and its families.
-pub(crate) fn name(protocol: &str, local: Local) -> Result<SocketAddrUnix, Errno> {
+pub(super) fn name(protocol: &str, local: Local) -> Result<SocketAddrUnix, Errno> {
     let port = local.address.port();
     let name = match local.address.ip().to_canonical() {
         ip if !ip.is_unspecified() => format!("ops-{protocol}/{ip}:{port}"),
@@ -42,13 +42,13 @@ pub(crate) fn name(protocol: &str, local: Local) -> Result<SocketAddrUnix, Errno
 }
 
 /// Returns a message socket that does not block.
-pub(crate) fn socket() -> Result<OwnedFd, Errno> {
+pub(super) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 /// Returns the HELLO of a connecting end at `local`.
-pub(crate) fn hello(local: SocketAddr) -> [u8; HELLO_LEN] {
+pub(super) fn hello(local: SocketAddr) -> [u8; HELLO_LEN] {
     let mut bytes = [0; HELLO_LEN];
     bytes[0] = VERSION;
     match local.ip() {
@@ -66,7 +66,7 @@ pub(crate) fn hello(local: SocketAddr) -> [u8; HELLO_LEN] {
 }
 
 /// Returns the address in a HELLO; `None` if the HELLO is not of this version.
-pub(crate) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
+pub(super) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
     let [version, family, ip @ .., high, low] = hello;
     let ip: [u8; 16] = *ip;
     let [a, b, c, d, ..] = ip;
@@ -79,10 +79,10 @@ pub(crate) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
 }
 
 /// The maximum number of stream bytes in one message.
-pub(crate) const DATA_MAX: usize = 16 * 1024;
+pub(super) const DATA_MAX: usize = 16 * 1024;
 
 /// The maximum length of a message in bytes.
-pub(crate) const MESSAGE_MAX: usize = DATA_MAX + 1;
+pub(super) const MESSAGE_MAX: usize = DATA_MAX + 1;
 
 const DATA: u8 = 2;
 const URGENT: u8 = 3;
@@ -91,7 +91,7 @@ const ABORT: u8 = 5;
 
 /// A message of an established connection, as it was received.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Message<'a> {
+pub(super) enum Message<'a> {
     /// Bytes of the stream.
     Data(&'a [u8]),
     /// The urgent byte, at this place of the stream.
@@ -104,7 +104,7 @@ pub(crate) enum Message<'a> {
 
 impl<'a> Message<'a> {
     /// Parses a message; `None` if it is no message of this protocol.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         match bytes {
             [DATA, data @ ..] => Some(Self::Data(data)),
             [URGENT, byte] => Some(Self::Urgent(*byte)),
@@ -117,7 +117,7 @@ impl<'a> Message<'a> {
 
 /// Receives a message, if there is one. Returns length 0 if the other end is closed and all its
 /// messages were received.
-pub(crate) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
+pub(super) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     let receive = |into: &mut [u8]| {
         let (_, len) = recv(&from, into, RecvFlags::DONTWAIT)?;
         Ok(len)
@@ -132,7 +132,7 @@ pub(crate) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> 
 }
 
 /// Sends as many bytes as fit into one message, and returns their number.
-pub(crate) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+pub(super) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
     let mut parts = vec![IoSlice::new(&[DATA])];
     let mut room = DATA_MAX;
     for part in from {
@@ -146,7 +146,7 @@ pub(crate) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Er
 
 /// A control message, which must not be lost if there is no room for it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Control {
+pub(super) enum Control {
     /// The urgent byte.
     Urgent(u8),
     /// This end sends no more bytes.
@@ -156,7 +156,7 @@ pub(crate) enum Control {
 }
 
 /// Sends a control message.
-pub(crate) fn send_control(to: impl AsFd, control: Control) -> Result<(), Errno> {
+pub(super) fn send_control(to: impl AsFd, control: Control) -> Result<(), Errno> {
     match control {
         Control::Urgent(byte) => send(to, &[IoSlice::new(&[URGENT, byte])]),
         Control::End => send(to, &[IoSlice::new(&[END])]),

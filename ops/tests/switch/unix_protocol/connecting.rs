@@ -7,12 +7,12 @@ use ops::{ConnectFailure, Local, OffloadConnecting, OffloadStream, Target};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::stream::UnixStream;
-use crate::wire::{self, COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket};
+use crate::unix_protocol::stream::UnixStream;
+use crate::unix_protocol::wire::{self, COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket};
 
 /// The connecting end's side of the handshake.
 #[derive(Debug)]
-pub(crate) struct UnixConnecting {
+pub(super) struct UnixConnecting {
     socket: Option<OwnedFd>,
     /// A duplicate of the socket, which can be polled after the socket has moved to the stream.
     watched: OwnedFd,
@@ -21,7 +21,7 @@ pub(crate) struct UnixConnecting {
 }
 
 impl UnixConnecting {
-    pub(crate) fn begin(protocol: &str, target: &Target<'_>) -> Result<Self, ConnectFailure> {
+    pub(super) fn begin(protocol: &str, target: &Target<'_>) -> Result<Self, ConnectFailure> {
         let socket = connect(protocol, target.mapped).map_err(|errno| match errno {
             Errno::CONNREFUSED => ConnectFailure::Refused,
             errno => ConnectFailure::Failed(errno),

@@ -9,20 +9,22 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
-use crate::Behaviour;
-use crate::stream::UnixStream;
-use crate::wire::{self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket};
+use crate::unix_protocol::Behaviour;
+use crate::unix_protocol::stream::UnixStream;
+use crate::unix_protocol::wire::{
+    self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket,
+};
 
 /// A name that is bound.
 #[derive(Debug)]
-pub(crate) struct UnixBound {
+pub(super) struct UnixBound {
     socket: OwnedFd,
     local: SocketAddr,
     behaviour: Behaviour,
 }
 
 impl UnixBound {
-    pub(crate) fn new(protocol: &str, local: Local, behaviour: Behaviour) -> Result<Self, Errno> {
+    pub(super) fn new(protocol: &str, local: Local, behaviour: Behaviour) -> Result<Self, Errno> {
         let socket = socket()?;
         rustix::net::bind(&socket, &name(protocol, local)?)?;
         Ok(Self {
