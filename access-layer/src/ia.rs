@@ -160,7 +160,7 @@ impl<R: Rnic> Ia<R> {
 
     /// Reserves a handle for a child that will be created.
     pub fn reserve(&self) -> DatResult<Reservation> {
-        if reserve::is_short() {
+        if host::reserve::is_short() {
             return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
         }
         handle::reserve(self.provider).ok_or(OUT_OF_HANDLES)

@@ -57,6 +57,6 @@ pub use rnic::IbRnic;
 
 /// Calls that need memory return an error when the process runs out of memory.
 #[global_allocator]
-static ALLOCATOR: reserve::Reserve = reserve::Reserve;
+static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
 
 access_layer::export_provider!(IbRnic);

@@ -72,6 +72,6 @@ pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq}
 /// An allocator with a reserve, so that a process that runs out of memory gets an error from the
 /// calls that need some.
 #[global_allocator]
-static ALLOCATOR: reserve::Reserve = reserve::Reserve;
+static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
 
 access_layer::export_provider!(SoftRnic);

@@ -26,7 +26,7 @@ const WATCHED: [(&str, bool); 6] = [
 /// Packages for the interpreter, and the tests of each that it can run.
 const INTERPRETED: [(&str, &str); 5] = [
     ("dat-abi", "--lib"),
-    ("reserve", "--lib"),
+    ("host", "--lib -- reserve::"),
     (
         "access-layer",
         "--lib -- handle:: ep::addr:: ep::qp_cell:: evd::state:: news::",

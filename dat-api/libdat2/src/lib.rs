@@ -31,4 +31,4 @@ pub mod strerror;
 
 /// Calls that need memory report an error when the process runs out of it.
 #[global_allocator]
-static ALLOCATOR: reserve::Reserve = reserve::Reserve;
+static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;

@@ -6,9 +6,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use host::stand_in::Flags;
 use ops::observe::Record;
 use rustix::io::{DupFlags, Errno};
-use stand_in::Flags;
 
 use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, guard};

@@ -1,12 +1,14 @@
 //! Opening and closing IAs over the static registry, the dynamic registry and the IA table.
 
-use super::ia_table::{self, OpenIa};
-use super::{Key, NOT_REGISTERED, dynamic, static_};
-use crate::handle::{self, ProviderRef, resolve_ia, resolve_object};
-use dat_abi::*;
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use dat_abi::*;
+
+use super::ia_table::{self, OpenIa};
+use super::{Key, NOT_REGISTERED, dynamic, static_};
+use crate::handle::{self, ProviderRef, resolve_ia, resolve_object};
 
 /// Set by the first open of an IA with extensions. `dat_extension_op` checks it before it uses a
 /// handle, as consumers of OFA's library expect.
@@ -117,7 +119,7 @@ pub unsafe fn open(
     async_evd: *mut DatEvdHandle,
     ia: *mut DatIaHandle,
 ) -> Result<(), DatReturn> {
-    if reserve::is_short() {
+    if host::reserve::is_short() {
         return Err(DatReturn::error(
             DAT_INSUFFICIENT_RESOURCES,
             DAT_RESOURCE_MEMORY,

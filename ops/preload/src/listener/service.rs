@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use host::descriptors::raise;
+use host::stand_in::Flags;
 use ops::observe::{Counter, Record};
 use ops::{OffloadListener, OffloadStream, Switch};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use stand_in::Flags;
 
 use crate::events::{EventHandler, event_thread};
 use crate::listener::passing::{self, Passed, Reserved, Wanted, WhyNone};

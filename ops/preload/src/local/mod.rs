@@ -18,13 +18,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
+use host::stand_in::Flags;
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t, ssize_t};
 use ops::{KernelConnection, OffloadProtocol};
 use ops_local_protocol::Addresses;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::net::SocketFlags;
-use stand_in::Flags;
 
 use crate::process::{self, errno, guard, real};
 use crate::registrations::Registrations;

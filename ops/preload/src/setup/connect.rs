@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use host::descriptors::raise;
+use host::stand_in::Flags;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
 use ops::rules::Role;
 use ops::{
@@ -24,7 +25,6 @@ use ops::{
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
-use stand_in::Flags;
 use tracing::info;
 
 use super::not_offered;

@@ -9,9 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use host::descriptors::raise;
+use host::stand_in::Flags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
-use stand_in::Flags;
 
 use crate::numbers;
 use crate::process;
@@ -38,7 +38,7 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
         nonblocking: fcntl_getfl(borrow(*first))?.contains(OFlags::NONBLOCK),
         close_on_exec: true,
     };
-    let (program, end) = stand_in::established(flags).map_err(|why| why.errno())?;
+    let (program, end) = host::stand_in::established(flags).map_err(|why| why.errno())?;
     let end = end.moved(raise)?;
     for fd in numbers {
         let close_on_exec = fcntl_getfd(borrow(fd))?.contains(FdFlags::CLOEXEC);

@@ -42,11 +42,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use host::stand_in::{LibraryEnd, Signals, Stage};
 use ops::{OffloadStream, Watch};
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
-use stand_in::{LibraryEnd, Signals, Stage};
 
 use calls::{Calls, UnderWay};
 use identity::Identity;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::stand_in::{Move, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
-use stand_in::{Move, Stage};
 
 use crate::process::undisturbed::Undisturbed;
 use crate::socket::identity::Identity;
@@ -89,14 +89,14 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
             Stage::AtRest => {
                 if place.make(Move::Drain) {
                     // A pair that cannot be read any more has nothing to be taken out of.
-                    let _ = stand_in::surrender(fd);
+                    let _ = host::stand_in::surrender(fd);
                     ours = place.make(Move::FinishDraining);
                 }
             }
             Stage::Carrying | Stage::Ended => return ours,
             Stage::Dropped => {
                 // The program must not take signals for bytes.
-                let _ = stand_in::surrender(fd);
+                let _ = host::stand_in::surrender(fd);
                 return false;
             }
             Stage::Waking | Stage::Asked | Stage::Draining | Stage::Drained => {
@@ -104,7 +104,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
                     continue;
                 }
                 if is_hung_up(fd) {
-                    let _ = stand_in::surrender(fd);
+                    let _ = host::stand_in::surrender(fd);
                     return false;
                 }
                 match stage {

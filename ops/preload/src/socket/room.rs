@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use host::descriptors::raise;
+use host::stand_in::{Flags, LibraryEnd};
 use ops::OffloadStream;
 use rustix::io::Errno;
-use stand_in::{Flags, LibraryEnd};
 
 use crate::observing;
 use crate::process::guard;
@@ -27,7 +27,7 @@ pub(crate) struct Room {
 impl Room {
     /// For a connection of this program.
     pub(crate) fn of(options: Options, shown: Flags) -> Result<Self, Errno> {
-        let (program, end) = stand_in::established(shown).map_err(|why| why.errno())?;
+        let (program, end) = host::stand_in::established(shown).map_err(|why| why.errno())?;
         Ok(Self {
             options,
             program,

@@ -5,9 +5,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use host::stand_in::{Handover, Move, Stage, Ticket};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-use stand_in::{Handover, Move, Stage, Ticket};
 
 /// The state that the processes share of one connection.
 #[derive(Debug)]

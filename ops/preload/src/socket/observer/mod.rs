@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use host::stand_in::{LibraryEnd, Signals};
 use ops::Watch;
 use rustix::io::Errno;
-use stand_in::{LibraryEnd, Signals};
 
 use self::state::{Event, Signal, State};
 use crate::events::event_thread;
@@ -176,17 +176,17 @@ impl Observer {
     /// stream once more.
     pub(crate) fn nothing_to_read(&self, program: impl AsFd) {
         // Without the pair there is nothing to show; the program sees the hang-up.
-        let _ = stand_in::consume(program, &self.signals, true);
+        let _ = host::stand_in::consume(program, &self.signals, true);
     }
 
     /// The program read something, and there is more.
     pub(crate) fn something_left(&self, program: impl AsFd) {
-        let _ = stand_in::consume(program, &self.signals, false);
+        let _ = host::stand_in::consume(program, &self.signals, false);
     }
 
     /// The program found no room. The caller checks the stream once more.
     pub(crate) fn no_room(&self, program: impl AsFd) {
-        let _ = stand_in::close_window(program, &self.signals);
+        let _ = host::stand_in::close_window(program, &self.signals);
     }
 
     /// Makes a transition and does what it demands. Returns the state before.

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 
+use host::stand_in::{Carrier, Taken};
 use ops::{Half, OffloadStream};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use stand_in::{Carrier, Taken};
 
 /// The number of bytes that are moved at a time.
 const CHUNK: usize = 64 * 1024;

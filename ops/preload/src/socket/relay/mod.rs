@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use host::stand_in::{Carrier, LibraryEnd, Move, Stage};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use stand_in::{Carrier, LibraryEnd, Move, Stage};
 
 use self::flow::{Flow, State};
 use crate::events::{EventHandler, event_thread};
@@ -235,7 +235,7 @@ impl Relay {
         let relay = Self::of(socket, |_, _| {})?;
         let end = observer.hand_over().ok_or(Errno::CONNRESET)?;
         let carrier = Carrier::of(end)?;
-        stand_in::surrender(program).map_err(|_| Errno::CONNRESET)?;
+        host::stand_in::surrender(program).map_err(|_| Errno::CONNRESET)?;
         for made in [
             Move::Ask,
             Move::Wake,

@@ -51,7 +51,7 @@ impl From<Errno> for NoStandIn {
 }
 
 /// Returns the value for `SO_SNDBUF`. The first call finds it.
-pub(crate) fn send_buffer() -> Result<usize, NoStandIn> {
+pub(super) fn send_buffer() -> Result<usize, NoStandIn> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     if let Some(size) = FOUND.get() {
         return Ok(*size);
@@ -75,7 +75,7 @@ fn fits(size: usize) -> Result<bool, NoStandIn> {
     Ok(!writable(&near)?)
 }
 
-pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), NoStandIn> {
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), NoStandIn> {
     let kind = SocketType::STREAM;
     Ok(socketpair(
         AddressFamily::UNIX,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::library_end::LibraryEnd;
+use crate::stand_in::library_end::LibraryEnd;
 
 /// The result of receiving from the program's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl AsFd for Carrier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program_end::{Flags, established, surrender};
+    use crate::stand_in::program_end::{Flags, established, surrender};
 
     fn pair() -> (OwnedFd, Carrier) {
         let (program, end) = established(Flags::default()).unwrap();
@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn signals_are_out_before_bytes_begin() {
-        let signals = crate::Signals::new();
+        let signals = crate::stand_in::Signals::new();
         let (program, end) = established(Flags::default()).unwrap();
-        crate::close_window(&program, &signals).unwrap();
+        crate::stand_in::close_window(&program, &signals).unwrap();
         end.announce(&signals).unwrap();
         end.announce(&signals).unwrap();
         let mut carrier = Carrier::of(end).unwrap();

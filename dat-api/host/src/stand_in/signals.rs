@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The maximum number of announcements that are unread at the program's end. Each is an edge for
 /// `EPOLLET`. A program that never reads gets no more than this many, and level-triggered waits
 /// still report that there is data.
-pub(crate) const ANNOUNCED_MAX: u32 = 64;
+pub(super) const ANNOUNCED_MAX: u32 = 64;
 
 const WINDOW_OPEN: u32 = 0;
 const WINDOW_CLOSED: u32 = 1;
@@ -32,7 +32,7 @@ impl Signals {
     }
 
     /// Counts an announcement and returns true, unless there are too many.
-    pub(crate) fn take_announcement(&self) -> bool {
+    pub(super) fn take_announcement(&self) -> bool {
         self.announced
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
                 (count < ANNOUNCED_MAX).then_some(count + 1)
@@ -41,12 +41,12 @@ impl Signals {
     }
 
     /// The number of announcements that were not removed yet.
-    pub(crate) fn announced(&self) -> u32 {
+    pub(super) fn announced(&self) -> u32 {
         self.announced.load(Ordering::Acquire)
     }
 
     /// Subtracts announcements that were read, or could not be sent.
-    pub(crate) fn give_back(&self, count: u32) {
+    pub(super) fn give_back(&self, count: u32) {
         let give_back = |announced: u32| Some(announced.saturating_sub(count));
         let _ = self
             .announced
@@ -61,12 +61,12 @@ impl Signals {
     }
 
     /// Closes the window. Returns true if it was open, so the caller sends the byte.
-    pub(crate) fn close_window(&self) -> bool {
+    pub(super) fn close_window(&self) -> bool {
         self.window.swap(WINDOW_CLOSED, Ordering::AcqRel) == WINDOW_OPEN
     }
 
     /// Opens the window. Returns true if it was closed, so the caller takes the byte.
-    pub(crate) fn open_window(&self) -> bool {
+    pub(super) fn open_window(&self) -> bool {
         self.window.swap(WINDOW_OPEN, Ordering::AcqRel) == WINDOW_CLOSED
     }
 }

@@ -10,8 +10,8 @@
 //!
 //! ```
 //! #[global_allocator]
-//! static ALLOCATOR: reserve::Reserve = reserve::Reserve;
-//! # fn main() { assert!(!reserve::is_short()); }
+//! static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
+//! # fn main() { assert!(!host::reserve::is_short()); }
 //! ```
 
 mod arena;

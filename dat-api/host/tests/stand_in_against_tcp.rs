@@ -8,8 +8,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use host::stand_in::{Flags, LibraryEnd, Signals};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
-use stand_in::{Flags, LibraryEnd, Signals};
 
 /// The time that loopback may take to reach a state.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ impl Both {
         rustix::net::sockopt::set_socket_send_buffer_size(&tcp, 1 << 16).unwrap();
         tcp.set_nonblocking(true).unwrap();
         peer.set_nonblocking(true).unwrap();
-        let (program, library) = stand_in::established(Flags::default()).unwrap();
+        let (program, library) = host::stand_in::established(Flags::default()).unwrap();
         let mut both = Self {
             tcp,
             tcp_peer: Some(peer),
@@ -100,7 +100,7 @@ impl Both {
     fn program_reads_all(&mut self) {
         let mut bytes = [0; 4096];
         while matches!(self.tcp.read(&mut bytes), Ok(count) if count > 0) {}
-        stand_in::consume(&self.program, &self.signals, true).unwrap();
+        host::stand_in::consume(&self.program, &self.signals, true).unwrap();
     }
 
     fn program_fills_window(&mut self) {
@@ -114,7 +114,7 @@ impl Both {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        stand_in::close_window(&self.program, &self.signals).unwrap();
+        host::stand_in::close_window(&self.program, &self.signals).unwrap();
     }
 
     fn peer_drains(&mut self) {
@@ -137,16 +137,16 @@ fn a_fresh_socket() {
         None,
     )
     .unwrap();
-    let program = stand_in::fresh(Flags::default()).unwrap();
+    let program = host::stand_in::fresh(Flags::default()).unwrap();
     assert_eq!(readiness(&tcp), PollFlags::OUT | PollFlags::HUP);
     assert_eq!(readiness(&program), PollFlags::OUT | PollFlags::HUP);
 }
 
 #[test]
 fn connecting_shows_nothing_and_established_shows_out() {
-    let program = stand_in::fresh(Flags::default()).unwrap();
+    let program = host::stand_in::fresh(Flags::default()).unwrap();
     let signals = Signals::new();
-    let library = stand_in::begin_connect(&program, &signals).unwrap();
+    let library = host::stand_in::begin_connect(&program, &signals).unwrap();
     assert_eq!(readiness(&program), PollFlags::empty());
     library.open_window(&signals).unwrap();
     assert_eq!(readiness(&program), PollFlags::OUT);
@@ -154,11 +154,11 @@ fn connecting_shows_nothing_and_established_shows_out() {
 
 #[test]
 fn a_registration_made_before_connect_lives_on() {
-    let program = stand_in::fresh(Flags::default()).unwrap();
+    let program = host::stand_in::fresh(Flags::default()).unwrap();
     let set = Set::edge_triggered(&program);
     assert_eq!(set.edge(), epoll::EventFlags::OUT | epoll::EventFlags::HUP);
     let signals = Signals::new();
-    let library = stand_in::begin_connect(&program, &signals).unwrap();
+    let library = host::stand_in::begin_connect(&program, &signals).unwrap();
     set.edge();
     library.open_window(&signals).unwrap();
     assert_eq!(set.edge(), epoll::EventFlags::OUT);
@@ -231,7 +231,7 @@ fn an_urgent_byte_shows_pri() {
 
 #[test]
 fn the_library_hears_of_the_last_close() {
-    let (program, library) = stand_in::established(Flags::default()).unwrap();
+    let (program, library) = host::stand_in::established(Flags::default()).unwrap();
     let second = program.try_clone().unwrap();
     drop(program);
     assert!(!readiness(&library).contains(PollFlags::HUP));
@@ -241,7 +241,7 @@ fn the_library_hears_of_the_last_close() {
 
 #[test]
 fn behind_the_end_a_calm_close_is_no_reset() {
-    let (program, library) = stand_in::established(Flags::default()).unwrap();
+    let (program, library) = host::stand_in::established(Flags::default()).unwrap();
     library.end().unwrap();
     library.discard_unread();
     drop(library);
@@ -258,8 +258,8 @@ fn flags_are_those_of_the_program() {
             nonblocking,
             close_on_exec,
         };
-        let (paired, _library) = stand_in::established(flags).unwrap();
-        for socket in [stand_in::fresh(flags).unwrap(), paired] {
+        let (paired, _library) = host::stand_in::established(flags).unwrap();
+        for socket in [host::stand_in::fresh(flags).unwrap(), paired] {
             let status = rustix::fs::fcntl_getfl(&socket).unwrap();
             assert_eq!(status.contains(rustix::fs::OFlags::NONBLOCK), nonblocking);
             let descriptor = rustix::io::fcntl_getfd(&socket).unwrap();
@@ -273,14 +273,14 @@ fn flags_are_those_of_the_program() {
 
 #[test]
 fn announcements_without_a_reader_are_bounded_and_taken_back_whole() {
-    let (program, library) = stand_in::established(Flags::default()).unwrap();
+    let (program, library) = host::stand_in::established(Flags::default()).unwrap();
     let signals = Signals::new();
     for _ in 0..10_000 {
         library.announce(&signals).unwrap();
     }
-    stand_in::consume(&program, &signals, false).unwrap();
+    host::stand_in::consume(&program, &signals, false).unwrap();
     assert_eq!(readiness(&program), PollFlags::IN | PollFlags::OUT);
-    stand_in::consume(&program, &signals, true).unwrap();
+    host::stand_in::consume(&program, &signals, true).unwrap();
     assert_eq!(readiness(&program), PollFlags::OUT);
     library.announce(&signals).unwrap();
     assert_eq!(readiness(&program), PollFlags::IN | PollFlags::OUT);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::signals::Signals;
+use crate::stand_in::signals::Signals;
 
 /// The library's end of a pair.
 ///
@@ -17,7 +17,7 @@ pub struct LibraryEnd {
 }
 
 impl LibraryEnd {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(super) fn new(socket: OwnedFd) -> Self {
         Self { socket }
     }
 

@@ -12,9 +12,9 @@ use rustix::net::{
     bind, connect, getsockname, listen, recv, send, socket_with,
 };
 
-use crate::calibration::{NoStandIn, pair, send_buffer};
-use crate::library_end::LibraryEnd;
-use crate::signals::Signals;
+use crate::stand_in::calibration::{NoStandIn, pair, send_buffer};
+use crate::stand_in::library_end::LibraryEnd;
+use crate::stand_in::signals::Signals;
 
 /// The send buffer of a program's end that carries bytes, in bytes. The kernel limits it to its
 /// maximum.
@@ -98,7 +98,7 @@ pub fn close_window(program: impl AsFd, signals: &Signals) -> io::Result<()> {
 /// After removing all of them the caller must check once more for arrivals, and announce again if
 /// there are some.
 pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<()> {
-    let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
+    let mut bytes = [0; crate::stand_in::signals::ANNOUNCED_MAX as usize];
     let wanted = if all {
         bytes.len()
     } else {
@@ -121,7 +121,7 @@ pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<(
 /// Removes the signals from the program's end, and sets the send buffer of a pair that carries
 /// bytes. The library's end sends nothing meanwhile.
 pub fn surrender(program: impl AsFd) -> io::Result<()> {
-    let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
+    let mut bytes = [0; crate::stand_in::signals::ANNOUNCED_MAX as usize];
     let urgent = RecvFlags::DONTWAIT | RecvFlags::OOB;
     // Usually there is no urgent byte.
     let _ = recv(&program, &mut bytes[..1], urgent);
