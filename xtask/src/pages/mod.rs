@@ -11,7 +11,7 @@ mod conformance;
 #[path = "../../../tools/src/datinfo/args.rs"]
 mod datinfo;
 #[allow(dead_code, reason = "the file is also a module of opsrun")]
-#[path = "../../../ops/opsrun/src/args.rs"]
+#[path = "../../../tools/src/opsrun/args.rs"]
 mod opsrun;
 #[allow(dead_code, reason = "the file is also a module of sdp-checker")]
 #[path = "../../../tools/src/sdp_checker/args.rs"]
