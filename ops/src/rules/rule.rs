@@ -31,7 +31,8 @@ impl Target {
     }
 }
 
-/// A setting for an offload protocol. The protocol alone interprets it; see [`crate::rules::Known`].
+/// A setting for an offload protocol. The protocol alone interprets it; see
+/// [`Known`](super::Known).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Name of the protocol.
