@@ -1,5 +1,5 @@
-//! The interface adapter of a stack, as its sockets see it, and how they wake the thread that
-//! serves them.
+//! The interface adapter of a stack, as its sockets use it, and the calls with which a socket wakes
+//! the stack's thread.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +22,6 @@ pub(crate) struct Adapter {
     pub(crate) ia: Ia,
     pub(crate) pz: Pz,
     pub(crate) cno: Cno,
-    /// The address of the adapter.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) private_data_max: usize,
     pub(crate) sink_needs_remote_write: bool,
@@ -30,7 +29,7 @@ pub(crate) struct Adapter {
     pub(crate) read_max: usize,
     /// The wake-up of the stack's thread.
     pub(crate) wakeup: Wakeup,
-    /// A socket wants a tick.
+    /// True if a socket wants a tick.
     pub(crate) ticks: AtomicBool,
     /// True if the provider has CNOs with descriptors. OFA's providers have none. They seem to keep
     /// one trigger of a CNO, and to lose those of other dispatchers until that trigger was taken.

@@ -134,7 +134,7 @@ impl Config {
                 "receive buffers of less than 37 bytes",
             ),
             (self.send_ring > 0, "no room for bytes to be sent"),
-            (self.sends_max > 0, "no Send may be under way"),
+            (self.sends_max > 0, "no Send may be in progress"),
             (self.staging > 1, "a staging memory of less than two bytes"),
             (self.backlog > 0, "no connection request may wait"),
         ];

@@ -16,10 +16,10 @@
 //! | File | Contents |
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets while their users do something else |
-//! | `adapter.rs` | the adapter as its sockets see it, and the wake-up of that thread |
+//! | `adapter.rs` | the adapter as its sockets use it, and the wake-up of the stack's thread |
 //! | `stream.rs`, `listener.rs` | the public sockets |
-//! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
-//! | `rendezvous.rs` | connections to peers that were met elsewhere, at a service point of an adapter |
+//! | `over_socket.rs` | connections over TCP sockets that are connected already |
+//! | `rendezvous.rs` | connections to peers that have exchanged the Hello over another connection |
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
 //! | `socket/` | one connection: protocol, buffers, and the thread that takes its events |
 //! | `readiness/` | the state that `poll` reports, and a descriptor that shows it |
@@ -38,16 +38,16 @@
 //! returns when the transport has taken the bytes.
 //!
 //! *Read Zcopy*: a blocking write of at least [`Config::zcopy_threshold`] bytes registers the
-//! caller's memory and advertises it. If a reader waits with as much room, the bytes are read
+//! caller's memory and advertises it. If a reader waits with enough room, the bytes are read
 //! straight into its memory. Otherwise they are read into the socket's staging memory as soon as
 //! they are advertised, so that a writer waits for a slow reader no sooner than over TCP.
 //!
 //! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
 //! |---|---|---|
 //! | Bcopy | 1 and 1 | a Send, one Receive posted again |
-//! | Bcopy, from the caller's memory | 0 and 1 | as above; a registration for the write |
+//! | Bcopy, from the caller's memory | 0 and 1 | as Bcopy; a registration for the write |
 //! | Read Zcopy, reader waits | 0 and 0 | a registration at each end, one RDMA Read, two Sends |
-//! | Read Zcopy, staged | 0 and 1 | as above, without the reader's registration |
+//! | Read Zcopy, staged | 0 and 1 | as with a waiting reader, without the reader's registration |
 //!
 //! The best way depends on the provider ([`Config::suited_to`]). Where the processor does an
 //! adapter's work, the provider copies twice for a Send and for a Read alike: of the four copies of
@@ -60,8 +60,8 @@
 //! sends one message for every four that it has read.
 //!
 //! Over a device by `libdapl-ib.so.2`, the stack's thread makes two system calls for a message that
-//! wakes it, a `ppoll` and a `read`, in addition to those that show the message; rxe takes one
-//! more to arm the queue, and rxe and siw take one for each Send.
+//! wakes it, a `ppoll` and a `read`, in addition to those that update the watch. rxe needs one
+//! more to arm the queue, and rxe and siw need one for each Send.
 //!
 //! # Which thread makes progress
 //!
@@ -73,8 +73,7 @@
 //! credits are sent by the next call, or by the stack's thread a tick of 10 ms later.
 //!
 //! Sleeping in a dispatcher or in the CNO uses the provider's three calls of progress: arm, sleep
-//! and drive. This crate adds no role of its own: no other thread sleeps in the place of the
-//! stack's thread.
+//! and drive.
 //!
 //! # Memory
 //!
@@ -88,10 +87,10 @@
 //!
 //! No registration outlives the call that needed it, so none can be used for memory that was
 //! unmapped or mapped again since. A cache of registrations would have to be notified of each
-//! `munmap`. Its place would be `user_memory.rs`, and it would pay on hardware, where registration
+//! `munmap`. It would belong into `user_memory.rs`, and would pay on hardware, where registration
 //! pins pages. `sdp-proto` lists the mechanisms that the protocol core does not support.
 
-// `transport` and `user_memory` are the exceptions, each with its reason below.
+// `transport` and `user_memory` are the exceptions; their `allow` attributes give the reasons.
 #![deny(unsafe_code)]
 
 mod adapter;
@@ -106,7 +105,7 @@ mod socket;
 mod stack;
 mod stream;
 mod trace;
-#[allow(unsafe_code, reason = "a number may have come to mean another file")]
+#[allow(unsafe_code, reason = "a descriptor may refer to another file by now")]
 mod transport;
 #[allow(
     unsafe_code,

@@ -16,7 +16,7 @@ use crate::{
     socket::{Names, Opening, Parts, Passive, Socket},
 };
 
-/// Takes connections at a port of the stack's address.
+/// Accepts connections at a port of the stack's address.
 #[derive(Debug)]
 pub struct SdpListener {
     stack: Stack,
@@ -26,24 +26,24 @@ pub struct SdpListener {
     waiter: WaiterLock,
 }
 
-/// Held by the one thread that waits for requests: of those that accept, one may (DAT 2.0,
-/// `dat_evd_wait`).
+/// Held by the one thread that waits for requests, because DAT permits one waiter in a dispatcher
+/// (DAT 2.0, `dat_evd_wait`).
 #[derive(Debug, Default)]
 struct WaiterLock {
     is_taken: Mutex<bool>,
-    is_over: Condvar,
+    released: Condvar,
 }
 
-/// Held by whoever waits for requests.
-struct Waits<'a>(&'a WaiterLock);
+/// The guard of a [`WaiterLock`].
+struct WaiterGuard<'a>(&'a WaiterLock);
 
 impl WaiterLock {
     fn is_taken(&self) -> MutexGuard<'_, bool> {
         self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the lock; `None` when it has not come by `until`.
-    fn take(&self, until: Option<Instant>) -> Option<Waits<'_>> {
+    /// Waits for the lock. Returns `None` if the lock is not free by `until`.
+    fn take(&self, until: Option<Instant>) -> Option<WaiterGuard<'_>> {
         let mut is_taken = self.is_taken();
         while *is_taken {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -51,18 +51,18 @@ impl WaiterLock {
                 return None;
             }
             let pause = left.unwrap_or(Duration::from_secs(3600));
-            let waited = self.is_over.wait_timeout(is_taken, pause);
+            let waited = self.released.wait_timeout(is_taken, pause);
             is_taken = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         *is_taken = true;
-        Some(Waits(self))
+        Some(WaiterGuard(self))
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         *self.0.is_taken() = false;
-        self.0.is_over.notify_one();
+        self.0.released.notify_one();
     }
 }
 
@@ -109,12 +109,12 @@ impl SdpListener {
         self.psp.conn_qual()
     }
 
-    /// Takes the next connection, waiting for it.
+    /// Waits for the next connection and accepts it.
     pub fn accept(&self) -> io::Result<(SdpStream, SocketAddr)> {
         self.accept_timeout(None)
     }
 
-    /// Takes the next connection, waiting no longer than `timeout`; zero does not wait.
+    /// Waits for the next connection, at most for `timeout`, and accepts it. Zero does not wait.
     pub fn accept_timeout(&self, timeout: Option<Duration>) -> io::Result<(SdpStream, SocketAddr)> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -142,13 +142,13 @@ impl SdpListener {
         }
     }
 
-    /// Accepts or rejects. A peer that speaks something else must not end an accept.
+    /// Accepts or rejects a request. A peer that sends no valid Hello does not end the accept call.
     fn answer(&self, request: Cr) -> Option<SdpStream> {
         let hello = match Hello::parse(request.private_data()) {
             Ok(hello) => hello,
             Err(error) => {
-                tracing::warn!(%error, "a request without a Hello that is spoken here");
-                // Dropping it rejects it as well.
+                tracing::warn!(%error, "a connection request without a valid Hello");
+                // If the reject call fails, dropping the request rejects it.
                 drop(request.reject(&self.stack.refusal(error)));
                 return None;
             }
@@ -163,10 +163,12 @@ impl SdpListener {
             opening: Opening::Passive,
         };
         let adapter = &self.stack.inner.adapter;
-        let said = request.private_data().to_vec();
+        let hello_bytes = request.private_data().to_vec();
         let accepted = Parts::make(adapter, self.stack.config)
             .map_err(|error| errors::of_dat(&error))
-            .and_then(|parts| Socket::accept(adapter, parts, request, (&hello, &said), passive));
+            .and_then(|parts| {
+                Socket::accept(adapter, parts, request, (&hello, &hello_bytes), passive)
+            });
         match accepted {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {

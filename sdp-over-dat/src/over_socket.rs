@@ -1,11 +1,11 @@
 //! Connections over TCP sockets that are connected already (DAT 2.0 iWARP extensions).
 //!
-//! Whoever has the socket decides where it leads and waits for it as for any descriptor: so a
-//! connect does not block, a listening socket can be inherited over `fork`, and one adapter serves
-//! every address of the host. Both ends are told what they are called.
+//! The owner of the TCP socket connects it and polls it like any descriptor. So a connect does not
+//! block, a listening socket can be inherited over `fork`, and one adapter serves every address of
+//! the host. The caller names the addresses of both ends.
 //!
-//! The active side's first message, [`SdpStream::commit`], is what makes a connection of it at the
-//! passive side: an active side that gave up before is never accepted.
+//! The passive side accepts a connection only after the active side's first message,
+//! [`SdpStream::commit`]. An active side that has withdrawn before is never accepted.
 
 use std::{
     collections::HashMap,
@@ -25,13 +25,13 @@ use crate::{
     transport::Transport,
 };
 
-/// Sockets that may wait for their Hello.
+/// The largest number of sockets that wait for a Hello.
 const WAITING_MAX: usize = 1024;
 
 impl SdpStream {
-    /// Starts to connect over `socket`, a connected TCP socket, as its active side. The stream is
-    /// called `local` and `peer`; it is writable when it is connected, and has an error when it is
-    /// not.
+    /// Starts to connect over `socket`, a connected TCP socket, as the active side. `local` and
+    /// `peer` are the addresses that the stream reports. The stream becomes writable when it is
+    /// connected, and has an error if the connect fails.
     pub fn start_connect_over(
         stack: &Stack,
         socket: OwnedFd,
@@ -47,8 +47,8 @@ impl SdpStream {
         Ok(Self::new(stack, socket))
     }
 
-    /// Goes through with a connection that was started by [`SdpStream::start_connect_over`] and is
-    /// writable. Nothing may be written before.
+    /// Completes a connection that was started by [`SdpStream::start_connect_over`] and is
+    /// writable. No byte may be written before.
     pub fn commit(&self) {
         self.socket().commit();
     }
@@ -60,7 +60,7 @@ impl SdpStream {
     }
 }
 
-/// Accepted TCP sockets whose peers are to say Hello.
+/// Accepted TCP sockets whose peers are to send a Hello.
 #[derive(Debug)]
 pub struct PendingHellos {
     stack: Stack,
@@ -71,7 +71,7 @@ pub struct PendingHellos {
 
 #[derive(Debug)]
 struct Waiting {
-    // Holds the endpoint of the parts, too.
+    // Also holds the endpoint of `parts`.
     ssp: Ssp,
     parts: Parts,
     transport: Transport,
@@ -85,7 +85,7 @@ impl PendingHellos {
     /// longer than this for the peer's first message.
     pub const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// An empty one. The provider must have socket service points.
+    /// Creates an empty set. The provider must support socket service points.
     pub fn new(stack: &Stack) -> io::Result<Self> {
         let ia = &stack.inner.adapter.ia;
         let flags = EvdFlags::CONNECTION_REQUEST;
@@ -104,8 +104,8 @@ impl PendingHellos {
         })
     }
 
-    /// Takes a connected TCP socket whose active end is at `peer`. `local` is what this end is
-    /// called.
+    /// Adds a connected TCP socket whose active end is at `peer`. `local` is the address that the
+    /// stream reports for this end.
     pub fn admit(
         &mut self,
         socket: OwnedFd,
@@ -139,7 +139,7 @@ impl PendingHellos {
         self.waiting.retain(|_, waiting| waiting.until > now);
     }
 
-    /// When [`Self::forget_silent`] has something to do next.
+    /// The time at which [`Self::forget_silent`] has something to do next.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.until).min()
@@ -157,12 +157,12 @@ impl PendingHellos {
         self.waiting.is_empty()
     }
 
-    /// The next socket whose peer said Hello, answered. It is connected, and writable, when the
-    /// peer's first message comes; until then the peer may give up.
+    /// Answers the next Hello and returns its stream. The stream is connected, and writable, when
+    /// the peer's first message is received; until then the peer may withdraw.
     ///
-    /// Called until there is none after the descriptor was readable.
+    /// After the descriptor was readable, call this until it returns `None`.
     pub fn next_answered(&mut self) -> Option<SdpStream> {
-        // The trigger is taken first: an event that comes after the last look sets it again.
+        // The trigger is cleared first: an event after the last dequeue sets it again.
         while let Ok(Some(_)) = self.cno.take_trigger() {}
         loop {
             match self.requests.dequeue() {
@@ -188,13 +188,13 @@ impl PendingHellos {
         let hello = match Hello::parse(request.private_data()) {
             Ok(hello) => hello,
             Err(error) => {
-                tracing::warn!(%error, "a request without a Hello that is spoken here");
+                tracing::warn!(%error, "a connection request without a valid Hello");
                 drop(request.reject(&self.stack.refusal(error)));
                 return None;
             }
         };
         let passive = Passive {
-            // The address is the kernel's word; only the port is the peer's.
+            // The kernel reported the address; only the port is taken from the Hello.
             names: Names {
                 local: Some(waiting.local),
                 peer: SocketAddr::new(waiting.peer.ip(), hello.port),
@@ -203,8 +203,9 @@ impl PendingHellos {
             opening: Opening::PassiveAwaitsMessage,
         };
         let adapter = &self.stack.inner.adapter;
-        let said = request.private_data().to_vec();
-        match Socket::accept(adapter, waiting.parts, request, (&hello, &said), passive) {
+        let hello_bytes = request.private_data().to_vec();
+        let hello = (&hello, &hello_bytes[..]);
+        match Socket::accept(adapter, waiting.parts, request, hello, passive) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");
@@ -215,8 +216,8 @@ impl PendingHellos {
 }
 
 impl AsFd for PendingHellos {
-    /// Readable when [`PendingHellos::next_answered`] may have something.
+    /// The descriptor is readable when [`PendingHellos::next_answered`] may return a stream.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.cno.fd().expect("it was made with a descriptor")
+        self.cno.fd().expect("the CNO was made with a descriptor")
     }
 }

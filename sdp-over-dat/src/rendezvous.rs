@@ -1,6 +1,6 @@
-//! Connections to peers that were met elsewhere: the two ends have exchanged Hello, an address of
-//! an adapter and a token on a connection of their own (a kernel TCP connection, for example), and
-//! meet again at a public service point of that adapter.
+//! Connections to peers that have exchanged the set-up over another connection, such as a kernel
+//! TCP connection: the Hello, an address of an adapter and a token. The active end then connects
+//! to a public service point of that adapter.
 //!
 //! ```text
 //!   active end                                  passive end
@@ -11,8 +11,8 @@
 //!   first message, SdpStream::commit  ────────>   the connection can be accepted
 //! ```
 //!
-//! Private data has to hold the token only, so this works on every provider: on InfiniBand and
-//! RoCE, librdmacm leaves 56 bytes, too few for a Hello (64).
+//! The private data holds only the token, so this works with every provider: on InfiniBand and
+//! RoCE, librdmacm has room for 56 bytes, and a Hello has 64.
 
 use std::{
     collections::HashMap,
@@ -38,15 +38,15 @@ use crate::{
     socket::{Names, Opening, Parts, Passive, Socket, To},
 };
 
-/// Peers that may be expected at a time.
+/// The largest number of peers that are expected at a time.
 const EXPECTED_MAX: usize = 1024;
 
-/// Proof of the active end that it was met. A service point accepts each token once.
+/// The proof that an active end has sent its Hello. A service point accepts each token once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; Self::LEN]);
 
 impl Token {
-    /// Bytes of a token.
+    /// The length of a token in bytes.
     pub const LEN: usize = 16;
 
     /// The token of these bytes.
@@ -61,7 +61,7 @@ impl Token {
         &self.0
     }
 
-    /// A token that nobody can guess. The kernel's random numbers are ready since the host started.
+    /// Creates a token that cannot be guessed. `getrandom` does not block on a booted host.
     fn random() -> io::Result<Self> {
         let mut bytes = [0; Self::LEN];
         let mut filled = 0;
@@ -91,9 +91,9 @@ impl SdpStream {
         hello.emit().to_vec()
     }
 
-    /// Starts to connect to a [`Rendezvous`] at the address `at` of its adapter, under the token
-    /// that it has given out for this end's Hello. The stream is called `local` and `peer`; it is
-    /// writable when it is connected, and has an error when it is not.
+    /// Starts to connect to a [`Rendezvous`] at the address `at` of its adapter, with the token
+    /// that it has returned for this end's Hello. The stream reports the addresses `local` and
+    /// `peer`. It becomes writable when it is connected, and has an error if the connect fails.
     pub fn start_connect_met(
         stack: &Stack,
         (at, conn_qual): (SocketAddr, u64),
@@ -116,7 +116,7 @@ impl SdpStream {
     }
 }
 
-/// A service point for peers that were met elsewhere.
+/// A service point for peers that have sent their Hello over another connection.
 #[derive(Debug)]
 pub struct Rendezvous {
     stack: Stack,
@@ -130,13 +130,13 @@ pub struct Rendezvous {
 /// A descriptor that is readable when there may be a connection request.
 #[derive(Debug)]
 enum Notice {
-    /// That of the CNO of the requests.
+    /// The descriptor of the CNO to which the dispatcher of the requests is attached.
     Cno(Cno),
-    /// An eventfd that the stack's thread writes: the provider has no CNO with a descriptor.
+    /// An eventfd that the stack's thread writes, for providers whose CNOs have no descriptors.
     Thread(Arc<OwnedFd>),
 }
 
-/// A peer that is to connect.
+/// A peer whose connection request is expected.
 #[derive(Debug)]
 struct Expected {
     hello: Hello,
@@ -169,13 +169,14 @@ impl Rendezvous {
         (self.address, self.psp.conn_qual())
     }
 
-    /// True once the device is lost: nobody can connect to this service point any more.
+    /// True once the device is lost. No peer can connect to this service point any more.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.stack.is_lost()
     }
 
-    /// Expects the peer that has sent this Hello. `local` and `peer` are what the ends are called.
+    /// Expects the peer that has sent `hello`, and returns its token. The stream will report the
+    /// addresses `local` and `peer`, the latter with the port of the Hello.
     pub fn expect(
         &mut self,
         hello: &[u8],
@@ -192,7 +193,7 @@ impl Rendezvous {
         })?;
         let token = Token::random()?;
         let expected = Expected {
-            // The address is the kernel's word; only the port is the peer's.
+            // The kernel reported the address; only the port is taken from the Hello.
             names: Names {
                 local: Some(local),
                 peer: SocketAddr::new(peer.ip(), hello.port),
@@ -204,18 +205,18 @@ impl Rendezvous {
         Ok(token)
     }
 
-    /// True while a peer may connect under this token.
+    /// True while a peer may connect with this token.
     #[must_use]
     pub fn expects(&self, token: &Token) -> bool {
         self.expected.contains_key(token)
     }
 
-    /// Expects the peer of this token no longer.
+    /// Stops expecting the peer of this token.
     pub fn forget(&mut self, token: &Token) {
         self.expected.remove(token);
     }
 
-    /// Forgets peers that have not connected for too long.
+    /// Forgets the peers that have not connected within [`Self::PATIENCE`].
     pub fn forget_silent(&mut self) {
         let now = Instant::now();
         self.expected.retain(|_, expected| expected.until > now);
@@ -239,12 +240,12 @@ impl Rendezvous {
         self.expected.is_empty()
     }
 
-    /// The next peer that has shown its token, answered. The stream is connected, and writable,
-    /// when the peer's first message is received; until then the peer may give up.
+    /// Answers the next request with a valid token and returns its stream. The stream is connected,
+    /// and writable, when the peer's first message is received; until then the peer may withdraw.
     ///
-    /// To be called until there is none after the descriptor was readable.
+    /// After the descriptor was readable, call this until it returns `None`.
     pub fn next_answered(&mut self) -> Option<SdpStream> {
-        // The trigger is taken first: an event that comes after the last look sets it again.
+        // The trigger is cleared first: an event after the last dequeue sets it again.
         self.notice.clear();
         self.forget_silent();
         loop {
@@ -267,8 +268,8 @@ impl Rendezvous {
     fn answer(&mut self, request: Cr) -> Option<SdpStream> {
         let token = Token::of_private_data(request.private_data());
         let Some(expected) = token.and_then(|token| self.expected.remove(&token)) else {
-            tracing::warn!("a request from a peer that nobody expects");
-            // Dropping it rejects it as well.
+            tracing::warn!("a connection request without a valid token");
+            // If the reject call fails, dropping the request rejects it.
             drop(request.reject(&[]));
             return None;
         };
@@ -295,7 +296,7 @@ impl Rendezvous {
 }
 
 impl Notice {
-    /// Makes the dispatcher of the requests, and what notifies of them.
+    /// Creates the dispatcher of the requests, and the descriptor that shows them.
     fn with_requests(stack: &Stack) -> io::Result<(Self, Evd)> {
         let adapter = &stack.inner.adapter;
         let requests = |cno: &Cno| {
@@ -315,12 +316,12 @@ impl Notice {
         Ok((Self::Thread(doorbell), requests))
     }
 
-    /// The descriptor is not readable any more, until the next request.
+    /// Makes the descriptor unreadable until the next request.
     fn clear(&self) {
         match self {
             Self::Cno(cno) => while let Ok(Some(_)) = cno.take_trigger() {},
             Self::Thread(doorbell) => {
-                // Nothing to read: it was not written.
+                // The read fails if the doorbell was not written.
                 let _ = rustix::io::read(doorbell, &mut [0; 8]);
             }
         }
@@ -328,10 +329,10 @@ impl Notice {
 }
 
 impl AsFd for Rendezvous {
-    /// Readable when [`Rendezvous::next_answered`] may have something.
+    /// The descriptor is readable when [`Rendezvous::next_answered`] may return a stream.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.notice {
-            Notice::Cno(cno) => cno.fd().expect("it was made with a descriptor"),
+            Notice::Cno(cno) => cno.fd().expect("the CNO was made with a descriptor"),
             Notice::Thread(doorbell) => doorbell.as_fd(),
         }
     }

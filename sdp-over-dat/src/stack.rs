@@ -1,4 +1,4 @@
-//! An interface adapter, and the thread that serves sockets whose users do something else.
+//! An interface adapter, and the thread that serves sockets while their users do something else.
 
 use std::{
     collections::HashMap,
@@ -26,32 +26,32 @@ use crate::{
 
 /// An open interface adapter for stream sockets. Clones share it.
 ///
-/// Bytes of closed sockets leave behind the close; when the last clone and the last socket are
-/// gone, that waits for them, at most as long as [`Config::close_timeout`].
+/// Bytes of a closed socket are sent after the close. Dropping the last clone, after the last
+/// socket, waits until they are sent, at most [`Config::close_timeout`].
 #[derive(Debug, Clone)]
 pub struct Stack {
     pub(crate) inner: Arc<StackInner>,
     /// The configuration of sockets that are made with this clone.
     pub(crate) config: Config,
-    // Declared last: waits for closed sockets when the last clone goes.
+    // Declared last: waits for closed sockets when the last clone is dropped.
     _guard: Arc<Guard>,
 }
 
 #[derive(Debug)]
 pub(crate) struct StackInner {
     pub(crate) adapter: Arc<Adapter>,
-    /// The configuration that suits the adapter, or that was given when it was opened.
+    /// The configuration that suits the adapter, or that the caller of `open_with` has chosen.
     config: Config,
-    own_sockets_only: bool,
+    accepts_own_sockets_only: bool,
     is_lost: AtomicBool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     doorbells: Mutex<HashMap<EvdId, Weak<OwnedFd>>>,
-    /// Always ready: what a stream hands out to be waited for that can have no descriptor of its
+    /// An eventfd that is always readable: the descriptor of a stream that can have none of its
     /// own.
     pub(crate) always_ready: OwnedFd,
 }
 
-/// Waits for what closed sockets still have to say, and then leaves the adapter to the thread.
+/// Waits for the last messages of closed sockets. The stack's thread then drops the adapter.
 #[derive(Debug)]
 struct Guard {
     stack: Arc<StackInner>,
@@ -95,16 +95,16 @@ impl Stack {
         })
     }
 
-    /// The sizes and limits of its sockets.
+    /// The sizes and limits of sockets that are made with this clone.
     #[must_use]
     pub const fn config(&self) -> Config {
         self.config
     }
 
-    /// Waits until what was written to its sockets is in the peers' kernels, or until nothing has
-    /// moved for as long as `patience`. In the kernel of this host they are not safe: the peer says
-    /// more than bytes, and its first word to a process that has ended makes the kernel throw away
-    /// what that has left behind.
+    /// Waits until the peers' kernels have all bytes that were written to the stack's sockets, or
+    /// until no byte was acknowledged for `patience`. Bytes in this host's kernel are lost if the
+    /// process ends: the kernel answers the peer's next message to the ended process with a reset
+    /// and discards the unacknowledged bytes.
     pub fn settle(&self, patience: Duration) {
         let mut least = usize::MAX;
         let mut until = Instant::now();
@@ -142,8 +142,8 @@ impl Stack {
     }
 
     /// True if the provider makes connections over TCP sockets that have this local address. A
-    /// provider that takes only sockets of its own interface says so by a named attribute; any
-    /// other is assumed to take all.
+    /// provider that accepts only sockets of its own interface declares this by a named attribute.
+    /// Any other provider is assumed to accept all sockets.
     #[must_use]
     pub fn takes_sockets_of(&self, local: IpAddr) -> bool {
         let local = local.to_canonical();
@@ -151,16 +151,16 @@ impl Stack {
             let own = own.ip().to_canonical();
             own == local || own.is_loopback() && local.is_loopback()
         });
-        is_own || local.is_unspecified() || !self.inner.own_sockets_only
+        is_own || local.is_unspecified() || !self.inner.accepts_own_sockets_only
     }
 
-    /// Returns the private data of a rejection: our version for a peer of another version, else
-    /// nothing.
+    /// Returns the private data of a rejection: this end's version for a peer of another version,
+    /// otherwise nothing.
     pub(crate) fn refusal(&self, error: WireError) -> Vec<u8> {
         match error {
             WireError::Version { .. } => {
                 let ack = Connection::introduction(self.config.of_protocol());
-                // Where there is no room for it, it is refused without.
+                // If the private data has no room for the version, the rejection carries none.
                 ack.trimmed(self.inner.adapter.private_data_max)
                     .unwrap_or_default()
             }
@@ -169,7 +169,7 @@ impl Stack {
     }
 }
 
-/// Named attribute of a provider: whose sockets it takes, `own` or `any`.
+/// The named attribute of a provider for the sockets that it accepts: `own` or `any`.
 const SOCKETS: &str = "DAT_RS_SOCKETS";
 
 impl StackInner {
@@ -182,7 +182,7 @@ impl StackInner {
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
         Ok(Self {
             config: config(&provider),
-            own_sockets_only: provider.specific(SOCKETS) == Some("own"),
+            accepts_own_sockets_only: provider.specific(SOCKETS) == Some("own"),
             is_lost: AtomicBool::new(false),
             sockets: Mutex::default(),
             doorbells: Mutex::default(),
@@ -195,13 +195,13 @@ impl StackInner {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread writes the eventfd `doorbell` whenever this dispatcher triggers the adapter's
-    /// CNO, until the owner of the doorbell drops it.
+    /// Makes the stack's thread write the eventfd `doorbell` whenever the dispatcher `for_evd`
+    /// triggers the adapter's CNO, until the owner of the doorbell drops it.
     pub(crate) fn ring(&self, doorbell: &Arc<OwnedFd>, for_evd: EvdId) {
         let mut doorbells = self.doorbells();
         doorbells.retain(|_, doorbell| doorbell.strong_count() > 0);
         doorbells.insert(for_evd, Arc::downgrade(doorbell));
-        // An event that was received before is not lost.
+        // A trigger that preceded the insertion has not written the doorbell.
         ring(doorbell);
     }
 
@@ -211,18 +211,18 @@ impl StackInner {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread serves this socket from now on, until it has ended.
+    /// Makes the stack's thread serve this socket until its connection has ended.
     pub(crate) fn serve(&self, socket: &Arc<Socket>) {
         for evd in [&socket.evd, &socket.connections] {
             self.sockets().insert(evd.id(), Arc::clone(socket));
         }
-        // Events that came before it was listed woke nobody.
+        // Events that occurred before the socket was listed did not make the thread serve it.
         self.adapter.wake();
         socket.hand_over(&mut socket.lock());
     }
 
-    /// The thread: sleeps until a dispatcher triggers, and serves its socket. Returns true if all
-    /// sockets are to be served.
+    /// Sleeps until a dispatcher triggers, and serves the socket of that dispatcher. Returns true
+    /// if all sockets are to be served.
     fn wait(&self, pause: Duration) -> bool {
         match self.adapter.cno.wait(Some(pause)) {
             Ok(Some(_)) if !self.adapter.has_cno_fd => {
@@ -248,14 +248,14 @@ impl StackInner {
         }
     }
 
-    /// Each socket once.
+    /// Returns each socket once, although both of its dispatchers are listed.
     fn listed(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets();
         let once = sockets.iter().filter(|(evd, it)| **evd == it.evd.id());
         once.map(|(_, socket)| Arc::clone(socket)).collect()
     }
 
-    /// Serves all sockets. One that wanted a tick gets it here and nowhere else.
+    /// Serves all sockets. Only this function delivers the ticks that sockets have asked for.
     fn serve_all(&self) {
         let doorbells = self.doorbells();
         for doorbell in doorbells.values().filter_map(Weak::upgrade) {
@@ -282,17 +282,17 @@ fn ring(doorbell: &OwnedFd) {
     let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
 }
 
-/// The thread: a loop of sleep and serve. `dat_cno_wait` is arm, sleep and drive of the provider.
+/// Runs the stack's thread. `dat_cno_wait` makes the provider arm, sleep and drive.
 ///
-/// The thread ends when it holds the last reference to the stack, and drops the stack itself: an
-/// event dispatcher cannot be freed while a thread waits for its notifications, as this one does.
+/// The thread ends when it holds the last reference to the stack, and then drops the stack. No
+/// other thread may drop it, because an event dispatcher cannot be freed during a wait on its CNO.
 fn serve(stack: &Arc<StackInner>) {
     let mut now = Instant::now();
     let mut due = now + TICK;
     loop {
-        // Sockets that trigger all the time must not keep the others from their tick.
+        // Sockets that trigger all the time must not delay the tick of other sockets.
         let pause = due.saturating_duration_since(now);
-        // All connections of the process hang when this thread ends.
+        // A panic must not end this thread: all connections of the process would hang.
         host::threads::survive(|| {
             let wants_all = stack.wait(pause);
             now = Instant::now();
@@ -302,7 +302,7 @@ fn serve(stack: &Arc<StackInner>) {
             }
         });
         due = due.min(now + stack.adapter.pause());
-        // A socket has the adapter, whoever has the stack has both.
+        // Each socket holds a reference to the adapter, each clone of the stack one to both.
         if Arc::strong_count(stack) == 1 && Arc::strong_count(&stack.adapter) == 1 {
             return;
         }

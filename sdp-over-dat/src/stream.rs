@@ -17,11 +17,11 @@ use crate::{
     socket::{Names, ReceiveFlags, Socket, Statistics, To},
 };
 
-/// A connected stream socket. Dropping it closes the connection, as its linger option says.
+/// A connected stream socket. Dropping the stream closes the connection by its linger option.
 pub struct SdpStream {
     socket: Arc<Socket>,
     stand_in: OnceLock<Arc<StandIn>>,
-    /// The error for which there is no stand-in, until a call has told it; 0: none.
+    /// The `errno` of a failed creation of the stand-in, until a call has returned it; 0: none.
     without_stand_in: AtomicI32,
     // Declared last: the stack outlives its sockets.
     stack: Stack,
@@ -43,7 +43,7 @@ impl SdpStream {
         &self.socket
     }
 
-    /// Connects to the service at `peer`, waiting as long as the stack's configuration says.
+    /// Connects to the service at `peer`. Waits at most twice [`crate::Config::connect_timeout`].
     pub fn connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
         let stream = Self::start_connect(stack, peer)?;
         let deadline = Instant::now().checked_add(stack.config.connect_timeout * 2);
@@ -51,8 +51,8 @@ impl SdpStream {
         Ok(stream)
     }
 
-    /// Starts to connect; the stream is writable when it is connected, and has an error when it
-    /// is not.
+    /// Starts to connect. The stream becomes writable when it is connected, and has an error if the
+    /// connect fails.
     pub fn start_connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
         let names = Names { local: None, peer };
         let adapter = &stack.inner.adapter;
@@ -66,25 +66,25 @@ impl SdpStream {
         self.socket.peer()
     }
 
-    /// This end's address, as far as the provider tells it.
+    /// This end's address, if the provider reports it.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.socket.local()
     }
 
-    /// The stack it belongs to.
+    /// The stack that the stream belongs to.
     #[must_use]
     pub const fn stack(&self) -> &Stack {
         &self.stack
     }
 
-    /// Its options.
+    /// The stream's options.
     #[must_use]
     pub fn options(&self) -> Options {
         self.socket.lock().options
     }
 
-    /// Sets its options.
+    /// Sets the stream's options.
     pub fn set_options(&self, options: Options) {
         self.socket.set_options(options);
     }
@@ -98,7 +98,7 @@ impl SdpStream {
         self.socket.set_options(options);
     }
 
-    /// Reads without taking (MSG_PEEK).
+    /// Reads bytes without removing them (MSG_PEEK).
     pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         let flags = ReceiveFlags {
             peek: true,
@@ -130,8 +130,8 @@ impl SdpStream {
         received.map_err(|error| self.or_without_stand_in(error))
     }
 
-    /// Replaces `WouldBlock` by the error with which making the stand-in failed, once. A caller
-    /// that polls the descriptor, which is always ready, would otherwise retry for ever.
+    /// Replaces `WouldBlock`, once, by the error of a failed creation of the stand-in. A caller
+    /// that polls the always ready descriptor instead would otherwise retry for ever.
     fn or_without_stand_in(&self, error: io::Error) -> io::Error {
         if error.kind() != io::ErrorKind::WouldBlock {
             return error;
@@ -142,7 +142,7 @@ impl SdpStream {
         }
     }
 
-    /// Writes what there is room for of several pieces, without waiting, whatever the options say.
+    /// Writes as many bytes of `pieces` as fit, without waiting, whatever the options say.
     pub fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.socket.try_send_pieces(pieces)
     }
@@ -152,8 +152,8 @@ impl SdpStream {
         self.socket.send_urgent(byte)
     }
 
-    /// Takes the urgent byte (MSG_OOB): `WouldBlock` when it is announced and not here,
-    /// `InvalidInput` when there is none.
+    /// Reads the urgent byte (MSG_OOB). Returns `WouldBlock` if it was announced and not received,
+    /// and `InvalidInput` if there is none.
     pub fn receive_urgent(&self) -> io::Result<u8> {
         self.socket.receive_urgent(false)
     }
@@ -169,8 +169,8 @@ impl SdpStream {
         self.socket.unsent()
     }
 
-    /// Watches the peer as `like`, a TCP socket, is set to do by `SO_KEEPALIVE`, its times and
-    /// `TCP_USER_TIMEOUT`. A stream that was made over no TCP socket is watched by its provider.
+    /// Copies `SO_KEEPALIVE`, the keepalive times and `TCP_USER_TIMEOUT` from the TCP socket
+    /// `like`. Does nothing if the stream has no TCP socket: its provider watches the peer.
     pub fn watch_peer_like(&self, like: BorrowedFd<'_>) -> io::Result<()> {
         self.socket.watch_peer_like(like)
     }
@@ -199,12 +199,12 @@ impl SdpStream {
         self.socket.readable_before_mark()
     }
 
-    /// Ends one half or both.
+    /// Ends one direction or both.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
 
-    /// The error that waits to be reported (SO_ERROR), once.
+    /// Returns the pending error (SO_ERROR), once.
     #[must_use]
     pub fn take_error(&self) -> Option<io::Error> {
         self.socket.take_error()
@@ -276,8 +276,8 @@ impl Write for &SdpStream {
 }
 
 impl AsFd for SdpStream {
-    /// A descriptor for `poll`: what it shows, the stream is ready for. It must be read and
-    /// written by nobody.
+    /// A descriptor for `poll`, which shows the stream's readiness. The caller must not read or
+    /// write it.
     ///
     /// If the process has no free descriptor, this returns one that is always ready, and the next
     /// call that would block reports the error (`EMFILE`), once. A later call may return the

@@ -15,7 +15,7 @@ use sdp_checker::TraceWriter;
 /// The environment variable that names the directory of the trace files.
 const TRACE_ENV: &str = "SDP_TRACE";
 
-/// The record of one connection, or nothing.
+/// The record of one connection, or `None` if no record is made.
 ///
 /// Each message is written to the file before it is sent. A process may end at any time without
 /// dropping its connections, and its last messages are then the ones of interest.

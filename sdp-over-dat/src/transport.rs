@@ -48,7 +48,7 @@ impl Transport {
         count.map_or(0, |count| usize::try_from(count).unwrap_or_default())
     }
 
-    /// Copies the options from `like`, another TCP socket, by which the kernel watches the peer:
+    /// Copies from the TCP socket `like` the options by which the kernel detects a lost peer:
     /// keepalive, and the time for which bytes may stay unacknowledged (`tcp(7)`).
     pub(crate) fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
         let Some(socket) = self.open() else {
@@ -66,8 +66,8 @@ impl Transport {
         // SAFETY: the number is passed to one system call only, which returns EBADF if it is not
         // open.
         let number = unsafe { BorrowedFd::borrow_raw(self.number) };
-        // The duplicate gets no lower number than the original: the owner of the socket chose its
-        // range.
+        // The duplicate gets no lower number than the original, because the owner of the socket has
+        // chosen the range.
         let socket = fcntl_dupfd_cloexec(number, self.number).ok()?;
         (identity(socket.as_fd()) == Ok(self.identity)).then_some(socket)
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_looked_at_until_its_number_means_another() -> io::Result<()> {
+    fn a_transport_is_used_until_its_number_refers_to_another_file() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut stream = TcpStream::connect(listener.local_addr()?)?;
         let number = stream.as_raw_fd();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_watched_as_another_socket_watches_its_own() -> io::Result<()> {
+    fn keepalive_and_timeout_options_are_copied_from_another_socket() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let connect = || TcpStream::connect(listener.local_addr()?).map(OwnedFd::from);
         let (like, socket) = (connect()?, connect()?);

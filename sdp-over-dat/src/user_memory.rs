@@ -59,12 +59,12 @@ pub(crate) fn release(lmr: Lmr) {
     if let Err((lmr, error)) = lmr.free() {
         tracing::error!(%error, "the caller's memory could not be deregistered");
         std::mem::forget(lmr);
-        give_up(&error);
+        block_forever(&error);
     }
 }
 
 /// Blocks this thread for ever, because memory that a provider still uses must not be returned.
-fn give_up(error: &Error) -> ! {
+fn block_forever(error: &Error) -> ! {
     loop {
         tracing::error!(%error, "waiting for a provider that keeps the caller's memory");
         std::thread::park();

@@ -18,10 +18,10 @@ pub(crate) struct Wakeup {
 /// The state of the wake-up.
 #[derive(Debug, Default)]
 struct Pending {
-    /// An event is in the dispatcher, or about to be.
+    /// True while an event is in the dispatcher, or is about to be posted.
     is_pending: AtomicBool,
-    /// All sockets are to be polled.
-    wants_look: AtomicBool,
+    /// True if all sockets are to be polled.
+    polls_all: AtomicBool,
 }
 
 impl Wakeup {
@@ -38,10 +38,10 @@ impl Wakeup {
         self.evd.id()
     }
 
-    /// Wakes the thread. If `look`, the thread polls all sockets; otherwise it only shortens its
-    /// sleep.
-    pub(crate) fn signal(&self, look: bool) {
-        if !self.pending.signal(look) {
+    /// Wakes the thread. If `polls_all`, the thread polls all sockets; otherwise it only shortens
+    /// its sleep.
+    pub(crate) fn signal(&self, polls_all: bool) {
+        if !self.pending.signal(polls_all) {
             return;
         }
         if let Err(error) = self.evd.post_software(0) {
@@ -60,11 +60,11 @@ impl Wakeup {
 
 impl Pending {
     /// Returns true if an event is to be posted.
-    fn signal(&self, look: bool) -> bool {
+    fn signal(&self, polls_all: bool) -> bool {
         // Stored first, so that every thread that clears the state from now on sees the request,
-        // with an event or without.
-        if look {
-            self.wants_look.store(true, Ordering::SeqCst);
+        // even if this call posts no event.
+        if polls_all {
+            self.polls_all.store(true, Ordering::SeqCst);
         }
         !self.is_pending.swap(true, Ordering::SeqCst)
     }
@@ -72,7 +72,7 @@ impl Pending {
     /// Returns true if all sockets are to be polled. The caller has removed all events.
     fn clear(&self) -> bool {
         self.is_pending.store(false, Ordering::SeqCst);
-        self.wants_look.swap(false, Ordering::SeqCst)
+        self.polls_all.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -84,10 +84,10 @@ mod tests {
     fn an_event_is_posted_for_the_first_signal_after_it_was_cleared() {
         let pending = Pending::default();
         assert!(pending.signal(false));
-        assert!(!pending.signal(true), "one is there");
+        assert!(!pending.signal(true), "an event is pending");
         assert!(!pending.signal(false));
-        assert!(pending.clear(), "the second wanted a look");
+        assert!(pending.clear(), "the second asked to poll all");
         assert!(pending.signal(false));
-        assert!(!pending.clear(), "the look was taken");
+        assert!(!pending.clear(), "the request was cleared");
     }
 }

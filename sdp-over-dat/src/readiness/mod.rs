@@ -1,7 +1,7 @@
 //! The state that `poll` should report for a socket.
 //!
-//! A socket tells whoever watches it; [`StandIn`] turns that into a descriptor. A preload layer
-//! that owns the program's descriptors watches in the same way.
+//! A socket reports its readiness to a [`Watch`]. [`StandIn`] is a watch that shows the readiness
+//! on a descriptor. A preload layer that owns the program's descriptors has a watch of its own.
 
 mod stand_in;
 
@@ -14,33 +14,33 @@ pub struct Readiness {
     pub readable: bool,
     /// A write would not block.
     pub writable: bool,
-    /// An urgent byte is here or announced.
+    /// An urgent byte was received or announced.
     pub urgent: bool,
-    /// Nothing more is to be read, be it that the peer writes no more or that this end has shut
-    /// its reading.
+    /// No more bytes can be read: the peer has ended its stream, or this end has shut the
+    /// receiving direction.
     pub read_closed: bool,
-    /// The peer writes no more.
+    /// The peer has ended its stream.
     pub peer_ended: bool,
-    /// This end writes no more.
+    /// This end can write no more bytes.
     pub write_closed: bool,
     /// `write_closed` is set, and all bytes that were written before have been sent.
     pub all_sent: bool,
-    /// The connection ended by fault.
+    /// The connection has failed.
     pub failed: bool,
     /// The error that the next call reports.
     pub errno: Option<i32>,
 }
 
-/// Somebody who wants to know what a socket is ready for.
+/// A receiver of a socket's readiness.
 ///
-/// Called with the socket's lock held, so that news come in order: it must not call the socket.
+/// The socket's lock is held during `show` and `hold`, so they must not call the socket.
 pub trait Watch: Send + Sync {
-    /// The socket is in this state now. `arrived` when bytes came since the last call: an
-    /// edge-triggered waiter is to be told again although it was readable before.
+    /// Reports the socket's present readiness. `arrived` is true if bytes were received since the
+    /// last call: an edge-triggered waiter is to be woken again although the socket was readable.
     fn show(&self, now: Readiness, arrived: bool);
 
-    /// Threads that the next calls of [`show`](Self::show) wake are to stay asleep until
-    /// [`release`](Self::release): they need the socket's lock, which the caller holds.
+    /// Delays the wake-ups of the next calls of [`show`](Self::show) until
+    /// [`release`](Self::release): the woken threads need the lock that the caller holds.
     fn hold(&self) {}
 
     /// The caller has released the socket's lock.

@@ -36,7 +36,7 @@ struct State {
 }
 
 impl StandIn {
-    /// A pair that shows a connection which is neither readable nor writable.
+    /// Creates a pair whose descriptor is neither readable nor writable.
     pub fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::UNIX;
@@ -67,7 +67,7 @@ impl Watch for StandIn {
     fn show(&self, now: Readiness, arrived: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = state.follow(&self.program, now, arrived) {
-            tracing::warn!(%error, "a descriptor does not show what its socket is ready for");
+            tracing::warn!(%error, "a descriptor does not show the readiness of its socket");
         }
     }
 }
@@ -95,8 +95,8 @@ impl State {
         if now.urgent && !before.urgent {
             net::send(library, b"!", SendFlags::OOB | SendFlags::NOSIGNAL)?;
         } else if !now.urgent && before.urgent {
-            // The urgent byte is gone if a byte after it was taken. Some kernels keep the emptied
-            // message, which shows as readable.
+            // The urgent byte is gone if a byte after it was read. Some kernels keep the emptied
+            // message, and the descriptor stays readable.
             let byte = &mut [0_u8; 1];
             let _ = net::recv(program, &mut byte[..], RecvFlags::OOB | RecvFlags::DONTWAIT);
             if self.in_bytes == 0 {
@@ -201,9 +201,9 @@ mod tests {
         stand_in.show(urgent, false);
         assert!(polled(&stand_in).contains(PollFlags::PRI));
         stand_in.show(OPEN, false);
-        assert_eq!(polled(&stand_in), PollFlags::OUT, "it was taken");
+        assert_eq!(polled(&stand_in), PollFlags::OUT, "the byte was read");
         stand_in.show(urgent, false);
-        assert!(polled(&stand_in).contains(PollFlags::PRI), "another");
+        assert!(polled(&stand_in).contains(PollFlags::PRI), "a second byte");
         let failed = Readiness {
             failed: true,
             ..OPEN
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_arrive_at_a_readable_socket_make_one_more_edge_and_no_more_bytes() {
+    fn bytes_that_arrive_at_a_readable_socket_add_an_edge_and_no_bytes() {
         let stand_in = StandIn::new().expect("a pair");
         let readable = Readiness {
             readable: true,

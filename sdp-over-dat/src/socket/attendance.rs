@@ -1,4 +1,4 @@
-//! The thread that takes the events of a socket from its dispatchers.
+//! The thread that takes the events of a socket from the socket's dispatchers.
 //!
 //! ```text
 //!             hand over, service wanted
@@ -28,7 +28,7 @@ pub(super) enum Attendance {
     /// permits one waiter and no dequeue at the same time.
     Sleeper {
         queue: Queue,
-        /// The sleeper was woken although there is no event.
+        /// True if the sleeper was woken although there is no event.
         is_kicked: bool,
     },
 }

@@ -69,7 +69,7 @@ impl Socket {
     pub(crate) fn abort(&self) {
         let mut inner = self.lock();
         self.progress(&mut inner);
-        self.give_up(&mut inner);
+        self.abort_connection(&mut inner);
         // AbortConn may have to be sent.
         self.pump(&mut inner);
         self.kick(&mut inner);
@@ -95,11 +95,11 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         let is_unread = inner.has_unread();
-        // A connection that is established now would have no user at this end.
+        // If the connection were established after the close, this end would have no user.
         let is_connecting = inner.connection.state() == ConnectionState::HelloSent;
         let linger = inner.options.linger;
         if is_unread || is_connecting || linger == Some(Duration::ZERO) {
-            self.give_up(&mut inner);
+            self.abort_connection(&mut inner);
         } else {
             inner.connection.shut_send();
             inner.connection.shut_receive();
@@ -135,7 +135,7 @@ impl Socket {
     pub(super) fn end_close(&self, inner: &mut Inner) {
         let undelivered = self.undelivered_of(inner);
         if inner.user.on_due(self.close_deadline(), undelivered) {
-            self.give_up(inner);
+            self.abort_connection(inner);
         }
     }
 

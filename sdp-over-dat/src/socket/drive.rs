@@ -1,4 +1,4 @@
-//! Events in, messages out; waiting.
+//! Event handling, message sending and waiting.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use sdp_proto::{ConnectionState, Payload, Read, Transmit, wire::HEADER_MAX};
 use super::{
     Inner, Socket,
     attendance::Queue,
-    inner::{ReadInto, ReadUnderWay},
+    inner::{ReadInProgress, ReadInto},
     link::{Failure, Opening},
 };
 use crate::errors;
@@ -35,13 +35,13 @@ impl Socket {
     /// Makes progress without blocking: handles the events of the dispatchers in which no thread
     /// sleeps, and sends what can be sent.
     pub(crate) fn progress(&self, inner: &mut Inner) {
-        // The connection's events first: what it received before its end is in the other queue by
-        // then. Polling costs a system call of the provider's, so only when there may be some.
+        // Connection events are polled first: all messages before the end are in the completion
+        // queue by then. A poll costs a system call in the provider, so only expected events are.
         if inner.awaits_connection_event() || inner.link.is_gone() {
             self.drain(inner, Queue::Connections);
         }
         if inner.may_poll_messages() && !inner.attendance.sleeps_in(Queue::Completions) {
-            inner.unlooked = 0;
+            inner.posted_since_poll = 0;
             self.drain(inner, Queue::Completions);
             self.check_gone(inner);
         }
@@ -62,9 +62,9 @@ impl Socket {
         }
     }
 
-    /// Begins a call that looks at the events by itself when it has to: a writer that has no room,
-    /// a reader by waiting, which returns at once when something has happened. A look in advance
-    /// would cost one more system call in the provider.
+    /// Begins a call without polling the completions, which would cost one more system call in the
+    /// provider. A writer polls them when it has no room. A reader waits for them, which returns at
+    /// once if there is an event.
     pub(super) fn begin(&self, inner: &mut Inner) {
         if inner.link.is_gone() || inner.awaits_connection_event() {
             self.progress(inner);
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// Ends a connection that stays half closed without a transport: the user writes.
+    /// Ends a connection that stays half closed without a transport, because the user writes.
     pub(super) fn end_half_closed(&self, inner: &mut Inner) {
         if inner.stays_half_closed() {
             self.end_gone(inner);
@@ -81,7 +81,7 @@ impl Socket {
         }
     }
 
-    /// Notifies the protocol of the transport's end, once the last message has been handled.
+    /// As `end_gone` after the last message, unless the connection stays half closed.
     fn check_gone(&self, inner: &mut Inner) {
         if !inner.stays_half_closed() {
             self.end_gone(inner);
@@ -94,7 +94,7 @@ impl Socket {
             inner.connection.handle_disconnected();
             inner.send.on_gone();
             inner.reads.clear();
-            self.take_news(inner);
+            self.handle_protocol_events(inner);
         }
     }
 
@@ -102,9 +102,9 @@ impl Socket {
         match event {
             Event::Dto(dto) => self.on_completion(inner, dto),
             Event::Connection(event) => self.on_connection(inner, &event),
-            other => tracing::debug!(?other, "an event that means nothing to a socket"),
+            other => tracing::debug!(?other, "a socket ignores an event"),
         }
-        self.take_news(inner);
+        self.handle_protocol_events(inner);
     }
 
     fn on_connection(&self, inner: &mut Inner, event: &ConnectionEvent) {
@@ -114,7 +114,7 @@ impl Socket {
                     if inner.connection.state() == ConnectionState::HelloSent =>
                 {
                     inner.trace.setup(&hello, &event.private_data);
-                    // A bad answer has ended the connection; the protocol's events say so.
+                    // An invalid HelloAck ends the connection; the protocol reports an event.
                     let _ = inner.connection.handle_hello_ack(&event.private_data);
                 }
                 Some(Opening::Active { .. } | Opening::Passive) => {
@@ -138,7 +138,7 @@ impl Socket {
 
     fn on_completion(&self, inner: &mut Inner, dto: DtoCompletion) {
         if dto.status != DtoStatus::Success {
-            // The connection's own event follows and says what it means.
+            // The connection event that follows gives the cause.
             tracing::debug!(status = %dto.status, "work of a socket did not complete");
             inner.link.on_failure(match dto.status {
                 DtoStatus::Transport => Failure::Unanswered,
@@ -150,7 +150,7 @@ impl Socket {
         match dto.cookie & KIND {
             RECEIVE => self.on_message(inner, number as usize, dto.transferred as usize),
             SEND => {
-                if inner.send.on_completed(number).fin {
+                if inner.send.on_completed(number).is_fin {
                     inner.connection.handle_fin_completed();
                 }
             }
@@ -171,16 +171,16 @@ impl Socket {
         if inbound.payload_len > 0 && !inner.connection.state().has_ended() {
             let (at, len) = (inbound.payload_at as usize, inbound.payload_len as usize);
             if inbound.urgent && inner.receive.take_urgent(false).is_some() {
-                // What watches sees a new one where the one before has gone.
-                inner.urgent_coming = false;
+                // The watch sees the former urgent byte disappear before the new one appears.
+                inner.is_urgent_announced = false;
                 inner.show();
             }
             inner.arrived = true;
             inner.statistics.bytes_received += len as u64;
             if let Err(error) = inner.receive.push(index, at, len, inbound.urgent) {
-                tracing::error!(%error, "received bytes cannot be kept");
+                tracing::error!(%error, "received bytes cannot be stored");
             }
-            // Of urgent bytes that are out of the stream now.
+            // Former urgent bytes may have left the stream, so their buffers are empty.
             self.post_emptied(inner);
         }
         if !inner.receive.holds(index) {
@@ -193,7 +193,7 @@ impl Socket {
         RECEIVE | index as u64
     }
 
-    /// Posts a receive buffer again. On a connection that has ended there is no need to.
+    /// Posts a receive buffer again. The endpoint of an ended connection refuses it, harmlessly.
     pub(super) fn post_receive(&self, inner: &mut Inner, index: usize) {
         let posted = inner
             .receive
@@ -205,7 +205,7 @@ impl Socket {
         }
     }
 
-    /// Posts the receive buffers whose bytes were read, and more of them where those are in use.
+    /// Posts the receive buffers whose bytes were read, and adds buffers if the queue has to grow.
     pub(super) fn post_emptied(&self, inner: &mut Inner) {
         while let Some(index) = inner.receive.next_emptied() {
             self.post_receive(inner, index);
@@ -224,7 +224,7 @@ impl Socket {
     }
 
     fn on_read(&self, inner: &mut Inner, number: u64) {
-        let is_it = |read: &mut ReadUnderWay| read.number == number;
+        let is_it = |read: &mut ReadInProgress| read.number == number;
         let Some(read) = inner.reads.pop_front_if(is_it) else {
             return;
         };
@@ -240,11 +240,11 @@ impl Socket {
         }
     }
 
-    fn take_news(&self, inner: &mut Inner) {
-        while let Some(news) = inner.connection.poll_event() {
-            match news {
+    fn handle_protocol_events(&self, inner: &mut Inner) {
+        while let Some(event) = inner.connection.poll_event() {
+            match event {
                 sdp_proto::Event::Established => tracing::info!(peer = %self.peer(), "connected"),
-                sdp_proto::Event::UrgentComing => inner.urgent_coming = true,
+                sdp_proto::Event::UrgentComing => inner.is_urgent_announced = true,
                 sdp_proto::Event::EndOfStream => {
                     inner.read_half.on_end();
                     inner.arrived = true;
@@ -259,9 +259,9 @@ impl Socket {
                     tracing::info!(peer = %self.peer(), %failure, "a connection failed");
                     let errno = errors::of_protocol(failure.error_kind());
                     let errno = match errno {
-                        // No reset came; the peer is out of reach.
+                        // No reset was received: the peer is unreachable.
                         Errno::CONNRESET if inner.link.has_timed_out() => Errno::TIMEDOUT,
-                        // Linux calls a reset so that comes behind the peer's end.
+                        // Linux reports EPIPE for a reset after the peer's end of stream.
                         Errno::CONNRESET if inner.is_half_closed_by_peer() => Errno::PIPE,
                         errno => errno,
                     };
@@ -279,15 +279,15 @@ impl Socket {
             _ => Close::Graceful,
         };
         if let Err(error) = self.ep.disconnect(how) {
-            // The peer was faster.
+            // The peer has disconnected first.
             tracing::debug!(%error, "a connection is not disconnected");
         }
     }
 
-    /// Sends what the protocol wants sent and starts the reads that nobody else does.
+    /// Sends the protocol's messages and starts the reads that no waiting reader starts.
     pub(super) fn pump(&self, inner: &mut Inner) {
-        // What a command of this end has settled at once: no message will tell of it.
-        self.take_news(inner);
+        // A command of this end may have caused an event for which no message follows.
+        self.handle_protocol_events(inner);
         self.stage(inner);
         while inner.link.may_post()
             && !inner.link.is_gone()
@@ -296,9 +296,9 @@ impl Socket {
         {
             if let Err(error) = self.post(inner, &transmit) {
                 tracing::warn!(%error, "a message cannot be sent");
-                self.give_up(inner);
+                self.abort_connection(inner);
             }
-            self.take_news(inner);
+            self.handle_protocol_events(inner);
         }
         if inner.connection.wants_tick() && !inner.link.is_gone() {
             self.adapter.want_tick();
@@ -312,7 +312,7 @@ impl Socket {
         inner.trace.sent(head, head.len() + payload_len);
         let from_user = matches!(transmit.payload, Payload::Advert { .. });
         let ring_bytes = if from_user { 0 } else { payload_len };
-        let waits = transmit.fin || from_user || inner.writer_waits;
+        let waits = transmit.fin || from_user || inner.has_waiting_writer;
         let is_loud = inner.send.wants_completion(ring_bytes, waits);
         let mut flags = if is_loud {
             CompletionFlags::DEFAULT
@@ -346,7 +346,7 @@ impl Socket {
             .send
             .on_posted(ring_bytes, transmit.fin, from_user, is_loud);
         inner.statistics.messages_sent += 1;
-        inner.unlooked += payload_len;
+        inner.posted_since_poll += payload_len;
         Ok(())
     }
 
@@ -370,9 +370,9 @@ impl Socket {
         }
     }
 
-    /// True if a reader that waits with so much room takes what is advertised itself: both must be
-    /// long enough to be worth a registration. Half of what is worth an advertisement will do: part
-    /// of that came with the advertisement, or goes to the end of the reader's memory.
+    /// True if a reader that waits with `room` bytes is to read the advertised memory itself: both
+    /// must be worth a registration. Half of the advertising threshold is enough, because the first
+    /// bytes came with the advertisement, and part of the reader's memory may be full.
     pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
         let worth_it = self.config.zcopy_threshold / 2;
         inner.link.may_post()
@@ -384,7 +384,7 @@ impl Socket {
     pub(super) fn next_read(&self, inner: &mut Inner, len: u32, into: ReadInto) -> u64 {
         inner.statistics.reads += 1;
         let number = inner.statistics.reads;
-        inner.reads.push_back(ReadUnderWay { number, len, into });
+        inner.reads.push_back(ReadInProgress { number, len, into });
         number
     }
 
@@ -404,31 +404,31 @@ impl Socket {
             .post_rdma_read(&[*sink], remote, READ | number, flags)
     }
 
-    /// A read that cannot be posted leaves a hole in the stream.
+    /// Aborts the connection if a read was not posted, because the stream would have a gap.
     pub(super) fn check_read(&self, inner: &mut Inner, posted: dat_api::Result<()>) {
         if let Err(error) = posted {
             tracing::warn!(%error, "advertised memory cannot be read");
             inner.reads.pop_back();
-            self.give_up(inner);
+            self.abort_connection(inner);
         }
     }
 
-    /// Ends the connection so that the peer sees a reset.
-    pub(super) fn give_up(&self, inner: &mut Inner) {
+    /// Aborts the connection, so that the peer sees a reset.
+    pub(super) fn abort_connection(&self, inner: &mut Inner) {
         inner.connection.abort();
-        self.take_news(inner);
+        self.handle_protocol_events(inner);
     }
 
-    /// Ends the connection to a peer that does not answer, so that the peer sees a reset.
-    pub(super) fn lose_patience(&self, inner: &mut Inner) {
+    /// Aborts the connection to a peer that does not answer. This end reports ETIMEDOUT.
+    pub(super) fn abort_unanswered(&self, inner: &mut Inner) {
         if !inner.connection.state().has_ended() {
             inner.error.get_or_insert(Errno::TIMEDOUT);
         }
-        self.give_up(inner);
+        self.abort_connection(inner);
     }
 
-    /// Blocks until an event was handled, or until `deadline`; then it returns `TimedOut`. Sleeping
-    /// in a dispatcher, `dat_evd_wait`, is arm, sleep and drive of the provider.
+    /// Blocks until an event was handled. Returns `TimedOut` at `deadline`. `dat_evd_wait`, the
+    /// sleep in a dispatcher, makes the provider arm, sleep and drive.
     pub(super) fn wait<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -458,7 +458,7 @@ impl Socket {
         if inner.attendance.on_begin_sleep(queue) {
             self.attach(false);
         }
-        inner.unlooked = 0;
+        inner.posted_since_poll = 0;
         drop(inner);
         let event = self.dispatcher(queue).wait_many(1, pause);
         let mut inner = self.lock();
@@ -472,7 +472,7 @@ impl Socket {
             }
             Ok(None) if wants_tick => inner.connection.handle_tick(),
             Ok(None) => (),
-            // A signal, or another thread that wants this one to look.
+            // A signal, or a kick by another thread.
             Err(error) if error.is(DAT_INTERRUPTED_CALL) || error.is(DAT_INVALID_STATE) => (),
             Err(error) => {
                 self.wake_followers(&inner);
@@ -484,8 +484,8 @@ impl Socket {
         Ok(inner)
     }
 
-    /// Handles the events that a wait left behind. Asking for more than it counted would cost a
-    /// system call of the provider's.
+    /// Handles the further events that a wait has counted. Dequeuing beyond that count would cost a
+    /// system call in the provider.
     fn take_more(&self, inner: &mut Inner, queue: Queue, more: u32) {
         for _ in 0..more {
             match self.dispatcher(queue).dequeue() {
@@ -495,7 +495,7 @@ impl Socket {
         }
     }
 
-    /// Wakes the thread that sleeps in a dispatcher: something changed that is no event.
+    /// Wakes the thread that sleeps in a dispatcher after a change that causes no event.
     pub(super) fn kick(&self, inner: &mut Inner) {
         if let Some(queue) = inner.attendance.on_kick() {
             self.set_waitable(queue, false);
@@ -503,7 +503,7 @@ impl Socket {
         self.wake_followers(inner);
     }
 
-    /// Wakes the threads that wait for another one to handle an event. Costs no system call when
+    /// Wakes the threads that wait until the sleeper has handled an event. Costs no system call if
     /// there are none.
     pub(super) fn wake_followers(&self, inner: &Inner) {
         if inner.followers > 0 {
@@ -524,11 +524,11 @@ impl Socket {
         }
     }
 
-    /// The end of a call: the stack's thread takes over what the call leaves undone, and is not
-    /// woken when there is nothing.
+    /// Ends a call: the stack's thread takes over the call's unfinished work, and is not woken if
+    /// there is none.
     pub(crate) fn hand_over(&self, inner: &mut Inner) {
         if !inner.connection.is_drained() {
-            // The next call will most likely go on with it; should none come, the thread does.
+            // The next call most likely sends the rest. If there is none, the tick does.
             self.adapter.want_tick();
         }
         let Some(attached) = inner.attendance.on_hand_over(inner.wants_service()) else {
@@ -536,7 +536,7 @@ impl Socket {
         };
         self.attach(attached);
         if attached {
-            // Events that came before this have not triggered the CNO.
+            // Events that occurred before the attachment have not triggered the CNO.
             self.progress(inner);
         }
     }
@@ -551,13 +551,13 @@ impl Socket {
         }
     }
 
-    /// The stack's thread: a dispatcher has triggered, or a tick is due (`ticks`). Returns true if
-    /// nothing will happen any more.
+    /// Serves the socket on the stack's thread: a dispatcher has triggered, or a tick is due
+    /// (`ticks`). Returns true if no more events will occur.
     ///
-    /// The watch is notified once, at the end, and a thread that it wakes finds the lock free.
+    /// The watch is notified once, at the end, and wakes threads only after the lock is free.
     pub(crate) fn serve(&self, ticks: bool) -> bool {
         let mut inner = self.lock();
-        inner.withholds = true;
+        inner.is_withholding = true;
         if ticks && inner.connection.wants_tick() {
             inner.connection.handle_tick();
         }
@@ -568,7 +568,7 @@ impl Socket {
         self.progress(&mut inner);
         self.hand_over(&mut inner);
         self.wake_followers(&inner);
-        inner.withholds = false;
+        inner.is_withholding = false;
         let watch = inner.watch.clone();
         if let Some(watch) = &watch {
             watch.hold();

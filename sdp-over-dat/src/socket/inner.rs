@@ -19,7 +19,7 @@ pub struct Statistics {
     pub messages_sent: u64,
     /// Messages, of every kind.
     pub messages_received: u64,
-    /// Bytes of the stream that were taken from the user.
+    /// Bytes of the stream that the user has written.
     pub bytes_sent: u64,
     /// The part of `bytes_sent` that was copied into the socket.
     pub bytes_copied: u64,
@@ -48,34 +48,34 @@ pub(crate) struct Inner {
     pub(super) user: User,
     pub(super) read_half: ReadHalf,
     /// RDMA Reads under way, oldest first.
-    pub(super) reads: VecDeque<ReadUnderWay>,
-    /// The reader that waits with room for so many bytes takes advertised memory itself.
+    pub(super) reads: VecDeque<ReadInProgress>,
+    /// The number of bytes for which a waiting reader has room, to read advertised memory itself.
     pub(super) reader_room: usize,
-    /// Reads straight into waiting readers' memory that have completed, each until its reader has
-    /// seen it: its number, and how many bytes. Another reader may begin one meanwhile.
+    /// The number and the length of each completed read into a reader's memory, until its reader
+    /// takes the entry. Another reader may begin such a read meanwhile.
     pub(super) read_direct: Vec<(u64, usize)>,
     /// The caller's memory that the peer may read.
     pub(super) source: Option<UserWrite>,
     pub(super) adverts: u64,
-    /// Bytes that were posted since somebody last looked at the events.
-    pub(super) unlooked: usize,
-    /// A writer waits for room.
-    pub(super) writer_waits: bool,
+    /// The number of bytes that were posted since the completions were last polled.
+    pub(super) posted_since_poll: usize,
+    /// True while a writer waits for room.
+    pub(super) has_waiting_writer: bool,
     /// The error that the next call reports, once.
     pub(super) error: Option<Errno>,
-    pub(super) urgent_coming: bool,
+    pub(super) is_urgent_announced: bool,
     pub(super) trace: Trace,
     pub(super) watch: Option<Arc<dyn Watch>>,
     pub(super) arrived: bool,
-    /// The watch is not to be notified at present.
-    pub(super) withholds: bool,
+    /// True while the watch is not to be notified.
+    pub(super) is_withholding: bool,
     pub(crate) options: Options,
     pub(crate) statistics: Statistics,
 }
 
-/// An RDMA Read.
+/// An RDMA Read in progress.
 #[derive(Debug)]
-pub(super) struct ReadUnderWay {
+pub(super) struct ReadInProgress {
     pub(super) number: u64,
     pub(super) len: u32,
     pub(super) into: ReadInto,
@@ -94,7 +94,7 @@ pub(super) enum ReadInto {
 pub(super) struct UserWrite {
     pub(super) id: AdvertId,
     pub(super) lmr: Lmr,
-    /// Bytes that the peer has, when the protocol needs the memory no more.
+    /// The number of bytes that the peer has, once the protocol no longer needs the memory.
     pub(super) taken: Option<u32>,
 }
 
@@ -109,7 +109,7 @@ impl Inner {
         Readiness {
             readable: !self.receive.is_empty() || read_closed || self.error.is_some(),
             writable: (is_open && self.has_room()) || write_closed || self.error.is_some(),
-            urgent: self.urgent_coming || self.receive.has_urgent(),
+            urgent: self.is_urgent_announced || self.receive.has_urgent(),
             read_closed,
             peer_ended,
             write_closed,
@@ -127,7 +127,7 @@ impl Inner {
         self.send.unposted() + usize::from(is_ending)
     }
 
-    /// The peer has ended its stream, and this end has not.
+    /// True if the peer has ended its stream and this end has not.
     pub(super) fn is_half_closed_by_peer(&self) -> bool {
         self.read_half.has_ended() && self.connection.send_half().is_open()
     }
@@ -140,7 +140,7 @@ impl Inner {
     /// True while the protocol is not notified of a transport that has ended in good order: the
     /// peer has ended its stream and has acknowledged everything that was written here. The process
     /// of the peer may end at any time after that. The kernel's TCP keeps such a connection half
-    /// closed, so it shows no error to a reader. The next write, shutdown or close notifies the
+    /// closed and reports no error to a reader. The next write, shutdown or close notifies the
     /// protocol.
     pub(super) fn stays_half_closed(&self) -> bool {
         self.link.has_ended_in_order()
@@ -152,7 +152,7 @@ impl Inner {
 
     /// Reports the readiness to the watch.
     pub(super) fn show(&mut self) {
-        if self.withholds {
+        if self.is_withholding {
             return;
         }
         let arrived = std::mem::take(&mut self.arrived);
@@ -161,14 +161,14 @@ impl Inner {
         }
     }
 
-    /// True if bytes that the peer sent were not read, here or in the peer's memory.
+    /// True if bytes of the peer were not read: received bytes, or bytes in the peer's memory.
     pub(super) fn has_unread(&self) -> bool {
         !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
     }
 
-    /// True if the stack's thread has to make progress on the connection while no call does: there
-    /// is a watch, or the user is gone. A user that polls makes progress in its own calls, and the
-    /// thread would only wake for each message and take the processor from it.
+    /// True if the stack's thread has to make progress on the connection while no call does: during
+    /// the set-up, with a watch, or after the close. A user without a watch makes progress in its
+    /// own calls, and the thread would only wake for each message and compete for the processor.
     pub(super) fn wants_service(&self) -> bool {
         let is_answered = self.connection.state() == ConnectionState::HelloAckSent;
         let is_setting_up = !self.link.is_gone() && (is_answered || self.awaits_connection_event());
@@ -180,10 +180,9 @@ impl Inner {
         self.link.awaits_event(self.connection.state().has_ended())
     }
 
-    /// True if completions may be polled. A server may speak first, and its message may be there
-    /// while the event that establishes the connection, which says what the messages mean, is in
-    /// the other queue or in the hand of the thread that waited for it. That thread polls
-    /// afterwards.
+    /// True if completions may be polled. A server may send first, and its message may be received
+    /// before the event that establishes the connection is handled. Without that event the message
+    /// cannot be decoded. The thread that handles the event polls the completions afterwards.
     pub(super) fn may_poll_messages(&self) -> bool {
         self.link.is_gone() || !matches!(self.connection.state(), ConnectionState::HelloSent)
     }

@@ -29,8 +29,8 @@ impl Opening {
 pub(super) enum Failure {
     /// The work was flushed.
     Flushed,
-    /// The transport failed work because the peer did not answer. A peer that ends in good order
-    /// may leave work unanswered, too.
+    /// The transport failed work because the peer did not answer. This may also happen when a peer
+    /// ends in good order.
     Unanswered,
 }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_permits() {
+    fn each_state_permits_the_right_operations() {
         for (state, may_post, awaits_event, has_timed_out) in [
             (setting_up(None), false, true, false),
             (setting_up(Some(Unanswered)), false, true, false),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_up_awaits_an_event_only_behind_work_that_failed() {
+    fn an_aborted_set_up_awaits_an_event_only_after_work_that_failed() {
         assert!(!setting_up(None).awaits_event(true));
         assert!(setting_up(Some(Flushed)).awaits_event(true));
     }

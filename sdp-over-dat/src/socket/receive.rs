@@ -113,7 +113,7 @@ impl Socket {
         let taken = taken.map_err(|error| errors::of_dat(&error))?;
         if was_urgent && !inner.receive.has_urgent() {
             // The urgent byte was read at its position in the stream.
-            inner.urgent_coming = false;
+            inner.is_urgent_announced = false;
         }
         self.post_emptied(inner);
         if taken > 0 && !peek {
@@ -122,13 +122,13 @@ impl Socket {
         Ok(taken)
     }
 
-    /// True if the advertised memory is next in the stream, and suits this reader.
+    /// True if the advertised memory is next in the stream and this reader is to read it itself.
     fn may_read_directly(&self, inner: &Inner, room: usize, flags: ReceiveFlags) -> bool {
         !flags.peek && inner.receive.is_empty() && self.suits_reader(inner, room)
     }
 
-    /// Reads advertised memory straight into the caller's. Returns when that read is no longer in
-    /// progress.
+    /// Reads advertised memory straight into the caller's memory. Returns when that read is no
+    /// longer in progress.
     ///
     /// An RDMA Read cannot be cancelled. If the peer has not answered some time after `deadline`,
     /// or after this half was shut, its connection is aborted.
@@ -145,8 +145,8 @@ impl Socket {
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are staged");
                 inner.reader_room = 0;
-                // No other thread stages the bytes before the stack's next round, and the peer
-                // waits.
+                // The peer waits, and without this call the bytes are staged only in the next round
+                // of the stack's thread.
                 self.pump(&mut inner);
                 return (inner, 0);
             }
@@ -191,7 +191,7 @@ impl Socket {
                 Ok(inner) => inner,
                 Err(_) => {
                     let mut inner = self.lock();
-                    self.lose_patience(&mut inner);
+                    self.abort_unanswered(&mut inner);
                     (until, has_given_up) = (None, true);
                     self.progress(&mut inner);
                     inner
@@ -211,11 +211,11 @@ impl Socket {
         match inner.receive.take_urgent(peek) {
             Some(byte) if peek => Ok(byte),
             Some(byte) => {
-                inner.urgent_coming = false;
+                inner.is_urgent_announced = false;
                 inner.show();
                 Ok(byte)
             }
-            None if inner.urgent_coming => Err(Errno::AGAIN.into()),
+            None if inner.is_urgent_announced => Err(Errno::AGAIN.into()),
             None => Err(Errno::INVAL.into()),
         }
     }

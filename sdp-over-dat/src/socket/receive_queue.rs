@@ -40,14 +40,14 @@ pub(super) struct ReceiveQueue {
     staging_len: usize,
     sink: Privileges,
     /// True for each half that holds bytes or has a read in progress.
-    busy: [bool; 2],
+    is_busy: [bool; 2],
     next_half: usize,
     pieces: VecDeque<Piece>,
     /// Buffers whose bytes were all read.
     emptied: Vec<usize>,
     urgent: Option<u8>,
     /// The option SO_OOBINLINE.
-    inline: bool,
+    is_inline: bool,
 }
 
 impl ReceiveQueue {
@@ -72,18 +72,18 @@ impl ReceiveQueue {
             staging: None,
             staging_len: staging,
             sink,
-            busy: [false; 2],
+            is_busy: [false; 2],
             next_half: 0,
             pieces: VecDeque::new(),
             emptied: Vec::new(),
             urgent: None,
-            inline: false,
+            is_inline: false,
         })
     }
 
     /// Sets SO_OOBINLINE: true if the urgent byte is read at its position in the stream.
     pub(super) const fn set_inline(&mut self, inline: bool) {
-        self.inline = inline;
+        self.is_inline = inline;
     }
 
     /// The segment of buffer `index`, for a Receive.
@@ -122,7 +122,7 @@ impl ReceiveQueue {
             match Region::create(&self.pz, len, Privileges::LOCAL_WRITE) {
                 Ok(region) => self.buffers.push(region),
                 Err(error) => {
-                    tracing::debug!(%error, "a socket has to do with the buffers that it has");
+                    tracing::debug!(%error, "a socket gets no more receive buffers");
                     break;
                 }
             }
@@ -159,7 +159,7 @@ impl ReceiveQueue {
         }
         // There is one mark at a time: a newer one replaces it. The former urgent byte becomes an
         // ordinary byte of the stream, or was never in the stream.
-        let inline = self.inline;
+        let inline = self.is_inline;
         let mut released = Vec::new();
         self.pieces.retain(|piece| match piece {
             Piece::Mark => false,
@@ -202,11 +202,11 @@ impl ReceiveQueue {
         })
     }
 
-    /// The half of the staging memory for the next read, if it is free, and its length. Reads
-    /// complete in order, so the halves are used alternately.
+    /// The half of the staging memory for the next read, and the length of that half, if it is
+    /// free. Reads complete in order, so the halves are used alternately.
     pub(super) fn free_half(&self) -> Option<(usize, usize)> {
         let half = self.next_half;
-        (!self.busy[half]).then_some((half, self.staging_len / 2))
+        (!self.is_busy[half]).then_some((half, self.staging_len / 2))
     }
 
     /// The destination of a read of `len` bytes into that half. Creates the staging memory if
@@ -220,7 +220,7 @@ impl ReceiveQueue {
     }
 
     pub(super) fn on_staging(&mut self, half: usize) {
-        self.busy[half] = true;
+        self.is_busy[half] = true;
         self.next_half = 1 - half;
     }
 
@@ -230,7 +230,6 @@ impl ReceiveQueue {
         self.pieces.push_back(Piece::Staged { half, at, len });
     }
 
-    /// The number of bytes that can be read now.
     pub(super) fn readable(&self) -> usize {
         self.pieces.iter().map(|piece| self.len_of(piece)).sum()
     }
@@ -238,7 +237,7 @@ impl ReceiveQueue {
     /// The number of bytes before the mark, or all of them if the urgent byte belongs to the
     /// stream.
     pub(super) fn readable_before_mark(&self) -> usize {
-        let ends = |piece: &&Piece| self.inline || **piece != Piece::Mark;
+        let ends = |piece: &&Piece| self.is_inline || **piece != Piece::Mark;
         let before = self.pieces.iter().take_while(ends);
         before.map(|piece| self.len_of(piece)).sum()
     }
@@ -252,7 +251,7 @@ impl ReceiveQueue {
     fn len_of(&self, piece: &Piece) -> usize {
         match piece {
             Piece::Buffer { len, .. } | Piece::Staged { len, .. } => *len,
-            Piece::Urgent { .. } => usize::from(self.inline),
+            Piece::Urgent { .. } => usize::from(self.is_inline),
             Piece::Mark => 0,
         }
     }
@@ -282,15 +281,15 @@ impl ReceiveQueue {
         emptied
     }
 
-    /// Fills `into` and returns the number of bytes. A read does not pass the mark; a read that
-    /// starts at the mark steps over it.
+    /// Copies bytes to `into` and returns their number. A read ends at the mark, unless it starts
+    /// there.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         if into.is_empty() {
             return Ok(0);
         }
         let taken = self.take_pieces(into, peek)?;
         let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent { .. });
-        let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.inline;
+        let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.is_inline;
         if may_pass && !self.pieces.iter().any(is_urgent) {
             // A user that has read on after the mark has missed the urgent byte.
             self.urgent = None;
@@ -300,24 +299,24 @@ impl ReceiveQueue {
 
     fn take_pieces(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         let mut taken = 0;
-        let mut looked_at = 0;
+        let mut next = 0;
         loop {
-            let Some(piece) = self.pieces.get(looked_at).copied() else {
+            let Some(piece) = self.pieces.get(next).copied() else {
                 return Ok(taken);
             };
             let room = into.len() - taken;
             match piece {
                 Piece::Mark if taken > 0 => return Ok(taken),
-                Piece::Mark if peek => looked_at += 1,
-                Piece::Urgent { .. } if !self.inline && peek => looked_at += 1,
-                Piece::Urgent { holds, .. } if !self.inline => self.pass_urgent(holds),
+                Piece::Mark if peek => next += 1,
+                Piece::Urgent { .. } if !self.is_inline && peek => next += 1,
+                Piece::Urgent { holds, .. } if !self.is_inline => self.pass_urgent(holds),
                 Piece::Mark => drop(self.pieces.pop_front()),
                 _ if room == 0 => return Ok(taken),
                 Piece::Urgent { byte, holds } => {
                     into[taken] = byte;
                     taken += 1;
                     if peek {
-                        looked_at += 1;
+                        next += 1;
                     } else {
                         self.pass_urgent(holds);
                         self.urgent = None;
@@ -330,7 +329,7 @@ impl ReceiveQueue {
                     region.read(start + at, to)?;
                     taken += some;
                     if peek {
-                        looked_at += 1;
+                        next += 1;
                     } else if self.consume(some) {
                         self.release(index);
                     } else {
@@ -345,9 +344,9 @@ impl ReceiveQueue {
                     }
                     taken += some;
                     if peek {
-                        looked_at += 1;
+                        next += 1;
                     } else if self.consume(some) {
-                        self.busy[half] = false;
+                        self.is_busy[half] = false;
                     } else {
                         return Ok(taken);
                     }

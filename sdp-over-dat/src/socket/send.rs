@@ -19,9 +19,9 @@ use crate::{
 const INLINE: u32 = 1;
 
 /// The number of posted bytes after which a writer polls its events. A provider may hold back
-/// posted work until its consumer polls, so that it can send the work together. A thread of the
-/// provider may send work that waits for long.
-const LOOK_AFTER: usize = 256 * 1024;
+/// posted work until its consumer polls, to send the work together. Work that waits for long may be
+/// sent by a thread of the provider.
+const POLL_AFTER: usize = 256 * 1024;
 
 /// The longest memory that is advertised at once, in bytes.
 const ADVERT_MAX: usize = 1 << 30;
@@ -51,7 +51,7 @@ impl Socket {
         }
         let mut inner = self.lock();
         let deadline = deadline(inner.options.write_timeout);
-        let (mut written, mut has_looked) = (0, false);
+        let (mut written, mut has_polled) = (0, false);
         loop {
             self.begin(&mut inner);
             self.end_half_closed(&mut inner);
@@ -75,10 +75,10 @@ impl Socket {
                 return Ok(written);
             }
             if inner.options.nonblocking {
-                if has_looked {
+                if has_polled {
                     return short(written, Errno::AGAIN.into());
                 }
-                has_looked = true;
+                has_polled = true;
                 self.progress(&mut inner);
                 continue;
             }
@@ -100,7 +100,7 @@ impl Socket {
         }
     }
 
-    /// Writes as much of several pieces, in order, as fits, without waiting. Each piece is copied
+    /// Writes as many bytes of `pieces`, in order, as fit, without waiting. Each piece is copied
     /// into the ring once, and a message may hold bytes of several pieces.
     pub(crate) fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let result = self.try_send_in_order(pieces);
@@ -113,7 +113,7 @@ impl Socket {
             return Ok(0);
         }
         let mut inner = self.lock();
-        let mut has_looked = false;
+        let mut has_polled = false;
         loop {
             self.begin(&mut inner);
             self.end_half_closed(&mut inner);
@@ -122,10 +122,10 @@ impl Socket {
             if copied > 0 {
                 return Ok(copied);
             }
-            if has_looked {
+            if has_polled {
                 return Err(Errno::AGAIN.into());
             }
-            has_looked = true;
+            has_polled = true;
             self.progress(&mut inner);
         }
     }
@@ -170,7 +170,7 @@ impl Socket {
         inner.statistics.bytes_sent += copied as u64;
         inner.statistics.bytes_copied += copied as u64;
         self.pump(inner);
-        if !inner.connection.is_drained() || inner.unlooked >= LOOK_AFTER {
+        if !inner.connection.is_drained() || inner.posted_since_poll >= POLL_AFTER {
             // Credits or ring space were short and may be available now; or it is time to poll the
             // events.
             self.progress(inner);
@@ -183,15 +183,15 @@ impl Socket {
         mut inner: MutexGuard<'a, Inner>,
         deadline: Option<Instant>,
     ) -> io::Result<MutexGuard<'a, Inner>> {
-        inner.writer_waits = true;
+        inner.has_waiting_writer = true;
         let waited = self.wait(inner, deadline);
         match waited {
             Ok(mut inner) => {
-                inner.writer_waits = false;
+                inner.has_waiting_writer = false;
                 Ok(inner)
             }
             Err(error) => {
-                self.lock().writer_waits = false;
+                self.lock().has_waiting_writer = false;
                 Err(timed_out_as_would_block(error))
             }
         }
@@ -296,11 +296,11 @@ impl Socket {
                 Err(error) => {
                     let mut inner = self.lock();
                     if is_asked_back {
-                        self.lose_patience(&mut inner);
+                        self.abort_unanswered(&mut inner);
                     } else if error.kind() != io::ErrorKind::TimedOut {
                         // Without events the state of the memory is unknown, so the transport must
                         // end.
-                        self.give_up(&mut inner);
+                        self.abort_connection(&mut inner);
                     }
                     until = self.close_deadline().filter(|_| !is_asked_back);
                     is_asked_back = true;

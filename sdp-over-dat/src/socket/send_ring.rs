@@ -10,18 +10,18 @@ const SLOT: usize = 64;
 
 /// A Send that has not completed.
 #[derive(Debug)]
-struct UnderWay {
+struct SendInProgress {
     number: u64,
     ring_bytes: usize,
-    fin: bool,
-    from_user: bool,
+    is_fin: bool,
+    is_from_user: bool,
 }
 
 /// The result of a completion.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Completed {
     /// True if the Send of DisConn was among those completed.
-    pub(super) fin: bool,
+    pub(super) is_fin: bool,
 }
 
 /// The registered memory of the sending direction.
@@ -43,7 +43,7 @@ pub(super) struct SendRing {
     sends: u64,
     /// Sends and ring bytes since the last Send that asked for its completion.
     silent: (usize, usize),
-    under_way: VecDeque<UnderWay>,
+    in_progress: VecDeque<SendInProgress>,
 }
 
 impl SendRing {
@@ -62,7 +62,7 @@ impl SendRing {
             completed: 0,
             sends: 0,
             silent: (0, 0),
-            under_way: VecDeque::new(),
+            in_progress: VecDeque::new(),
         })
     }
 
@@ -75,24 +75,24 @@ impl SendRing {
         self.ring.len()
     }
 
-    /// The number of bytes that no Send has taken.
+    /// The number of written bytes that no Send carries yet.
     pub(super) fn unposted(&self) -> usize {
         (self.written - self.posted) as usize
     }
 
-    /// The number of bytes whose Sends are not known to have completed, or that no Send has taken.
+    /// The number of written bytes without a Send that is known to have completed.
     pub(super) fn uncompleted(&self) -> usize {
         (self.written - self.completed) as usize
     }
 
     /// True if another Send may be posted.
     pub(super) fn has_slot(&self) -> bool {
-        self.under_way.len() < self.slots
+        self.in_progress.len() < self.slots
     }
 
     /// True if a Send from the caller's memory is in progress.
     pub(super) fn uses_user_memory(&self) -> bool {
-        self.under_way.iter().any(|send| send.from_user)
+        self.in_progress.iter().any(|send| send.is_from_user)
     }
 
     /// Replaces the ring by one of four times the length. This is done only when every byte of the
@@ -109,7 +109,7 @@ impl SendRing {
                 self.base = self.written;
             }
             Err(error) => {
-                tracing::debug!(%error, "a socket has to do with the ring that it has");
+                tracing::debug!(%error, "a socket's send ring does not grow");
                 self.longest = self.ring.len();
             }
         }
@@ -148,25 +148,31 @@ impl SendRing {
         Ok((self.ring.segment(at, first)?, second))
     }
 
-    /// True if the next Send must ask for its completion. That is so when a quarter of the slots or
-    /// of the ring waits for one, and for every Send that somebody waits for.
-    pub(super) fn wants_completion(&self, ring_bytes: usize, somebody_waits: bool) -> bool {
-        somebody_waits
+    /// True if the next Send must ask for its completion: a call waits for that Send, or a quarter
+    /// of the slots or of the ring has been posted since the last Send that asked.
+    pub(super) fn wants_completion(&self, ring_bytes: usize, has_waiter: bool) -> bool {
+        has_waiter
             || (self.silent.0 + 1) * 4 > self.slots
             || (self.silent.1 + ring_bytes) * 4 > self.ring.len()
     }
 
-    /// Records a posted Send. Its number is the one that it was posted with as a cookie.
-    pub(super) fn on_posted(&mut self, ring_bytes: usize, fin: bool, from_user: bool, loud: bool) {
-        self.under_way.push_back(UnderWay {
+    /// Records a posted Send, whose cookie holds [`Self::next_number`].
+    pub(super) fn on_posted(
+        &mut self,
+        ring_bytes: usize,
+        is_fin: bool,
+        is_from_user: bool,
+        is_loud: bool,
+    ) {
+        self.in_progress.push_back(SendInProgress {
             number: self.sends,
             ring_bytes,
-            fin,
-            from_user,
+            is_fin,
+            is_from_user,
         });
         self.sends += 1;
         self.posted += ring_bytes as u64;
-        self.silent = if loud {
+        self.silent = if is_loud {
             (0, 0)
         } else {
             (self.silent.0 + 1, self.silent.1 + ring_bytes)
@@ -178,18 +184,18 @@ impl SendRing {
         self.sends
     }
 
-    /// Send `number` has completed, and all before it.
+    /// The Send `number` has completed, and with it all earlier Sends.
     pub(super) fn on_completed(&mut self, number: u64) -> Completed {
         let mut completed = Completed::default();
-        while let Some(send) = self.under_way.pop_front_if(|send| send.number <= number) {
+        while let Some(send) = self.in_progress.pop_front_if(|send| send.number <= number) {
             self.completed += send.ring_bytes as u64;
-            completed.fin |= send.fin;
+            completed.is_fin |= send.is_fin;
         }
         completed
     }
 
     /// The transport has ended and uses no memory any more.
     pub(super) fn on_gone(&mut self) {
-        self.under_way.clear();
+        self.in_progress.clear();
     }
 }

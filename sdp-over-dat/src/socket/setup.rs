@@ -25,17 +25,17 @@ use super::{
 };
 use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::Transport};
 
-/// RDMA Reads that an end serves and has under way.
+/// The number of RDMA Reads that an endpoint serves at a time, and that it may have in progress.
 const READS: i32 = 4;
 
-/// The destination to which the active side connects.
+/// The destination of an active side.
 #[derive(Debug)]
 pub(crate) enum To<'a> {
-    /// To the service at the peer's address and port, with Hello as private data.
+    /// The service at the peer's address and port, with the Hello as private data.
     Service,
-    /// To the other end of this TCP socket, with Hello as private data.
+    /// The other end of this TCP socket, with the Hello as private data.
     Socket(OwnedFd),
-    /// To this address and connection qualifier of a peer that has the Hello already.
+    /// An address and a connection qualifier of a peer that has received the Hello already.
     Met {
         at: SocketAddr,
         conn_qual: u64,
@@ -47,7 +47,7 @@ pub(crate) enum To<'a> {
 #[derive(Debug)]
 pub(crate) struct Passive {
     pub(crate) names: Names,
-    /// The socket that the service point has, whose endpoint is that of the parts.
+    /// The TCP socket of the service point, if the connection is made over one.
     pub(crate) transport: Option<Transport>,
     pub(crate) opening: Opening,
 }
@@ -99,12 +99,12 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Answers `request`, whose Hello is a good one; `said` are its bytes.
+    /// Accepts `request`, whose Hello is valid; `hello_bytes` are the bytes of the Hello.
     pub(crate) fn accept(
         adapter: &Arc<Adapter>,
         parts: Parts,
         request: Cr,
-        (hello, said): (&Hello, &[u8]),
+        (hello, hello_bytes): (&Hello, &[u8]),
         passive: Passive,
     ) -> io::Result<Arc<Self>> {
         let Passive {
@@ -118,8 +118,8 @@ impl Socket {
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
         let socket = Self::of(adapter, parts, connection, names, transport, opening)
             .map_err(|error| errors::of_dat(&error))?;
-        socket.lock().trace.setup(said, &ack);
-        // The endpoint of a socket service point is known to it.
+        socket.lock().trace.setup(hello_bytes, &ack);
+        // A socket service point has its endpoint already.
         let ep = transport.is_none().then_some(&socket.ep);
         request
             .accept(ep, &ack)
@@ -143,20 +143,20 @@ impl Socket {
             followers: 0,
             trace: Trace::start(opening.is_active()),
             link: Link::new(opening),
-            user: User::There,
+            user: User::Present,
             read_half: ReadHalf::Open,
             reads: VecDeque::new(),
             reader_room: 0,
             read_direct: Vec::new(),
             source: None,
             adverts: 0,
-            unlooked: 0,
-            writer_waits: false,
+            posted_since_poll: 0,
+            has_waiting_writer: false,
             error: None,
-            urgent_coming: false,
+            is_urgent_announced: false,
             watch: None,
             arrived: false,
-            withholds: false,
+            is_withholding: false,
             options: Options::default(),
             statistics: Statistics::default(),
         };
@@ -175,7 +175,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Posts every receive buffer, which Hello or HelloAck then promises.
+    /// Posts every receive buffer. The Hello or HelloAck announces them as credits.
     fn post_all(&self) -> dat_api::Result<()> {
         let inner = self.lock();
         for index in 0..usize::from(self.config.first_receive_buffers()) {
@@ -206,13 +206,12 @@ impl Socket {
 /// The addresses of a socket's two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// This end, where it is not the provider's business to know.
+    /// The address of this end, if the provider does not determine it.
     pub(crate) local: Option<SocketAddr>,
-    /// The other end.
     pub(crate) peer: SocketAddr,
 }
 
-/// An endpoint with its dispatchers and memory, before it is known what it connects to.
+/// An endpoint with its dispatchers and memory, before its peer is known.
 #[derive(Debug)]
 pub(crate) struct Parts {
     config: Config,
@@ -266,7 +265,7 @@ impl Parts {
 }
 
 impl Config {
-    /// The protocol's side of it.
+    /// Returns the part of the configuration that the protocol core uses.
     pub(crate) fn of_protocol(self) -> proto::Config {
         proto::Config {
             buffers: self.first_receive_buffers(),

@@ -2,10 +2,10 @@
 //! aborted.
 //!
 //! ```text
-//!           close             due, and nothing was delivered meanwhile
-//!   THERE ─────────> CLOSING ──────────────────────────────────────────> GIVEN UP
-//!                     |   ^
-//!                     '---'  a message is received; due, and bytes were delivered
+//!             close             due, and nothing was delivered meanwhile
+//!   PRESENT ─────────> CLOSING ──────────────────────────────────────────> ABORTED
+//!                       |   ^
+//!                       '---'  a message is received; due, and bytes were delivered
 //! ```
 
 use std::time::Instant;
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// The state, as the module's diagram shows it. The `on_*` methods are the only writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum User {
-    There,
+    Present,
     /// The user has closed the socket; the stack's thread continues the connection.
     Closing {
         /// The time at which the stack's thread aborts the connection. `None`: never.
@@ -22,7 +22,7 @@ pub(super) enum User {
         undelivered: usize,
     },
     /// The time of the close has passed, and the connection was aborted.
-    GivenUp,
+    Aborted,
 }
 
 impl User {
@@ -52,10 +52,10 @@ impl User {
                 false
             }
             Self::Closing { .. } => {
-                *self = Self::GivenUp;
+                *self = Self::Aborted;
                 true
             }
-            Self::There | Self::GivenUp => false,
+            Self::Present | Self::Aborted => false,
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        User::{Closing, GivenUp, There},
+        User::{Aborted, Closing, Present},
         *,
     };
 
@@ -88,7 +88,7 @@ mod tests {
         let soon = Some(Instant::now());
         let late = soon.map(|soon| soon + Duration::from_secs(1));
         let closing = |until, undelivered| Closing { until, undelivered };
-        let before = [There, closing(soon, 5), GivenUp];
+        let before = [Present, closing(soon, 5), Aborted];
         let rows: [Row; 4] = [
             (
                 "close",
@@ -108,17 +108,25 @@ mod tests {
                     it.on_message(|| late);
                     false
                 }),
-                [(There, false), (closing(late, 5), false), (GivenUp, false)],
+                [
+                    (Present, false),
+                    (closing(late, 5), false),
+                    (Aborted, false),
+                ],
             ),
             (
                 "due, bytes were delivered",
                 Box::new(move |it| it.on_due(late, 4)),
-                [(There, false), (closing(late, 4), false), (GivenUp, false)],
+                [
+                    (Present, false),
+                    (closing(late, 4), false),
+                    (Aborted, false),
+                ],
             ),
             (
                 "due, nothing was delivered",
                 Box::new(move |it| it.on_due(late, 5)),
-                [(There, false), (GivenUp, true), (GivenUp, false)],
+                [(Present, false), (Aborted, true), (Aborted, false)],
             ),
         ];
         for (name, event, after) in rows {
@@ -139,11 +147,11 @@ mod tests {
             undelivered: 0,
         };
         for (state, is_closing, is_due) in [
-            (There, false, false),
+            (Present, false, false),
             (closing(Some(now)), true, true),
             (closing(Some(later)), true, false),
             (closing(None), true, false),
-            (GivenUp, false, false),
+            (Aborted, false, false),
         ] {
             assert_eq!(state.is_closing(), is_closing, "{state:?}");
             assert_eq!(state.is_due(now), is_due, "{state:?}");
