@@ -39,7 +39,7 @@ mod tests {
     use dat_abi::DatSockAddr;
 
     #[test]
-    fn what_is_no_address_is_none() {
+    fn null_and_an_unknown_family_are_no_address() {
         let mut unspecified = DatSockAddr::zeroed();
         // SAFETY: null is allowed, and so is an address of no family.
         unsafe {

@@ -13,8 +13,8 @@ use crate::handle::{EvdId, Handle};
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
 
-/// A consumer notification object. Clones share it, and its dispatchers hold clones; dropping the
-/// last one frees the object.
+/// A consumer notification object. Clones share the object, and its dispatchers hold clones.
+/// Dropping the last clone frees the object.
 #[derive(Clone)]
 pub struct Cno {
     inner: Arc<CnoInner>,
@@ -62,8 +62,7 @@ impl Cno {
         let (mut handle, mut fd) = (DAT_HANDLE_NULL, -1);
         // SAFETY: the IA is open and both out-pointers are writable.
         check(CALL, unsafe { create(ia.as_raw(), &mut fd, &mut handle) })?;
-        // The provider closes its descriptor when the object is freed; a duplicate is independent
-        // of that.
+        // The provider closes its descriptor when the object is freed. The duplicate stays open.
         // SAFETY: duplicating a descriptor accesses no memory.
         let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
         let fault = SocketError::last();
@@ -87,9 +86,9 @@ impl Cno {
         }
     }
 
-    /// Waits until a dispatcher triggers and returns its identity, or `None` when `timeout` expired
-    /// first (`None`: no limit). The caller then takes the dispatcher's events until there are none
-    /// left.
+    /// Waits until a dispatcher triggers, and returns its identity. Returns `None` when `timeout`
+    /// expired first (`None`: no limit). The caller then dequeues events until the dispatcher is
+    /// empty.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<EvdId>> {
         let mut evd = DAT_HANDLE_NULL;
         // SAFETY: the handle is live and the out-pointer writable.
@@ -151,8 +150,8 @@ impl Cno {
         Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
-    /// Takes one trigger without waiting: returns the dispatcher that triggered, or `None` when
-    /// none has. When the last trigger has been taken, the descriptor is no longer readable.
+    /// Takes one trigger without waiting. Returns the dispatcher that triggered, or `None` if no
+    /// trigger is left. When the last trigger has been taken, the descriptor is not readable.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {
         const CALL: &str = "dat_cno_trigger";
         let Some(trigger) = self.inner.ia.library().dat_cno_trigger else {

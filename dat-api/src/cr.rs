@@ -13,25 +13,25 @@ use crate::ep::{Ep, EpInner, private_data_parts};
 use crate::error::{CallError, Error, Result, check};
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
-use crate::socket::LentSocket;
+use crate::socket::PassedSocket;
 
-/// A peer's request for a connection. It can be answered once; dropping it unanswered rejects it.
+/// A peer's request for a connection. Dropping an unanswered request rejects it.
 pub struct Cr {
     /// Null after the request has been answered.
     handle: Handle,
     ia: Ia,
     sp: SpId,
     conn_qual: u64,
-    truncated: bool,
+    is_truncated: bool,
     remote: Option<SocketAddr>,
     private_data: Vec<u8>,
     /// The endpoint that the service point reserved.
     ep: Option<Ep>,
     /// The reserved endpoint while the request is queued in its dispatcher. The reference is weak,
     /// because the endpoint may hold the dispatcher.
-    ep_aside: Weak<EpInner>,
+    skipped_ep: Weak<EpInner>,
     /// The consumer's socket over which the request was received.
-    socket: Option<LentSocket>,
+    socket: Option<PassedSocket>,
 }
 
 /// A request that could not be answered, and the error. The request may be answered in another way.
@@ -53,7 +53,7 @@ impl Cr {
         ia: Ia,
         raw: &DatCrArrivalEventData,
         ep: Option<Ep>,
-        socket: Option<LentSocket>,
+        socket: Option<PassedSocket>,
     ) -> Self {
         let mut param = DatCrParam::zeroed();
         // SAFETY: the request is live and the out-pointer writable.
@@ -61,7 +61,7 @@ impl Cr {
             unsafe { (ia.library().dat_cr_query)(raw.cr_handle, DAT_CR_FIELD_ALL, &mut param) };
         if let Err(error) = check("dat_cr_query", code) {
             // The request can be answered without the address of the requester.
-            tracing::warn!(%error, "a connection request does not tell its origin");
+            tracing::warn!(%error, "the origin of a connection request is unknown");
             param = DatCrParam::zeroed();
         }
         // SAFETY: the provider's address and private data are valid until the request is answered.
@@ -79,37 +79,37 @@ impl Cr {
             ia,
             sp: SpId::of(raw.sp_handle.as_handle()),
             conn_qual: raw.conn_qual,
-            truncated: raw.truncate_flag != DAT_FALSE,
+            is_truncated: raw.truncate_flag != DAT_FALSE,
             remote,
             private_data,
             ep,
-            ep_aside: Weak::new(),
+            skipped_ep: Weak::new(),
             socket,
         }
     }
 
-    /// Called when the request is put back into its dispatcher, where it must not keep the endpoint
-    /// alive.
-    pub(crate) fn on_put_aside(&mut self) {
+    /// Called when the request is stored in its dispatcher. The stored request must not keep the
+    /// endpoint alive.
+    pub(crate) fn on_skipped(&mut self) {
         if let Some(ep) = self.ep.take() {
-            self.ep_aside = Arc::downgrade(&ep.inner);
+            self.skipped_ep = Arc::downgrade(&ep.inner);
         }
     }
 
     /// Called when the request has been taken out of its dispatcher again.
-    pub(crate) fn on_taken_up(&mut self) {
+    pub(crate) fn on_taken(&mut self) {
         if self.ep.is_none() {
-            self.ep = Ep::named(&self.ep_aside);
+            self.ep = Ep::from_weak(&self.skipped_ep);
         }
     }
 
-    /// Accepts on the endpoint that the service point reserved, or else on `ep`, which must be
-    /// unconnected. Returns the endpoint; the outcome is an event on its connection dispatcher.
+    /// Accepts the request on the endpoint that the service point reserved, otherwise on `ep`, an
+    /// unconnected endpoint. Returns that endpoint; its connection dispatcher reports the outcome.
     ///
     /// # Errors
-    /// The error contains the request, which may be answered in another way. Errors: no endpoint at
-    /// all, more private data than [`ProviderAttr::max_private_data_size`](crate::ProviderAttr), or
-    /// an endpoint that is not unconnected (`DAT_INVALID_STATE`).
+    /// The error contains the request, which may be answered in another way. Reasons: no endpoint,
+    /// more private data than [`ProviderAttr::max_private_data_size`](crate::ProviderAttr), or an
+    /// endpoint that is not unconnected (`DAT_INVALID_STATE`).
     pub fn accept(mut self, ep: Option<&Ep>, private_data: &[u8]) -> Result<Ep, AnswerError> {
         let Some(target) = self.ep.clone().or_else(|| ep.cloned()) else {
             let error = Error::Unrepresentable {
@@ -179,7 +179,7 @@ impl Cr {
     /// Rejects the request. If it was received over a consumer's socket, returns the socket.
     pub fn reject(mut self, private_data: &[u8]) -> Result<Option<OwnedFd>, AnswerError> {
         match self.reject_once(private_data) {
-            Ok(()) => Ok(self.socket.take().map(LentSocket::give_back)),
+            Ok(()) => Ok(self.socket.take().map(PassedSocket::into_owned)),
             Err(error) => Err(AnswerError {
                 request: Box::new(self),
                 error,
@@ -221,7 +221,7 @@ impl Cr {
     /// True if the private data was truncated to the length that this provider supports.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
-        self.truncated
+        self.is_truncated
     }
 
     /// The peer's address, if the provider reports it.
@@ -253,9 +253,9 @@ impl Drop for Cr {
     fn drop(&mut self) {
         if self.handle != Handle::NULL {
             match self.reject_once(&[]) {
-                // The socket belongs to this program again, and the program did not ask for it, so
-                // it is closed.
-                Ok(()) => drop(self.socket.take().map(LentSocket::give_back)),
+                // The provider has released the socket. The program dropped the request, so the
+                // socket is closed.
+                Ok(()) => drop(self.socket.take().map(PassedSocket::into_owned)),
                 Err(error) => {
                     tracing::warn!(%error, "a dropped connection request was not rejected")
                 }

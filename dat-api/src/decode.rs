@@ -1,4 +1,4 @@
-//! Translation of `DAT_EVENT` to [`Event`]: the one place where the union of an event is read.
+//! Translation of `DAT_EVENT` to [`Event`]. Only this module reads the union of an event.
 
 use std::sync::Weak;
 
@@ -12,10 +12,10 @@ use crate::event::{
 };
 use crate::handle::{EpId, ObjectId, SpId};
 use crate::rmr::RmrInner;
-use crate::socket::LentSocket;
+use crate::socket::PassedSocket;
 use crate::sp::{RspInner, SspInner};
 
-/// Entry of a dispatcher's table of the handles that its events may carry.
+/// The objects that are notified of an event, by the handle in the event.
 pub(crate) enum Route {
     /// An endpoint whose connection events are delivered here.
     Ep(Weak<EpInner>),
@@ -25,11 +25,10 @@ pub(crate) enum Route {
     Ssp(Weak<SspInner>),
     /// A window whose bind completions are delivered here.
     Rmr(Weak<RmrInner>),
-    /// Objects for the queued request of a service point that was freed before the request was
-    /// read.
+    /// The objects of a queued request whose service point was freed before the request was read.
     Orphan {
         /// The socket over which the request was received, which belongs to the request.
-        socket: Option<LentSocket>,
+        socket: Option<PassedSocket>,
         /// The endpoint of the request. The reference is weak, because the endpoint may hold this
         /// dispatcher.
         ep: Weak<EpInner>,
@@ -152,7 +151,7 @@ unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
     let (ep, socket) = match (rsp, ssp, orphan) {
         (Some(rsp), ..) => (Some(rsp.on_request()), None),
         (_, Some(ssp), _) => (Some(ssp.ep().clone()), ssp.on_request()),
-        (.., Some(Route::Orphan { socket, ep })) => (Ep::named(&ep), socket),
+        (.., Some(Route::Orphan { socket, ep })) => (Ep::from_weak(&ep), socket),
         _ => (None, None),
     };
     // SAFETY: the request is live, and the caller guarantees that it is wrapped here for the first

@@ -28,7 +28,7 @@ pub enum Error {
         call: &'static str,
     },
     /// An offset and length are not within a memory region.
-    #[error("bytes {offset}..{offset}+{len} do not lie in a region of {region_len} bytes")]
+    #[error("bytes {offset}..{offset}+{len} are not within a region of {region_len} bytes")]
     OutOfBounds {
         /// First byte, counted from the start of the region.
         offset: usize,
@@ -50,7 +50,7 @@ pub enum Error {
         len: usize,
     },
     /// A wait for an outcome timed out.
-    #[error("nothing happened within the time given; is the peer alive?")]
+    #[error("no event occurred before the timeout; is the peer alive?")]
     TimedOut,
     /// The operating system returned an error for a socket.
     #[error("socket: {0}")]
@@ -179,7 +179,7 @@ fn name_or(known: Option<&CStr>, ask: impl FnOnce() -> Option<String>, value: u3
         .unwrap_or_else(|| format!("{value:#x}"))
 }
 
-/// Asks the library for the texts of a code that this crate does not define (extensions).
+/// Returns the library's texts for a code that this crate does not define (extensions).
 fn strerror(code: DatReturn) -> (Option<String>, Option<String>) {
     let Ok(library) = Library::get() else {
         return (None, None);
@@ -219,10 +219,10 @@ fn advice(call: &str, code: DatReturn) -> Option<&'static str> {
             "this provider has no Socket Service Points; stay in streaming mode or use an iWARP IA"
         }
         (DAT_NOT_IMPLEMENTED | DAT_MODEL_NOT_SUPPORTED, _) => {
-            "this provider cannot do it; `datinfo` shows what it can"
+            "this provider does not support the call; `datinfo` lists its features"
         }
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY) => {
-            "give the endpoint a protection zone and all three event dispatchers first"
+            "set the endpoint's protection zone and all three event dispatchers first"
         }
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED) => "connect the endpoint first",
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_DISCONNECTED) => {
@@ -234,18 +234,18 @@ fn advice(call: &str, code: DatReturn) -> Option<&'static str> {
         (DAT_INVALID_STATE, _) if call == "dat_iw_socket_connect" => {
             "the endpoint must be unconnected and complete, and the socket routed through this IA"
         }
-        (DAT_CONN_QUAL_IN_USE, _) => "another service listens there; choose another number",
+        (DAT_CONN_QUAL_IN_USE, _) => "another service uses this qualifier; choose another one",
         (DAT_CONN_QUAL_UNAVAILABLE, _) => "no free connection qualifier is left",
-        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEVD) => "ask for a shorter event queue",
+        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEVD) => "request a shorter event queue",
         (DAT_INSUFFICIENT_RESOURCES, _) if call.starts_with("dat_ep_post") => {
             "the work queue is full: reap completions, or create the endpoint with more DTOs"
         }
         (DAT_LENGTH_ERROR, _) => "the local segments do not fit the remote range or the limits",
-        (DAT_PRIVILEGES_VIOLATION, _) => "register the memory with the privileges this needs",
+        (DAT_PRIVILEGES_VIOLATION, _) => "register the memory with the required privileges",
         (DAT_PROTECTION_VIOLATION, _) => "memory and endpoint must share a protection zone",
         (DAT_INTERRUPTED_CALL, _) => "a signal arrived; call again",
         _ if call == "dat_ia_open" => {
-            "`datinfo` tells the provider's reason; so does its log, with DAT_LOG=warn"
+            "`datinfo` shows the provider's reason; so does its log, with DAT_LOG=warn"
         }
         _ => return None,
     })

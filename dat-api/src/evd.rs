@@ -50,8 +50,8 @@ impl std::ops::BitOr for EvdFlags {
     }
 }
 
-/// An event dispatcher. Clones share it. Endpoints and service points hold clones too. Dropping the
-/// last one frees the dispatcher.
+/// An event dispatcher. Clones share the dispatcher; endpoints and service points hold clones.
+/// Dropping the last clone frees the dispatcher.
 #[derive(Clone)]
 pub struct Evd {
     pub(crate) inner: Arc<EvdInner>,
@@ -61,15 +61,14 @@ pub(crate) struct EvdInner {
     handle: Handle,
     ia: Ia,
     /// False for the dispatcher that the IA created, which is freed together with the IA.
-    owned: bool,
+    is_owned: bool,
     cno: Mutex<Option<Cno>>,
-    /// Objects whose events cannot be translated by number alone: endpoints and service points, by
-    /// handle.
+    /// The objects that are notified of their events when these are decoded, by handle.
     routes: Mutex<HashMap<usize, Route>>,
     /// Events that were skipped by a wait for a particular event, oldest first.
-    aside: Mutex<VecDeque<Event>>,
-    /// Number of events in `aside`, so that the usual case costs one load.
-    aside_len: AtomicUsize,
+    skipped: Mutex<VecDeque<Event>>,
+    /// Number of events in `skipped`, so that the usual case costs one load.
+    skipped_len: AtomicUsize,
 }
 
 impl Evd {
@@ -108,16 +107,16 @@ impl Evd {
         Self::new(ia, handle, false, None)
     }
 
-    fn new(ia: Ia, handle: Handle, owned: bool, cno: Option<Cno>) -> Self {
+    fn new(ia: Ia, handle: Handle, is_owned: bool, cno: Option<Cno>) -> Self {
         Self {
             inner: Arc::new(EvdInner {
                 handle,
                 ia,
-                owned,
+                is_owned,
                 cno: Mutex::new(cno),
                 routes: Mutex::default(),
-                aside: Mutex::default(),
-                aside_len: AtomicUsize::new(0),
+                skipped: Mutex::default(),
+                skipped_len: AtomicUsize::new(0),
             }),
         }
     }
@@ -128,7 +127,7 @@ impl Evd {
     /// `DAT_INVALID_STATE` while another thread waits on the dispatcher, and permanently after an
     /// overflow.
     pub fn dequeue(&self) -> Result<Option<Event>> {
-        match self.take_aside(|_| true) {
+        match self.take_skipped(|_| true) {
             Some(event) => Ok(Some(event)),
             None => self.dequeue_fresh(),
         }
@@ -142,7 +141,7 @@ impl Evd {
     /// dispatcher is not waitable ([`Evd::set_waitable`]). `DAT_INTERRUPTED_CALL` when a signal
     /// handler has run in the thread meanwhile; call again.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
-        match self.take_aside(|_| true) {
+        match self.take_skipped(|_| true) {
             Some(event) => Ok(Some(event)),
             None => self.wait_fresh(timeout),
         }
@@ -156,8 +155,8 @@ impl Evd {
         threshold: u32,
         timeout: Option<Duration>,
     ) -> Result<Option<(Event, u32)>> {
-        if let Some(event) = self.take_aside(|_| true) {
-            let left = self.inner.aside_len.load(Ordering::Acquire);
+        if let Some(event) = self.take_skipped(|_| true) {
+            let left = self.inner.skipped_len.load(Ordering::Acquire);
             return Ok(Some((event, u32::try_from(left).unwrap_or(u32::MAX))));
         }
         let threshold = DatCount::try_from(threshold).map_err(|_| Error::Unrepresentable {
@@ -184,21 +183,21 @@ impl Evd {
         }
     }
 
-    /// Waits for the first event that `wanted` accepts and keeps the others in `aside`, in order.
+    /// Waits for the first event that `wanted` accepts, and adds all earlier events to `skipped`.
     pub(crate) fn wait_matching(
         &self,
         timeout: Option<Duration>,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Option<Event>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if let Some(event) = self.take_aside(&wanted) {
+        if let Some(event) = self.take_skipped(&wanted) {
             return Ok(Some(event));
         }
         loop {
             let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             match self.wait_fresh(remaining) {
                 Ok(Some(event)) if wanted(&event) => return Ok(Some(event)),
-                Ok(Some(event)) => self.put_aside(event),
+                Ok(Some(event)) => self.skip(event),
                 Ok(None) => return Ok(None),
                 Err(error) if error.is(DAT_INTERRUPTED_CALL) => {}
                 Err(error) => return Err(error),
@@ -249,37 +248,41 @@ impl Evd {
         Ok(Some((event, u32::try_from(nmore).unwrap_or(0))))
     }
 
-    fn put_aside(&self, mut event: Event) {
+    fn skip(&self, mut event: Event) {
         if let Event::ConnectionRequest(request) = &mut event {
-            request.on_put_aside();
+            request.on_skipped();
         }
-        let mut aside = lock(&self.inner.aside);
-        aside.push_back(event);
-        self.inner.aside_len.store(aside.len(), Ordering::Release);
+        let mut skipped = lock(&self.inner.skipped);
+        skipped.push_back(event);
+        self.inner
+            .skipped_len
+            .store(skipped.len(), Ordering::Release);
     }
 
-    fn take_aside(&self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
-        if self.inner.aside_len.load(Ordering::Acquire) == 0 {
+    fn take_skipped(&self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
+        if self.inner.skipped_len.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut aside = lock(&self.inner.aside);
-        let index = aside.iter().position(wanted)?;
-        let mut event = aside.remove(index);
-        self.inner.aside_len.store(aside.len(), Ordering::Release);
+        let mut skipped = lock(&self.inner.skipped);
+        let index = skipped.iter().position(wanted)?;
+        let mut event = skipped.remove(index);
+        self.inner
+            .skipped_len
+            .store(skipped.len(), Ordering::Release);
         if let Some(Event::ConnectionRequest(request)) = &mut event {
-            request.on_taken_up();
+            request.on_taken();
         }
         event
     }
 
-    /// Takes the unread request of service point `sp`, and rejects it. Returns `false` when there
-    /// is no such request. Other events are kept, in order.
+    /// Rejects the unread request of service point `sp`. Returns `false` when there is no such
+    /// request. Other events are kept, in order.
     pub(crate) fn reject_unread(&self, sp: SpId) -> Result<bool> {
         let wanted = |event: &Event| match event {
             Event::ConnectionRequest(request) => request.service_point() == sp,
             _ => false,
         };
-        if let Some(event) = self.take_aside(wanted) {
+        if let Some(event) = self.take_skipped(wanted) {
             drop(event);
             return Ok(true);
         }
@@ -288,7 +291,7 @@ impl Evd {
                 drop(event);
                 return Ok(true);
             }
-            self.put_aside(event);
+            self.skip(event);
         }
         Ok(false)
     }
@@ -321,7 +324,7 @@ impl Evd {
         Ok(check("dat_evd_resize", code)?)
     }
 
-    /// Attaches the dispatcher to another notification object, or to none.
+    /// Attaches the dispatcher to the notification object `cno`, or detaches it (`None`).
     pub fn set_cno(&self, cno: Option<&Cno>) -> Result<()> {
         let mut current = lock(&self.inner.cno);
         let handle = cno.map_or(DAT_HANDLE_NULL, Cno::as_raw);
@@ -363,8 +366,8 @@ impl Evd {
         counters::query(ia, self.as_raw(), 0, DCNT_EVD_ALL_COUNTERS, reset)
     }
 
-    /// Enables or disables waiting. While it is disabled, a wait fails with `DAT_INVALID_STATE`,
-    /// also one that is in progress.
+    /// Enables or disables waiting. While waiting is disabled, every wait fails with
+    /// `DAT_INVALID_STATE`, also a wait that is in progress.
     pub fn set_waitable(&self, waitable: bool) -> Result<()> {
         let library = self.inner.ia.library();
         // SAFETY: the handle is live.
@@ -382,7 +385,7 @@ impl Evd {
         Ok(check(call, code)?)
     }
 
-    /// Identity, for [`Cno::wait`].
+    /// The identity of the dispatcher, which [`Cno::wait`] returns.
     #[must_use]
     pub fn id(&self) -> EvdId {
         EvdId::of(self.as_raw())
@@ -397,8 +400,8 @@ impl Evd {
     /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
     /// lives.
     ///
-    /// This crate does not see an event that is taken through the raw table. So take connection
-    /// events and connection requests only by the methods of this type.
+    /// Connection events and connection requests must be taken only by the methods of this type:
+    /// they notify endpoints and service points, and a dequeue through the raw table does not.
     #[must_use]
     pub fn as_raw(&self) -> DatEvdHandle {
         self.inner.handle.0
@@ -411,15 +414,15 @@ impl Evd {
 
 impl Drop for EvdInner {
     fn drop(&mut self) {
-        if !self.owned {
+        if !self.is_owned {
             return;
         }
         let cno = self.cno.get_mut().unwrap_or_else(PoisonError::into_inner);
         if cno.is_some() {
             // The provider does not free a dispatcher while a thread waits on its notification
-            // object, so the two are separated first. An error of this call is ignored, because the
-            // call that frees the dispatcher then reports one.
-            // SAFETY: the handle is live; null is no object.
+            // object, so the dispatcher is detached first. If this call fails, the call that frees
+            // the dispatcher fails, too, and reports the error.
+            // SAFETY: the handle is live, and a null handle is allowed.
             let _ =
                 unsafe { (self.ia.library().dat_evd_modify_cno)(self.handle.0, DAT_HANDLE_NULL) };
         }

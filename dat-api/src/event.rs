@@ -27,7 +27,7 @@ pub enum Event {
     Async(AsyncError),
     /// A number posted with [`Evd::post_software`](crate::Evd::post_software).
     Software(usize),
-    /// An event of an extension, or one that this crate does not define.
+    /// An event of an extension, or an event that this crate does not define.
     Other {
         /// The event number.
         number: u32,
@@ -104,7 +104,7 @@ pub enum ConnectionKind {
 pub struct AsyncError {
     /// The kind of error.
     pub kind: AsyncKind,
-    /// The object that is concerned.
+    /// The object that the error concerns.
     pub object: ObjectId,
     /// The reason, whose meaning depends on the object.
     pub reason: u32,
@@ -133,17 +133,17 @@ pub enum AsyncKind {
 pub enum DtoStatus {
     /// The work was done.
     Success,
-    /// Not done, because the connection ended or earlier work failed.
+    /// The work was not done, because the connection ended or earlier work failed.
     Flushed,
     /// The local memory was too short.
     LocalLength,
     /// The local endpoint failed.
     LocalEp,
-    /// The local memory does not allow it.
+    /// The local memory does not permit the access.
     LocalProtection,
     /// The peer's answer was not expected.
     BadResponse,
-    /// The peer's memory does not allow it.
+    /// The peer's memory does not permit the access.
     RemoteAccess,
     /// The peer could not complete the work.
     RemoteResponder,
@@ -194,14 +194,14 @@ impl fmt::Display for DtoStatus {
             Self::Success => "done",
             Self::Flushed => "flushed: the connection ended or earlier work failed",
             Self::LocalLength => "the local memory is too short",
-            Self::LocalEp => "the endpoint could not do it",
-            Self::LocalProtection => "the local memory does not allow it",
-            Self::BadResponse => "the peer answered something unexpected",
-            Self::RemoteAccess => "the peer's memory does not allow it",
-            Self::RemoteResponder => "the peer could not do it",
+            Self::LocalEp => "the local endpoint failed",
+            Self::LocalProtection => "the local memory does not permit the access",
+            Self::BadResponse => "the peer sent an unexpected answer",
+            Self::RemoteAccess => "the peer's memory does not permit the access",
+            Self::RemoteResponder => "the peer could not complete the work",
             Self::Transport => "the connection failed",
             Self::ReceiverNotReady => "the peer had posted no receive",
-            Self::PartialPacket => "a message arrived in part",
+            Self::PartialPacket => "only a part of a message was received",
             Self::BindFailed => "the bind failed",
             Self::LocalMemory => "memory management failed",
             Self::Other(number) => return write!(f, "unknown completion status {number}"),
@@ -230,8 +230,8 @@ impl fmt::Display for ConnectionKind {
         f.write_str(match self {
             Self::Established => "established",
             Self::PeerRejected => "rejected by the peer's program",
-            Self::NonPeerRejected => "refused: nobody listens there, or the peer speaks no RDMA",
-            Self::AcceptCompletionError => "the peer went away before the connection was usable",
+            Self::NonPeerRejected => "refused: no program listens, or the peer does not use RDMA",
+            Self::AcceptCompletionError => "the peer ended the connection before it was usable",
             Self::Disconnected => "disconnected",
             Self::Broken => "broken",
             Self::TimedOut => "timed out",
@@ -271,9 +271,9 @@ impl DtoCompletion {
     pub(crate) fn from_extension(raw: &DatDtoCompletionEventData, data: &[u64; 8]) -> Self {
         // The words are type and status, then the immediate data.
         let [kind, immediate] = [data[0], data[1]].map(|word| word as u32);
-        let comes_with_it = matches!(kind, DAT_IB_RDMA_WRITE_IMMED_DATA | DAT_IB_RECV_IMMED_DATA);
+        let has_immediate = matches!(kind, DAT_IB_RDMA_WRITE_IMMED_DATA | DAT_IB_RECV_IMMED_DATA);
         Self {
-            immediate: (comes_with_it && raw.status == DAT_DTO_SUCCESS).then_some(immediate),
+            immediate: (has_immediate && raw.status == DAT_DTO_SUCCESS).then_some(immediate),
             ..Self::from_raw(raw)
         }
     }

@@ -6,11 +6,11 @@ use dat_abi::{DAT_HANDLE_NULL, DatHandle};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) DatHandle);
 
-// SAFETY: a DAT handle is an opaque name. Registry and provider look it up or dereference it
-// themselves and serialise access to their own state, because consumers with several threads
-// require that of every provider in use; this crate never dereferences one.
+// SAFETY: a DAT handle is an opaque name, which this crate never dereferences. The registry and the
+// provider look the handle up or dereference it, and serialise access to their own state, as
+// programs with several threads require of every provider.
 unsafe impl Send for Handle {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Handle {}
 
 impl Handle {
@@ -22,7 +22,7 @@ impl Handle {
     }
 }
 
-/// Declares an identity, which can be compared and printed, but not used as a handle.
+/// Declares an identity type: it can be compared and printed, but not used as a handle.
 macro_rules! identity {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*

@@ -19,8 +19,8 @@ const ASYNC_QLEN: DatCount = 64;
 
 /// An open interface adapter: the root of every other object.
 ///
-/// Clones share one opening. The adapter is closed when the last clone and the last object created
-/// on it are dropped.
+/// Clones share one opened adapter. The adapter is closed when the last clone and the last object
+/// created on it are dropped.
 #[derive(Clone)]
 pub struct Ia {
     pub(crate) inner: Arc<IaInner>,

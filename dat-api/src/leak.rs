@@ -6,7 +6,7 @@ use crate::error::CallError;
 /// refers to it.
 ///
 /// Freeing fails only when a provider breaks its contract or an object was changed through the raw
-/// table. In these cases a leak does no harm, but a freed parent would.
+/// table. A leak is harmless then, but a freed parent would not be.
 pub(crate) fn keep_for_ever<P: Clone>(freed: Result<(), CallError>, parent: &P) {
     if let Err(error) = freed {
         tracing::error!(%error, "an object could not be freed; it and its parents are leaked");

@@ -38,7 +38,7 @@
 //! use std::net::TcpStream;
 //! use std::time::Duration;
 //!
-//! /// Converts the connection, or gives it back as it was.
+//! /// Converts the connection, or returns the unchanged socket.
 //! fn convert(ep: &Ep, socket: TcpStream) -> Result<(), Option<TcpStream>> {
 //!     match ep.connect_socket(socket, Some(Duration::from_secs(5)), b"hello") {
 //!         Ok(welcome) => {
@@ -46,7 +46,7 @@
 //!             Ok(())
 //!         }
 //!         Err(ConnectError { reason, socket, .. }) => {
-//!             println!("going on in streaming mode: {reason}");
+//!             println!("continuing in streaming mode: {reason}");
 //!             Err(socket.map(TcpStream::from))
 //!         }
 //!     }
@@ -67,7 +67,7 @@
 //! | `cno_poll.rs` | a poll loop in which RDMA is one descriptor among others |
 //! | `atomics.rs` | fetch and add, and writes that notify the peer's program |
 //!
-//! All but `convert.rs` have both ends in one program. After `cargo xtask stage`:
+//! All examples but `convert.rs` contain both ends. To run one after `cargo xtask stage`:
 //!
 //! ```text
 //! export DAT_LIBRARY=target/stage/lib/libdat2.so.2 DAT_OVERRIDE=target/stage/etc/dat.conf
@@ -82,9 +82,9 @@
 //!
 //! | Type | DAT object |
 //! |---|---|
-//! | [`Ia`] | interface adapter: the root of all others |
+//! | [`Ia`] | interface adapter: the root of all other objects |
 //! | [`Pz`] | protection zone: the memory that an endpoint may access |
-//! | [`Evd`], [`Cno`] | event dispatcher; one object to wait for many of them |
+//! | [`Evd`], [`Cno`] | event dispatcher; notification object to wait for many dispatchers |
 //! | [`Ep`] | endpoint: one end of a connection |
 //! | [`Region`], [`Lmr`] | registered memory, owned by the crate or by the program |
 //! | [`Rmr`] | memory window |
@@ -94,9 +94,9 @@
 //! | [`Srq`] | shared receive queue |
 //! | [`Event`] | the events of a dispatcher |
 //!
-//! Every object is a handle, which can be cloned where sharing makes sense, and holds the objects
-//! from which it was created. Dropping the last handle frees the DAT object. Children are freed
-//! before parents, in whatever order the program drops them.
+//! Every object is a handle that holds the objects from which it was created. Handles can be cloned
+//! where sharing makes sense. Dropping the last handle frees the DAT object. DAT objects are freed
+//! before the objects that they use, in whatever order the program drops the handles.
 //!
 //! # Errors
 //!
@@ -111,8 +111,8 @@
 //!
 //! # What is safe and why
 //!
-//! * Memory that a peer may write is never borrowed. A [`Region`] owns it and copies in and out
-//!   atomically. Work keeps its regions alive: an endpoint holds each region that was posted to it.
+//! * Memory that a peer may write is never borrowed. A [`Region`] owns the memory, and copies bytes
+//!   in and out atomically. An endpoint keeps each region alive that was posted to that endpoint.
 //! * The program's own memory can be registered with [`Lmr::register`], which is `unsafe` and
 //!   documents what the program must guarantee.
 //! * A socket given to [`Ssp`] or [`Ep::connect_socket`] has one owner at any time. It is returned
@@ -122,10 +122,10 @@
 //!
 //! # The registry library
 //!
-//! The crate loads `libdat2.so.2` when it is first used, or the file that the environment variable
-//! `DAT_LIBRARY` names. Any implementation can be used. OFA's implementation has no socket service
-//! points and returns an error for which [`Error::is_unsupported`] is true. [`Library`] is the
-//! table of its functions, for programs that use the C interface directly; [`abi`] has its types.
+//! The first call loads `libdat2.so.2`, or the file that the environment variable `DAT_LIBRARY`
+//! names. Any implementation can be used. OFA's implementation has no socket service points and
+//! returns an error for which [`Error::is_unsupported`] is true. For programs that use the C
+//! interface directly, [`Library`] is the table of its functions, and [`abi`] has its types.
 
 mod address;
 mod attr;

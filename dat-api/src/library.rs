@@ -64,9 +64,9 @@ pub type DatRegistryListProvidersFunc = unsafe extern "C" fn(
     list: *mut *mut DatProviderInfo,
 ) -> DatReturn;
 
-/// Calls the macro `$then` with every function of a registry library and its type: first those that
-/// each library has, then those that OFA's library lacks. It is meant for tables of functions that
-/// are linked rather than loaded. The types are those of this crate and of [`abi`](crate::abi).
+/// Calls the macro `$then` with every function of a registry library and its type: first the
+/// functions of every library, then those that OFA's library lacks. It is meant for programs that
+/// link the functions instead of loading them. Types come from this crate and [`abi`](crate::abi).
 #[macro_export]
 macro_rules! for_each_function {
     ($then:ident) => {
@@ -159,8 +159,7 @@ macro_rules! for_each_function {
     };
 }
 
-/// Declares the table and its loader: required functions first, then those that OFA's library
-/// lacks.
+/// Declares the table and its loader from the required functions and the optional functions.
 macro_rules! table {
     (
         required { $($name:ident: $ty:ty),+ $(,)? }
@@ -168,9 +167,9 @@ macro_rules! table {
     ) => {
         /// The functions of a loaded registry library, ready to be called.
         ///
-        /// A call of such a function is a call of C: the caller must follow the rules of DAT 2.0
-        /// about handles, buffers and out-pointers. The other modules of this crate do that. A
-        /// program for which nanoseconds matter may use this table itself.
+        /// These are calls of C: the caller must follow the rules of DAT 2.0 about handles, buffers
+        /// and out-pointers. The other modules of this crate do that. A program for which
+        /// nanoseconds matter may call the functions directly.
         pub struct Library {
             path: OsString,
             $(#[doc = concat!("`", stringify!($name), "`.")] pub $name: $ty,)+
@@ -244,15 +243,15 @@ impl Library {
         // RTLD_GLOBAL, because providers of other vendors look up the registry's functions in the
         // global scope instead of naming the library as a dependency.
         const FLAGS: c_int = RTLD_NOW | RTLD_GLOBAL;
-        // SAFETY: loading runs the library's constructors. The name is one of three: the well-known
-        // name, a file installed next to the program, or the name chosen by whoever controls the
-        // environment of a process without raised privileges, who could preload code as well.
+        // SAFETY: loading runs the library's constructors. The name is the well-known name, a file
+        // installed next to the program, or a value of the environment. The environment is used
+        // only without raised privileges, and its owner could preload code as well.
         let dl = unsafe { Dl::open(Some(&path), FLAGS) }.map_err(|error| LoadError::Open {
             path: path.clone(),
             reason: describe(&error),
         })?;
         let library = Self::resolve(&dl, &path)?;
-        // Never unloaded: the function pointers above and the provider's threads outlive any scope.
+        // The library is never unloaded: the table and the threads of providers refer to it.
         std::mem::forget(dl);
         tracing::debug!(path = %path.to_string_lossy(), "loaded the DAT registry library");
         Ok(library)

@@ -1,6 +1,6 @@
 //! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.9).
 //!
-//! For memory that the crate owns, which is the safe way, see [`Region`].
+//! [`Region`] is the safe way: registered memory that the crate owns.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,18 +18,18 @@ use crate::region::Region;
 pub struct Privileges(DatMemPrivFlags);
 
 impl Privileges {
-    /// No access; a source of Sends still works.
+    /// No access. The memory can still be the source of Sends.
     pub const NONE: Self = Self(DAT_MEM_PRIV_NONE_FLAG);
     /// Source of Sends and RDMA Writes.
     pub const LOCAL_READ: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG);
     /// Sink of Receives and RDMA Reads.
     pub const LOCAL_WRITE: Self = Self(DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
-    /// The peer may read it.
+    /// The peer may read the memory.
     pub const REMOTE_READ: Self = Self(DAT_MEM_PRIV_REMOTE_READ_FLAG);
-    /// The peer may write it.
+    /// The peer may write the memory.
     pub const REMOTE_WRITE: Self = Self(DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
-    /// The peer may use atomics on it, which requires [`LOCAL_WRITE`](Self::LOCAL_WRITE) as well
-    /// (IB extension).
+    /// The peer may use atomics on the memory, which requires [`LOCAL_WRITE`](Self::LOCAL_WRITE) as
+    /// well (IB extension).
     pub const REMOTE_ATOMIC: Self = Self(DAT_IB_MEM_PRIV_REMOTE_ATOMIC);
     /// Both local privileges.
     pub const LOCAL: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
@@ -54,7 +54,7 @@ impl std::ops::BitOr for Privileges {
 /// Memory that the peer allows this program to read or write: address, length and key
 /// (`DAT_RMR_TRIPLET`).
 ///
-/// Programs exchange it in [`to_bytes`](Self::to_bytes) form.
+/// Programs exchange these descriptions in the form of [`to_bytes`](Self::to_bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// First byte in the peer's address space (or offset, for zero-based regions).
@@ -157,7 +157,7 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Returns the C form, for posts through [`Library`](crate::Library), which keep nothing alive.
+    /// Returns the C form for posts through [`Library`](crate::Library). They keep no region alive.
     #[must_use]
     pub fn to_raw(self) -> DatLmrTriplet {
         self.triplet
@@ -176,7 +176,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// A registration of memory that the crate does not own. Dropping it deregisters the memory.
+/// A registration of memory that the crate does not own. Dropping the value deregisters the memory.
 pub struct Lmr {
     handle: Handle,
     pz: Pz,
@@ -193,14 +193,14 @@ impl Lmr {
     ///
     /// Until the result has been dropped:
     /// - the memory stays mapped, readable, and writable where `privileges` allow a write;
-    /// - while work that reads the memory is outstanding, or the peer may read it, nobody writes
-    ///   it;
-    /// - while work that writes the memory is outstanding, or the peer may write it, nobody reads
-    ///   or writes it.
+    /// - while work that reads the memory is outstanding, or the peer may read the memory, the
+    ///   program does not write it;
+    /// - while work that writes the memory is outstanding, or the peer may write the memory, the
+    ///   program neither reads nor writes it.
     ///
     /// Volatile or atomic accesses are exempt from the last two rules, with the consequences of a
-    /// race. In particular no Rust reference to the memory is live meanwhile, except shared ones to
-    /// memory that is only read.
+    /// race. In particular no Rust reference to the memory is live meanwhile, except shared
+    /// references to memory that is only read.
     ///
     /// When the drop returns, the provider has stopped accessing the memory, also for work that was
     /// outstanding (`dat_lmr_free`).
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_region_survives_the_wire() {
+    fn a_remote_region_is_decoded_as_it_was_encoded() {
         let region = RemoteRegion {
             addr: 0x1122_3344_5566_7788,
             len: 64,

@@ -11,8 +11,8 @@ use crate::region::Region;
 /// Holds every region that was posted to one endpoint or shared receive queue, until that object is
 /// freed.
 ///
-/// Each holder has its own number, which is never reused. A region stores the number of the last
-/// holder that took it, so posting the same region again costs one relaxed load.
+/// Each holder has its own number, which is never reused. A region stores the number of the holder
+/// that was last added for it, so posting the same region again costs one relaxed load.
 pub(crate) struct PostedRegions {
     number: u64,
     regions: Mutex<HashMap<usize, Region>>,
@@ -45,7 +45,7 @@ impl PostedRegions {
         region.inner.kept_by.store(self.number, Ordering::Relaxed);
     }
 
-    /// Leaks the regions, for an owner that could not be freed.
+    /// Leaks the regions, because the object that may access them could not be freed.
     pub(crate) fn leak(&self) {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(std::mem::take(&mut *regions));

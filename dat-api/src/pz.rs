@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
 
-/// A protection zone. Clones share it; dropping the last one frees it.
+/// A protection zone. Clones share the zone; dropping the last clone frees it.
 #[derive(Clone)]
 pub struct Pz {
     pub(crate) inner: Arc<PzInner>,

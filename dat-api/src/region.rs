@@ -2,12 +2,11 @@
 //!
 //! A peer, the kernel or a provider's thread may write a region at any time, so its bytes are never
 //! borrowed: they are copied in and out with relaxed atomic accesses. A copy that races with a
-//! writer sees old or new bytes in any mixture, and nothing worse.
+//! writer returns old or new bytes in any mixture, and nothing worse.
 //!
-//! The compiler moves atomics one word at a time, slower than `memcpy`. So all but the end of a
-//! copy is a loop in assembly on the architectures that have one. The compiler treats the assembly
-//! as opaque. The processor executes plain loads and stores, which is how it implements relaxed
-//! accesses.
+//! The compiler moves atomics one word at a time, slower than `memcpy`. So on x86-64 all but the
+//! end of a copy is a loop in assembly, which is opaque to the compiler. The loop consists of plain
+//! loads and stores, which are the processor's form of relaxed accesses.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -22,11 +21,11 @@ use crate::pz::Pz;
 /// Alignment of a region's first byte: a page.
 const ALIGN: usize = 4096;
 
-/// Registered memory: a buffer and its registration. Clones share it.
+/// Registered memory: a buffer and its registration. Clones share the memory.
 ///
 /// The memory is deregistered and released when the last clone is dropped. Each endpoint and shared
 /// receive queue to which the region was posted keeps a clone for its whole life. A window keeps
-/// one while it may be bound to the region. So create a region once and use it often.
+/// a clone while the window may be bound to the region. So create a region once and use it often.
 #[derive(Clone)]
 pub struct Region {
     pub(crate) inner: Arc<RegionInner>,
@@ -35,7 +34,7 @@ pub struct Region {
 pub(crate) struct RegionInner {
     lmr: Lmr,
     buffer: Buffer,
-    /// The holder (`posted_regions::PostedRegions`) that certainly holds this region. A post to
+    /// The number of a holder (`posted_regions::PostedRegions`) that holds this region. A post to
     /// that holder needs no look-up.
     pub(crate) kept_by: AtomicU64,
 }
@@ -77,7 +76,7 @@ impl Region {
     /// Copies `bytes` into the region at `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] outside the region; the accessors below return it too.
+    /// [`Error::OutOfBounds`] outside the region, as for all accessors of a region.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         check_range(offset, bytes.len(), self.len())?;
         self.inner.buffer.copy_in(offset, bytes);
@@ -152,8 +151,7 @@ impl Region {
         &self.inner.lmr
     }
 
-    /// Returns the address of the first byte, for raw accesses, for which the caller is
-    /// responsible.
+    /// Returns the address of the first byte. The caller is responsible for accesses through it.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.inner.buffer.ptr.as_ptr()
@@ -187,7 +185,7 @@ struct Buffer {
 
 // SAFETY: the buffer owns its memory, and every access from any thread is atomic.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -230,7 +228,7 @@ impl Buffer {
         unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies `bytes` to `offset`, where the caller has checked that they fit.
+    /// Copies `bytes` to `offset`. The caller has checked that the bytes fit.
     fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let moved = moved_in_blocks(bytes.len());
         if moved > 0 {
@@ -243,7 +241,7 @@ impl Buffer {
         self.copy_words_in(offset + moved, &bytes[moved..]);
     }
 
-    /// Fills `bytes` from `offset`, where the caller has checked that there are so many.
+    /// Fills `bytes` from `offset`. The caller has checked that the buffer holds so many bytes.
     fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let moved = moved_in_blocks(bytes.len());
         if moved > 0 {
@@ -309,8 +307,8 @@ const fn moved_in_blocks(len: usize) -> usize {
 ///
 /// # Safety
 ///
-/// `len` is a multiple of [`BLOCK`] and not zero; that many bytes from `from` can be read, as many
-/// from `to` can be written, and they do not overlap.
+/// `len` is a multiple of [`BLOCK`] and not zero; `len` bytes at `from` can be read, `len` bytes at
+/// `to` can be written, and these ranges do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn move_blocks(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller guarantees both ranges. Each turn moves one block, and the last turn ends

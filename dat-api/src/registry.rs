@@ -45,8 +45,8 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
         };
         check("dat_registry_list_providers", code)?;
         let returned = usize::try_from(returned).unwrap_or(0).min(room);
-        // If the array is full, more adapters may have been registered meanwhile: try again with a
-        // longer one.
+        // If the array is full, more adapters may have been registered meanwhile, so the call is
+        // repeated with a longer array.
         if returned < room || room >= available(library) {
             return Ok(entries[..returned]
                 .iter()
@@ -58,8 +58,8 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
 }
 
 /// Registers an interface adapter in this process that `dat.conf` does not list. Loads the provider
-/// `library` and lets it register itself as `ia_name`, with the instance data `params`. The call
-/// does not report whether the provider registered the adapter; opening the adapter shows it.
+/// `library`, which registers itself as `ia_name` with the instance data `params`. The call does
+/// not report a provider that did not register; [`Ia::open`](crate::Ia::open) fails in that case.
 ///
 /// # Errors
 /// An error when there is no registry library, or when `library` is not a provider.

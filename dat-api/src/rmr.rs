@@ -18,7 +18,7 @@ use crate::lmr::{Privileges, RemoteRegion};
 use crate::pz::Pz;
 use crate::region::Region;
 
-/// A memory window. Clones share it; dropping the last one unbinds and frees it.
+/// A memory window. Clones share the window; dropping the last clone unbinds and frees it.
 #[derive(Clone)]
 pub struct Rmr {
     inner: Arc<RmrInner>,
@@ -33,7 +33,7 @@ pub(crate) struct RmrInner {
 #[derive(Default)]
 struct Bound {
     bindings: Bindings,
-    /// The dispatchers that deliver the completions of binds, each once.
+    /// The dispatchers that deliver the completions of binds, without duplicates.
     evds: Vec<Weak<EvdInner>>,
 }
 
@@ -129,7 +129,7 @@ impl Rmr {
         Ok(context)
     }
 
-    /// Identity, for [`BindCompletion::rmr`](crate::BindCompletion::rmr).
+    /// The identity in [`BindCompletion::rmr`](crate::BindCompletion::rmr).
     #[must_use]
     pub fn id(&self) -> RmrId {
         RmrId::of(self.inner.handle.0)
@@ -149,7 +149,7 @@ impl RmrInner {
         self.bound().bindings.on_completion(success);
     }
 
-    /// Makes `evd` call [`on_completion`](Self::on_completion).
+    /// Makes `evd` call [`on_completion`](Self::on_completion) for the binds of this window.
     fn expect_events(self: &Arc<Self>, bound: &mut Bound, evd: &Evd) {
         bound.evds.retain(|known| known.strong_count() > 0);
         let inner = Arc::downgrade(&evd.inner);

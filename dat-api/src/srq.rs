@@ -14,8 +14,8 @@ use crate::lmr::Segment;
 use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
 
-/// A queue of receives that several endpoints share. Clones share it, and its endpoints hold
-/// clones; dropping the last one frees the queue. Not every provider supports these queues.
+/// A queue of receives that several endpoints share. Clones share the queue, and its endpoints hold
+/// clones; dropping the last clone frees the queue. Not every provider supports these queues.
 #[derive(Clone)]
 pub struct Srq {
     inner: Arc<SrqInner>,
@@ -67,7 +67,7 @@ impl Srq {
         })
     }
 
-    /// Posts memory for one message to any of the endpoints.
+    /// Posts memory for one message, which any endpoint of the queue may receive.
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
         self.inner.posted_regions.keep(segments);
         let code = with_iov(segments, |count, iov| {
@@ -89,10 +89,10 @@ impl Srq {
         Ok(check("dat_srq_resize", code)?)
     }
 
-    /// Requests one asynchronous event for when fewer receives than this remain; 0 cancels the
-    /// request. The event is [`AsyncKind::EpBroken`](crate::AsyncKind::EpBroken) with this queue as
-    /// its object and `DAT_SRQ_LOW_WATERMARK_EVENT` as its reason. After the event the mark must be
-    /// set again.
+    /// Requests one asynchronous event when fewer than `low_watermark` receives remain; 0 cancels
+    /// the request. The event is [`AsyncKind::EpBroken`](crate::AsyncKind::EpBroken) with the queue
+    /// as its object and `DAT_SRQ_LOW_WATERMARK_EVENT` as its reason. For another event the
+    /// watermark must be set again.
     pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
         let low_watermark = count(low_watermark)?;
         // SAFETY: the handle is live.
@@ -117,7 +117,7 @@ impl Srq {
         })
     }
 
-    /// Identity, for [`AsyncError::object`](crate::AsyncError::object).
+    /// The identity in [`AsyncError::object`](crate::AsyncError::object).
     #[must_use]
     pub fn id(&self) -> SrqId {
         SrqId::of(self.as_raw())

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use dat_abi::*;
 
-/// Limits of an endpoint (`DAT_EP_ATTR`). The default suits a small request-and-answer program; a
-/// larger program sets the limits that it needs.
+/// Limits of an endpoint (`DAT_EP_ATTR`). The default suits a small request-and-answer program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpAttr {
     /// Maximum length of a Send in bytes; 0 selects the provider's value.
@@ -155,13 +154,13 @@ pub enum EpState {
     ActiveConnectionPending,
     /// Created by the provider for a connection request.
     TentativeConnectionPending,
-    /// Accepted, not yet usable.
+    /// A request was accepted, and the connection is not usable yet.
     CompletionPending,
     /// Connected.
     Connected,
     /// Disconnecting.
     DisconnectPending,
-    /// Disconnected; reset it to use it again.
+    /// Disconnected. [`Ep::reset`](crate::Ep::reset) makes the endpoint usable again.
     Disconnected,
     /// A number that this crate does not define.
     Other(u32),

@@ -10,9 +10,9 @@ use super::{Close, Ep, private_data_parts};
 use crate::address::timeout_us;
 use crate::error::{Error, Result, check};
 use crate::event::{ConnectionEvent, ConnectionKind, Event};
-use crate::socket::LentSocket;
+use crate::socket::PassedSocket;
 
-/// Time by which a blocking connect waits longer than the provider's own timeout for the outcome.
+/// The time that a blocking connect waits for the outcome after the provider's own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A socket that a call refused, and the error.
@@ -35,8 +35,8 @@ pub struct ConnectError {
     pub reason: ConnectFailure,
     /// Private data that the peer's program passed to its reject.
     pub private_data: Vec<u8>,
-    /// The consumer's socket, ready to be used in streaming mode. `None` when no socket was given,
-    /// or when the endpoint had to be abandoned together with the socket.
+    /// The consumer's socket, ready to be used in streaming mode. `None` when no socket was passed,
+    /// or when the provider did not release the socket.
     pub socket: Option<OwnedFd>,
 }
 
@@ -103,8 +103,8 @@ impl Ep {
         })
     }
 
-    /// Starts to connect to `remote`, port included, on which a [`Csp`](crate::Csp) or any other
-    /// stack listens. OFA's registry library does not export this call.
+    /// Starts to connect to the address and port `remote`, where a [`Csp`](crate::Csp) or any other
+    /// iWARP stack listens. OFA's registry library does not export this call.
     pub fn start_common_connect(
         &self,
         remote: SocketAddr,
@@ -169,7 +169,7 @@ impl Ep {
             Ok(parts) => parts,
             Err(error) => return Err(SocketRefused { socket, error }),
         };
-        let socket = LentSocket::lend(socket).map_err(|(socket, error)| SocketRefused {
+        let socket = PassedSocket::pass(socket).map_err(|(socket, error)| SocketRefused {
             socket,
             error: error.into(),
         })?;
@@ -194,12 +194,12 @@ impl Ep {
         };
         match self.inner.on_attempt_refused() {
             Some(socket) => Err(SocketRefused {
-                socket: socket.give_back(),
+                socket: socket.into_owned(),
                 error: error.into(),
             }),
             None => {
                 // Reached only if a provider refuses the call and reports an outcome as well. The
-                // outcome has decided who owns the socket.
+                // event has determined the owner of the socket.
                 tracing::error!(%error, "a refused socket had an outcome");
                 Ok(())
             }
@@ -225,8 +225,7 @@ impl Ep {
     /// Waits for the outcome of an attempt or an accept on the connection dispatcher. Returns the
     /// private data that the peer passed to its accept; empty at the accepting side.
     ///
-    /// An attempt without an outcome after `timeout` is aborted, and the caller gets its socket
-    /// back.
+    /// An attempt without an outcome after `timeout` is aborted, and the error contains the socket.
     pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>, ConnectError> {
         match self.wait_connection_event(timeout) {
             Ok(event) if event.kind == ConnectionKind::Established => Ok(event.private_data),
@@ -236,10 +235,10 @@ impl Ep {
                 socket: self.take_socket(),
             }),
             Err(error) => {
-                let given_up = self.disconnect(Close::Abrupt);
-                if given_up.is_ok() {
-                    // The event that ends the attempt decides who owns the socket. If the provider
-                    // does not deliver that event either, the endpoint keeps the socket.
+                let aborted = self.disconnect(Close::Abrupt);
+                if aborted.is_ok() {
+                    // The event that ends the attempt determines the owner of the socket. Without
+                    // that event the endpoint keeps the socket.
                     let _ = self.wait_connection_event(Some(GRACE));
                 }
                 Err(ConnectError::of_call(error, self.take_socket()))
@@ -259,8 +258,8 @@ impl Ep {
 
     fn wait_connection_event(&self, timeout: Option<Duration>) -> Result<ConnectionEvent> {
         let id = self.id();
-        let mine = |event: &Event| matches!(event, Event::Connection(event) if event.ep == id);
-        match self.connect_evd().wait_matching(timeout, mine)? {
+        let is_own = |event: &Event| matches!(event, Event::Connection(event) if event.ep == id);
+        match self.connect_evd().wait_matching(timeout, is_own)? {
             Some(Event::Connection(event)) => Ok(event),
             _ => Err(Error::TimedOut),
         }

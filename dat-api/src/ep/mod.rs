@@ -27,13 +27,13 @@ use crate::handle::{EpId, Handle, SpId};
 use crate::lock::lock;
 use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
-use crate::socket::{LentSocket, SocketOwnership};
+use crate::socket::{PassedSocket, SocketOwnership};
 use crate::srq::Srq;
 
-/// One end of a connection. Clones share the endpoint; dropping the last one ends the connection
+/// One end of a connection. Clones share the endpoint; dropping the last clone ends the connection
 /// and frees the endpoint.
 ///
-/// Posted regions stay alive until then.
+/// Posted regions stay alive until the endpoint is freed.
 #[derive(Clone)]
 pub struct Ep {
     pub(crate) inner: Arc<EpInner>,
@@ -62,16 +62,16 @@ pub(crate) struct EpInner {
     reserved: Mutex<Option<Reserved>>,
 }
 
-/// The service point that reserved the endpoint last, and the dispatcher of its request.
+/// The service point that last reserved the endpoint, and the dispatcher of its request.
 #[derive(Debug)]
 struct Reserved {
     sp: SpId,
     requests: Evd,
 }
 
-/// The attempts to connect that were started and whose final events have not been read, and the
-/// socket that the last of them uses. Final events are delivered in order, so an event concerns the
-/// socket only if it is the last one outstanding.
+/// The number of started attempts to connect whose final events have not been read, and the socket
+/// of the last attempt. Final events are delivered in order, so an event concerns the socket only
+/// if no other final event is outstanding.
 #[derive(Debug, Default)]
 struct Attempts {
     endings_due: u32,
@@ -81,7 +81,7 @@ struct Attempts {
 /// Way in which an endpoint disconnects (`DAT_CLOSE_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
-    /// At once: everything posted completes as flushed.
+    /// Ends the connection at once: all posted work completes as flushed.
     Abrupt,
     /// Posted requests finish first; receives are flushed.
     Graceful,
@@ -93,7 +93,7 @@ impl Ep {
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for an attribute above the limits of the adapter
     /// ([`IaAttr`](crate::IaAttr)), `DAT_INVALID_HANDLE` for a dispatcher that does not accept the
-    /// events it is given for, `DAT_INSUFFICIENT_RESOURCES` when no queue pair is available.
+    /// events of its role, `DAT_INSUFFICIENT_RESOURCES` when no queue pair is available.
     pub fn create(pz: &Pz, evds: EpEvds<'_>, attr: Option<&EpAttr>) -> Result<Self> {
         Self::create_inner(pz, evds, None, attr)
     }
@@ -163,8 +163,8 @@ impl Ep {
     }
 
     /// Returns the endpoint of a weak reference, if the endpoint still exists.
-    pub(crate) fn named(name: &Weak<EpInner>) -> Option<Self> {
-        name.upgrade().map(|inner| Self { inner })
+    pub(crate) fn from_weak(ep: &Weak<EpInner>) -> Option<Self> {
+        ep.upgrade().map(|inner| Self { inner })
     }
 
     /// Ends the connection, or the attempt to make one. The connection dispatcher delivers an event
@@ -214,7 +214,7 @@ impl Ep {
     }
 
     /// Returns the number of receives that the endpoint holds and that have not completed, and the
-    /// number of entries of their queue over which these receives are spread.
+    /// number of queue entries from the first of these receives to the last.
     pub fn receives_held(&self) -> Result<(u32, u32)> {
         let (mut held, mut span) = (0, 0);
         // SAFETY: the handle is live and the out-pointers writable.
@@ -288,7 +288,7 @@ impl Ep {
         self.inner.attempts().ownership.take_returned()
     }
 
-    /// Identity, to compare with that of events.
+    /// The identity of the endpoint in events.
     #[must_use]
     pub fn id(&self) -> EpId {
         EpId::of(self.as_raw())
@@ -339,7 +339,7 @@ impl EpInner {
     }
 
     /// Rejects an unread request, which would keep the endpoint from being freed. The caller drops
-    /// the last handle of the endpoint, so nobody can still want the request.
+    /// the last handle of the endpoint, so the request cannot be accepted any more.
     fn reject_unread_request(&self) {
         let reserved = lock(&self.reserved).take();
         let Some(Reserved { sp, requests }) = reserved else {
@@ -376,18 +376,18 @@ impl EpInner {
     }
 
     /// Called before an attempt to connect starts, over the consumer's socket if there is one.
-    pub(crate) fn on_attempt(&self, socket: Option<LentSocket>) {
+    pub(crate) fn on_attempt(&self, socket: Option<PassedSocket>) {
         let mut attempts = self.attempts();
         attempts.endings_due += 1;
-        attempts.ownership = socket.map_or(SocketOwnership::None, SocketOwnership::Lent);
+        attempts.ownership = socket.map_or(SocketOwnership::None, SocketOwnership::Passed);
     }
 
-    /// Called when the attempt just registered did not start; returns its socket, which the
-    /// provider did not take.
-    pub(crate) fn on_attempt_refused(&self) -> Option<LentSocket> {
+    /// Called when the attempt that was just registered did not start. Returns the socket of the
+    /// attempt, which the provider did not take.
+    pub(crate) fn on_attempt_refused(&self) -> Option<PassedSocket> {
         let mut attempts = self.attempts();
         attempts.endings_due = attempts.endings_due.saturating_sub(1);
-        attempts.ownership.take_lent()
+        attempts.ownership.take_passed()
     }
 
     /// Called when a connection event of this endpoint was read.
@@ -435,10 +435,10 @@ impl Drop for EpInner {
             .attempts
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(socket) = attempts.ownership.take_lent() {
-            // Nobody read the outcome. If the descriptor still is that socket, nobody else will
-            // close it.
-            drop(socket.settle());
+        if let Some(socket) = attempts.ownership.take_passed() {
+            // The outcome was not read. If the number still refers to the socket, the provider does
+            // not close it, so this end does.
+            drop(socket.reclaim());
         }
     }
 }

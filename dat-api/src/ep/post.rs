@@ -16,7 +16,7 @@ impl CompletionFlags {
     pub const DEFAULT: Self = Self(DAT_COMPLETION_DEFAULT_FLAG);
     /// Completes without an event on success.
     pub const SUPPRESS: Self = Self(DAT_COMPLETION_SUPPRESS_FLAG);
-    /// Wakes a waiter at the peer that waits for solicited events only.
+    /// Wakes a thread of the peer that waits for solicited events only.
     pub const SOLICITED_WAIT: Self = Self(DAT_COMPLETION_SOLICITED_WAIT_FLAG);
     /// Completes with an event that wakes no local waiter.
     pub const UNSIGNALLED: Self = Self(DAT_COMPLETION_UNSIGNALLED_FLAG);
@@ -221,9 +221,9 @@ impl Ep {
         })
     }
 
-    /// Common part of all posts. `post` gets a live endpoint and a readable list of segments. The
-    /// memory of the segments is kept alive by this endpoint, or the contract of `Lmr::register`
-    /// covers it.
+    /// The common part of all posts. `post` receives a live endpoint and a readable list of
+    /// segments. This endpoint keeps the memory of the segments alive, or the contract of
+    /// `Lmr::register` covers it.
     #[inline]
     fn post(
         &self,

@@ -6,17 +6,17 @@ use crate::ep::EpInner;
 use crate::region::Region;
 
 /// The regions that must stay registered because a peer may access them through the window. A bind
-/// takes effect when it completes; until then the bind before it is in force.
+/// takes effect when it completes; until then the previous bind is in effect.
 #[derive(Default)]
 pub(super) struct Bindings {
-    /// Regions that may be in force, as of the last time when all binds had completed.
+    /// Regions to which the window may have been bound when all binds had last completed.
     settled: Vec<Region>,
     /// Binds posted since then, oldest first.
     posted: Vec<Posted>,
     /// Number of posted binds whose completion has not been read.
-    untold: usize,
-    /// True if one of them failed.
-    failed: bool,
+    outstanding: usize,
+    /// True if a bind in `posted` has failed.
+    has_failed: bool,
 }
 
 struct Posted {
@@ -28,47 +28,47 @@ struct Posted {
 impl Bindings {
     pub(super) fn on_post(&mut self, ep: &Arc<EpInner>, region: Option<Region>) {
         // Endpoints that were freed deliver no more events and have no outstanding work.
-        if !self.posted.is_empty() && self.posted.iter().all(|posted| posted.is_over()) {
-            self.failed |= self.untold > 0;
+        if !self.posted.is_empty() && self.posted.iter().all(|posted| posted.is_freed()) {
+            self.has_failed |= self.outstanding > 0;
             self.settle();
         }
         self.posted.push(Posted {
             ep: Arc::downgrade(ep),
             region,
         });
-        self.untold += 1;
+        self.outstanding += 1;
     }
 
     /// Removes the bind of the last [`on_post`](Self::on_post), which was refused.
     pub(super) fn on_refused(&mut self) {
         self.posted.pop();
-        self.untold -= 1;
+        self.outstanding -= 1;
     }
 
     /// Called when a bind has completed. The event does not identify the bind, so no region is
     /// released before all binds have completed.
     pub(super) fn on_completion(&mut self, success: bool) {
-        self.failed |= !success;
-        self.untold = self.untold.saturating_sub(1);
-        if self.untold == 0 {
+        self.has_failed |= !success;
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if self.outstanding == 0 {
             self.settle();
         }
     }
 
     fn settle(&mut self) {
         let posted = std::mem::take(&mut self.posted);
-        let failed = std::mem::take(&mut self.failed);
-        self.untold = 0;
+        let has_failed = std::mem::take(&mut self.has_failed);
+        self.outstanding = 0;
         let Some(last) = posted.last() else { return };
-        // Of the binds of one endpoint the last is in force. Of binds of several endpoints the
-        // order is unknown.
+        // Of the binds of one endpoint the last is in effect. The order of binds through several
+        // endpoints is unknown, so all of their regions are kept.
         let is_one = posted.iter().all(|other| other.ep.ptr_eq(&last.ep));
-        let first = if is_one && !failed {
+        let first = if is_one && !has_failed {
             posted.len() - 1
         } else {
             0
         };
-        if !failed {
+        if !has_failed {
             self.settled.clear();
         }
         let regions = posted.into_iter().skip(first);
@@ -82,7 +82,7 @@ impl Bindings {
 }
 
 impl Posted {
-    fn is_over(&self) -> bool {
+    fn is_freed(&self) -> bool {
         self.ep.strong_count() == 0
     }
 }

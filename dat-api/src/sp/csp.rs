@@ -11,8 +11,8 @@ use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 
-/// A common service point. Dropping it stops the service; requests that were received stay valid.
-/// OFA's registry library does not export these calls.
+/// A common service point. Dropping the service point stops the service; received requests stay
+/// valid. OFA's registry library does not export these calls.
 pub struct Csp {
     handle: Handle,
     evd: Evd,
@@ -68,7 +68,7 @@ impl Csp {
         self.address
     }
 
-    /// Identity, for [`Cr::service_point`](crate::Cr::service_point).
+    /// The identity that [`Cr::service_point`](crate::Cr::service_point) returns.
     #[must_use]
     pub fn id(&self) -> SpId {
         SpId::of(self.handle.0)

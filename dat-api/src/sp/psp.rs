@@ -9,7 +9,7 @@ use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 
-/// A public service point. Dropping it stops the service; requests that were received stay valid.
+/// A public service point. Dropping it stops the service; received requests stay valid.
 pub struct Psp {
     handle: Handle,
     evd: Evd,
@@ -72,7 +72,7 @@ impl Psp {
         self.conn_qual
     }
 
-    /// Identity, for [`Cr::service_point`](crate::Cr::service_point).
+    /// The identity that [`Cr::service_point`](crate::Cr::service_point) returns.
     #[must_use]
     pub fn id(&self) -> SpId {
         SpId::of(self.handle.0)

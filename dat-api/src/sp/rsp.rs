@@ -12,8 +12,8 @@ use crate::error::{Result, check};
 use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 
-/// A reserved service point: accepts one request, for its endpoint. Dropping it releases the
-/// endpoint.
+/// A reserved service point, which accepts one request for its endpoint. Dropping the service point
+/// releases the endpoint.
 pub struct Rsp {
     inner: Arc<RspInner>,
 }
@@ -22,8 +22,8 @@ pub(crate) struct RspInner {
     handle: Handle,
     ep: Ep,
     evd: Evd,
-    /// True when the request has been read: from then on the request holds the endpoint.
-    request_is_read: AtomicBool,
+    /// True once the request has been read. From then on the request holds the endpoint.
+    is_request_read: AtomicBool,
 }
 
 impl Rsp {
@@ -32,8 +32,8 @@ impl Rsp {
     pub fn create(ep: &Ep, conn_qual: u64, evd: &Evd) -> Result<Self> {
         let ia = evd.ia();
         let mut handle = DAT_HANDLE_NULL;
-        // A provider reports a request only through the dispatcher, so with the lock held no
-        // request is read before the route is stored.
+        // Requests are read only through the dispatcher, so while this thread holds the lock no
+        // request is decoded before the route is stored.
         let mut routes = evd.routes();
         // SAFETY: IA, endpoint and dispatcher are live and the out-pointer writable.
         let code = unsafe {
@@ -51,7 +51,7 @@ impl Rsp {
             handle: Handle(handle),
             ep: ep.clone(),
             evd: evd.clone(),
-            request_is_read: AtomicBool::new(false),
+            is_request_read: AtomicBool::new(false),
         };
         let inner = Arc::new(inner);
         ep.inner.on_reserved(SpId::of(handle), evd);
@@ -60,7 +60,7 @@ impl Rsp {
         Ok(Self { inner })
     }
 
-    /// Identity, for [`Cr::service_point`](crate::Cr::service_point).
+    /// The identity that [`Cr::service_point`](crate::Cr::service_point) returns.
     #[must_use]
     pub fn id(&self) -> SpId {
         SpId::of(self.inner.handle.0)
@@ -76,7 +76,7 @@ impl Rsp {
 impl RspInner {
     /// Called when the request was read; returns the endpoint for it.
     pub(crate) fn on_request(&self) -> Ep {
-        self.request_is_read.store(true, Ordering::Release);
+        self.is_request_read.store(true, Ordering::Release);
         self.ep.clone()
     }
 }
@@ -93,7 +93,7 @@ impl Drop for RspInner {
             std::mem::forget((self.ep.clone(), self.evd.clone()));
             return;
         }
-        if *self.request_is_read.get_mut() {
+        if *self.is_request_read.get_mut() {
             return;
         }
         match self.ep.state() {

@@ -15,14 +15,14 @@ use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::event::Event;
 use crate::handle::{Handle, SpId};
-use crate::socket::{LentSocket, SocketOwnership};
+use crate::socket::{PassedSocket, SocketOwnership};
 
 /// A socket service point: accepts one request for RDMA over one socket, for one endpoint.
 ///
 /// The service point takes ownership of the socket. At any time the socket has exactly one owner:
-/// the service point until the peer sends its request, then the request, then the endpoint. The
-/// consumer gets it back from [`free`](Self::free), [`Cr::reject`] or [`Ep::take_socket`],
-/// whichever ends the attempt.
+/// the service point until the peer's request is received, then the request, then the endpoint.
+/// The call that ends a failed attempt returns the socket: [`free`](Self::free), [`Cr::reject`] or
+/// [`Ep::take_socket`].
 pub struct Ssp {
     inner: Arc<SspInner>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct SspInner {
     ownership: Mutex<SocketOwnership>,
 }
 
-/// State of a socket service point: it can receive a request, or no longer.
+/// State of a socket service point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SspState {
     /// The socket is attached and a request may be received.
@@ -48,10 +48,10 @@ pub enum SspState {
 pub enum SspWaitError {
     /// The socket is no longer connected, or the bytes received over it were not a request for
     /// RDMA.
-    #[error("the socket is down, or its peer does not ask for RDMA")]
+    #[error("the socket is down, or its peer sent no request for RDMA")]
     SocketDown,
     /// The timeout expired.
-    #[error("the peer did not ask for RDMA in time")]
+    #[error("the peer sent no request for RDMA in time")]
     TimedOut,
     /// A call failed.
     #[error(transparent)]
@@ -59,8 +59,8 @@ pub enum SspWaitError {
 }
 
 impl Ssp {
-    /// Waits on `socket`, a connected TCP socket, for the peer's request for RDMA; the request is
-    /// delivered on `evd` and is for `ep`.
+    /// Waits on `socket`, a connected TCP socket, for the peer's request for RDMA. The request is
+    /// delivered on `evd` and concerns `ep`.
     ///
     /// `final_message` is the last message in streaming mode. It is sent when the service point is
     /// ready to receive the request, so the peer may send its request as soon as it has read the
@@ -83,13 +83,13 @@ impl Ssp {
             };
             return Err(SocketRefused { socket, error });
         };
-        let socket = LentSocket::lend(socket).map_err(|(socket, error)| SocketRefused {
+        let socket = PassedSocket::pass(socket).map_err(|(socket, error)| SocketRefused {
             socket,
             error: error.into(),
         })?;
         let ia = evd.ia();
         let mut handle = DAT_HANDLE_NULL;
-        // Another thread may read the request before the route is stored: the lock makes that
+        // Another thread may dequeue the request before the route is stored. The lock makes that
         // thread wait.
         let mut routes = evd.routes();
         // SAFETY: the handles are live and the variadic arguments are those of the operation: int
@@ -108,7 +108,7 @@ impl Ssp {
         };
         if let Err(error) = check("dat_iw_ssp_create", code) {
             return Err(SocketRefused {
-                socket: socket.give_back(),
+                socket: socket.into_owned(),
                 error: error.into(),
             });
         }
@@ -116,7 +116,7 @@ impl Ssp {
             handle: Handle(handle),
             ep: ep.clone(),
             evd: evd.clone(),
-            ownership: Mutex::new(SocketOwnership::Lent(socket)),
+            ownership: Mutex::new(SocketOwnership::Passed(socket)),
         });
         ep.inner.on_reserved(SpId::of(handle), evd);
         routes.insert(inner.handle.key(), Route::Ssp(Arc::downgrade(&inner)));
@@ -129,12 +129,12 @@ impl Ssp {
     /// If no request is received, [`free`](Self::free) returns the socket.
     pub fn wait_request(&self, timeout: Option<Duration>) -> Result<Cr, SspWaitError> {
         let id = self.id();
-        let mine = |event: &Event| match event {
+        let is_own = |event: &Event| match event {
             Event::ConnectionRequest(cr) => cr.service_point() == id,
             Event::SocketDown(sp) => *sp == id,
             _ => false,
         };
-        match self.inner.evd.wait_matching(timeout, mine)? {
+        match self.inner.evd.wait_matching(timeout, is_own)? {
             Some(Event::ConnectionRequest(cr)) => Ok(cr),
             Some(_) => Err(SspWaitError::SocketDown),
             None => Err(SspWaitError::TimedOut),
@@ -168,7 +168,7 @@ impl Ssp {
         Ok(self.inner.ownership().take_returned())
     }
 
-    /// Identity, for [`Cr::service_point`] and [`Event::SocketDown`].
+    /// The identity in [`Cr::service_point`] and [`Event::SocketDown`].
     #[must_use]
     pub fn id(&self) -> SpId {
         SpId::of(self.inner.handle.0)
@@ -194,12 +194,12 @@ impl SspInner {
 
     /// Called when the request was read; returns the socket, which belongs to the request from now
     /// on.
-    pub(crate) fn on_request(&self) -> Option<LentSocket> {
-        self.ownership().take_lent()
+    pub(crate) fn on_request(&self) -> Option<PassedSocket> {
+        self.ownership().take_passed()
     }
 
-    /// Called when the loss of the socket was read; the socket belongs to the consumer again if it
-    /// still exists.
+    /// Called when the event of the socket's loss was read. A socket that is still open belongs to
+    /// the consumer again.
     pub(crate) fn on_socket_down(&self) {
         self.ownership().on_not_established();
     }
@@ -223,7 +223,7 @@ impl SspInner {
             return Err(error.into());
         }
         let mut ownership = self.ownership();
-        let Some(socket) = ownership.take_lent() else {
+        let Some(socket) = ownership.take_passed() else {
             return Ok(());
         };
         // The endpoint and the socket belong to the consumer again, or to an unread request (DAT
@@ -240,7 +240,7 @@ impl SspInner {
             }
             _ => {
                 self.ep.inner.on_released();
-                *ownership = SocketOwnership::Returned(socket.give_back());
+                *ownership = SocketOwnership::Returned(socket.into_owned());
             }
         }
         Ok(())
