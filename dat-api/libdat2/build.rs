@@ -1,4 +1,4 @@
-//! Compiles the variadic entry, the one function stable Rust cannot define.
+//! Compiles the variadic entry, which stable Rust cannot define.
 
 fn main() {
     println!("cargo::rerun-if-changed=csrc");

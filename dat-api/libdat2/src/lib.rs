@@ -2,8 +2,8 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | [`entry`] | the exported C functions, one file per object: find handle, provider and slot, and call it |
-//! | [`handle`] | resolving any word that a consumer passes to a provider, without ever faulting |
+//! | [`entry`] | the exported C functions, one file per object: each resolves a handle and calls a slot of its provider |
+//! | [`handle`] | resolution of a handle, which may be any value, to its provider, without ever faulting |
 //! | [`registry`] | `dat.conf`, loading and unloading of providers, IA handles |
 //! | [`strerror`] | return codes as text |
 //! | [`log`] | output of diagnostics |
@@ -14,10 +14,10 @@
 //!   states. An entry resolves a handle, calls a slot and returns its result.
 //! - No lock is held while code of a provider or of the dynamic loader runs.
 //! - No handle value makes an entry fault; see [`handle`] for the checks.
-//! - Nothing happens before the first call. OFA's library reads `dat.conf` before `main`. Reading
-//!   it on first use gives the same results, has no cost for idle programs, and cannot run before
-//!   the program's own initialisers have run. Nothing happens at exit either: providers of IAs
-//!   that are still open are not notified, and calls from late destructors still work.
+//! - The library does nothing before the first call. OFA's library reads `dat.conf` before `main`.
+//!   Reading the file on first use has the same results, costs idle programs nothing, and cannot
+//!   run before the program's own initialisers. The library does nothing at exit either: providers
+//!   of open IAs are not notified, and calls from late destructors still work.
 //!
 //! The crate is a static library. The shared library is linked from it by the C compiler driver,
 //! following `link.txt`, because `rustc` cannot place symbols under the version node `DAT_2.0`,

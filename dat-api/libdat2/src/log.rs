@@ -2,15 +2,15 @@
 //!
 //! | Variable | Meaning |
 //! |---|---|
-//! | `DAT_LOG` | levels by target, in the syntax of `tracing_subscriber::EnvFilter`; wins over the next |
+//! | `DAT_LOG` | levels by target, as for `tracing_subscriber::EnvFilter`; overrides `DAT_DBG_TYPE` |
 //! | `DAT_DBG_TYPE` | OFA's bit mask: 1 errors (the default), 2 to 8 registry, 16 and 32 calls |
 //! | `DAT_DBG_DEST` | 1 standard output, 2 the system log; otherwise standard error |
 //!
-//! If neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user did not ask for lines. Then they are
-//! written to descriptors 1 and 2 only while each is the file that it was when this library was
-//! loaded: a program may close such a descriptor and get its number again for a file or a
-//! connection. A pipe without a reader gets no line at all, because the signal of the write would
-//! end the program.
+//! If neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user has not requested log lines. In that
+//! case a line is written to descriptor 1 or 2 only if the descriptor still refers to the file of
+//! the time when this library was loaded: a program may close a descriptor and get its number again
+//! for a file or a connection. No line is ever written to a pipe without a reader, because SIGPIPE
+//! would end the program.
 
 use std::ffi::CString;
 use std::io::{self, Write};
@@ -19,19 +19,19 @@ use std::sync::{Once, OnceLock};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Sets up logging, once. If the program (a Rust test, for example) already has a subscriber, that
-/// subscriber is kept.
+/// Sets up logging, once. A subscriber that the program has installed (a Rust test, for example) is
+/// kept.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let dat_log = host::environment::text("DAT_LOG");
         let dbg_type = host::environment::text("DAT_DBG_TYPE");
-        let is_asked = dat_log.is_some() || dbg_type.is_some();
-        let (filter, complaint) = filter(dat_log, dbg_type);
+        let is_requested = dat_log.is_some() || dbg_type.is_some();
+        let (filter, problem) = filter(dat_log, dbg_type);
         let destination = host::environment::text("DAT_DBG_DEST");
         let outlet = Outlet {
             destination: Destination::from_variable(destination.as_deref()),
-            is_asked,
+            is_requested,
         };
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
@@ -39,9 +39,9 @@ pub fn init() {
             .with_writer(outlet)
             .finish();
         if tracing::subscriber::set_global_default(subscriber).is_ok()
-            && let Some(complaint) = complaint
+            && let Some(problem) = problem
         {
-            tracing::warn!("DAT_LOG is ignored: {complaint}");
+            tracing::warn!("DAT_LOG is ignored: {problem}");
         }
     });
 }
@@ -102,16 +102,16 @@ impl Destination {
 /// The device and inode of a file. Descriptors with the same pair refer to the same file.
 type Identity = (libc::dev_t, libc::ino_t);
 
-/// Descriptors 1 and 2 as they were when this library was loaded.
-static AT_FIRST: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
+/// The files of descriptors 1 and 2 when this library was loaded.
+static FILES_AT_LOAD: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
 
 /// Called by the loader when the library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = note_descriptors;
+static AT_LOAD: extern "C" fn() = record_descriptors;
 
-extern "C" fn note_descriptors() {
-    let _ = AT_FIRST.set([libc::STDOUT_FILENO, libc::STDERR_FILENO].map(identity));
+extern "C" fn record_descriptors() {
+    let _ = FILES_AT_LOAD.set([libc::STDOUT_FILENO, libc::STDERR_FILENO].map(identity));
 }
 
 fn identity(fd: RawFd) -> Option<Identity> {
@@ -129,18 +129,18 @@ fn identity(fd: RawFd) -> Option<Identity> {
 #[derive(Clone, Copy, Debug)]
 struct Outlet {
     destination: Destination,
-    /// True if the user asked for lines, by `DAT_LOG` or `DAT_DBG_TYPE`.
-    is_asked: bool,
+    /// True if the user has requested log lines, by `DAT_LOG` or `DAT_DBG_TYPE`.
+    is_requested: bool,
 }
 
-/// True while descriptor 1 or 2 is the file that it was at first.
-fn is_as_at_first(fd: RawFd) -> bool {
+/// True while descriptor 1 or 2 refers to the file of the time when this library was loaded.
+fn is_as_at_load(fd: RawFd) -> bool {
     let now = identity(fd);
-    let at_first = AT_FIRST
+    let at_load = FILES_AT_LOAD
         .get()
         .map(|all| all[usize::from(fd == libc::STDERR_FILENO)]);
-    // If the loader has not run `note_descriptors`, the file is taken for the first one.
-    now.is_some() && at_first.is_none_or(|first| first == now)
+    // If the loader has not run `record_descriptors`, the file counts as unchanged.
+    now.is_some() && at_load.is_none_or(|first| first == now)
 }
 
 /// True for a pipe without a reader.
@@ -157,7 +157,7 @@ fn is_broken(fd: RawFd) -> bool {
 
 impl Outlet {
     fn takes_lines(self, fd: RawFd) -> bool {
-        (self.is_asked || is_as_at_first(fd)) && !is_broken(fd)
+        (self.is_requested || is_as_at_load(fd)) && !is_broken(fd)
     }
 }
 
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_filter_is_complained_about_and_replaced() {
-        let (filter_used, complaint) = filter(Some("libdat2=loud".into()), Some("0".into()));
+    fn a_bad_filter_is_reported_and_replaced() {
+        let (filter_used, problem) = filter(Some("libdat2=loud".into()), Some("0".into()));
         assert_eq!(filter_used.to_string(), "off");
-        assert!(complaint.expect("a complaint").contains("libdat2=loud"));
+        assert!(problem.expect("a problem").contains("libdat2=loud"));
         assert!(filter(Some("debug".into()), None).1.is_none());
     }
 

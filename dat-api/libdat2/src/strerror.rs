@@ -8,7 +8,7 @@ use std::ffi::CStr;
 pub struct Text {
     /// Name of the type.
     pub major: &'static CStr,
-    /// Name of the subtype; empty if there is none. Always present, because programs print it
+    /// Name of the subtype; empty if there is none. It is never null, because programs print it
     /// without a check.
     pub minor: &'static CStr,
     /// Success if both parts are defined.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: everything user-space and kernel consumers share. Programs include <dat2/udat.h>.
+ * DAT 2.0: the declarations for user-space and kernel consumers. Programs include <dat2/udat.h>.
  */
 #ifndef _DAT_H_
 #define _DAT_H_
@@ -75,7 +75,7 @@ typedef DAT_UINT32 DAT_RMR_CONTEXT;
 
 /* ---- Flags ---- */
 
-/* Of a posted operation, or the defaults of an endpoint. */
+/* Completion flags of a posted operation, or the defaults of an endpoint. */
 typedef enum dat_completion_flags {
 	DAT_COMPLETION_DEFAULT_FLAG = 0,                 /* a completion that wakes waiters */
 	DAT_COMPLETION_SUPPRESS_FLAG = 0x01,             /* no event on success */
@@ -112,7 +112,7 @@ typedef enum dat_qos {
 	DAT_QOS_PREMIUM = 8          /* premium */
 } DAT_QOS;
 
-/* Of dat_ep_connect. */
+/* Flags of dat_ep_connect. */
 typedef enum dat_connect_flags {
 	DAT_CONNECT_DEFAULT_FLAG = 0,            /* one path */
 	DAT_CONNECT_MULTIPATH_FLAG = 1,          /* several paths if possible */
@@ -121,7 +121,7 @@ typedef enum dat_connect_flags {
 
 #define DAT_CONNECT_MULTIPATH_REQUESTED_FLAG DAT_CONNECT_MULTIPATH_FLAG
 
-/* Of dat_ia_close and dat_ep_disconnect. */
+/* Flags of dat_ia_close and dat_ep_disconnect. */
 typedef enum dat_close_flags {
 	DAT_CLOSE_ABRUPT_FLAG = 0,   /* at once */
 	/* after posted requests are done; for an IA, only if nothing is left */
@@ -130,7 +130,7 @@ typedef enum dat_close_flags {
 
 #define DAT_CLOSE_DEFAULT DAT_CLOSE_ABRUPT_FLAG
 
-/* Event streams an EVD takes. */
+/* Event streams that an EVD accepts. */
 typedef enum dat_evd_flags {
 	DAT_EVD_SOFTWARE_FLAG = 0x001,   /* software events */
 	DAT_EVD_CR_FLAG = 0x010,         /* connection requests */
@@ -148,7 +148,7 @@ typedef enum dat_psp_flags {
 	DAT_PSP_PROVIDER_FLAG = 1  /* the provider, with the connection request */
 } DAT_PSP_FLAGS;
 
-/* Accesses to memory that are allowed. */
+/* Permitted accesses to memory. */
 typedef enum dat_mem_priv_flags {
 	DAT_MEM_PRIV_NONE_FLAG = 0,            /* nothing */
 	DAT_MEM_PRIV_LOCAL_READ_FLAG = 0x01,   /* the local adapter may read */
@@ -164,20 +164,20 @@ typedef enum dat_mem_priv_flags {
 #define DAT_MEM_PRIV_WRITE_FLAG \
 	((DAT_MEM_PRIV_FLAGS)(DAT_MEM_PRIV_LOCAL_WRITE_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG))
 
-/* How addresses in triplets count. */
+/* Kind of the addresses in triplets. */
 typedef enum dat_va_type {
 	DAT_VA_TYPE_VA = 0, /* virtual addresses */
 	DAT_VA_TYPE_ZB = 1  /* offsets from the start of the region */
 } DAT_VA_TYPE;
 
-/* Which endpoints may use an RMR context. */
+/* The endpoints that may use an RMR context. */
 typedef enum dat_rmr_scope {
 	DAT_RMR_SCOPE_EP = 0,  /* one endpoint */
 	DAT_RMR_SCOPE_PZ = 1,  /* the endpoints of one protection zone */
 	DAT_RMR_SCOPE_ANY = 2  /* either */
 } DAT_RMR_SCOPE;
 
-/* Whose a segment list is after posting. */
+/* The owner of a segment list after posting. */
 typedef enum dat_iov_ownership {
 	DAT_IOV_CONSUMER = 0,       /* the consumer's */
 	DAT_IOV_PROVIDER_NOMOD = 1, /* the provider's until completion, unmodified */
@@ -194,20 +194,20 @@ typedef enum dat_ep_creator_for_psp {
 /* Family of extensions. */
 typedef enum dat_extension {
 	DAT_EXTENSION_NONE = 0, /* none */
-	DAT_EXTENSION_IB = 1,   /* infiniBand */
+	DAT_EXTENSION_IB = 1,   /* InfiniBand */
 	DAT_EXTENSION_IW = 2    /* iWARP */
 } DAT_EXTENSION;
 
 #define DAT_IB_EXTENSION DAT_EXTENSION_IB
 #define DAT_IW_EXTENSION DAT_EXTENSION_IW
 
-/* How related providers share load. */
+/* Load balancing of related providers. */
 typedef DAT_UINT32 DAT_HA_LB;
 #define DAT_HA_LB_NONE ((DAT_HA_LB)0)
 #define DAT_HA_LB_INTERCOMM ((DAT_HA_LB)1)
 #define DAT_HA_LB_INTRACOMM ((DAT_HA_LB)2)
 
-/* Bits of extension operations that load a provider by name, and let it go again. */
+/* Bits of extension operations that load a provider by name, and that release it. */
 #define DAT_OPEN_EXTENSION_BASE 0x1000
 #define DAT_CLOSE_EXTENSION_BASE 0x2000
 
@@ -307,7 +307,7 @@ typedef enum dat_service_type {
 	DAT_SERVICE_TYPE_EXTENSION_BASE = 1  /* first number left to extensions */
 } DAT_SERVICE_TYPE;
 
-/* Zero in a limit means "no wish". */
+/* A limit of zero selects the provider's value. */
 typedef struct dat_ep_attr {
 	DAT_SERVICE_TYPE service_type;
 	DAT_SEG_LENGTH max_message_size;
@@ -340,12 +340,12 @@ typedef enum dat_ep_state {
 	/* belongs to a connection request that the consumer has to answer */
 	DAT_EP_STATE_PASSIVE_CONNECTION_PENDING = 4,
 	DAT_EP_STATE_UNCONFIGURED_PASSIVE = 5,         /* as above, attributes not yet given */
-	DAT_EP_STATE_ACTIVE_CONNECTION_PENDING = 6,    /* dat_ep_connect is under way */
+	DAT_EP_STATE_ACTIVE_CONNECTION_PENDING = 6,    /* dat_ep_connect is in progress */
 	/* made by the provider for a connection request */
 	DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING = 7,
 	DAT_EP_STATE_UNCONFIGURED_TENTATIVE = 8,       /* as above, attributes not yet given */
 	DAT_EP_STATE_CONNECTED = 9,                    /* connected */
-	DAT_EP_STATE_DISCONNECT_PENDING = 10,          /* dat_ep_disconnect is under way */
+	DAT_EP_STATE_DISCONNECT_PENDING = 10,          /* dat_ep_disconnect is in progress */
 	/* the connection is over; dat_ep_reset makes the endpoint usable again */
 	DAT_EP_STATE_DISCONNECTED = 11,
 	DAT_EP_STATE_COMPLETION_PENDING = 12,          /* accepted; the handshake is not finished */
@@ -519,19 +519,19 @@ typedef enum dat_cr_param_mask {
 
 /* ---- Events ---- */
 
-/* How an operation ended. */
+/* The result of an operation. */
 typedef enum dat_dto_completion_status {
 	DAT_DTO_SUCCESS = 0,                /* done */
 	DAT_DTO_ERR_FLUSHED = 1,            /* not done because the connection ended first */
 	DAT_DTO_ERR_LOCAL_LENGTH = 2,       /* the message does not fit the local buffer */
 	DAT_DTO_ERR_LOCAL_EP = 3,           /* the local endpoint failed */
-	DAT_DTO_ERR_LOCAL_PROTECTION = 4,   /* the local memory may not be used so */
-	DAT_DTO_ERR_BAD_RESPONSE = 5,       /* the peer's answer makes no sense */
-	DAT_DTO_ERR_REMOTE_ACCESS = 6,      /* the remote memory may not be used so */
-	DAT_DTO_ERR_REMOTE_RESPONDER = 7,   /* the peer could not do it */
+	DAT_DTO_ERR_LOCAL_PROTECTION = 4,   /* the local memory does not permit the access */
+	DAT_DTO_ERR_BAD_RESPONSE = 5,       /* the peer sent an unexpected answer */
+	DAT_DTO_ERR_REMOTE_ACCESS = 6,      /* the remote memory does not permit the access */
+	DAT_DTO_ERR_REMOTE_RESPONDER = 7,   /* the peer could not complete the operation */
 	DAT_DTO_ERR_TRANSPORT = 8,          /* the transport failed */
 	DAT_DTO_ERR_RECEIVER_NOT_READY = 9, /* the peer had no receive posted */
-	DAT_DTO_ERR_PARTIAL_PACKET = 10,    /* part of a message arrived */
+	DAT_DTO_ERR_PARTIAL_PACKET = 10,    /* only a part of a message was received */
 	DAT_RMR_OPERATION_FAILED = 11,      /* the bind failed */
 	DAT_DTO_ERR_LOCAL_MM_ERROR = 12     /* memory management failed locally */
 } DAT_DTO_COMPLETION_STATUS;
@@ -632,7 +632,7 @@ typedef enum dat_event_number {
 	DAT_CONNECTION_REQUEST_EVENT = 0x02001,
 	/* the connection is established; for this and the following seven see connect_event_data */
 	DAT_CONNECTION_EVENT_ESTABLISHED = 0x04001,
-	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer rejected it */
+	DAT_CONNECTION_EVENT_PEER_REJECTED = 0x04002,           /* the peer's consumer rejected */
 	/* the request did not reach the peer's consumer: no listener, backlog, protocol mismatch */
 	DAT_CONNECTION_EVENT_NON_PEER_REJECTED = 0x04003,
 	/* an accepted connection could not be established */
@@ -642,7 +642,7 @@ typedef enum dat_event_number {
 	DAT_CONNECTION_EVENT_BROKEN = 0x04006,                  /* the connection failed */
 	/* the time for connecting ran out */
 	DAT_CONNECTION_EVENT_TIMED_OUT = 0x04007,
-	DAT_CONNECTION_EVENT_UNREACHABLE = 0x04008,             /* there is no way to the peer */
+	DAT_CONNECTION_EVENT_UNREACHABLE = 0x04008,             /* there is no route to the peer */
 	/* an EVD lost events; this and the following four: see asynch_error_event_data */
 	DAT_ASYNC_ERROR_EVD_OVERFLOW = 0x08001,
 	DAT_ASYNC_ERROR_IA_CATASTROPHIC = 0x08002,              /* the IA is unusable */
@@ -664,7 +664,7 @@ typedef enum dat_event_number {
 	DAT_IW_EXTENSION_RANGE_BASE = 0x80000
 } DAT_EVENT_NUMBER;
 
-/* The event number says which member is meant. */
+/* The event number selects the member. */
 typedef union dat_event_data {
 	DAT_DTO_COMPLETION_EVENT_DATA dto_completion_event_data;
 	DAT_RMR_BIND_COMPLETION_EVENT_DATA rmr_completion_event_data;

@@ -5,7 +5,7 @@
 #ifndef _DAT_ERROR_H_
 #define _DAT_ERROR_H_
 
-/* Class: bits 31 and 30. A few calls report a failure without it; look at the type to be sure. */
+/* Class: bits 31 and 30. A few calls report a failure without it, so compare the type. */
 #define DAT_CLASS_ERROR 0x80000000
 #define DAT_CLASS_WARNING 0x40000000
 #define DAT_CLASS_SUCCESS 0x00000000
@@ -24,15 +24,15 @@ typedef enum dat_return_type {
 	/* the operation was aborted because the IA was closed or the process is ending */
 	DAT_ABORT = 0x00010000,
 	DAT_CONN_QUAL_IN_USE = 0x00020000,            /* the connection qualifier is taken */
-	/* a resource ran out; the subtype says which */
+	/* a resource is exhausted; the subtype names the resource */
 	DAT_INSUFFICIENT_RESOURCES = 0x00030000,
 	/* a fault inside the provider or the registry */
 	DAT_INTERNAL_ERROR = 0x00040000,
-	/* a handle names no live object of the right kind; the subtype says which */
+	/* a handle refers to no live object of the right kind; the subtype names the handle */
 	DAT_INVALID_HANDLE = 0x00050000,
-	/* an argument is out of range; the subtype says which */
+	/* an argument is out of range; the subtype names the argument */
 	DAT_INVALID_PARAMETER = 0x00060000,
-	/* an object is in the wrong state; the subtype says which */
+	/* an object is in the wrong state; the subtype names the state */
 	DAT_INVALID_STATE = 0x00070000,
 	DAT_LENGTH_ERROR = 0x00080000,                /* a length does not fit */
 	/* the provider does not have the requested model */
@@ -44,15 +44,15 @@ typedef enum dat_return_type {
 	DAT_PROTECTION_VIOLATION = 0x000C0000,        /* protection zones do not match */
 	DAT_QUEUE_EMPTY = 0x000D0000,                 /* there is no event */
 	DAT_QUEUE_FULL = 0x000E0000,                  /* there is no room for another event */
-	DAT_TIMEOUT_EXPIRED = 0x000F0000,             /* the time given ran out */
+	DAT_TIMEOUT_EXPIRED = 0x000F0000,             /* the timeout expired */
 	/* the name and version are registered already */
 	DAT_PROVIDER_ALREADY_REGISTERED = 0x00100000,
 	DAT_PROVIDER_IN_USE = 0x00110000,             /* the provider has open IAs */
-	/* the address is unusable; the subtype says why */
+	/* the address is unusable; the subtype gives the reason */
 	DAT_INVALID_ADDRESS = 0x00120000,
 	DAT_INTERRUPTED_CALL = 0x00130000,            /* a signal ended the wait */
 	DAT_CONN_QUAL_UNAVAILABLE = 0x00140000,       /* no connection qualifier is free */
-	/* the reserved LMR cannot be used so (kernel only) */
+	/* the reserved LMR does not permit the use (kernel only) */
 	DAT_RESERVED_LMR = 0x00150000,
 	DAT_PORT_IN_USE = 0x00160000,                 /* the port is taken */
 	DAT_COMM_NOT_SUPPORTED = 0x00170000,          /* the communicator is not supported */
@@ -63,9 +63,9 @@ typedef enum dat_return_type {
 /* Older name. */
 #define DAT_NAME_NOT_FOUND DAT_PROVIDER_NOT_FOUND
 
-/* Which argument, handle, state or resource. */
+/* The argument, handle, state or resource of a failure. */
 typedef enum dat_return_subtype {
-	DAT_NO_SUBTYPE = 0,                          /* the type says it all */
+	DAT_NO_SUBTYPE = 0,                          /* no details */
 	DAT_SUB_INTERRUPTED = 1,                     /* interrupted */
 	DAT_RESOURCE_MEMORY = 2,                     /* memory ran out */
 	DAT_RESOURCE_DEVICE = 3,                     /* device resources ran out */
@@ -85,11 +85,11 @@ typedef enum dat_return_subtype {
 	DAT_INVALID_HANDLE_RSP = 17,                 /* the RSP handle */
 	DAT_INVALID_HANDLE_CR = 18,                  /* the CR handle */
 	DAT_INVALID_HANDLE_CNO = 19,                 /* the CNO handle */
-	DAT_INVALID_HANDLE_EVD_CR = 20,              /* the EVD for connection requests handle */
-	DAT_INVALID_HANDLE_EVD_REQUEST = 21,         /* the EVD for request completions handle */
-	DAT_INVALID_HANDLE_EVD_RECV = 22,            /* the EVD for receive completions handle */
-	DAT_INVALID_HANDLE_EVD_CONN = 23,            /* the EVD for connection events handle */
-	DAT_INVALID_HANDLE_EVD_ASYNC = 24,           /* the EVD for asynchronous events handle */
+	DAT_INVALID_HANDLE_EVD_CR = 20,              /* the EVD handle for connection requests */
+	DAT_INVALID_HANDLE_EVD_REQUEST = 21,         /* the EVD handle for request completions */
+	DAT_INVALID_HANDLE_EVD_RECV = 22,            /* the EVD handle for receive completions */
+	DAT_INVALID_HANDLE_EVD_CONN = 23,            /* the EVD handle for connection events */
+	DAT_INVALID_HANDLE_EVD_ASYNC = 24,           /* the EVD handle for asynchronous events */
 	DAT_INVALID_HANDLE_SRQ = 25,                 /* the SRQ handle */
 	DAT_INVALID_HANDLE_CSP = 26,                 /* the CSP handle */
 	DAT_INVALID_HANDLE1 = 27,                    /* handle in argument 1 */
@@ -147,8 +147,8 @@ typedef enum dat_return_subtype {
 	DAT_INVALID_STATE_EVD_CONFIG_SOLICITED = 76, /* the EVD is configured for solicited waits */
 	DAT_INVALID_STATE_EVD_CONFIG_THRESHOLD = 77, /* the EVD is configured for thresholds */
 	DAT_INVALID_STATE_EVD_WAITER = 78,           /* the EVD has a waiter */
-	DAT_INVALID_STATE_EVD_ASYNC = 79,            /* the EVD is the asynchronous one */
-	DAT_INVALID_STATE_IA_IN_USE = 80,            /* objects of the IA are left */
+	DAT_INVALID_STATE_EVD_ASYNC = 79,            /* the EVD is the asynchronous EVD */
+	DAT_INVALID_STATE_IA_IN_USE = 80,            /* objects of the IA exist */
 	DAT_INVALID_STATE_LMR_IN_USE = 81,           /* windows refer to the LMR */
 	DAT_INVALID_STATE_LMR_FREE = 82,             /* the LMR is free */
 	DAT_INVALID_STATE_PZ_IN_USE = 83,            /* objects refer to the PZ */

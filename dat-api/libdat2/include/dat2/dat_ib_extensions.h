@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: the IB extension, version 209. Include <dat2/udat.h> first, or let this header do it.
+ * DAT 2.0: the IB extension, version 209. This header includes <dat2/udat.h>.
  *
- * Immediate data travels in host order at both ends. After an error only the status of a completion
+ * Immediate data is in host order at both ends. After an error only the status of a completion
  * is defined, but its event number is still DAT_IB_DTO_EVENT.
  */
 #ifndef _DAT_IB_EXTENSIONS_H_
@@ -48,7 +48,7 @@ typedef enum dat_ib_event_number {
 	DAT_IB_UD_CONNECTION_REQUEST_EVENT = 0x00040001,
 	/* a UD peer can be addressed; see connect_event_data and remote_ah */
 	DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED = 0x00040002,
-	DAT_IB_UD_CONNECTION_REJECT_EVENT = 0x00040003,      /* a UD peer said no */
+	DAT_IB_UD_CONNECTION_REJECT_EVENT = 0x00040003,      /* a UD peer rejected the request */
 	DAT_IB_UD_CONNECTION_ERROR_EVENT = 0x00040004,       /* a UD connection failed */
 	DAT_IB_COLLECTIVE_EVENT = 0x00040005                 /* a collective operation is done */
 } DAT_IB_EVENT_NUMBER;
@@ -141,7 +141,7 @@ typedef enum dat_ib_return {
 /* Operations in completions, continuing DAT_DTOS. */
 typedef enum dat_ib_dtos {
 	DAT_IB_DTO_RDMA_WRITE_IMMED = 8, /* RDMA write with immediate data, at the requester */
-	/* RDMA write with immediate data, at the target; took a posted receive */
+	/* RDMA write with immediate data, at the target; consumed a posted receive */
 	DAT_IB_DTO_RECV_IMMED = 9,
 	DAT_IB_DTO_FETCH_ADD = 10,       /* fetch-and-add */
 	DAT_IB_DTO_CMP_SWAP = 11,        /* compare-and-swap */
@@ -171,7 +171,7 @@ typedef enum dat_ib_service_type {
 
 struct ibv_ah;
 
-/* How a UD peer is addressed. */
+/* The address of a UD peer. */
 typedef struct dat_ib_addr_handle {
 	struct ibv_ah *ah;
 	DAT_UINT32 qpn;
@@ -464,7 +464,7 @@ static __inline__ DAT_RETURN dat_strerror_ext_status(DAT_IB_STATUS value, const 
 #define dat_ib_close_query(ia_handle) \
 	dat_extension_op((DAT_IA_HANDLE)(ia_handle), DAT_IB_CLOSE_QUERY_OP)
 
-/* A UD receive is an ordinary one; its buffer starts with 40 bytes of routing header. */
+/* A UD receive is an ordinary receive; its buffer starts with 40 bytes of routing header. */
 #define dat_ib_post_recv_ud dat_ep_post_recv
 
 #define dat_ib_collective_create_member(ia_handle, progress_func, member, member_size) \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: the iWARP extension. A connected TCP socket becomes an RDMA connection: passively
- * through a Socket Service Point (SSP), actively through dat_iw_socket_connect.
+ * DAT 2.0: the iWARP extension. A connected TCP socket becomes an RDMA connection: at the passive
+ * side by a Socket Service Point (SSP), at the active side by dat_iw_socket_connect.
  *
- * The operation numbers differ from those of OFA's header, which collide with the IB extension; the
- * macros of that header do not compile, so no program depends on its numbers.
+ * The operation numbers differ from those of OFA's header, which collide with the IB extension. The
+ * macros of OFA's header do not compile, so no program depends on those numbers.
  */
 #ifndef _DAT_IW_EXTENSIONS_H_
 #define _DAT_IW_EXTENSIONS_H_
@@ -17,7 +17,7 @@ extern "C" {
 
 #define DAT_IW_EXTENSION_VERSION 201
 
-/* Named attributes of the provider; the presence of DAT_IW_ATTR_SSP means that SSPs work. */
+/* Named attributes of the provider. A provider with DAT_IW_ATTR_SSP supports SSPs. */
 #define DAT_EXTENSION_ATTR "DAT_EXTENSION_INTERFACE"
 #define DAT_EXTENSION_ATTR_VERSION "DAT_EXTENSION_VERSION"
 #define DAT_EXTENSION_ATTR_VERSION_VALUE "2.0.1"
@@ -31,8 +31,8 @@ typedef DAT_HANDLE DAT_IW_SSP_HANDLE;
 typedef int DAT_IW_SOCKET;
 
 /*
- * The socket of an SSP was lost before a connection request came of it. Delivered on the SSP's EVD
- * with cr_arrival_event_data: sp_handle names the SSP, cr_handle is null.
+ * The socket of an SSP was lost before a connection request was received. Delivered on the SSP's
+ * EVD with cr_arrival_event_data: sp_handle is the SSP, cr_handle is null.
  */
 typedef enum dat_iw_event_number {
 	DAT_CONNECTION_EVENT_SOCKET_DOWN = 0x80001
@@ -41,7 +41,7 @@ typedef enum dat_iw_event_number {
 typedef enum dat_iw_ssp_state {
 	/* the socket is attached and a connection request may be received */
 	DAT_IW_SSP_STATE_OPERATIONAL = 0,
-	/* a connection request came, or the socket was lost */
+	/* a connection request was received, or the socket was lost */
 	DAT_IW_SSP_STATE_NON_OPERATIONAL = 1
 } DAT_IW_SSP_STATE;
 
@@ -70,9 +70,9 @@ typedef enum dat_iw_op {
 } DAT_IW_OP;
 
 /*
- * Creates an SSP from a connected socket. ep_handle: an unconnected endpoint, or null to let the
- * provider make one. final_sm_msg: last bytes in streaming mode, sent before the peer's request for
- * RDMA is awaited; may be null with length 0.
+ * Creates an SSP from a connected socket. ep_handle: an unconnected endpoint, or null: the provider
+ * creates an endpoint. final_sm_msg: last bytes in streaming mode, sent before the SSP waits for
+ * the peer's request for RDMA; may be null with length 0.
  */
 #define dat_iw_ssp_create(ia, socket_id, ep_handle, evd_handle, final_sm_msg, final_sm_msg_len, \
 			  ssp_handle) \
@@ -81,7 +81,7 @@ typedef enum dat_iw_op {
 			 (DAT_PVOID)(final_sm_msg), (DAT_COUNT)(final_sm_msg_len), \
 			 (DAT_IW_SSP_HANDLE *)(ssp_handle))
 
-/* Frees an SSP. The socket goes back to the consumer if no connection request took it. */
+/* Frees an SSP. The socket belongs to the consumer again, unless a connection request has it. */
 #define dat_iw_ssp_free(ssp_handle) \
 	dat_extension_op((DAT_IW_SSP_HANDLE)(ssp_handle), DAT_IW_SSP_FREE_OP)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: types that depend on the machine. These are those of 64-bit Linux user space.
+ * DAT 2.0: types that depend on the machine, here for 64-bit Linux user space.
  */
 #ifndef _DAT_PLATFORM_SPECIFIC_H_
 #define _DAT_PLATFORM_SPECIFIC_H_
@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* Decoration of declarations; nothing is needed here. */
+/* Decoration of declarations; empty on Linux. */
 #ifndef IN
 #define IN
 #endif

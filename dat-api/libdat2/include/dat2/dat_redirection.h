@@ -14,7 +14,7 @@ extern "C" {
 
 typedef struct dat_provider DAT_PROVIDER;
 
-/* The first word of every object but an IA of a consumer is the address of its provider. */
+/* An object's first word is the address of its provider. Consumers' IA handles are no pointers. */
 #ifndef DAT_HANDLE_TO_PROVIDER
 #define DAT_HANDLE_TO_PROVIDER(handle) (*(DAT_PROVIDER **)(handle))
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counters of dat-rs for dat_ib_query_counters and dat_ib_print_counters: how the payload of the
- * connections of an endpoint or an IA travelled, and why connections are on TCP. OFA's library has
- * none of these. DCNT_RS_ALL_COUNTERS stands for an array of DCNT_RS_COUNT of them.
+ * Counters of dat-rs for dat_ib_query_counters and dat_ib_print_counters: the payload of the
+ * connections of an endpoint or an IA by transport, and the reasons for which connections are on
+ * TCP. OFA's library has none of these. DCNT_RS_ALL_COUNTERS selects all DCNT_RS_COUNT counters.
  */
 #ifndef _DAT_RS_COUNTERS_H_
 #define _DAT_RS_COUNTERS_H_

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: a place for declarations of one maker. There are none.
+ * DAT 2.0: declarations of a vendor. There are none.
  */
 #ifndef _DAT_VENDOR_SPECIFIC_H_
 #define _DAT_VENDOR_SPECIFIC_H_

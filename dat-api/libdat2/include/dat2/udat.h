@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0 for user space: the header programs include.
+ * DAT 2.0 for user space: the header that programs include.
  */
 #ifndef _UDAT_H_
 #define _UDAT_H_
@@ -58,15 +58,15 @@ typedef enum dat_evd_state {
 
 /* Notification of the consumer when a CNO triggers. */
 typedef enum dat_proxy_type {
-	DAT_PROXY_TYPE_NONE = 0,  /* not at all */
+	DAT_PROXY_TYPE_NONE = 0,  /* none */
 	DAT_PROXY_TYPE_AGENT = 1, /* by calling an agent */
 	DAT_PROXY_TYPE_FD = 2     /* by a file descriptor */
 } DAT_PROXY_TYPE;
 
-/* How protection zones are shared. */
+/* Support for sharing protection zones. */
 typedef enum dat_pz_support {
-	DAT_PZ_UNIQUE = 0,    /* each endpoint has its own */
-	DAT_PZ_SHAREABLE = 1  /* endpoints may share one */
+	DAT_PZ_UNIQUE = 0,    /* each endpoint has its own zone */
+	DAT_PZ_SHAREABLE = 1  /* endpoints may share a zone */
 } DAT_PZ_SUPPORT;
 
 /* Passed to dat_ia_openv as the asynchronous EVD: this process already has one. */
@@ -85,7 +85,7 @@ typedef struct dat_shared_memory {
 	DAT_LMR_COOKIE shared_memory_id;
 } DAT_SHARED_MEMORY;
 
-/* The memory type says which member is meant. */
+/* The memory type selects the member. */
 typedef union dat_region_description {
 	DAT_PVOID for_va;
 	DAT_LMR_HANDLE for_lmr_handle;
@@ -164,7 +164,7 @@ typedef struct dat_cno_param {
 	} proxy;
 } DAT_CNO_PARAM;
 
-/* PROXY and ALL are no bits. Every DAT 2.0 header has them so, and providers fill everything. */
+/* PROXY and ALL are not single bits, as in every DAT 2.0 header; providers fill all members. */
 typedef enum dat_cno_param_mask {
 	DAT_CNO_FIELD_IA_HANDLE = 1,
 	DAT_CNO_FIELD_PROXY_TYPE = 2,
@@ -294,7 +294,7 @@ struct dat_provider_attr {
 
 /* ---- Functions ---- */
 
-/* Opens an IA by name. *async_evd: null to get a new EVD, or one to share. */
+/* Opens an IA by name. *async_evd: null to create an EVD, or an EVD to share. */
 DAT_RETURN dat_ia_openv(const DAT_NAME_PTR name, DAT_COUNT async_evd_qlen,
 		DAT_EVD_HANDLE *async_evd, DAT_IA_HANDLE *ia, DAT_UINT32 major, DAT_UINT32 minor,
 		DAT_BOOLEAN thread_safety);

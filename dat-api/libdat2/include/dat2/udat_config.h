@@ -5,11 +5,11 @@
 #ifndef _UDAT_CONFIG_H_
 #define _UDAT_CONFIG_H_
 
-/* Version of the interface these headers describe. */
+/* Version of the interface that these headers describe. */
 #define DAT_VERSION_MAJOR 2
 #define DAT_VERSION_MINOR 0
 
-/* Thread safety that dat_ia_open asks for: the entries of dat.conf are not thread safe. */
+/* Thread safety that dat_ia_open requests: the entries of dat.conf are not thread safe. */
 #define DAT_THREADSAFE DAT_FALSE
 
 /* dat_extension_op is available. */

@@ -82,10 +82,10 @@ typedef DAT_RETURN (*DAT_CNO_TRIGGER_FUNC)(DAT_CNO_HANDLE cno, DAT_EVD_HANDLE *e
 
 /* ---- The table ---- */
 
-/* Every slot must be filled. IA handles are the provider's own here, not small integers. */
+/* Every slot must be filled. IA handles here are the provider's pointers, not small integers. */
 struct dat_provider {
 	const char *device_name; /* equal to the name in the registry */
-	DAT_PVOID extension;	 /* the provider's own */
+	DAT_PVOID extension;	 /* for the provider's use */
 
 	DAT_IA_OPEN_FUNC ia_open_func;
 	DAT_IA_QUERY_FUNC ia_query_func;

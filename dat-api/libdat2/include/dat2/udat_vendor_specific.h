@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * DAT 2.0: a place for user-space declarations of one maker. There are none.
+ * DAT 2.0: user-space declarations of a vendor. There are none.
  */
 #ifndef _UDAT_VENDOR_SPECIFIC_H_
 #define _UDAT_VENDOR_SPECIFIC_H_

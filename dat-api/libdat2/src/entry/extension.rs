@@ -56,7 +56,7 @@ pub unsafe extern "C" fn dat2_extension_op_va(
     })
 }
 
-/// Loads a provider by name and passes the operation on with the name in place of a handle.
+/// Loads a provider by name, and calls its operation with the name in place of a handle.
 ///
 /// # Safety
 /// `name` is null or a C string; `args` as for [`dat2_extension_op_va`].
@@ -74,8 +74,8 @@ unsafe fn open_query(
     let lease = ProviderLease::acquire(&key)?;
     open::enable_extensions();
     let slot = lease.provider().handle_extendedop.ok_or(NO_SUCH_SLOT)?;
-    // SAFETY: the provider is registered and the lease keeps it so; open operations take the name
-    // as their handle.
+    // SAFETY: the lease keeps the provider registered; open operations take the name as their
+    // handle.
     let status = unsafe { slot(name.cast_mut().cast(), op, args) };
     if status.is_success() {
         queries::opened(key, lease.holds_library());
@@ -84,7 +84,7 @@ unsafe fn open_query(
     Ok(status)
 }
 
-/// Passes the operation on with the handle that the open operation returned, then releases the
+/// Calls the operation with the handle that the open operation returned, then releases the
 /// provider.
 ///
 /// # Safety

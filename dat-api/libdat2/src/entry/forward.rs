@@ -1,6 +1,6 @@
 //! The common form of nearly every entry: resolve the first argument, call the slot.
 
-/// Declares entries that resolve their handle with `$resolve` and pass all arguments on to a slot.
+/// Declares entries that resolve their handle with `$resolve` and pass all arguments to a slot.
 macro_rules! forward {
     ($resolve:expr; $(
         $name:ident => $slot:ident ($handle:ident: $handle_ty:ty $(, $arg:ident: $ty:ty)* $(,)?);
@@ -10,8 +10,8 @@ macro_rules! forward {
         )]
         ///
         /// # Safety
-        /// The handle may be any value. Pointers must be as DAT 2.0 requires; the provider uses
-        /// them.
+        /// The handle may be any value. The provider uses the pointers, so they must be as DAT 2.0
+        /// requires.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             $handle: $handle_ty $(, $arg: $ty)*

@@ -52,8 +52,8 @@ pub unsafe extern "C" fn dat_ia_openv(
     })
 }
 
-/// `dat_ia_close` of DAT 2.0: closes an IA and releases its provider if it was the provider's last
-/// IA.
+/// `dat_ia_close` of DAT 2.0: closes an IA. Closing the last IA of a provider releases the
+/// provider.
 #[unsafe(no_mangle)]
 pub extern "C" fn dat_ia_close(ia: DatIaHandle, flags: DatCloseFlags) -> DatReturn {
     guard("dat_ia_close", || {

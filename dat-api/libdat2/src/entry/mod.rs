@@ -1,8 +1,8 @@
 //! The exported C functions: 74 of OFA's library, and ten of DAT 2.0 that OFA's library lacks.
 //!
-//! Entries check only their handle; the provider checks arguments and states. The handle error of
-//! each call names the kind that the call takes; for EVDs that is the request EVD, as in OFA's
-//! library. An empty slot of a provider causes `DAT_NOT_IMPLEMENTED`.
+//! Entries check only their handle; the provider checks arguments and states. The subtype of a
+//! handle error names the kind of handle that the call takes; for EVDs this is the request EVD, as
+//! in OFA's library. An empty slot of a provider causes `DAT_NOT_IMPLEMENTED`.
 
 mod guard;
 #[macro_use]

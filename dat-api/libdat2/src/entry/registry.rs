@@ -7,7 +7,7 @@ use crate::registry::{Key, NOT_REGISTERED, dynamic, static_};
 use dat_abi::*;
 
 /// `dat_registry_list_providers` of DAT 2.0: the entries of the registry file, in file order. With
-/// `max` 0 it reports only their number, and returns an error about the first argument.
+/// `max` 0 the call reports only their number, and returns an error for the first argument.
 ///
 /// # Safety
 /// `returned` is null or valid for writes; `list` is null or an array of `max` pointers, each null
@@ -51,12 +51,12 @@ pub unsafe extern "C" fn dat_registry_list_providers(
     })
 }
 
-/// `dat_registry_add_provider` of DAT 2.0: called by providers from their init function, or by any
-/// program that contains a provider of its own.
+/// `dat_registry_add_provider` of DAT 2.0: called by the init function of a provider, or by a
+/// program that contains a provider.
 ///
 /// # Safety
 /// `provider` and `info` are null or point at complete structures; the provider's table stays valid
-/// and unchanged until it is removed.
+/// and unchanged until the provider is removed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_registry_add_provider(
     provider: *const DatProvider,
@@ -85,13 +85,13 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
     guard("dat_registry_remove_provider", || {
         // SAFETY: the caller guarantees the contract of `checked`.
         let (_, key) = unsafe { checked(provider, info) }?;
-        tracing::debug!(ia = %key, "provider leaves");
+        tracing::debug!(ia = %key, "provider unregisters");
         dynamic::global().remove(&key).map(|()| DatReturn::SUCCESS)
     })
 }
 
-/// `dat_registry_providers_related` of DAT 2.0: whether one provider can replace another. Providers
-/// report that only for open IAs, so the answer for two registered names is `DAT_HA_UNKNOWN`.
+/// `dat_registry_providers_related` of DAT 2.0: reports if one provider can replace another. Only
+/// open IAs have this information, so the answer for two registered names is `DAT_HA_UNKNOWN`.
 ///
 /// # Safety
 /// The names are null or C strings; `answer` is null or valid for writes.

@@ -1,18 +1,18 @@
 //! Resolves a handle, which may be any value, to its provider.
 //!
-//! Consumers get small integers for IAs. Every other handle is a pointer of the provider, and the
-//! first word behind it is the address of the provider's table. A consumer may pass anything: null,
-//! an IA handle in place of an EVD, a handle that was freed long ago. Each step relies only on
-//! checks that were done before:
+//! Consumers get small integers for IAs. Every other handle is a pointer of the provider to an
+//! object whose first word is the address of the provider's table. A consumer may pass any value:
+//! null, an IA handle in place of an EVD, a handle that was freed long ago. Each step relies only
+//! on checks of earlier steps:
 //!
-//! 1. null, addresses in the first page and misaligned addresses are invalid;
-//! 2. the page is known to be readable, or the kernel is asked (`probe`);
-//! 3. the first word is the address of a registered provider (`providers`); it is compared, and
-//!    dereferenced only after it was found.
+//! 1. Null, addresses in the first page and misaligned addresses are invalid.
+//! 2. The page is in the table of readable pages (`pages`), or the kernel reads the word (`probe`).
+//! 3. The first word is compared with the addresses of the registered providers (`providers`), and
+//!    is dereferenced only if it is one of them.
 //!
-//! A hit costs two table look-ups. The provider checks whether the object behind the word is alive
-//! and of the right kind. The providers of this project never unmap pages that held handles. Other
-//! providers may: so the table of known pages is cleared whenever an IA is closed or a provider is
+//! A hit costs two table look-ups. The provider checks that the object is alive and of the right
+//! kind. The providers of this project never unmap pages that held handles. Providers of others
+//! may, so the table of readable pages is cleared whenever an IA is closed or a provider is
 //! removed.
 
 mod pages;
@@ -85,9 +85,9 @@ fn resolve_pointer(handle: DatHandle) -> Option<Target> {
         return None;
     }
     let provider = if pages::contains(address) {
-        // SAFETY: the address is aligned and in a page that was readable when the kernel was last
-        // asked; providers keep such pages mapped while an IA is open, and closing an IA clears the
-        // table. The load is atomic because the provider may write the word at the same time.
+        // SAFETY: the address is aligned, and the kernel has found its page readable. Providers
+        // keep such pages mapped while an IA is open, and closing an IA clears the table. The load
+        // is atomic because the provider may write the word at the same time.
         let word = unsafe { AtomicUsize::from_ptr(handle.cast()) }.load(Ordering::Relaxed);
         providers::find(word)?
     } else {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_handles_are_refused_without_touching_them() {
+    fn values_that_cannot_be_handles_are_refused_without_an_access() {
         for value in [
             0,
             1,

@@ -1,7 +1,7 @@
 //! The set of pages known to be readable: a small lossy cache that is read without locks.
 //!
-//! A lost entry costs one question to the kernel. So the cache has a fixed size, no lock and no
-//! list: a fixed number of buckets with four entries each, which are overwritten in turn.
+//! A lost entry costs one system call. So the cache needs no lock and no list: it has a fixed
+//! number of buckets with four entries each, which are overwritten in turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,11 +13,11 @@ const WAYS: usize = 4;
 #[repr(align(32))]
 struct Bucket([AtomicUsize; WAYS]);
 
-/// Page numbers; zero means free, which is no valid page since handles are never in page zero.
+/// Page numbers. Zero marks a free entry, because handles are never in page zero.
 static PAGES: [Bucket; BUCKETS] =
     [const { Bucket([const { AtomicUsize::new(0) }; WAYS]) }; BUCKETS];
 
-/// Returns true if the page of this address was readable when the kernel was last asked.
+/// Returns true if the cache has the page of this address.
 #[inline]
 pub(super) fn contains(address: usize) -> bool {
     let page = address >> PAGE_SHIFT;

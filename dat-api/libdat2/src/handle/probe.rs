@@ -16,9 +16,9 @@ pub(super) fn read_word(address: usize) -> Option<usize> {
         }
     }
     is_readable(address).then(|| {
-        // SAFETY: the kernel has just read these eight bytes. The word is aligned, because handles
-        // are checked for that first. The page could be unmapped meanwhile only by another thread,
-        // in a consumer that frees an object during a call on it.
+        // SAFETY: the kernel has just read these eight bytes. The word is aligned, because the
+        // caller has checked the handle. Only another thread could unmap the page meanwhile, in a
+        // consumer that frees an object during a call on that object.
         unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<usize>(address)) }
     })
 }
@@ -30,7 +30,7 @@ fn is_denied(error: &io::Error) -> bool {
     )
 }
 
-/// Lets the kernel copy the word, so that no time passes between the check and the read.
+/// Copies the word by a system call, so that check and read are one step.
 fn read_by_kernel(address: usize) -> io::Result<usize> {
     let mut word = 0usize;
     let local = libc::iovec {
@@ -41,8 +41,8 @@ fn read_by_kernel(address: usize) -> io::Result<usize> {
         iov_base: ptr::with_exposed_provenance_mut(address),
         iov_len: size_of::<usize>(),
     };
-    // SAFETY: the local vector is one word on the stack; the kernel checks the remote one, and a
-    // process may always name itself as the target.
+    // SAFETY: the local vector is one word on the stack; the kernel checks the remote vector, and a
+    // process may always read itself.
     let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     match usize::try_from(copied) {
         Ok(copied) if copied == size_of::<usize>() => Ok(word),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_asking_agree() {
+    fn both_system_calls_agree() {
         let word = 0x1234_5678_9abc_def0usize;
         let readable = (&raw const word).expose_provenance();
         assert_eq!(read_by_kernel(readable).expect("own stack"), word);

@@ -12,7 +12,7 @@ pub struct ProviderRef(NonNull<DatProvider>);
 
 // SAFETY: provider tables are immutable once published and shared by all threads of the process.
 unsafe impl Send for ProviderRef {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for ProviderRef {}
 
 impl ProviderRef {
@@ -34,15 +34,15 @@ impl Deref for ProviderRef {
 
     fn deref(&self) -> &DatProvider {
         // SAFETY: a provider keeps its table valid and unchanged from `dat_registry_add_provider`
-        // to `dat_registry_remove_provider`. No `ProviderRef` is held longer than a call, or
-        // longer than an open IA, which keeps the provider registered.
+        // to `dat_registry_remove_provider`. A `ProviderRef` is held during one call, or during an
+        // open IA, which keeps the provider registered.
         unsafe { self.0.as_ref() }
     }
 }
 
 const CHUNK_LEN: usize = 64;
 
-/// A table of slots with a link to the next one. Chunks are never freed and slots are reused, so
+/// A table of slots with a link to the next table. Chunks are never freed and slots are reused, so
 /// memory is bounded by the largest number of providers registered at once.
 struct Chunk {
     places: [AtomicPtr<DatProvider>; CHUNK_LEN],
@@ -57,7 +57,7 @@ impl Chunk {
         }
     }
 
-    /// Returns the slots, starting with the preferred one of the address.
+    /// Returns the slots, starting with the preferred slot of the address.
     fn places_for(&self, address: usize) -> impl Iterator<Item = &AtomicPtr<DatProvider>> {
         let start = place_of(address);
         self.places[start..].iter().chain(&self.places[..start])
@@ -66,7 +66,7 @@ impl Chunk {
 
 static FIRST: Chunk = Chunk::new();
 
-/// Adds a provider. A provider added twice is found until it was removed twice.
+/// Adds a provider. A provider that was added twice is found until it is removed twice.
 pub fn add_provider(provider: ProviderRef) {
     let mut chunk = &FIRST;
     loop {
@@ -85,7 +85,7 @@ pub fn add_provider(provider: ProviderRef) {
     }
 }
 
-/// Removes a provider once. Afterwards its objects are not resolved any more.
+/// Removes a provider once. Handles of a provider that is not in the set are not resolved.
 pub fn remove_provider(provider: ProviderRef) {
     for chunk in chunks() {
         for place in chunk.places_for(provider.address()) {

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_interface_appears_once_and_loopback_last() {
-        let found = interfaces().expect("the kernel tells its interfaces");
+        let found = interfaces().expect("the kernel lists its interfaces");
         for (index, interface) in found.iter().enumerate() {
             assert!(!found[..index].contains(interface), "{interface:?}");
         }

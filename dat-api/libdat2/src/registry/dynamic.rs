@@ -91,7 +91,7 @@ impl DynamicRegistry {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
         // Every change under this lock is a single insertion, removal or count, so a panic cannot
-        // leave it half done.
+        // leave an incomplete change.
         self.registrations
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_in_use_stays() {
+    fn a_provider_in_use_is_not_removed() {
         let (registry, key, table) = fixture();
         let provider = ProviderRef::new(&raw const *table).expect("a box is not null");
         assert_eq!(registry.acquire(&key), Err(NOT_REGISTERED));

@@ -3,8 +3,8 @@
 //! Index 0 is never assigned. The lowest free index is assigned next, as in OFA's library, because
 //! some tools print handles.
 //!
-//! Reading takes no lock, because every call on an IA reads the table, from any thread, and the
-//! child of a fork that happens at that moment must be able to write.
+//! Reading takes no lock, because every call on an IA reads the table, from any thread, and because
+//! a reader's lock that is held during a fork would block writers in the child.
 
 use super::Key;
 use arc_swap::ArcSwap;
@@ -66,8 +66,8 @@ impl IaTable {
         self.with(handle, OpenIa::clone)
     }
 
-    /// Removes an IA, if the handle still refers to this object. Of two threads that close the same
-    /// handle only one gets the entry.
+    /// Removes an IA, if the handle still refers to this object. If two threads close the same
+    /// handle, one of them gets the entry.
     pub fn remove(&self, handle: DatIaHandle, provider_ia: usize) -> Option<OpenIa> {
         let index = index_of(handle)?;
         self.change(|places| {
@@ -80,12 +80,12 @@ impl IaTable {
     /// Returns the small integer of a provider's IA handle.
     pub fn find(&self, provider_ia: DatIaHandle) -> Option<DatIaHandle> {
         let places = self.places.load();
-        let named = |place: &Option<OpenIa>| {
+        let matches = |place: &Option<OpenIa>| {
             place
                 .as_ref()
                 .is_some_and(|ia| ia.provider_ia == provider_ia.addr())
         };
-        places.iter().position(named).map(handle_of)
+        places.iter().position(matches).map(handle_of)
     }
 
     fn with<T>(&self, handle: DatIaHandle, read: impl FnOnce(&OpenIa) -> T) -> Option<T> {
@@ -94,8 +94,8 @@ impl IaTable {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
-        // Readers see either the old or the new table, so a panic of a writer cannot leave it half
-        // changed.
+        // Readers see either the old or the new table, so a panic of a writer cannot leave an
+        // incomplete change.
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut places = Places::clone(&self.places.load());
         let result = change(&mut places);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_free_integer_is_given_out() {
+    fn the_lowest_free_integer_is_assigned() {
         let table = IaTable::default();
         let handles: Vec<usize> = (1..=130)
             .map(|n| table.insert(ia(n * 0x1000)).addr())
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_open_is_not_found() {
+    fn a_handle_that_is_not_open_is_not_found() {
         let table = IaTable::default();
         let handle = table.insert(ia(0x5000));
         for other in [0, 2, 64, 65, usize::MAX, 0x5000] {

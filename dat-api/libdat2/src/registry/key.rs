@@ -4,7 +4,7 @@ use dat_abi::*;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 
-/// Names one provider in the registry.
+/// The key of one provider in the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     name: CString,
@@ -78,7 +78,7 @@ impl Key {
         info
     }
 
-    /// The name.
+    /// The name of the interface adapter, with at most 255 characters.
     #[must_use]
     pub fn name(&self) -> &CStr {
         &self.name
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_survives_the_way_through_provider_info() {
+    fn a_key_is_equal_after_conversion_to_provider_info_and_back() {
         let key = Key::new(c"iwarp-lo", 2, 0, DAT_FALSE).expect("short name");
         assert_eq!(Key::from_info(&key.to_info()), key);
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_terminator_is_cut() {
+    fn a_name_without_terminator_is_truncated() {
         let mut info = DatProviderInfo::zeroed();
         info.ia_name = [c_char::from_ne_bytes(*b"x"); DAT_NAME_MAX_LENGTH];
         assert_eq!(Key::from_info(&info).name().count_bytes(), 255);

@@ -19,8 +19,8 @@ pub enum LoadError {
     Symbol(#[source] libloading::Error),
 }
 
-/// Returns the error message of the dynamic loader, which names file and cause, unlike the wrapper
-/// around it.
+/// Returns the error message of the dynamic loader, which names file and cause. The text of
+/// `libloading`'s own error does not.
 fn loader_text(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -32,7 +32,7 @@ pub struct ProviderLibrary {
     fini: DatProviderFiniFunc,
     /// Only providers of dat-rs export this function.
     open_error: Option<DatRsOpenErrorFunc>,
-    /// Keeps the code of the two functions mapped; declared last, so dropped last.
+    /// Keeps the code of the functions mapped; declared last, so dropped last.
     _library: Library,
 }
 
@@ -46,10 +46,10 @@ impl ProviderLibrary {
     pub fn load(lib_path: &CStr) -> Result<Self, LoadError> {
         make_self_global();
         let name = OsStr::from_bytes(lib_path.to_bytes());
-        let library = match beside_self(name).map(|path| open(path.as_os_str())) {
+        let library = match next_to_self(name).map(|path| open(path.as_os_str())) {
             Some(Ok(library)) => library,
             Some(Err(error)) => {
-                tracing::warn!(library = ?name, %error, "provider beside libdat2 does not load");
+                tracing::warn!(library = ?name, %error, "provider next to libdat2 does not load");
                 open(name)?
             }
             None => open(name)?,
@@ -75,7 +75,7 @@ impl ProviderLibrary {
         })
     }
 
-    /// Calls `dat_provider_init`, which registers providers by calling back.
+    /// Calls `dat_provider_init`, which calls `dat_registry_add_provider`.
     pub fn init(&self, key: &Key, ia_params: &CStr) {
         // SAFETY: the library is loaded; info and parameters are valid during the call. The
         // provider copies the data that it keeps.
@@ -121,9 +121,9 @@ unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LoadError
         .map_err(LoadError::Symbol)
 }
 
-/// Makes the symbols of this library visible to providers. Those of other vendors call
-/// `dat_registry_add_provider` without naming the library that exports it. If this library was
-/// loaded by a plug-in or an interpreter, its symbols are local to that.
+/// Makes the symbols of this library visible to providers. Providers of other vendors call
+/// `dat_registry_add_provider` without a dependency on the library that exports it. If a plug-in or
+/// an interpreter loaded this library, the symbols were local so far.
 fn make_self_global() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -135,12 +135,12 @@ fn make_self_global() {
             // The reference is kept for the life of the process: providers may hold addresses of
             // this library.
             Ok(library) => std::mem::forget(library),
-            Err(error) => tracing::debug!(?path, %error, "cannot widen own symbol scope"),
+            Err(error) => tracing::debug!(?path, %error, "cannot make own symbols global"),
         }
     });
 }
 
-fn beside_self(name: &OsStr) -> Option<PathBuf> {
+fn next_to_self(name: &OsStr) -> Option<PathBuf> {
     if name.is_empty() || name.as_bytes().contains(&b'/') {
         return None;
     }
@@ -191,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn only_names_without_slash_are_looked_for_beside_the_library() {
-        assert_eq!(beside_self(OsStr::new("")), None);
-        assert_eq!(beside_self(OsStr::new("./x.so")), None);
-        assert_eq!(beside_self(OsStr::new("no-such-file.so")), None);
+    fn only_names_without_slash_are_searched_next_to_the_library() {
+        assert_eq!(next_to_self(OsStr::new("")), None);
+        assert_eq!(next_to_self(OsStr::new("./x.so")), None);
+        assert_eq!(next_to_self(OsStr::new("no-such-file.so")), None);
         let own = PathBuf::from(self_path().expect("a test program has a file"));
         let name = own.file_name().expect("a file has a name");
-        assert_eq!(beside_self(name), Some(own.clone()));
+        assert_eq!(next_to_self(name), Some(own.clone()));
     }
 }

@@ -3,19 +3,18 @@
 //! | Module | Owns |
 //! |---|---|
 //! | [`builtin`] | entries for local interfaces when there is no file at all |
-//! | [`static_`] | entries of the file, the libraries loaded for them, references to those |
+//! | [`static_`] | entries of the file, the libraries loaded for them, references to these libraries |
 //! | [`load`] | `dlopen`, the entry points of a provider library |
 //! | `key` | the search key of a provider: name, version, thread safety |
 //! | [`dynamic`] | providers that registered themselves |
 //! | [`ia_table`] | the small integers that consumers use as handles of IAs |
-//! | [`open`] | `dat_ia_openv` and `dat_ia_close` over all of the above |
+//! | [`open`] | `dat_ia_openv` and `dat_ia_close` over both registries and the IA table |
 //! | [`queries`] | references held by extension queries |
 //!
-//! Locks: the static registry, the dynamic registry and the IA table have one each. None is held
-//! while another is taken, and none while code of a provider or of the dynamic loader runs. OFA's
-//! library holds its static lock during `dat_provider_init`; here init may call every entry. The
-//! only exception is an open of the name for which the provider is being initialised, which is
-//! refused.
+//! The static registry, the dynamic registry and the IA table have one lock each. No lock is held
+//! while another lock is taken, or while code of a provider or of the dynamic loader runs. OFA's
+//! library holds its static lock during `dat_provider_init`. Here init may call every entry, except
+//! an open of the name for which the provider is being initialised, which is refused.
 
 pub mod builtin;
 pub mod dynamic;

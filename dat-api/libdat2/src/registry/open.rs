@@ -28,8 +28,8 @@ pub fn enable_extensions() {
     EXTENSIONS.store(true, Ordering::Relaxed);
 }
 
-/// References to a provider and, if the file has its key, to its library. Dropping it releases
-/// them.
+/// References to a provider and, if the file has its key, to its library. Dropping the lease
+/// releases them, unless [`keep`](Self::keep) was called.
 #[derive(Debug)]
 pub struct ProviderLease {
     key: Key,
@@ -64,7 +64,7 @@ impl ProviderLease {
         }
     }
 
-    /// The provider.
+    /// The table of the leased provider.
     #[must_use]
     pub fn provider(&self) -> ProviderRef {
         self.provider
@@ -106,8 +106,8 @@ fn release_library(key: &Key, holds_library: bool) {
 /// Implements `dat_ia_openv` after its arguments were checked.
 ///
 /// # Errors
-/// No provider serves the key, or the provider's own error; then `*ia` is what the provider stored
-/// there.
+/// No provider serves the key, or the provider's own error. In the second case the provider may
+/// have written `*ia`.
 ///
 /// # Safety
 /// The pointers are those of the consumer: `name` a C string, the other two valid for the provider
@@ -127,8 +127,7 @@ pub unsafe fn open(
     }
     let lease = ProviderLease::acquire(key).inspect_err(|_| report_unknown(key))?;
     let ia_open = lease.provider().ia_open.ok_or(INCOMPLETE_PROVIDER)?;
-    // SAFETY: the provider is registered, and the lease keeps it so; the caller guarantees the
-    // pointers.
+    // SAFETY: the lease keeps the provider registered; the caller guarantees the pointers.
     let status = unsafe { ia_open(name.as_ptr().cast_mut(), async_evd_qlen, async_evd, ia) };
     if !status.is_success() {
         match static_::global().open_error(key) {
@@ -156,7 +155,7 @@ pub unsafe fn open(
     if has_extensions(target.provider, provider_ia) {
         enable_extensions();
     }
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the pointer.
     unsafe { ia.write(handle) };
     tracing::debug!(ia = %key, handle = handle.addr(), "opened");
     Ok(())
@@ -170,8 +169,8 @@ pub unsafe fn open(
 /// `DAT_PROVIDER_NOT_FOUND`, although its IA is closed.
 ///
 /// # Errors
-/// `DAT_INVALID_HANDLE` for anything but an open IA; the provider's own error, and then nothing is
-/// closed; or the error described above.
+/// `DAT_INVALID_HANDLE` for anything but an open IA; the provider's own error, with the IA still
+/// open; `DAT_PROVIDER_NOT_FOUND` from the second look-up.
 pub fn close(ia: DatIaHandle, flags: DatCloseFlags) -> Result<(), DatReturn> {
     let target = resolve_ia(ia)?;
     let reported = reported_key(target.provider, target.handle)?;
@@ -192,7 +191,7 @@ pub fn close(ia: DatIaHandle, flags: DatCloseFlags) -> Result<(), DatReturn> {
     }
 }
 
-/// Reports a name that no entry has. If an entry has the name, the errors of its libraries have
+/// Reports a key that no entry of the file has. For other keys the errors of their libraries have
 /// been reported already.
 fn report_unknown(key: &Key) {
     if !static_::global().contains(key) {

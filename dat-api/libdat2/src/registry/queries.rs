@@ -1,7 +1,7 @@
 //! References held by extension queries between their open and their close operation.
 //!
-//! The close operation names its provider only by a handle of the provider. So the references of
-//! the open operation are stored here by key. A close without an open then releases nothing.
+//! The close operation identifies its provider only by a handle of the provider. So the references
+//! of the open operation are stored here by key. A close without an open releases nothing.
 
 use super::{Key, open};
 use std::ffi::CStr;

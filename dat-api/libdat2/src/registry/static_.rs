@@ -1,7 +1,7 @@
 //! The static registry: entries of `dat.conf` and the libraries loaded for them.
 //!
 //! Entries with the same key form one group; their libraries are tried in file order until one
-//! loads and registers the key. A group is loaded by its first reference and unloaded by its last.
+//! registers the key. A group's first reference loads the library, and its last release unloads it.
 
 use super::load::ProviderLibrary;
 use super::{Key, NOT_REGISTERED, builtin, dynamic};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// Maximum number of bad lines that are reported one by one; more errors usually have one cause.
+/// Maximum number of bad lines that are reported; more errors usually have one cause.
 const REPORTS_MAX: usize = 50;
 
 /// A library that may serve a group.
@@ -151,13 +151,13 @@ impl StaticRegistry {
         self.lock().iter().any(|group| group.key == *key)
     }
 
-    /// Takes a reference to the library of a key; the first reference loads it.
+    /// Takes a reference to the library of a key. The first reference loads the library.
     ///
     /// # Errors
     /// [`NOT_REGISTERED`] if the file does not have the key or none of its libraries serves it;
     /// `DAT_INVALID_STATE` if called from the init or fini function of the same key.
     pub fn acquire(&self, key: &Key) -> Result<(), DatReturn> {
-        let (mut groups, index) = self.settle(key)?;
+        let (mut groups, index) = self.wait_until_idle(key)?;
         if let State::Loaded { references, .. } = &mut groups[index].state {
             *references += 1;
             return Ok(());
@@ -202,7 +202,7 @@ impl StaticRegistry {
     /// # Errors
     /// [`NOT_REGISTERED`] if the file does not have the key or nothing is loaded for it.
     pub fn release(&self, key: &Key) -> Result<(), DatReturn> {
-        let (mut groups, index) = self.settle(key)?;
+        let (mut groups, index) = self.wait_until_idle(key)?;
         let group = &mut groups[index];
         match &mut group.state {
             State::Loaded { references, .. } if *references > 1 => {
@@ -227,7 +227,7 @@ impl StaticRegistry {
 
     /// Finds a group and waits until no other thread loads or unloads it. Groups are never removed,
     /// so the index stays valid.
-    fn settle(&self, key: &Key) -> Result<(MutexGuard<'_, Vec<Group>>, usize), DatReturn> {
+    fn wait_until_idle(&self, key: &Key) -> Result<(MutexGuard<'_, Vec<Group>>, usize), DatReturn> {
         let mut groups = self.lock();
         let index = groups
             .iter()
@@ -251,8 +251,8 @@ impl StaticRegistry {
     }
 }
 
-/// Loads one library and lets it register its provider; `None`, with the reason logged, if the
-/// library does not serve the key.
+/// Loads a library, which registers its provider. Returns `None` if the library does not serve the
+/// key; the reason is logged.
 fn load_and_init(key: &Key, candidate: &Candidate) -> Option<ProviderLibrary> {
     let library = match ProviderLibrary::load(&candidate.lib_path) {
         Ok(library) => library,

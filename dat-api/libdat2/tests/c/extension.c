@@ -23,7 +23,7 @@ static DAT_IA_HANDLE open_ia(const char *name)
 	return ia;
 }
 
-static void nothing_passes_before_an_ia_with_extensions_was_open(void)
+static void operations_are_refused_before_an_ia_with_extensions_was_open(void)
 {
 	DAT_IA_HANDLE ia = open_ia("no-extensions"), raw = DAT_HANDLE_NULL;
 
@@ -65,7 +65,7 @@ static void open_operations_load_a_provider_by_name(void)
 	CHECK(plog->finis == finis + 2);
 }
 
-static void arguments_travel_as_a_list(void)
+static void arguments_are_passed_as_a_list(void)
 {
 	DAT_IA_HANDLE ia = open_ia("good"), raw = DAT_HANDLE_NULL;
 	DAT_PZ_HANDLE pz = DAT_HANDLE_NULL;
@@ -102,9 +102,9 @@ static void bad_handles_are_refused(void)
 
 int main(int argc, char **argv)
 {
-	nothing_passes_before_an_ia_with_extensions_was_open();
+	operations_are_refused_before_an_ia_with_extensions_was_open();
 	open_operations_load_a_provider_by_name();
-	arguments_travel_as_a_list();
+	arguments_are_passed_as_a_list();
 	if (argc < 2 || strcmp(argv[1], "ofa") != 0)
 		bad_handles_are_refused();
 	CHECK(plog->argument_errors == 0);

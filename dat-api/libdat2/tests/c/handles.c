@@ -166,7 +166,7 @@ static void bad_handles_are_refused_by_every_call(void)
 	all_calls((DAT_HANDLE)page);
 }
 
-static void an_ia_handle_is_no_other_handle_and_the_other_way_round(DAT_IA_HANDLE ia)
+static void ia_handles_and_object_handles_are_not_interchangeable(DAT_IA_HANDLE ia)
 {
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 	DAT_EVENT event;
@@ -198,7 +198,7 @@ static void context_and_type_work_for_ias_and_objects(DAT_IA_HANDLE ia)
 	CHECK_RETURN(dat_pz_free(pz), DAT_SUCCESS);
 }
 
-static void arguments_arrive_in_order(DAT_IA_HANDLE ia)
+static void arguments_are_passed_in_order(DAT_IA_HANDLE ia)
 {
 	DAT_OS_WAIT_PROXY_AGENT agent = { ARG_PTR(1), NULL };
 	DAT_CNO_HANDLE cno = DAT_HANDLE_NULL;
@@ -260,9 +260,9 @@ int main(void)
 	bad_handles_are_refused_by_every_call();
 	CHECK_RETURN(dat_ia_open((DAT_NAME_PTR)"good", 8, &evd, &ia), DAT_SUCCESS);
 	bad_handles_are_refused_by_every_call();
-	an_ia_handle_is_no_other_handle_and_the_other_way_round(ia);
+	ia_handles_and_object_handles_are_not_interchangeable(ia);
 	context_and_type_work_for_ias_and_objects(ia);
-	arguments_arrive_in_order(ia);
+	arguments_are_passed_in_order(ia);
 	CHECK_RETURN(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 	calls_on_an_ia(ia);
 	CHECK(provider_log_of_program.argument_errors == 0);

@@ -31,7 +31,7 @@ struct instance {
 	struct instance *next;
 };
 
-/* Outlives the provider, which is unloaded: it belongs to the process and is looked up by name. */
+/* The log of the test program, which stays when the provider is unloaded; looked up by name. */
 extern struct provider_log provider_log_of_program __attribute__((weak));
 
 static struct provider_log own_log;

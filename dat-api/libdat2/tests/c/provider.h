@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The record that the test provider writes for the test programs, which find it with dlsym. */
+/* The record that the test provider writes; the test program defines it. */
 #ifndef PROVIDER_H
 #define PROVIDER_H
 

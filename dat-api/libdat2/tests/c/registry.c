@@ -98,7 +98,7 @@ static void a_library_lives_from_first_open_to_last_close(void)
 	CHECK(plog->opens == plog->closes);
 }
 
-static void closing_refuses_what_is_not_open_and_passes_errors_on(void)
+static void closing_refuses_handles_that_are_not_open_and_returns_errors(void)
 {
 	DAT_IA_HANDLE ia = DAT_HANDLE_NULL, raw = DAT_HANDLE_NULL;
 
@@ -140,7 +140,7 @@ static void seventy_opens_get_seventy_integers(void)
 		CHECK_RETURN(dat_ia_close(ia[n], DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 
-static void a_failing_provider_open_is_passed_on_and_lets_go(void)
+static void a_failing_open_returns_the_error_and_releases_the_provider(void)
 {
 	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
 	int finis = plog->finis;
@@ -151,7 +151,7 @@ static void a_failing_provider_open_is_passed_on_and_lets_go(void)
 	CHECK(plog->finis == finis + 1);
 }
 
-static void the_first_library_that_loads_is_taken(void)
+static void the_first_library_that_loads_is_used(void)
 {
 	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
 
@@ -254,7 +254,7 @@ static DAT_RETURN dynamic_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags)
 	return DAT_SUCCESS;
 }
 
-static void a_program_can_bring_its_own_provider(void)
+static void a_program_can_register_its_own_provider(void)
 {
 	DAT_PROVIDER_INFO info = { "dynamic", 2, 0, DAT_FALSE };
 	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
@@ -296,7 +296,7 @@ static void text_of_codes(void)
 	CHECK(strcmp(major, "unknown error") == 0);
 }
 
-static void what_differs_from_ofa(void)
+static void differences_from_ofa(void)
 {
 	DAT_IA_HANDLE ia = DAT_HANDLE_NULL, raw = DAT_HANDLE_NULL;
 	DAT_HA_RELATIONSHIP answer = DAT_HA_FALSE;
@@ -344,17 +344,17 @@ int main(int argc, char **argv)
 	opening_checks_name_and_pointer();
 	opening_matches_the_whole_key();
 	a_library_lives_from_first_open_to_last_close();
-	closing_refuses_what_is_not_open_and_passes_errors_on();
+	closing_refuses_handles_that_are_not_open_and_returns_errors();
 	integers_and_pointers_translate();
 	seventy_opens_get_seventy_integers();
-	a_failing_provider_open_is_passed_on_and_lets_go();
-	the_first_library_that_loads_is_taken();
+	a_failing_open_returns_the_error_and_releases_the_provider();
+	the_first_library_that_loads_is_used();
 	a_provider_that_reports_another_key_is_closed_with_an_error();
 	listing_follows_the_file();
-	a_program_can_bring_its_own_provider();
+	a_program_can_register_its_own_provider();
 	text_of_codes();
 	if (!is_ofa)
-		what_differs_from_ofa();
+		differences_from_ofa();
 	closing_with_a_failing_query_closes_nothing();
 	CHECK(plog->argument_errors == 0);
 	return failures();

@@ -1,7 +1,7 @@
 //! The shared library in use by C programs: exports, the registry row by row, handles, extensions.
 //!
-//! The programs in `tests/c` run with this library, and with OFA's where it is installed, except
-//! for the rows in which the two differ by design.
+//! The programs in `tests/c` run with this library, and with OFA's library if that is installed,
+//! except for the rows in which the two libraries differ by design.
 
 use crate::support::{Stage, source_dir, succeed, text_of};
 use std::path::Path;
@@ -119,12 +119,12 @@ fn exactly_the_listed_symbols_are_exported_under_their_version() {
 }
 
 #[test]
-fn a_library_named_without_slash_is_found_beside_libdat2() {
+fn a_library_named_without_slash_is_found_next_to_libdat2() {
     let stage = Stage::new();
     stage.provider("libtest-provider.so");
     let conf = conf_for(&stage, "libtest-provider.so");
     let program = stage.program("extension");
-    // The loader itself would not search there: libdat2 is found by its path in the program.
+    // The loader does not search in this directory: LD_PRELOAD names libdat2 by its path.
     let mut command = stage.command(&program, &conf);
     command
         .env_remove("LD_LIBRARY_PATH")
@@ -133,7 +133,7 @@ fn a_library_named_without_slash_is_found_beside_libdat2() {
 }
 
 #[test]
-fn providers_load_when_libdat2_came_in_as_a_plug_in() {
+fn providers_load_when_libdat2_was_loaded_as_a_plug_in() {
     let stage = Stage::new();
     let provider = stage.provider("libtest-provider.so");
     let conf = conf_for(&stage, &provider.display().to_string());

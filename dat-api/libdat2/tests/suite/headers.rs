@@ -1,9 +1,9 @@
 //! The C headers against `dat-abi`, and against OFA's headers where those are installed.
 //!
 //! `dat-abi` declares every layout in `assert_layout!` and every value in `constants!` and
-//! `codes!`, and the compiler checks the Rust types against them. So this test reads the source of
-//! that crate as a list of facts, and a C program prints the values of the same facts in the
-//! headers.
+//! `codes!`, and the compiler checks the Rust types against these declarations. So this test reads
+//! the source of that crate as a list of facts, and compares each fact with the value that a C
+//! program prints from the headers.
 
 use crate::support::{source_dir, succeed};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Tests of the library from C: the linked `libdat2.so.2`, its headers, and OFA's where installed.
+//! Tests from C: the linked `libdat2.so.2`, its headers, and those of OFA where installed.
 
 mod consumer;
 mod headers;

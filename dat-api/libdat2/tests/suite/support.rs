@@ -46,8 +46,8 @@ impl Stage {
         let output = self.file(name);
         let mut cc = self.compiler();
         cc.arg(source_dir().join("tests/c").join(name).with_extension("c"));
-        // Exported, because the provider looks up the program's log; lazy, because the same program
-        // also runs with libraries that lack some of the calls.
+        // The program exports its symbols, because the provider looks up its log. Binding is lazy,
+        // because the program also runs with libraries that lack some of the calls.
         cc.args(["-rdynamic", "-Wl,-z,lazy", "-fPIE", "-pie", "-L"])
             .arg(self.path());
         cc.args(["-ldat2", "-ldl", "-o"]).arg(&output);
@@ -91,7 +91,7 @@ impl Stage {
     }
 }
 
-/// Runs a command that must succeed and returns what it printed.
+/// Runs a command that must succeed and returns its output.
 pub(crate) fn succeed(command: &mut Command) -> String {
     let output = command
         .output()
