@@ -1,4 +1,4 @@
-//! Builds the C examples as a reader of the examples would.
+//! Builds the C examples with their Makefile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,11 +30,11 @@ pub fn c_examples() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Runs `make` in `examples/c` with the staged `dat2.pc`, warnings as errors, for some of the
-/// programs; they go to `directory`.
+/// Runs `make` in `examples/c` for `programs`, with the staged `dat2.pc` and warnings as errors.
+/// The programs are written to `directory`.
 ///
 /// # Errors
-/// When make, the compiler or pkg-config is missing or refuses.
+/// When make, the compiler or pkg-config is missing or fails.
 pub fn make_c_examples(stage: &Stage, directory: &Path, programs: &str) -> Result<()> {
     let sanitizer = Sanitizer::chosen();
     Program::new("make")

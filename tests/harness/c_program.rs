@@ -22,8 +22,8 @@ impl CProgram {
     /// Compiles `tests/c/<name>.c` with all warnings as errors and links it with `-ldat2`.
     ///
     /// # Errors
-    /// When there is no compiler, or the compiler refuses the program; the message holds its
-    /// output.
+    /// When there is no compiler, or the compiler rejects the program; the message contains the
+    /// compiler's output.
     pub fn compile(stage: &Stage, name: &str) -> Result<Self> {
         Self::compile_file(stage, &source(name), name)
     }
@@ -43,7 +43,7 @@ impl CProgram {
         })
     }
 
-    /// Compiles `tests/c/<name>.c` without our headers and library.
+    /// Compiles `tests/c/<name>.c` without the headers and library of dat-rs.
     ///
     /// # Errors
     /// As for [`CProgram::compile`].
@@ -51,7 +51,7 @@ impl CProgram {
         build(&source(name), name, |compiler| compiler)
     }
 
-    /// Compiles against the headers and the library that the system has installed, which are OFA's.
+    /// Compiles against the headers and the library of the system, which are OFA's.
     ///
     /// # Errors
     /// As for [`CProgram::compile`].

@@ -15,10 +15,10 @@ use crate::{Program, Running};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The interval of the checks for the end mark in the file.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The content of a datagram to the discard port that is sent after the traffic. A capture that
-/// holds it holds all packets before it.
+/// contains the datagram contains all earlier packets.
 const END_MARK: &[u8] = b"end of the capture";
 
 /// A running capture of a device in the network of the calling thread.
@@ -38,7 +38,7 @@ pub struct Decoded {
     /// The decoder's full text.
     pub text: String,
     /// Segments with data in which the decoder found no part of an MPA stream, one line each.
-    pub strangers: Vec<String>,
+    pub strays: Vec<String>,
 }
 
 impl Capture {
@@ -89,8 +89,8 @@ impl Capture {
         self.dumpcap.finish(DEADLINE)?.success()?;
         let tshark = |args: &str, filter: &str| {
             Program::new("tshark")
-                // The MPA dissector is a heuristic. The payload heuristics above DDP would take the
-                // consumer's bytes for protocols of their own.
+                // The MPA dissector is a heuristic. Heuristics for the payload of DDP are off,
+                // because they would decode the consumer's bytes as other protocols.
                 .args_line("-2 -o tcp.try_heuristic_first:TRUE")
                 .args_line("-o tcp.reassemble_out_of_order:TRUE")
                 .args_line("--disable-protocol rpcordma --disable-protocol smb_direct -r")
@@ -102,12 +102,12 @@ impl Capture {
                 .success()
         };
         let text = tshark("-V -Y", "tcp.len > 0")?.text;
-        // Segments that TCP retransmits on a busy machine were decoded when they were first
+        // On a busy machine TCP retransmits segments, which were decoded when they were first
         // received.
         let rest = "tcp.len > 0 && !iwarp_mpa && !tcp.reassembled_in && \
                     !tcp.analysis.retransmission";
         let rest = tshark("-Y", rest)?.text;
-        let strangers = rest
+        let strays = rest
             .lines()
             .filter(|line| line.contains("TCP"))
             .map(Into::into)
@@ -115,7 +115,7 @@ impl Capture {
         Ok(Decoded {
             _dir: self.dir,
             text,
-            strangers,
+            strays,
         })
     }
 
@@ -133,7 +133,7 @@ impl Capture {
                 Instant::now() < end,
                 "the capture never got to its end mark"
             );
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(RETRY_INTERVAL);
         }
     }
 }

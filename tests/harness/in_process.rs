@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::{Stage, carrier_params};
 
-/// Makes this process load the staged `libdat2.so.2`, which the variable `library` names, and find
-/// these adapters, each a name and its parameters, in a registry written to `file`.
+/// Makes this process load the staged `libdat2.so.2`, by setting the variable `library`. Writes a
+/// registry with `adapters`, each a name and its parameters, to `file`.
 ///
 /// # Errors
 /// When nothing is staged or the file cannot be written.

@@ -1,19 +1,19 @@
-//! The environment of every suite: the staged artefacts, a registry file of its own, a network of
-//! its own, and child processes that cannot outlive the test.
+//! The environment of every suite: the staged artefacts, a registry file and a network of its own,
+//! and child processes that end with the test.
 //!
 //! - [`Stage`] finds `target/stage`.
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
-//! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
-//! - [`Veth`] connects it with a second network, so that TCP uses segments of Ethernet's size.
+//! - [`NetSpace`] is a network of its own for the calling thread and the children that it starts.
+//! - [`Veth`] connects that network to a second one, so that TCP uses segments of Ethernet's size.
 //! - [`Program`] starts a child, [`Running`] supervises it and ends it on drop. When a child hangs,
-//!   `stuck` reports what all children were doing.
+//!   `stuck` reports the state of all children.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
-//!   builds the examples as their Makefile does, [`c_examples()`] names them.
+//!   builds the examples with their Makefile, [`c_examples()`] lists them.
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`frame_writer`] encodes every frame with any value in any field, without the stack's code.
-//! - [`relay`](relay()) forwards bytes between two ends at a pace of its own.
-//! - [`ofa_tools`] are the command lines of OFA's programs.
+//! - [`relay`](relay()) forwards bytes between two ends, slowly or in small pieces.
+//! - [`ofa_tools`] runs command lines of OFA's programs.
 //! - [`Capture`] records the packets and decodes them with an independent program.
 //! - [`OpsRun`] starts programs under `opsrun`, with one of the [`OffloadProtocol`]s.
 //! - [`SdpTraces`] checks every SDP message of a test.
@@ -21,7 +21,7 @@
 //!   TCP.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine.
-//! - [`StackEnv`] combines them for the common case: our libraries, one IA on `lo`.
+//! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network of its own.
 
 mod c_examples;
 mod c_program;

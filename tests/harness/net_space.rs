@@ -13,24 +13,23 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::{Program, Running};
 
-/// The setting for ports that the kernel does not choose for sockets without a port, in this
-/// network.
+/// The setting of a network for ports that the kernel must not assign to sockets without a port.
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// The ports on which OFA's tools listen, in the range from which the kernel chooses: a connection
-/// on one of them would keep a service from listening.
+/// The ports on which OFA's tools listen. They are in the range from which the kernel assigns
+/// ports, and a connection with such a port would keep a tool from listening.
 const TOOLS_PORTS: &str = "45248-45999";
 
 /// The interval at which the table of listeners is read again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The time limit of the command that lists RDMA listeners.
 const RDMA_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The network of the calling thread and of the children that it starts.
 ///
-/// A namespace belongs to a thread, and a child inherits that of the thread which starts it. So
-/// each test, being a thread, can have its own.
+/// A namespace belongs to a thread, and a child inherits the namespace of the thread that starts
+/// it. So each test, being a thread, can have its own network.
 #[derive(Debug)]
 pub enum NetSpace {
     /// A fresh namespace with nothing but `lo`.
@@ -40,27 +39,27 @@ pub enum NetSpace {
 }
 
 impl NetSpace {
-    /// Moves the calling thread into a namespace of its own, or waits until the host's is free.
+    /// Moves the calling thread into a namespace of its own, or waits for the host's network.
     ///
     /// # Errors
     /// When `lo` cannot be brought up, or the lock file cannot be made.
     pub fn enter() -> Result<Self> {
         if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
             bring_up_loopback().context("bringing up lo")?;
-            // Without this setting a test fails once in thousands of runs.
+            // Without this setting, one in thousands of tests fails: see `TOOLS_PORTS`.
             let _ = fs::write(RESERVED, TOOLS_PORTS);
             return Ok(Self::Own);
         }
         Self::stay()
     }
 
-    /// Stays in the host's network, for tests that use a device there, and waits until it is free.
+    /// Waits for the host's network and stays in it, for tests that use a device of the host.
     ///
     /// # Errors
     /// When the lock file cannot be made.
     pub fn stay() -> Result<Self> {
         let path = std::env::temp_dir().join("dat-rs-stack-tests.lock");
-        // If another user has made the file, it can be read and locked, and not written.
+        // A file of another user cannot be written, but can be read and locked.
         let file = File::open(&path).or_else(|_| File::create(&path));
         let file = file.with_context(|| format!("making {}", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusive) {
@@ -87,7 +86,7 @@ impl NetSpace {
                 Instant::now() < end,
                 "does not listen on port {port} after {deadline:?}\n{text}"
             );
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(RETRY_INTERVAL);
         }
         Ok(())
     }
@@ -100,9 +99,9 @@ impl NetSpace {
         let end = Instant::now() + deadline;
         while !is_listening(port)? {
             if Instant::now() > end {
-                bail!("nobody listens on TCP port {port} after {deadline:?}");
+                bail!("no program listens on TCP port {port} after {deadline:?}");
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(RETRY_INTERVAL);
         }
         Ok(())
     }
@@ -119,7 +118,7 @@ fn is_listening(port: u16) -> Result<bool> {
         })
     };
     let ipv4 = fs::read_to_string("/proc/thread-self/net/tcp").context("reading listeners")?;
-    // A kernel without IPv6 does not have this table, and no IPv6 listener either.
+    // A kernel without IPv6 has neither this table nor an IPv6 listener.
     let ipv6 = fs::read_to_string("/proc/thread-self/net/tcp6").unwrap_or_default();
     Ok(listens(&ipv4) || listens(&ipv6) || rdma_listens(port)?)
 }
@@ -131,7 +130,7 @@ fn rdma_listens(port: u16) -> Result<bool> {
     if !has_device {
         return Ok(false);
     }
-    // A machine without this tool has no such listener that the tests could have started.
+    // On a machine without this tool the tests start no RDMA listener.
     let Ok(shown) = Program::new("rdma")
         .args_line("resource show cm_id")
         .spawn()

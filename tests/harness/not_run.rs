@@ -5,10 +5,10 @@ use std::io::Write as _;
 /// Reports that a test could not check its subject here, and why; the caller then returns `Ok`.
 ///
 /// The line is written to the descriptor itself, past the capture of the test harness, because
-/// `cargo xtask test` counts these lines and prints them: a test that did not run is not a test
-/// that passed.
+/// `cargo xtask test` counts and prints these lines. A test that did not run must not count as
+/// passed.
 pub fn not_run(why: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Without a standard error the lines are not counted either.
+    // Without a standard error the line cannot be counted.
     let _ = std::io::stderr().write_all(format!("\nNOT RUN: {name}: {why}\n").as_bytes());
 }

@@ -12,9 +12,9 @@ use crate::{IA_NAME, Program, SdpTraces, Stage};
 /// An offload protocol, and the settings with which `opsrun` offers it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OffloadProtocol {
-    /// Its name in tables.
+    /// The name in tables.
     pub name: &'static str,
-    /// True if the protocol is meant for more than tests.
+    /// False if the protocol is only for tests.
     pub is_for_use: bool,
     /// True if the connections of the protocol are recorded as SDP messages, and peers are found
     /// through the port mapper.
@@ -30,7 +30,7 @@ impl OffloadProtocol {
             name: "SDP",
             is_for_use: true,
             is_sdp: true,
-            // SDP over the software provider; by default, `local` would carry traffic within a
+            // SDP over the software provider. By default, `local` would carry the traffic of a
             // host.
             environment: &[("OPS_SOFTWARE", "1")],
         },
@@ -49,7 +49,7 @@ pub enum Leave {
     /// An offload protocol, and TCP if the protocol cannot be used. The time limit for offloading
     /// is long, so that sockets are offloaded on a busy machine too.
     Tcp,
-    /// As [`Leave::Tcp`], with the time limit that applies to users who write no rule.
+    /// As [`Leave::Tcp`], with the time limit that applies without a rule file.
     TcpSoon,
     /// As [`Leave::Tcp`], except for sockets on this address, which stay on TCP.
     TcpBut(&'static str),
@@ -58,7 +58,7 @@ pub enum Leave {
 }
 
 /// The settings of `opsrun` for one purpose, in a directory. All SDP messages of the programs that
-/// it starts are recorded there.
+/// `opsrun` starts are recorded in this directory.
 #[derive(Debug)]
 pub struct OpsRun {
     opsrun: PathBuf,
@@ -70,12 +70,11 @@ pub struct OpsRun {
 }
 
 impl OpsRun {
-    /// Writes the rule file and a registry file into `dir`, where ordinary users find them if they
-    /// may enter the directory.
+    /// Writes the rule file and a registry file into `dir`. Other users can read them if they may
+    /// enter the directory.
     ///
     /// # Errors
     /// When a file cannot be written.
-    /// When it cannot be written.
     pub fn new(
         stage: &Stage,
         protocol: &'static OffloadProtocol,

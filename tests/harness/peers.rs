@@ -21,9 +21,9 @@ pub struct Peers {
     program: CProgram,
 }
 
-/// The number of mappings that a process may hold in addition at its end: buffers that it keeps for
-/// the next use, and the arenas of the C library. More is a leak, as is any additional descriptor
-/// or thread.
+/// The number of mappings that a process may have at its end in addition to those at its start:
+/// buffers that are kept for the next use, and the arenas of the C library. More mappings are a
+/// leak, and so is any additional descriptor or thread.
 const MAPPINGS_KEPT: i64 = 24;
 
 impl Peers {
@@ -66,10 +66,10 @@ impl Peers {
         self.prepare(args).pass_fd(fd, PASSED_FD).spawn()
     }
 
-    /// Starts the end that waits for a connection, and returns when it is ready.
+    /// Starts the end that waits for a connection, and returns when that end is ready.
     ///
     /// # Errors
-    /// When it does not become ready.
+    /// When that end does not become ready.
     pub fn start_ready(&self, args: &str) -> Result<Running> {
         let running = self.start(args)?;
         running.wait_for("READY", DEADLINE)?;
@@ -128,7 +128,7 @@ pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> 
 /// freed memory and reports leaks itself.
 ///
 /// # Errors
-/// When it holds more, or has no such line.
+/// When the program holds more, or prints no such line.
 pub fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> {
     let counts_memory = Sanitizer::chosen() != Sanitizer::Address;
     for (what, limit) in limits {
@@ -154,5 +154,10 @@ fn left(finished: &Finished, what: &str) -> Result<i64> {
         line.split_whitespace()
             .find_map(|word| word.strip_prefix(what)?.strip_prefix('=')?.parse().ok())
     })
-    .with_context(|| format!("nothing says how many {what} are left\n{}", finished.tail()))
+    .with_context(|| {
+        format!(
+            "no line reports how many {what} are left\n{}",
+            finished.tail()
+        )
+    })
 }

@@ -21,8 +21,8 @@ const ABOVE_PASSED: RawFd = 64;
 /// The time for which another process may have a program open for writing.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// A program that has not been started yet: it gets its own process group, its output is kept, and
-/// its input is empty.
+/// A program that has not been started yet. It will have its own process group, recorded output and
+/// an empty input.
 pub struct Program {
     command: Command,
     name: String,
@@ -92,7 +92,7 @@ impl Program {
         self
     }
 
-    /// Repeats each line of output on our own standard output, indented.
+    /// Repeats each line of output on the test's standard output, indented.
     #[must_use]
     pub fn echo(self) -> Self {
         self.echo_as(Echo::Indented)
@@ -105,7 +105,7 @@ impl Program {
         self
     }
 
-    /// Passes `fd` to the child as descriptor `number`. Our own copy closes when the program
+    /// Passes `fd` to the child as descriptor `number`. This process closes `fd` when the program
     /// starts.
     #[must_use]
     pub fn pass_fd(mut self, fd: OwnedFd, number: RawFd) -> Self {

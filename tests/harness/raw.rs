@@ -60,7 +60,7 @@ impl RawPeer {
     /// Makes both ends of a TCP connection over the loopback interface.
     ///
     /// # Errors
-    /// When the network is not there.
+    /// When there is no loopback interface.
     pub fn pair() -> Result<(TcpStream, TcpStream)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let active = TcpStream::connect(listener.local_addr()?)?;
@@ -130,8 +130,8 @@ impl RawPeer {
         Ok(Some(segment))
     }
 
-    /// Waits for a connection whose initiator supports revision 1, and answers its Request. An
-    /// earlier enhanced Request is answered by a reset, as peers without RFC 6581 do.
+    /// Waits for a connection with a Request of revision 1, and answers the Request. An earlier
+    /// enhanced Request is answered by a reset, as by peers without RFC 6581.
     ///
     /// # Errors
     /// When no such Request is received.
@@ -147,8 +147,8 @@ impl RawPeer {
         Ok(raw)
     }
 
-    /// From now on the kernel discards every received packet before TCP sees it. Nothing is
-    /// acknowledged any more, as if the machine had lost its power.
+    /// Makes the kernel discard every received packet before TCP. Nothing is acknowledged any more,
+    /// as if the machine had lost its power.
     ///
     /// # Errors
     /// When the filter cannot be attached.
@@ -228,7 +228,7 @@ impl RawPeer {
         }
     }
 
-    /// Shuts down our direction of the stream.
+    /// Shuts down this end's direction of the stream.
     ///
     /// # Errors
     /// When the connection is closed.

@@ -16,8 +16,8 @@ pub struct Registry {
     file: PathBuf,
 }
 
-/// The end of the parameters of a software provider's adapter, so that connections within the host
-/// use the carrier that `STACK_TESTS_CARRIER` names.
+/// The last parameters of a software provider's adapter, which select the carrier of
+/// `STACK_TESTS_CARRIER` for connections within the host.
 #[must_use]
 pub fn carrier_params() -> &'static str {
     match std::env::var_os("STACK_TESTS_CARRIER") {

@@ -15,14 +15,14 @@ pub enum Pace {
     ByteByByte,
     /// In pieces of changing sizes, none of which is the size of a frame.
     Chopped,
-    /// After so many bytes, a pause of this length; then at full speed. The receive buffer is the
+    /// A pause of this length after this many bytes, then full speed. The receive buffer is the
     /// smallest possible. Each direction pauses separately.
     PauseAfter(usize, Duration),
     /// Pieces of this many bytes with this pause after each.
     Slow(usize, Duration),
 }
 
-/// Accepts one connection on `port` and connects it with `to`, in threads that end with it.
+/// Accepts one connection on `port` and relays it to port `to`, on threads that end with it.
 ///
 /// # Errors
 /// When the port is taken.
@@ -34,7 +34,7 @@ pub fn relay(port: u16, to: u16, pace: Pace) -> Result<()> {
         nix::sys::socket::setsockopt(&listener, nix::sys::socket::sockopt::RcvBuf, &4096)
             .context("a small buffer")?;
     }
-    // A network namespace belongs to the thread, and the new one inherits it.
+    // A network namespace belongs to a thread, and a new thread inherits it.
     thread::spawn(move || {
         let _ = run(&listener, to, pace);
     });

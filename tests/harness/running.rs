@@ -41,7 +41,7 @@ pub struct Finished {
     pub text: String,
 }
 
-/// The form in which a child's output is repeated on our own standard output.
+/// The form in which a child's output is repeated on the test's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
     /// Not at all.
@@ -72,10 +72,10 @@ impl Running {
         thread::spawn(move || read_output(reader, &output, echo));
         let exit = Arc::clone(&shared);
         let pid = pid_of(&child);
-        stuck::begun(pid, &name);
+        stuck::on_start(pid, &name);
         thread::spawn(move || {
-            // WNOWAIT does not reap the child. Until `wait` reaps it, the process id cannot be
-            // reused, so the kill of the group below cannot hit another process.
+            // WNOWAIT does not reap the child. Its process id is reused only after `wait` has
+            // reaped it, so the kill of the group below cannot hit another process.
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
             while waitid(Id::Pid(pid), flags) == Err(nix::Error::EINTR) {}
             exit.update(|state| state.exited = true);
@@ -111,7 +111,7 @@ impl Running {
         )
     }
 
-    /// Waits for the end, kills what is left of the process group, and returns all output.
+    /// Waits for the end, kills the remaining process group, and returns all output.
     ///
     /// # Errors
     /// At the deadline; the message holds the end of the output.
@@ -165,7 +165,7 @@ impl Running {
         if !self.reaped {
             // ESRCH means that the group has no process any more.
             let _ = killpg(self.pid(), Signal::SIGKILL);
-            stuck::ended(self.pid());
+            stuck::on_end(self.pid());
             self.reaped = true;
         }
         self.child.wait()
@@ -275,8 +275,8 @@ fn read_output(mut reader: PipeReader, shared: &Shared, echo: Echo) {
 
 fn print_at_once(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    // If the reader of our output has gone, the output is lost, and the child is judged all the
-    // same.
+    // A failure is ignored: if the reader of this test's output has gone, the output is lost, but
+    // the child is still judged.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 

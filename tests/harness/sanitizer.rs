@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Valgrind as the suites use it: a memory error or a leak becomes the exit status.
+/// Valgrind with the options of the suites: a memory error or a leak sets the exit status.
 pub const VALGRIND: &str =
     "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite";
 
@@ -16,8 +16,8 @@ pub const VALGRIND: &str =
 pub enum Sanitizer {
     /// No checker.
     None,
-    /// `address`: AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in the program,
-    /// and through its allocator in the libraries.
+    /// `address`: AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in the program.
+    /// The libraries use AddressSanitizer's allocator.
     Address,
     /// `valgrind`: memcheck around program and libraries.
     Valgrind,

@@ -13,8 +13,8 @@ use crate::Program;
 /// The environment variable that makes programs keep records and names the directory.
 const TRACE_ENV: &str = "SDP_TRACE";
 
-/// A directory into which every SDP connection of the programs that are given its name writes its
-/// messages, one file at each end.
+/// A directory into which programs write the messages of their SDP connections, one file for each
+/// end of a connection.
 #[derive(Debug)]
 pub struct SdpTraces(PathBuf);
 
@@ -36,18 +36,18 @@ impl SdpTraces {
         &self.0
     }
 
-    /// Makes a program write its messages there.
+    /// Makes a program write its messages into the directory.
     #[must_use]
     pub fn of(&self, program: Program) -> Program {
         program.env(TRACE_ENV, &self.0)
     }
 
-    /// Makes a program that is started in another way write its messages there.
+    /// Makes the program of a [`Command`] write its messages into the directory.
     pub fn of_command(&self, command: &mut Command) {
         command.env(TRACE_ENV, &self.0);
     }
 
-    /// Makes this process write its messages there.
+    /// Makes this process write its messages into the directory.
     ///
     /// # Safety
     /// As for [`std::env::set_var`].
@@ -69,7 +69,7 @@ impl SdpTraces {
     /// peer's first violation.
     ///
     /// # Errors
-    /// The rule that one of our programs broke, and the position.
+    /// The rule that a program of dat-rs broke, and the position.
     pub fn check_victims(&self) -> Result<u64> {
         /// Hello and HelloAck.
         const HELLOS: u64 = 2;

@@ -1,4 +1,4 @@
-//! The common environment: our libraries, one interface adapter, a network of its own.
+//! The common environment: the staged libraries, one interface adapter, a network of its own.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
@@ -62,14 +62,14 @@ impl StackEnv {
         }
     }
 
-    /// Uses the `libdat2.so.2` that the system has installed, which is OFA's.
+    /// Uses the `libdat2.so.2` of the system, which is OFA's.
     #[must_use]
     pub fn with_system_registry(mut self) -> Self {
         self.library_path = None;
         self
     }
 
-    /// A program that uses our `libdat2.so.2`, our provider and our registry file.
+    /// A program that uses the staged `libdat2.so.2` and provider, and this registry file.
     #[must_use]
     pub fn program(&self, path: impl AsRef<OsStr>) -> Program {
         self.program_with(path, self.registry.file())

@@ -15,7 +15,7 @@ impl Stage {
     /// The stage named by `DAT_STAGE`, otherwise `target/stage` of this workspace.
     ///
     /// # Errors
-    /// When nothing is staged there; the message says how to stage.
+    /// When nothing is staged there. The message names the command that stages.
     pub fn find() -> Result<Self> {
         let root = env::var_os("DAT_STAGE").map_or_else(Self::default_root, PathBuf::from);
         Self::at(root)
@@ -36,8 +36,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A copy of the libraries and of `opsrun` below `dir`, for programs of users who cannot enter
-    /// the workspace.
+    /// A copy of the libraries and of `opsrun` below `dir`, for users that cannot enter the
+    /// workspace.
     ///
     /// # Errors
     /// When something cannot be copied.

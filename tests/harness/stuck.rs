@@ -1,5 +1,5 @@
-//! A report on every child of a test, for a failure that shows only that one child did not end: the
-//! child that the test waits for is rarely the one at fault.
+//! A report on every child of a test. When a child does not end in time, the cause is often another
+//! child.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,12 +26,12 @@ fn alive() -> MutexGuard<'static, BTreeMap<i32, String>> {
 }
 
 /// Records that a child has started.
-pub(crate) fn begun(pid: Pid, name: &str) {
+pub(crate) fn on_start(pid: Pid, name: &str) {
     alive().insert(pid.as_raw(), name.to_owned());
 }
 
 /// Records that a child has ended, and its group with it.
-pub(crate) fn ended(pid: Pid) {
+pub(crate) fn on_end(pid: Pid) {
     alive().remove(&pid.as_raw());
 }
 
@@ -39,19 +39,19 @@ pub(crate) fn ended(pid: Pid) {
 /// queued in the sockets of their networks.
 pub(crate) fn report() -> String {
     let groups = alive().clone();
-    let mut told = String::from("What the processes of the test were doing:\n");
+    let mut report = String::from("What the processes of the test were doing:\n");
     let mut networks = Vec::new();
     for (pid, name) in processes(&groups).into_iter().take(PROCESSES) {
-        let _ = writeln!(told, "  process {pid}, of {name}: {}", command(pid));
-        threads(pid, &mut told);
-        frames(pid, &mut told);
+        let _ = writeln!(report, "  process {pid}, of {name}: {}", command(pid));
+        threads(pid, &mut report);
+        frames(pid, &mut report);
         let network = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
         if !networks.contains(&network) {
             networks.push(network);
-            queues(pid, &mut told);
+            queues(pid, &mut report);
         }
     }
-    told
+    report
 }
 
 /// All processes whose group is a child's, and that child's name.
@@ -83,7 +83,7 @@ fn command(pid: i32) -> String {
 }
 
 /// Appends the kernel's view of each thread: its state, and the system call that it is in.
-fn threads(pid: i32, told: &mut String) {
+fn threads(pid: i32, report: &mut String) {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -103,7 +103,7 @@ fn threads(pid: i32, told: &mut String) {
         let name = of("comm");
         let number = entry.file_name();
         let _ = writeln!(
-            told,
+            report,
             "    thread {} {}: call {}; in {}; {}",
             number.display(),
             name.trim(),
@@ -115,7 +115,7 @@ fn threads(pid: i32, told: &mut String) {
 }
 
 /// Appends the stack of each thread, if this machine has a debugger.
-fn frames(pid: i32, told: &mut String) {
+fn frames(pid: i32, report: &mut String) {
     let every = format!("thread apply all backtrace {FRAMES}");
     let debugger = Command::new("timeout")
         .arg(DEBUGGER.as_secs().to_string())
@@ -126,7 +126,7 @@ fn frames(pid: i32, told: &mut String) {
     let text = match &debugger {
         Ok(output) => String::from_utf8_lossy(&output.stdout),
         Err(why) => {
-            let _ = writeln!(told, "    no debugger: {why}");
+            let _ = writeln!(report, "    no debugger: {why}");
             return;
         }
     };
@@ -134,21 +134,21 @@ fn frames(pid: i32, told: &mut String) {
     let mut any = false;
     for line in text.lines().filter(of_threads) {
         any = true;
-        let _ = writeln!(told, "    {line}");
+        let _ = writeln!(report, "    {line}");
     }
     if !any {
-        let _ = writeln!(told, "    no frames: is gdb there?");
+        let _ = writeln!(report, "    no frames: is gdb there?");
     }
 }
 
 /// Appends the connections of a process's network that have bytes in flight or not read.
-fn queues(pid: i32, told: &mut String) {
+fn queues(pid: i32, report: &mut String) {
     for kind in ["tcp", "tcp6"] {
         let table = fs::read_to_string(format!("/proc/{pid}/net/{kind}")).unwrap_or_default();
         for line in table.lines().skip(1) {
             let queues = line.split_whitespace().nth(4);
             if queues.is_some_and(|queues| queues != "00000000:00000000") {
-                let _ = writeln!(told, "    {kind}: {}", line.trim());
+                let _ = writeln!(report, "    {kind}: {}", line.trim());
             }
         }
     }
@@ -160,16 +160,19 @@ mod tests {
     use crate::Program;
 
     #[test]
-    fn what_hangs_and_what_it_waits_for_are_told() {
+    fn a_hanging_process_and_its_system_call_are_reported() {
         let other = Program::new("sh").arg("-c").arg("sleep 61 | cat");
         let _other = other.spawn().unwrap();
         let stuck = Program::new("sleep").arg("60").spawn().unwrap();
-        let told = stuck.finish(Duration::from_millis(300)).unwrap_err();
-        let told = told.to_string();
-        assert!(told.contains("sleep: still running after 300ms"), "{told}");
+        let report = stuck.finish(Duration::from_millis(300)).unwrap_err();
+        let report = report.to_string();
+        assert!(
+            report.contains("sleep: still running after 300ms"),
+            "{report}"
+        );
         for program in ["sleep 60", "sleep 61", "cat"] {
-            assert!(told.contains(program), "{program}: {told}");
+            assert!(report.contains(program), "{program}: {report}");
         }
-        assert!(told.contains("SigBlk: "), "{told}");
+        assert!(report.contains("SigBlk: "), "{report}");
     }
 }

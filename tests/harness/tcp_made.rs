@@ -15,9 +15,9 @@ use libc::{
 /// thread that made the counter.
 ///
 /// A packet socket receives the packets of the network, and a filter in the kernel accepts only the
-/// second segment of each handshake from that port. The kernel counts the accepted packets, so no
-/// packet needs to be read in time and none is lost. The count does not depend on the stack under
-/// test.
+/// second segment of each handshake from that port. The kernel counts the accepted packets, so the
+/// test need not read packets in time, and no packet is lost. The count does not depend on the
+/// stack under test.
 #[derive(Debug)]
 pub struct TcpMade {
     socket: OwnedFd,
@@ -27,7 +27,7 @@ impl TcpMade {
     /// Begins to count.
     ///
     /// # Errors
-    /// Without the right to capture packets, which a network of one's own gives.
+    /// Without the right to capture packets. A thread in a network of its own has this right.
     pub fn at(port: u16) -> Result<Self> {
         let every = i32::from((libc::ETH_P_ALL as u16).to_be());
         // SAFETY: the call takes three integers; the result is checked.
@@ -74,7 +74,7 @@ impl TcpMade {
     ///
     /// # Errors
     /// When the kernel does not report it.
-    pub fn since_last_look(&self) -> Result<u32> {
+    pub fn since_last_call(&self) -> Result<u32> {
         // SAFETY: all-zero counters are a valid value of this C structure.
         let mut counted: libc::tpacket_stats = unsafe { mem::zeroed() };
         let mut len = mem::size_of::<libc::tpacket_stats>() as u32;
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn connections_of_both_families_are_counted_and_no_others() {
-        // A thread of its own, so that other tests keep their network.
+        // The new network belongs to a new thread, so that other tests keep their network.
         let counted = std::thread::spawn(|| -> Result<Option<[u32; 3]>> {
             if !matches!(NetSpace::enter()?, NetSpace::Own) {
                 return Ok(None);
@@ -171,13 +171,13 @@ mod tests {
                 TcpListener::bind("127.0.0.1:7002")?,
             ];
             let made = TcpMade::at(7001)?;
-            let mut counts = [made.since_last_look()?, 0, 0];
+            let mut counts = [made.since_last_call()?, 0, 0];
             for listener in &listeners {
                 let _client = TcpStream::connect(listener.local_addr()?)?;
             }
             assert!(TcpStream::connect("127.0.0.1:7003").is_err());
-            counts[1] = made.since_last_look()?;
-            counts[2] = made.since_last_look()?;
+            counts[1] = made.since_last_call()?;
+            counts[2] = made.since_last_call()?;
             Ok(Some(counts))
         });
         match counted.join().unwrap().unwrap() {

@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A second network in addition to the calling thread's, and the cable between them.
 ///
-/// The near device is [`Veth::NEAR`], in the network of the calling thread; the far one is
+/// The near device is [`Veth::NEAR`], in the network of the calling thread. The far device is
 /// [`Veth::FAR`], in a network that programs enter by [`Program::in_network_of`].
 #[derive(Debug)]
 pub struct Veth {
@@ -44,7 +44,7 @@ impl Veth {
     pub const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
 
     /// Creates the cable. Returns `None` if `net` is the host's network, which must not be changed.
-    /// Both ends have the addresses above; those of IPv4 only if `v4`.
+    /// Both ends have the addresses above. They have IPv4 addresses only if `v4` is true.
     ///
     /// # Errors
     /// When the kernel or `ip` refuses.
@@ -87,7 +87,7 @@ impl Veth {
         Ok(Some(veth))
     }
 
-    /// Makes a program that is started in another way run at the far end.
+    /// Makes the program of a [`Command`] run at the far end.
     ///
     /// # Errors
     /// When the network's descriptor cannot be duplicated.

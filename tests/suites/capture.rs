@@ -17,9 +17,9 @@ fn is_clean(decoded: &Decoded) -> Result<()> {
         .collect();
     ensure!(malformed.is_empty(), "{malformed:?}");
     ensure!(
-        decoded.strangers.is_empty(),
+        decoded.strays.is_empty(),
         "not part of an MPA stream:\n{:#?}",
-        decoded.strangers
+        decoded.strays
     );
     Ok(())
 }
@@ -164,7 +164,7 @@ fn the_judge_sees_a_bad_crc_and_strange_bytes() -> Result<()> {
     let decoded = capture.decode()?;
     ensure!(decoded.count("Good CRC32") == 1, "{}", decoded.text);
     ensure!(decoded.count("Bad CRC32") == 1, "{}", decoded.text);
-    ensure!(decoded.strangers.len() == 1, "{:?}", decoded.strangers);
+    ensure!(decoded.strays.len() == 1, "{:?}", decoded.strays);
     ensure!(is_clean(&decoded).is_err());
     Ok(())
 }

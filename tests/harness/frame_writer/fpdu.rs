@@ -17,7 +17,7 @@ impl Fpdu {
     /// The frame around a DDP segment.
     ///
     /// # Panics
-    /// When the segment is longer than the length field can say.
+    /// When the segment is too long for the length field.
     #[must_use]
     pub fn new(segment: &Frame) -> Self {
         Self::of(segment.bytes())
@@ -85,7 +85,7 @@ mod tests {
     use crate::raw::{SEND_HELLO, WRITE_TO_NOWHERE};
 
     #[test]
-    fn the_golden_frames_come_out() {
+    fn frames_equal_the_golden_frames() {
         let send = frame_writer::send(frame_writer::SEND, 1, b"hello");
         assert_eq!(Fpdu::new(&send).bytes(), SEND_HELLO);
         let write = frame_writer::write(0xdead_be00, 0x3000, b"oops!");

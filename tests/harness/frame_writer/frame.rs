@@ -50,7 +50,7 @@ impl Frame {
         found.unwrap_or_else(|| panic!("no field {name}")).value
     }
 
-    /// Gives a field another value; bits that do not fit are cut off.
+    /// Sets a field to another value; bits that do not fit are discarded.
     ///
     /// # Panics
     /// When there is no such field.
@@ -62,7 +62,7 @@ impl Frame {
         self
     }
 
-    /// Gives the frame another payload.
+    /// Replaces the payload.
     #[must_use]
     pub fn with_payload(mut self, payload: &[u8]) -> Self {
         payload.clone_into(&mut self.payload);
@@ -87,7 +87,7 @@ impl Frame {
                 }
             }
         }
-        assert_eq!(held, 0, "a header of broken bytes");
+        assert_eq!(held, 0, "a header that does not fill whole bytes");
         bytes.extend_from_slice(&self.payload);
         bytes
     }

@@ -1,6 +1,6 @@
 //! An encoder of iWARP frames for attackers: every field can be given any value.
 //!
-//! It shares no code with the encoders of the stack under test. Frames are lists of named bit
+//! The encoder shares no code with the stack under test. Frames are lists of named bit
 //! fields in the order of the figures of RFC 5040, 5041, 5044, 6581 and 7306, packed from the most
 //! significant bit on. The CRC is computed bit by bit from its polynomial.
 

@@ -65,7 +65,7 @@ mod tests {
     use crate::raw::{REPLY, REQUEST};
 
     #[test]
-    fn the_golden_frames_come_out() {
+    fn frames_equal_the_golden_frames() {
         assert_eq!(super::request(&[]).bytes(), REQUEST);
         assert_eq!(super::reply(&[]).bytes(), REPLY);
         let enhanced = super::enhanced_reply(4, 4, &[]).with("peer_to_peer", 1);

@@ -135,7 +135,7 @@ pub fn immediate(opcode: u8, msn: u32, data: u64) -> Frame {
     frame
 }
 
-/// An Atomic Request whose masks select all bits, so that the operation is a plain one.
+/// An Atomic Request whose masks select all bits.
 #[must_use]
 pub fn atomic_request(msn: u32, atomic: &Atomic) -> Frame {
     let plain_mask = if atomic.operation == 0 {

@@ -39,7 +39,7 @@ impl Case {
         }
     }
 
-    /// Makes a case that is never run, because its result would prove nothing.
+    /// Makes a case that is never run, because its result is meaningless.
     pub(super) fn never(name: &str) -> Self {
         Self {
             when: When::Never,
@@ -70,7 +70,7 @@ impl Case {
     /// Runs the case's programs over the stack of `env`.
     ///
     /// # Errors
-    /// When they do not end as expected; the message holds their output.
+    /// When the programs do not end as expected; the message contains their output.
     pub fn run(&self, env: &StackEnv) -> Result<()> {
         (self.run)(env)
     }

@@ -9,7 +9,7 @@ use crate::{Finished, IA_NAME, StackEnv};
 /// The port on which the server listens; its test connections use the ports above.
 const PORT: u16 = 62000;
 
-/// Options, followed by the operations with which most of OFA's lines end: Writes, Reads and Sends
+/// Appends the operations with which most of OFA's lines end to `options`: Writes, Reads and Sends
 /// of both sides.
 macro_rules! every_kind {
     ($options:literal) => {
@@ -21,7 +21,7 @@ macro_rules! every_kind {
     };
 }
 
-/// `-T T` lines: OFA's regression lists, then lines for what those do not cover.
+/// `-T T` lines: OFA's regression lists, then lines for features that the lists do not cover.
 const TRANSACTIONS: &[Line] = &[
     line("conn", "-i 1 -t 1 -w 1 client SR 4096 server SR 4096"),
     cut(
@@ -131,7 +131,7 @@ const TRANSACTIONS: &[Line] = &[
     ),
 ];
 
-/// `-T T -Q`, an option that the manual documents and the program does not have.
+/// `-T T -Q`, an option that the manual documents and the program lacks.
 const THROUGH_A_CNO: ToolsFault = ToolsFault {
     options: "-T T -Q -i 100 client SR 4096 server SR 4096",
     end: End::Says("Command line syntax error"),
@@ -172,7 +172,7 @@ const LIMITS: &[(&str, &str)] = &[
         "-w 16 -m 1000 limit_size_lmr",
         "LMR of 0x40000000 bytes OK - stopping now.",
     ),
-    // Each EP accepts the 16 receives that its attributes ask for; the 17th is refused.
+    // Each EP accepts the 16 receives of its attributes; the 17th is refused.
     ("-w 16 -m 1000 limit_rpost", "(total posted: 256)"),
 ];
 
@@ -180,8 +180,8 @@ const LIMITS: &[(&str, &str)] = &[
 const REFUSED_RECEIVE: &str =
     "dat_ep_post_recv fails: DAT_INSUFFICIENT_RESOURCES DAT_RESOURCE_MEMORY";
 
-/// `-T F` features with the number of cases that pass, and of those that the tool itself calls
-/// unsupported.
+/// `-T F` features with the number of cases that pass, and the number of cases that the tool
+/// reports as unsupported.
 const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("hwconn", 4, 0),
     ("endpoint", 3, 0),
@@ -226,14 +226,14 @@ pub(super) fn cases() -> Vec<Case> {
 /// Runs a transaction test with a server of its own. A single transaction is too short for figures.
 ///
 /// # Errors
-/// When either side does not print that it came to its end, or prints a complaint.
+/// When either side does not print that the test has finished, or prints an error.
 pub fn transaction(env: &StackEnv, options: &str) -> Result<()> {
     let says = ["-----", "Server: Transaction Test Finished for this client"];
     with_server(env, &format!("-T T {options}"), says)
 }
 
-/// Runs a server, one client, then `-T Q`. The texts are those that client and server print when
-/// the test worked.
+/// Runs a server, one client, then `-T Q`. `says` are the texts that client and server print after
+/// a successful test.
 fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
     let server = env
         .program("dapltest")
@@ -275,8 +275,8 @@ fn limit(env: &StackEnv, options: &str, reached: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks a function test. Failed expectations are reported in a line of their own, after which the
-/// result is called PASS all the same.
+/// Checks a function test. The tool reports a failed expectation in a separate line, but still
+/// prints the result PASS.
 fn function(env: &StackEnv, feature: &str, passed: usize, unsupported: usize) -> Result<()> {
     let finished = alone(
         env,

@@ -14,7 +14,6 @@ const SUCCESS: &str = "DAPL Test Complete. PASSED";
 /// Both EVDs for data of `dtest -c` feed one CNO, and dtest waits for an event of one of them at a
 /// time. If the other EVD receives an event first, such as a message while writes are still being
 /// sent, the CNO triggers as it must. dtest prints this line and waits again, over any stack.
-/// as it must; dtest says this and waits again, over any stack.
 const OTHER_EVD: &str = "WARNING: CNO notification: without EVD?";
 
 const LINES: &[Line] = &[
@@ -46,8 +45,8 @@ const FAULTS: &[ToolsFault] = &[
     },
 ];
 
-/// The reason why `-b 0 -w` is not run: dtest writes the last byte of its buffer of length 0, the
-/// byte before the buffer, which belongs to the heap (valgrind shows it), and the effect is
+/// The reason why `-b 0 -w` is not run: dtest writes the last byte of its buffer of length 0. That
+/// is the byte before the buffer, which belongs to the heap (valgrind shows it), so the effect is
 /// undefined.
 const NO_ROOM: &str = "the tool writes before its own buffer";
 
@@ -94,7 +93,7 @@ fn cross() -> Vec<Case> {
         &["-S 0", "-S 9"],
         &["", "-D"],
         &["", "-W"],
-        // These are last, because -D and -W set it.
+        // `-B` is last, because `-D` and `-W` set its value, too.
         &["-B 10", ""],
     ];
     let mut lines = vec![String::new()];

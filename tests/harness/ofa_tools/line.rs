@@ -12,7 +12,7 @@ const DEADLINE_FULL: Duration = Duration::from_secs(1800);
 /// The deadline in full runs under emulation, where several processes share the processors.
 const DEADLINE_EMULATED: Duration = Duration::from_secs(400);
 
-/// Words that a program which works does not print.
+/// Words that a program prints only after a failure.
 const COMPLAINTS: [&str; 5] = ["error", "fail", "warning", "mismatch", "corrupt"];
 
 /// A line of a table.
@@ -48,7 +48,7 @@ pub(super) const fn cut(
     }
 }
 
-/// A line for which the tool itself is at fault, so that it fails over any stack.
+/// A line that fails over any stack because of a fault of the tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ToolsFault {
     /// The options.

@@ -49,7 +49,7 @@ impl Case {
         for side in arrangement.clients() {
             let told = || format!("clients: {side:?}; the server said:\n{}", server.text());
             (self.talk)(&scene, *side).with_context(told)?;
-            let over_tcp = made.since_last_look()?;
+            let over_tcp = made.since_last_call()?;
             if arrangement.server() == Side::Offloading && *side == Side::Offloading {
                 ensure!(
                     over_tcp == 0,
