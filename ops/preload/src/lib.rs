@@ -1,32 +1,35 @@
-//! The library that the loader puts in front of the C library's sockets.
+//! The `LD_PRELOAD` library that replaces the C library's socket functions.
 //!
 //! The modules form layers: each one uses only those above it in this table.
 //!
-//! | Module | What |
+//! | Module | Contents |
 //! |---|---|
 //! | `process` | the process that this library lives in: the C library's functions, threads, signals |
 //! | `events` | the thread `ops-events`, started with the first offloaded socket; where threads sleep |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
-//! | `switch` | which sockets leave TCP and what may carry them |
-//! | `observing` | the records of this process's sockets, for other processes that look |
+//! | `switch` | the decision which protocol carries a socket |
+//! | `observing` | the records of this process's sockets, which `opsrun ss` reads |
 //! | `socket` | the connections behind the program's descriptors |
-//! | `listener` | a listening socket, and what is next to it |
+//! | `listener` | a listening TCP socket, and the offload listeners next to it |
 //! | `table` | the entries of the program's descriptors: two loads for every socket call |
-//! | `numbers` | what is put behind a descriptor, and what happens when it is closed |
-//! | `registrations` | `epoll` sets that watch a number |
-//! | `local` | connections within the host, whose descriptors are sockets of the kernel |
+//! | `numbers` | adds, replaces and removes the entries of descriptors |
+//! | `registrations` | the program's `epoll` sets that watch a descriptor |
+//! | `local` | connections within the host, whose descriptors are `AF_UNIX` sockets |
 //! | `sharing` | connections that more than one process uses |
-//! | `setup` | where a socket comes to an offload protocol: `connect`, `listen`, `accept` |
-//! | `lifecycle` | the start of the process, its forks, its end |
-//! | `hooks` | the functions that programs call instead of the C library's |
+//! | `setup` | moves a socket to an offload protocol: `connect`, `listen`, `accept` |
+//! | `lifecycle` | the start of the process, `fork`, `exec`, exit |
+//! | `hooks` | the exported functions, which programs call instead of the C library's |
 
 #![allow(
     unreachable_pub,
-    reason = "what the loader binds is exported by its name and not by a path"
+    reason = "the loader binds exported functions by name and not by path"
 )]
 #![cfg_attr(
     test,
-    allow(dead_code, reason = "the hooks, which use all else, are left out")
+    allow(
+        dead_code,
+        reason = "test builds omit the hooks, which use all other modules"
+    )
 )]
 
 mod events;

@@ -1,4 +1,4 @@
-//! Numbers of the program: the entries behind them, and the work when they are closed.
+//! Adds, replaces and removes the table entries of the program's descriptors.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -15,22 +15,22 @@ use crate::process::{self, guard};
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 
-/// Puts an entry behind a number. The entry's count of numbers includes it already.
+/// Stores an entry for a descriptor. The entry has already counted this descriptor.
 pub(crate) fn place(fd: c_int, entry: Entry) {
     process::own_table();
-    // A former entry means that its number was closed by a call without a hook. A number beyond the
-    // table stays the bare end of a pair; the kernel gives such numbers only if an administrator
+    // A former entry means that the descriptor was closed by a call without a hook. A descriptor
+    // beyond the table gets no entry; the kernel gives such numbers only if an administrator
     // permits it.
     let gone = table::insert(fd, entry).unwrap_or_else(Some);
     gone.and_then(release);
 }
 
-/// Lists a socket that stays on TCP, until its last number in this process is closed.
+/// Lists a socket that stays on TCP, until its last descriptor in this process is closed.
 pub(crate) fn list(fd: c_int, record: Record) {
     place(fd, Entry::Listed(Arc::new(record)));
 }
 
-/// Removes the entry of a number that is about to be closed.
+/// Removes the entry of a descriptor that is about to be closed.
 pub(crate) fn forget(fd: c_int) {
     if table::is_plain(fd) {
         return;
@@ -49,21 +49,22 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// Closes the object of an entry if this number was its last. Returns a connection that lingers,
-/// and its deadline: a call that closes the connection waits for it, the end of a process does not.
+/// Closes the object of an entry if this descriptor was its last. Returns a connection that
+/// lingers, with its deadline: `close` waits for it, the end of the process does not.
 pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
     let _inside = guard::enter();
     match entry {
-        // An entry from before a fork belongs to the process that made it. Closing a copy ends
-        // nothing, and its memory is not freed, because its parts are shared with that process.
+        // An entry from before a fork belongs to the process that made it. Closing a copy does not
+        // end the connection, and the memory is not freed, because the descriptors in it belong to
+        // that process.
         Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
         Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
         Entry::Socket(socket) if socket.unnamed() => match socket.observer().relay() {
-            // Other processes may hold the connection; it ends when none of them does.
+            // Other processes may hold the connection. It ends when no process holds it.
             Some(relay) => relay.left_by_owner(),
             None => return socket.close().map(|until| (socket, until)),
         },
-        // A listener stops when its last reference is dropped; the kernel counts the users of a
+        // A listener stops when its last reference is dropped. The kernel counts the holders of a
         // pair.
         Entry::Socket(_)
         | Entry::Listener(_)
@@ -74,23 +75,24 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
     None
 }
 
-/// Handles a close in a process that shares or has copied the memory of the table's owner and has
-/// its own numbers. The kernel listener next to a listening socket is closed as well, because its
-/// name would stay in use otherwise.
+/// Handles a close in a process that shares or copied the memory of the table's owner but has its
+/// own descriptors. The kernel listener next to a listening socket is closed as well, because its
+/// name would otherwise stay in use.
 fn close_copy(fd: c_int) {
     if let Some(listener) = table::find_listener(fd)
-        // The table's reference and this one are the only ones: no other number names the listener.
+        // Only the table and this function hold a reference: no other descriptor names the
+        // listener.
         && Arc::strong_count(&listener) == 2
     {
         listener.kernel().inspect(|it| it.close_copy());
     }
 }
 
-/// Makes a number of the program name another kernel object.
+/// Makes a descriptor number of the program refer to the kernel object of `with`.
 pub(crate) fn replace(with: &OwnedFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
     let mut dup = DupFlags::empty();
     dup.set(DupFlags::CLOEXEC, flags.close_on_exec);
-    // SAFETY: the number belongs to the program; `ManuallyDrop` makes sure that it is not closed
+    // SAFETY: the number belongs to the program, and `ManuallyDrop` prevents that it is closed
     // here.
     let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
     rustix::io::dup3(with, &mut target, dup)

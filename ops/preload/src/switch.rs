@@ -1,7 +1,7 @@
-//! The switch of this process: which sockets leave TCP, and what may carry them.
+//! The switch of this process, which decides which protocol carries a socket.
 //!
-//! It is made when the first socket connects or listens, so a program without sockets pays nothing
-//! for it.
+//! The switch is made when the first socket connects or listens, so a program without sockets does
+//! not pay for it.
 
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,12 +26,12 @@ const LOCAL_FIRST: i32 = 1;
 
 static SWITCH: PerProcess<Option<Arc<Switch>>> = PerProcess::new();
 
-/// The switch, if a socket of this process has asked for it.
+/// Returns the switch, if it was made already.
 pub(crate) fn made() -> Option<&'static Arc<Switch>> {
     SWITCH.get()?.as_ref()
 }
 
-/// The switch; `None`: all sockets stay on TCP.
+/// Returns the switch, and makes it if necessary. `None`: all sockets stay on TCP.
 pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
     if process::is_vforked() {
         return None;
@@ -39,15 +39,15 @@ pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
     SWITCH.get_or_init(make).as_ref()
 }
 
-/// A thread answers the port mapper's questions from now on. It is started before the first service
-/// is offered, so that nobody is asked who does not answer; where it cannot be had, or has ended,
-/// the service's peers come over TCP, and the next service tries again.
+/// Starts a thread that answers the port mapper's requests. Must be called before a service is
+/// offered, so that no peer waits for an answer in vain. If the thread cannot be started or has
+/// ended, peers use TCP, and the next service tries again.
 pub(crate) fn answer(switch: &Arc<Switch>) {
     let _inside = guard::enter();
     let Some(service) = switch.port_mapper_service() else {
         return;
     };
-    // Where there is no thread, the service is dropped with the closure.
+    // If no thread can be started, the service is dropped with the closure.
     let _ = host::threads::spawn_quiet("ops-portmap", || service.serve(|| false));
 }
 
@@ -55,14 +55,15 @@ fn make() -> Option<Arc<Switch>> {
     let rules = match Source::choose(host::environment::variable).load(ops_sdp_protocol::SETTINGS) {
         Ok(loaded) => loaded.rules,
         Err(error) => {
-            // A file that cannot be used offloads nothing, and says so where a user sees it.
+            // With an unusable rule file no socket is offloaded, and the error is written to
+            // standard error.
             ops::log::complain(&format!("{error}; all sockets stay on TCP"));
             return None;
         }
     };
     ops::log::begin(rules.log(), host::environment::text("DAT_LOG").as_deref());
     let registry = Arc::new(Registry::default());
-    // SDP over the software provider for everything, and nothing else where no rule names it.
+    // With this variable, SDP over the software provider carries all sockets that no rule names.
     let is_software = host::environment::variable(SOFTWARE).is_some();
     if let Some(directory) = our_directory() {
         ops_sdp_protocol::prefer_libraries_in(&directory);
@@ -71,7 +72,7 @@ fn make() -> Option<Arc<Switch>> {
     let sdp = Arc::new(SdpProtocol::new(raise).for_all(is_software));
     let protocols: [(Arc<dyn OffloadProtocol>, i32); 2] = [(local, LOCAL_FIRST), (sdp, 0)];
     for (protocol, priority) in protocols {
-        // For the life of the process.
+        // The registration lasts as long as the process.
         std::mem::forget(registry.register(protocol, priority).ok()?);
     }
     let program = Program {
@@ -86,7 +87,7 @@ fn make() -> Option<Arc<Switch>> {
     Switch::new(program, Some(rules), registry, stack, WITHIN).ok()
 }
 
-/// The directory of this library, in which the others were installed too.
+/// Returns the directory of this library, in which the DAT libraries were installed too.
 fn our_directory() -> Option<PathBuf> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -95,11 +96,11 @@ fn our_directory() -> Option<PathBuf> {
         dli_saddr: std::ptr::null_mut(),
     };
     let here: fn() -> Option<PathBuf> = our_directory;
-    // SAFETY: an address of this library, and a structure to fill.
+    // SAFETY: the address is within this library, and `info` is valid for writes.
     if unsafe { libc::dladdr(here as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's own string, which lives as long as the library.
+    // SAFETY: the string belongs to the loader, and lives as long as this library.
     let path = unsafe { CStr::from_ptr(info.dli_fname) };
     let library = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
     let library = std::path::absolute(library).ok()?;

@@ -1,12 +1,12 @@
-//! An `exec` by a process that carries connections itself.
+//! `exec` by a process that owns offloaded connections.
 //!
-//! The threads and sockets that carry a connection end with the old program, so the connection ends
-//! too. The peer sees it break. The new program sees a reset: no signals, which it would take for
-//! bytes, and no end, which it would take for the peer's. What was written before is delivered
-//! first.
+//! The threads and sockets that carry a connection end with the old program, so the connection
+//! breaks. Bytes written before are delivered first. The new program reads a reset: it must find
+//! neither signals, which it would take for data, nor an end of file, which it would take for the
+//! peer's.
 //!
-//! A relay that would carry the connections on belongs here. Without one, a server that starts
-//! other programs keeps its connections by forking first, as inetd does.
+//! A server that starts other programs keeps its connections by forking first, as inetd does: the
+//! parent then carries them.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use crate::socket::Socket;
 use crate::switch;
 use crate::table::{self, Entry};
 
-/// The time after which an `exec` whose return no hook sees has failed, so that the old program
-/// goes on. A machine under load may need most of it.
+/// The time after which an `exec` whose return no hook sees counts as failed, so that the old
+/// program's connections resume. Under load, an `exec` may need most of this time.
 const FAILED_AFTER: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// The connections that show nothing during an `exec`, until it fails.
+/// The connections whose descriptors show no events during an `exec`, until it fails.
 pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
-/// Prepares an `exec` with the environment of this program.
+/// Prepares an `exec` that passes on this program's environment, and so this library.
 pub(crate) fn prepare() -> PendingExec {
     exec::keep_over_exec(true);
     prepare_own()
@@ -47,7 +47,7 @@ pub(crate) fn prepare() -> PendingExec {
 /// Prepares the connections for an `exec`.
 pub(crate) fn prepare_own() -> PendingExec {
     if !process::owns_table() {
-        // The child of a `vfork`: its parent goes on, and carries the connections that the child
+        // The child of a `vfork`: the parent continues, and carries the connections that the child
         // keeps.
         leaving::expose_connections();
         return PendingExec(Vec::new());
@@ -61,7 +61,7 @@ pub(crate) fn prepare_own() -> PendingExec {
         .filter(|fd| !own.iter().any(|(one, _)| one == fd))
         .for_each(leaving::expose_if_kept);
     for (fd, socket) in &own {
-        // SAFETY: a number that the table names.
+        // SAFETY: the table has an entry for the number, so it is open.
         socket.stop_steering(unsafe { BorrowedFd::borrow_raw(*fd) });
     }
     if !own.is_empty() {
@@ -96,7 +96,8 @@ pub(crate) fn prepare_unseen() {
     }
     let _inside = guard::enter();
     match ExecFailedTimer::timer() {
-        // Not sooner, so that the old program sends no signals before its end where a peer is slow.
+        // Armed only now: `prepare` may wait long for a slow peer, and no signal may be sent
+        // meanwhile.
         Ok(back) => back.arm(),
         // Without a descriptor for the timer, no signals would be sent after an `exec` that fails.
         // The new program may find a signal before the reset.
@@ -118,7 +119,7 @@ struct ExecFailedTimer {
 }
 
 impl ExecFailedTimer {
-    /// Makes a timer, which is not armed yet and is watched.
+    /// Makes a timer that is watched and not armed.
     fn timer() -> Result<Arc<Self>, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
@@ -132,7 +133,7 @@ impl ExecFailedTimer {
             it_interval: Timespec::default(),
             it_value: FAILED_AFTER,
         };
-        // It fails for values out of range alone.
+        // This call fails only for values out of range.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

@@ -1,8 +1,8 @@
-//! The end of the process, which waits until what the program has written is delivered.
+//! The end of the process, which waits until all bytes that the program wrote are delivered.
 //!
-//! The kernel goes on sending what a process wrote to its TCP sockets after it has ended. The
-//! offloaded connections are part of the process, so its end waits until their peers have the
-//! bytes.
+//! The kernel continues to send what a process wrote to TCP sockets after the process has ended.
+//! Offloaded connections are part of the process, so its exit waits until the peers have received
+//! the bytes.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -14,25 +14,27 @@ use crate::socket::relay;
 use crate::table::{self, Entry};
 use crate::{numbers, switch};
 
-/// The time by which a peer that takes nothing may delay the end of a process. Bytes that the peer
-/// has not taken by then are lost; the kernel's TCP would keep them.
+/// The time by which a peer that receives nothing may delay the end of a process. Bytes that the
+/// peer has not received by then are lost; the kernel's TCP would keep them.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Run by the loader when the program has returned or called `exit`, after its own handlers.
+/// The loader runs this when the program has returned from `main` or called `exit`, after the
+/// program's own handlers.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = finish;
 
 unsafe extern "C" {
-    /// The function behind `at_quick_exit`, which is none of the shared C library itself.
+    /// The function behind `at_quick_exit`. The shared C library does not export `at_quick_exit`
+    /// itself.
     fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
 }
 
-/// Registers the end for `quick_exit`, which runs the handlers that were registered for it, the
-/// last one first, and none of those of `exit`; then it ends the process by a call of its own.
+/// Registers the handler for `quick_exit`, which runs its own handlers, the latest first, and none
+/// of those of `exit`.
 pub(crate) fn begin() {
-    // SAFETY: a function that stays; this library is never unloaded. Where there is no memory for
-    // it, such an end loses what has not left.
+    // SAFETY: the function stays valid, because this library is never unloaded. If the C library
+    // lacks memory to register it, `quick_exit` loses bytes that were not sent.
     unsafe { __cxa_at_quick_exit(finish_quickly, ptr::null_mut()) };
 }
 
@@ -41,8 +43,8 @@ thread_local! {
     static FINISHED: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Waits before a call of the program that ends the process by number. The C functions make this
-/// call too, after they have waited: a peer that takes nothing does not delay the end twice.
+/// Waits before a `syscall` that ends the process. The C functions that end the process also call
+/// this after they have waited, so a peer that receives nothing delays the end only once.
 pub(crate) fn before_exit_group() {
     let has_finished = FINISHED.try_with(|finished| finished.get() == process::id());
     if has_finished == Ok(false) {
@@ -77,8 +79,8 @@ pub(crate) extern "C" fn finish() {
 
 /// Waits before the end of the process until other processes have finished with its connections.
 ///
-/// There is no bound: a process that carries connections of others ends with the last of them, or
-/// by a signal.
+/// There is no bound: a process that carries connections for other processes ends when the last of
+/// them ends, or by a signal.
 pub(crate) fn await_others() {
     if !process::owns_table() {
         return;
@@ -96,7 +98,8 @@ pub(crate) fn await_others() {
         if is_shared && let Some(gone) = table::remove(fd) {
             // The relay is notified that no number of this process names it.
             let _ = numbers::release(gone);
-            // SAFETY: the program's number, which the end of the process would close as well.
+            // SAFETY: the number is the program's, and the end of the process would close it as
+            // well.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }

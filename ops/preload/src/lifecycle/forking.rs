@@ -1,7 +1,8 @@
-//! The work around a `fork`, in both processes.
+//! The work before and after a `fork`, in parent and child.
 //!
-//! The child has a copy of everything, and may use nothing of it that another thread could have
-//! been changing. So the parent prepares what the child needs, and the child uses that alone.
+//! The child has a copy of the parent's memory, but must not use anything that another thread may
+//! have been changing at the fork. So the parent prepares a separate state, and the child uses only
+//! that.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ use crate::{events, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
-    // SAFETY: the handlers are made to run around a fork, and at the exit.
+    // SAFETY: the handlers have the signatures that the C library demands, and are never unloaded.
     unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
         libc::atexit(at_exit);
@@ -37,17 +38,16 @@ pub(super) fn register() {
 
 /// The guards of a thread that is about to fork, held until both processes run.
 pub(crate) struct Forking {
-    /// Guards of the protocols: their threads have finished what they make in common memory, and
-    /// begin nothing more.
+    /// Guards of the protocols. While they exist, no protocol's thread changes memory that the
+    /// child uses.
     _making: Vec<MutexGuard<'static, ()>>,
     /// Dropped last.
     _undisturbed: Option<Undisturbed>,
 }
 
-/// Prepares a `fork` that comes through a hook. Work that may take locks of the stack, or end a
-/// connection that no other process has, is done here and not among the handlers: those of
-/// libraries that a protocol has loaded run before ours, and this thread would wait for a lock that
-/// it holds for the fork itself.
+/// Prepares a `fork` that a hook was called for. Work that may take locks of the stack or end a
+/// connection is done here and not in the `pthread_atfork` handlers: the handlers of libraries that
+/// a protocol has loaded run before ours and take locks, for which this thread would wait for ever.
 pub(crate) fn before_fork() -> Forking {
     if process::is_vforked() {
         return Forking {
@@ -55,10 +55,10 @@ pub(crate) fn before_fork() -> Forking {
             _undisturbed: None,
         };
     }
-    // A signal handler that forked in the midst of this would wait for this thread.
+    // A signal handler that interrupts this work and forks would wait for the interrupted thread.
     let undisturbed = Undisturbed::begin();
     if process::has_owner() {
-        // It may open an adapter, which takes one of the guards below.
+        // `prepare` may open an adapter, which takes one of the guards below.
         prepare();
     }
     let protocols = switch::made().map(|switch| switch.registry().protocols());
@@ -71,7 +71,7 @@ pub(crate) fn before_fork() -> Forking {
 
 impl Drop for Forking {
     fn drop(&mut self) {
-        // For a fork without handlers. The error of a fork that failed stays.
+        // Needed for a fork that runs no handlers. `errno` of a failed fork is kept.
         let why = errno::get();
         drop(take());
         errno::set(why);
@@ -80,7 +80,7 @@ impl Drop for Forking {
 
 extern "C" fn before() {
     if FORK_STATE.get().is_null() {
-        // A fork that has not come through our hook.
+        // No hook was called for this fork.
         prepare();
     }
 }
@@ -101,18 +101,18 @@ extern "C" fn at_exit() {
     exiting::await_others();
 }
 
-/// The state that a child begins with.
+/// The state that the parent prepares for the child.
 #[derive(Default)]
 struct ForkState {
     connections: Vec<InheritedSocket>,
-    /// The numbers of the program, each with the index of its connection.
+    /// The program's descriptors, each with the index of its connection.
     connection_numbers: Vec<(c_int, usize)>,
     listeners: Vec<InheritedListener>,
-    /// The numbers of the program, each with the index of its listener.
+    /// The program's descriptors, each with the index of its listener.
     listener_numbers: Vec<(c_int, usize)>,
-    /// The descriptors that only the owner may have.
+    /// The descriptors that the child must close, because only the owner may hold them.
     withheld: Vec<RawFd>,
-    /// The origins of these descriptors, which are kept until the fork is done.
+    /// The locks that keep these descriptors open until the fork is done.
     sources: Option<Sources>,
 }
 
@@ -127,11 +127,11 @@ struct InheritedSocket {
 }
 
 thread_local! {
-    /// Set from before the fork to after it; the forking thread is the child's only one.
+    /// Set while a fork is in progress. The forking thread is the only thread of the child.
     static FORK_STATE: Cell<*mut ForkState> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Collects what the child needs, in the parent.
+/// Collects, in the parent, the state that the child needs.
 fn prepare() {
     let _inside = guard::enter();
     let mut state = ForkState::default();
@@ -154,7 +154,7 @@ fn prepare() {
             }
             Some(Entry::Local(_) | Entry::Listed(_)) | None => continue,
         };
-        // A connection that cannot be shared stays the bare end of a pair in the child.
+        // In the child, a connection that cannot be shared is a socket pair without an entry.
         let Some(inherited) = inherited else { continue };
         let index = *known.entry(key).or_insert_with(|| {
             state.connections.push(inherited);
@@ -210,20 +210,21 @@ impl ForkState {
 
 fn take() -> Option<Box<ForkState>> {
     let state = FORK_STATE.replace(ptr::null_mut());
-    // SAFETY: made by `prepare` in this thread, or in the one of the parent that this is a copy of.
+    // SAFETY: `prepare` made the box, in this thread or in the parent's thread of which this is the
+    // copy.
     (!state.is_null()).then(|| unsafe { Box::from_raw(state) })
 }
 
-/// Makes the entries of the child: it uses the connections of the parent through their pairs.
+/// Makes the entries of the child, which uses the parent's connections through their pairs.
 fn inherit() {
     let Some(mut state) = take() else {
         return;
     };
-    // The locks are the parent's; the child never takes them again.
+    // The locks belong to the parent, and the child never takes them again.
     std::mem::forget(state.sources.take());
     for fd in &state.withheld {
-        // SAFETY: a number of the parent's that nothing here uses; the copies of what owns it in
-        // the parent are forgotten below.
+        // SAFETY: nothing in the child uses the number: the objects that own it in the parent are
+        // forgotten below.
         drop(unsafe { OwnedFd::from_raw_fd(*fd) });
     }
     let connections: Vec<Arc<Relayed>> = state.connections.into_iter().map(relayed).collect();
@@ -240,7 +241,7 @@ fn inherit() {
     }
 }
 
-/// Replaces an entry. The parent's is forgotten, because its parts are the parent's.
+/// Replaces an entry. The former entry is not dropped, because its parts belong to the parent.
 fn replace(fd: c_int, entry: Entry) {
     if let Ok(Some(before)) = table::insert(fd, entry) {
         std::mem::forget(before);

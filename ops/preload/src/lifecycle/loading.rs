@@ -1,6 +1,6 @@
-//! The function that the loader calls after it has loaded this library into a program.
+//! The initialization, which the loader runs after it has loaded this library into a program.
 //!
-//! Little is done here, because it is done in programs without sockets as well.
+//! It does little, because it runs in programs without sockets as well.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -16,8 +16,8 @@ static AT_LOAD: extern "C" fn(c_int, *const *const c_char) = begin;
 
 extern "C" fn begin(count: c_int, words: *const *const c_char) {
     let called = (count > 0 && !words.is_null()).then(|| {
-        // SAFETY: the loader passes so many words, each of them terminated, and nobody has written
-        // over them yet.
+        // SAFETY: the loader passes `count` terminated strings, which the program has not
+        // overwritten yet.
         unsafe { CStr::from_ptr(*words) }
     });
     process::begin(called, forking::register);

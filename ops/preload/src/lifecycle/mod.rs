@@ -1,11 +1,11 @@
-//! The life of a process: its start, its forks, the program that takes its place, its end.
+//! The start, `fork`, `exec` and exit of the process.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`loading`] | what the loader runs before `main` |
-//! | [`forking`] | what the parent prepares for the child of a `fork`, and what the child begins with |
-//! | [`executing`] | an `exec` by a process that carries connections itself |
-//! | [`exiting`] | the end, which waits until what was written is delivered |
+//! | [`loading`] | the initialization, which the loader runs before `main` |
+//! | [`forking`] | the state that the parent of a `fork` prepares and the child adopts |
+//! | [`executing`] | `exec` by a process that owns offloaded connections |
+//! | [`exiting`] | exit, which waits until all written bytes are delivered |
 
 pub(crate) mod executing;
 pub(crate) mod exiting;

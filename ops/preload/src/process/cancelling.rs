@@ -1,10 +1,10 @@
 //! Threads that are cancelled while they sleep in a call on an offloaded connection.
 //!
-//! A thread that sleeps in this library holds references, so it must not be unwound there. Its
-//! cancellation is therefore disabled in the C library, which then does not wake it either. The
-//! hook of `pthread_cancel` records the thread and wakes all threads that sleep. The cancelled
-//! thread returns from its call with [`CANCELLED`], and ends at a point where its frames have
-//! nothing to drop. A call that has moved bytes returns their number; the next call ends the
+//! A thread that sleeps in this library holds references, so it must not be unwound there. The
+//! library therefore disables cancellation in the C library, which then does not wake the thread
+//! either. The hook of `pthread_cancel` records the thread and wakes all sleeping threads. The
+//! cancelled thread returns from its sleep with [`CANCELLED`], and ends at a point where its frames
+//! have nothing to drop. A call that has moved bytes returns their number; the next call ends the
 //! thread.
 
 use std::cell::Cell;
@@ -21,20 +21,20 @@ pub(crate) const CANCELLED: Errno = Errno::CANCELED;
 /// The number of threads that may be cancelled before the first of them has run.
 const THREADS_MAX: usize = 4096;
 
-/// The last threads that were cancelled, as a ring. It consists of atomic words without a lock, so
-/// that signal handlers may read it too, and the child of a fork finds no lock that was held.
+/// The threads that were cancelled last, as a ring of atomic words. It has no lock, so signal
+/// handlers may read it, and a fork cannot leave a lock held in the child.
 static THREADS: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
 /// The number of threads that were ever cancelled.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The value of [`COUNT`] when the thread's call began. Earlier entries of the ring name a
-    /// former thread with the same id, or were tested for at that time.
+    /// The value of [`COUNT`] when the thread's call began. Earlier entries of the ring belong to a
+    /// former thread with the same id, or were already tested.
     static BEFORE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Records a thread that was cancelled. The caller wakes all threads that sleep afterwards: a
-/// thread that is about to sleep finds the record, or the wake-up that was sent before its sleep.
+/// Records a cancelled thread. The caller must wake all sleeping threads afterwards; a thread that
+/// is about to sleep then finds either the record or the wake-up.
 pub(crate) fn note(thread: pthread_t) {
     let place = COUNT.fetch_add(1, Ordering::SeqCst) % THREADS_MAX;
     THREADS[place].store(thread as usize, Ordering::SeqCst);
@@ -47,7 +47,8 @@ pub(crate) fn begin_call() {
     guard::test_cancel();
 }
 
-/// Returns true if the calling thread was cancelled since its call began, and must return from it.
+/// Returns true if the calling thread was cancelled since its call began, and must return from the
+/// call.
 pub(crate) fn is_asked() -> bool {
     let count = COUNT.load(Ordering::SeqCst);
     let before = BEFORE.try_with(Cell::get).unwrap_or(count);

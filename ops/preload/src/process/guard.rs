@@ -1,11 +1,11 @@
-//! Distinguishes the calls of the program from those of the stack that serves it.
+//! Distinguishes the program's calls from the calls of the offload stack.
 //!
-//! The DAT stack is in the same process and opens sockets too, which must stay on TCP. The calls of
-//! a thread between [`enter`] and the drop of the guard are the stack's, and so is every thread
-//! that is started meanwhile.
+//! The DAT stack runs in the same process and opens sockets too, which must stay on TCP. The calls
+//! of a thread between [`enter`] and the drop of the guard belong to the stack, and so do the
+//! threads that it starts meanwhile.
 //!
-//! The thread is not cancelled while the guard exists: it holds locks, and its frames must not be
-//! unwound.
+//! The thread cannot be cancelled while the guard exists, because it may hold locks and its frames
+//! must not be unwound.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -13,11 +13,11 @@ use std::marker::PhantomData;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// True if the thread could be cancelled before it began to work for the stack.
+    /// True if the thread could be cancelled before it entered the stack.
     static WAS_CANCELLABLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A guard: the calling thread works for the stack while it exists.
+/// A guard: while it exists, the calling thread works for the stack.
 #[derive(Debug)]
 pub(crate) struct Inside {
     /// The former cancellation state of the C library.
@@ -26,9 +26,9 @@ pub(crate) struct Inside {
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// Marks the thread's calls as the stack's until the guard is dropped.
+/// Marks the thread's calls as calls of the stack until the guard is dropped.
 pub(crate) fn enter() -> Inside {
-    // A thread that is being torn down has no depth any more; its further calls are native.
+    // In a thread that is ending, `DEPTH` is destroyed, and `is_inside` returns true.
     let before = set_cancellation(DISABLE);
     let outermost = DEPTH.try_with(|depth| depth.replace(depth.get() + 1) == 0);
     if outermost == Ok(true) {
@@ -40,7 +40,7 @@ pub(crate) fn enter() -> Inside {
     }
 }
 
-/// Returns true if the thread's calls are the stack's.
+/// Returns true if the thread works for the stack.
 pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(true)
 }
@@ -66,7 +66,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Returns true if the thread, which works for the stack, could be cancelled before.
+/// Returns true if the thread could be cancelled before it entered the stack.
 pub(crate) fn was_cancellable() -> bool {
     WAS_CANCELLABLE.try_with(Cell::get).unwrap_or(false)
 }
@@ -80,7 +80,8 @@ impl Drop for Inside {
 
 /// Ends the thread if it was cancelled. The frames of the callers must have nothing to drop.
 pub(crate) fn test_cancel() {
-    // SAFETY: callers have nothing to drop, and the program's frames may be unwound at such a call.
+    // SAFETY: the frames of the callers have nothing to drop, and the C library may unwind the
+    // program's frames at a cancellation point.
     unsafe { pthread_testcancel() }
 }
 

@@ -1,5 +1,4 @@
-//! The process that this library is loaded into: its identity, the C library's functions, its
-//! threads.
+//! The process into which this library is loaded: its identity, threads and C library.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -11,10 +10,10 @@
 //! | [`cancelling`] | threads that are cancelled while they sleep in a call |
 //! | [`per_process`] | values that the child of a `fork` makes again |
 //!
-//! The child of a `vfork` (and of `posix_spawn`) closes and duplicates numbers in the memory of its
-//! parent before it executes another program. Its calls concern its own numbers, which are a copy
-//! of the parent's, so the table must not follow them. No fork handler runs in such a child; it is
-//! recognized by its process id.
+//! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
+//! duplicate descriptors before it executes another program. Its descriptors are a copy of the
+//! parent's, so the parent's table must not record these calls. No fork handler runs in such a
+//! child; it is recognized by its process id.
 
 pub(crate) mod cancelling;
 pub(crate) mod errno;
@@ -36,15 +35,15 @@ static ON_FIRST_ENTRY: OnceLock<fn()> = OnceLock::new();
 /// to `ps` overwrite the memory of the name.
 static CALLED: OnceLock<Box<CStr>> = OnceLock::new();
 
-/// Records, when the library is loaded, the name of the program and the function to call before the
-/// first entry.
+/// Records the name of the program and the function to call before the first entry. Called when the
+/// library is loaded.
 pub(crate) fn begin(called: Option<&CStr>, on_first_entry: fn()) {
     if let Some(called) = called {
         let _ = CALLED.set(called.into());
     }
     let _ = ON_FIRST_ENTRY.set(on_first_entry);
     if has_owner() {
-        // A constructor of another library has made a connection already.
+        // A constructor of another library has already made a connection.
         own_table();
     }
 }
@@ -56,15 +55,14 @@ pub(crate) fn called() -> String {
     called.unwrap_or_default().into_owned()
 }
 
-/// Makes the calling process the owner of the table, and the child of a `fork` the owner of its
-/// copy. Must be called before each entry.
+/// Makes the calling process the owner of the table. Must be called before each entry is made.
 pub(crate) fn own_table() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.load(Ordering::Acquire) {
         return;
     }
-    // The first thread wins. No thread waits for another one to register: if another thread forks
-    // meanwhile, the child would wait for ever.
+    // The first thread wins. No thread waits until another thread has registered the handlers: if
+    // that thread forked meanwhile, the child would wait for ever.
     let _ = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
     if let Some(on_first_entry) = ON_FIRST_ENTRY.get()
         && !IS_DONE.swap(true, Ordering::AcqRel)
@@ -94,8 +92,8 @@ pub(crate) fn is_vforked() -> bool {
     has_owner() && !owns_table()
 }
 
-/// Returns the process id, from the kernel: the C library's may be the parent's in a `vfork`ed
-/// child.
+/// Returns the process id from the kernel. In a `vfork`ed child, the C library may return the
+/// parent's.
 pub(crate) fn id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }

@@ -1,13 +1,12 @@
-//! Values that each process makes for itself, because threads, sockets and devices are not
-//! inherited over a `fork`.
+//! Values that the child of a `fork` makes anew, because threads and devices are not inherited.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::process;
 
-/// A value that the child of a fork makes again. The parent's value is kept unused, because its
-/// descriptors and threads belong to the parent.
+/// A value that the child of a fork makes anew. The child does not drop the parent's value, because
+/// its descriptors and threads belong to the parent.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {
@@ -27,7 +26,7 @@ impl<T: Send + Sync> PerProcess<T> {
         (own.process == process::id()).then_some(&own.value)
     }
 
-    /// Returns the value, and calls `make` if there is none. If two threads do so at once, one of
+    /// Returns the value, and makes it if there is none. If two threads call this at once, one of
     /// the two values is dropped.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &'static T {
         if let Some(value) = self.get() {
@@ -42,7 +41,7 @@ impl<T: Send + Sync> PerProcess<T> {
         let placed = self
             .0
             .compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire);
-        let stands = match placed {
+        let stored = match placed {
             Ok(_) => fresh,
             Err(other) => {
                 // SAFETY: the exchange failed, so no other thread has seen this box.
@@ -51,6 +50,6 @@ impl<T: Send + Sync> PerProcess<T> {
             }
         };
         // SAFETY: the pointer is to a box that is never freed.
-        unsafe { &(*stands).value }
+        unsafe { &(*stored).value }
     }
 }

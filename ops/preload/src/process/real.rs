@@ -1,8 +1,8 @@
 //! The C library's functions behind the hooks: the next ones in the loader's order.
 //!
-//! Each function is looked up at its first call and cached, so a call costs one load and one jump
-//! afterwards. The hooks call the C library's function and not the kernel, because it is a
-//! cancellation point.
+//! The address of each function is looked up at its first call and cached; each later call costs
+//! one load and one jump. The hooks call the C library and not the kernel, because the C library's
+//! functions are cancellation points.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
@@ -19,7 +19,7 @@ use crate::process::errno;
 /// The start function of a thread.
 pub(crate) type StartRoutine = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// The result of a call when the C library at hand lacks the function.
+/// The result of a call when the C library lacks the function.
 trait Failed {
     const FAILED: Self;
 }
@@ -51,7 +51,7 @@ fn find(name: &CStr) -> *mut c_void {
 }
 
 /// Returns the address of a function that Rust cannot call. Returns null and sets `ENOSYS` if the C
-/// library at hand lacks the function.
+/// library lacks the function.
 pub(crate) fn address(name: &CStr) -> *const c_void {
     let found = find(name);
     if found.is_null() {

@@ -1,12 +1,11 @@
-//! Work of the stack that no signal handler of the program interrupts.
+//! A guard that blocks signals, for work that a signal handler must not interrupt.
 //!
-//! A handler may call this library, or leave by `siglongjmp` and never return: iperf3 has one.
-//! Locks that the thread held, the allocator's among them, then stay held, and the next thread that
-//! needs them waits for ever, at the end of the process at the latest. So work that takes long and
-//! is done rarely (beginning to listen, accepting, closing) runs with signals blocked; the handlers
-//! run after it. Blocking costs two system calls, which is little compared with the calls of such
-//! work, but too much for calls that send or receive. A close that lingers waits with signals
-//! unblocked, because a signal ends that wait.
+//! A handler may call this library, or end by `siglongjmp` and never return (iperf3 has one). Locks
+//! that the interrupted thread held, such as the allocator's, then stay held, and the next thread
+//! that needs them waits for ever. So rare and long work (listening, accepting, closing) runs with
+//! signals blocked, and the handlers run after it. Blocking costs two system calls, which is little
+//! for such work but too much for calls that send or receive. A close that lingers waits with
+//! signals unblocked, because a signal ends that wait.
 
 use std::marker::PhantomData;
 

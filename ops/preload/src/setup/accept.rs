@@ -1,4 +1,4 @@
-//! Accepts connections: one queue for the connections of all stacks.
+//! `accept`: one queue for the connections of TCP and of all protocols.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ impl Accepted {
     /// Writes the peer's address to the caller's pointers, if they are not null.
     ///
     /// # Safety
-    /// The pointers are null or what `accept` demands.
+    /// The pointers are null or valid as `accept` demands.
     pub(crate) unsafe fn tell(&self, address: *mut sockaddr, len: *mut socklen_t) {
         if !address.is_null() {
             // SAFETY: the caller guarantees that the pointers are null or valid. With an invalid
@@ -55,14 +55,13 @@ impl Accepted {
 
 /// The next connection of a listener.
 pub(crate) enum Next {
-    /// An offloaded connection.
+    /// A connection of an offload protocol.
     Ours(Accepted),
     /// A connection of the kernel's TCP.
     Kernels(c_int),
 }
 
-/// Returns the next connection of a listener; `kernel` is the kernel's call, which waits if
-/// necessary.
+/// Returns the next connection of a listener. `kernel` calls the kernel's `accept`, which may wait.
 pub(crate) fn accept(
     fd: c_int,
     mut listener: Arc<Listener>,
@@ -91,7 +90,7 @@ pub(crate) fn accept(
             Ok(Some(accepted)) => return Ok(Next::Ours(accepted)),
             // Another thread or process has taken the connection.
             Ok(None) => {}
-            // The peer has closed already, which happens in the kernel's queue too.
+            // The peer has closed already, as may happen to connections in the kernel's queue.
             Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
             Err(error) => return Err(error),
         }
@@ -117,8 +116,8 @@ pub(crate) fn accept(
             return kernel().map(Next::Kernels);
         }
         if wait(socket, &listener, begun)? {
-            // Another thread or process may have taken the connection; the kernel's call would then
-            // wait for the next one.
+            // Another thread or process may have taken the connection, and the kernel's `accept`
+            // would then wait for the next one.
             let accepted = listener
                 .accept_lock()
                 .run(|| is_ready(socket).then(&kernel));
@@ -129,13 +128,13 @@ pub(crate) fn accept(
     }
 }
 
-/// Returns the listener that has replaced `before`.
+/// Returns the listener that has replaced `before` in the table.
 fn successor(fd: c_int, before: &Arc<Listener>) -> Option<Arc<Listener>> {
     table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, before))
 }
 
-/// Waits as long as `accept` does, or until the process that listens ends. Returns true if the
-/// kernel's call returns a connection at once.
+/// Waits as long as `accept` does, or until the listening process ends. Returns true if the kernel
+/// has a connection.
 fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<bool, Errno> {
     let limit = sockopt::socket_timeout(socket, Timeout::Recv)?;
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
@@ -145,13 +144,13 @@ fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<b
     restarting::wait(&awaited, deadline)
 }
 
-/// Returns true if the kernel's call returns at once.
+/// Returns true if the kernel's `accept` does not wait.
 fn is_ready(socket: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
-/// Takes a connection of another stack than TCP; `None` if there is none.
+/// Accepts an offloaded connection, if one is queued.
 fn take(
     socket: BorrowedFd<'_>,
     listener: &Listener,
@@ -209,7 +208,7 @@ fn take_from_service(
             let peer = stream.peer();
             let (program, socket) = room.establish(family, service.protocol(), stream)?;
             socket.named();
-            // A connection that another process takes is counted where it is passed.
+            // A connection that another process accepts is counted by the process that passes it.
             listener.count(Counter::AcceptedOffloaded);
             (program, Entry::Socket(socket), peer)
         }
@@ -231,7 +230,7 @@ fn take_from_service(
     }))
 }
 
-/// Takes over a connection that was accepted in another process.
+/// Returns a connection that the listening process has passed to this one.
 fn receive(
     family: Family,
     passed: Passed,

@@ -1,14 +1,14 @@
 //! Connecting: an offload protocol first, within its bound, then TCP if no protocol connects.
 //!
 //! Until a protocol has connected, the program's descriptor is the TCP socket that the program
-//! made. So falling back only means calling the kernel's `connect`.
+//! made, so falling back to TCP only takes the kernel's `connect`.
 //!
 //! The socket is unchanged until the peer has answered that it offers the service. Then the socket
-//! is bound to a port, which both ends learn before either of them is connected. Such a port
-//! belongs to one socket, while TCP shares one port among connections to different peers. Linux
-//! does not let a socket release the port unless it was connected, not even by `connect` with
-//! `AF_UNSPEC`. So the few sockets that fall back after their peer's answer keep the port, and such
-//! a peer is not asked again for some time (`ops::Switch`).
+//! is bound to a port, because both ends must know the port before they connect. A bound port
+//! belongs to one socket, while TCP shares a port among connections to different peers. Linux lets
+//! a socket release its port only after it was connected, and `connect` with `AF_UNSPEC` does not
+//! help. So a socket that falls back after its peer's answer keeps the port, and such a peer is not
+//! asked again for some time (`ops::Switch`).
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -41,9 +41,10 @@ use crate::{local, numbers, switch};
 
 /// The result of the program's `connect`.
 pub(crate) enum Outcome {
-    /// The caller must call the kernel's `connect`; with the reason if the switch has decided so.
+    /// The caller must call the kernel's `connect`. The reason is present if the switch decided so.
     Kernel(Option<String>),
-    /// The result of an offload protocol, or of the decision that no protocol may carry the socket.
+    /// The result of an offload protocol, or the error if neither a protocol nor TCP may carry the
+    /// socket.
     Offloaded(Result<(), Errno>),
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         }
         return Outcome::Kernel(Some(reason.to_string()));
     }
-    // All but fresh TCP sockets are connected by the kernel, without a decision.
+    // The kernel connects all other sockets than fresh TCP sockets, without a decision.
     let Some((family, bound)) = names::of_unconnected(socket) else {
         return Outcome::Kernel(None);
     };
@@ -119,7 +120,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
 }
 
-/// Connects by a protocol whose bytes this library moves, or falls back to TCP.
+/// Connects through a protocol whose bytes this library moves, or falls back to TCP.
 fn by_library(
     switch: &Arc<Switch>,
     fd: c_int,
@@ -131,7 +132,7 @@ fn by_library(
     let source = offer.route.as_ref().and_then(|route| route.source);
     let mut place = None;
     let reserve = Reserve::new(|| {
-        // The pair is made before the peer accepts. If it could not be made after that, the peer's
+        // The pair is made before the peer accepts. If making it failed afterwards, the peer's
         // program would see a connection that ends at once.
         place = Some(Place::prepare(socket)?);
         reserved(socket, bound, remote, source)
@@ -167,13 +168,13 @@ fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> 
     Outcome::Kernel(Some(reason.to_string()))
 }
 
-/// Returns the error of the program's call if TCP is not permitted.
+/// Returns the error of `connect` when TCP is not permitted.
 fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
     info!(peer = %remote, %reason, "a connection fails, for TCP is not permitted");
     reason.errno()
 }
 
-/// Returns the local address. Its port is reserved in the kernel, so that no TCP socket gets it.
+/// Returns the local address, with a port that is bound so that no TCP socket uses it.
 fn reserved(
     socket: BorrowedFd<'_>,
     bound: SocketAddr,
@@ -197,8 +198,8 @@ fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno
     rustix::net::bind(socket, &to)?;
     let (_, mut local) = name()?;
     if local.port() == 0 {
-        // With `IP_BIND_ADDRESS_NO_PORT` the port would be chosen when the socket is connected,
-        // which never happens.
+        // With `IP_BIND_ADDRESS_NO_PORT` the kernel chooses the port at `connect`, which is never
+        // called here.
         let fd = socket.as_raw_fd();
         options::set_number(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0)?;
         let bound = rustix::net::bind(socket, &to);
@@ -209,8 +210,7 @@ fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno
     Ok(local)
 }
 
-/// Returns the address of one host: IPv4-mapped addresses become IPv4, and zeros become the
-/// loopback address.
+/// Converts an IPv4-mapped address to IPv4, and the unspecified address to loopback.
 fn at_one_host(remote: SocketAddr) -> SocketAddr {
     let mut remote = canonical(remote);
     if remote.ip().is_unspecified() {
@@ -225,12 +225,12 @@ fn at_one_host(remote: SocketAddr) -> SocketAddr {
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
-        // The address keeps its scope.
+        // The IPv6 address keeps its scope id.
         IpAddr::V6(_) => address,
     }
 }
 
-/// The prepared descriptors of a connection, with the flags of the program's number.
+/// The prepared descriptors of a connection, and the flags of the program's descriptor.
 struct Place {
     room: Room,
     flags: Flags,
@@ -247,7 +247,7 @@ impl Place {
         Ok(Self { room, flags })
     }
 
-    /// Makes the program's number name the connection.
+    /// Replaces the program's TCP socket with the connection, under the same descriptor number.
     fn take_over(
         self,
         fd: c_int,
@@ -257,16 +257,15 @@ impl Place {
     ) -> Result<(), Errno> {
         let (program, connection) = self.room.establish(family, protocol, stream)?;
         connection.named();
-        // The sets that watch the number watch the TCP socket that it names. The socket is removed
-        // from them before the number changes, because it stays open and could not be removed
-        // afterwards.
+        // The program's `epoll` sets watch the TCP socket. It is removed from them before the
+        // number is reused, because it stays open and could not be removed afterwards.
         let registrations = Registrations::of(fd);
         registrations.withdraw();
         let replaced = numbers::replace(&program, fd, self.flags);
         if replaced.is_ok() {
-            // The entry is made before a set reports the number. A thread that finds the number
-            // ready uses it at once, and bytes written to the pair without an entry would be taken
-            // for signals.
+            // The entry is made before a set reports the number: a thread that finds the number
+            // ready uses it at once, and without an entry its bytes would enter the pair as
+            // signals.
             numbers::place(fd, Entry::Socket(connection));
         }
         registrations.renew();

@@ -1,10 +1,9 @@
-//! Listeners that are passed on by `exec` or `SCM_RIGHTS`, and those that were inherited over an
-//! `exec`.
+//! Listeners that `exec` or `SCM_RIGHTS` passes on, and listeners inherited over an `exec`.
 //!
-//! A program with this library keeps the kernel listener of a protocol over an `exec`. If the new
-//! program lacks the library, the offer is withdrawn: queued connections are served, and later
-//! peers use TCP. The service of a protocol ends with the `exec`, and the new program
-//! begins it again when it waits or accepts.
+//! The kernel listener of a protocol stays open over an `exec`. If the new program lacks this
+//! library, the offer is withdrawn: queued connections are served, and later peers use TCP. The
+//! service of a protocol ends with the `exec`, and the new program begins it again when it waits or
+//! accepts.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -23,10 +22,10 @@ use crate::table::{self, Entry};
 use crate::tcp::names::local_of;
 use crate::{numbers, observing};
 
-/// Prepares listeners for an `exec`, or for the start of another program. The kernel listener next
-/// to a listener that stays open is kept with it. `knows_us`: the new program will have this
-/// library.
-pub(crate) fn keep_over_exec(knows_us: bool) {
+/// Prepares listeners for an `exec`, or for the start of another program. If a TCP listener stays
+/// open, so does the kernel listener next to it. `has_library`: this library is loaded into the new
+/// program.
+pub(crate) fn keep_over_exec(has_library: bool) {
     if !table::has_listeners() {
         return;
     }
@@ -41,15 +40,15 @@ pub(crate) fn keep_over_exec(knows_us: bool) {
         let Some(kernel) = listener.kernel() else {
             continue;
         };
-        kernel.keep_over_exec(is_kept && knows_us);
-        if is_kept && !knows_us {
+        kernel.keep_over_exec(is_kept && has_library);
+        if is_kept && !has_library {
             kernel.withdraw();
         }
     }
 }
 
-/// Withdraws the offer of a listener that is passed to another process, which has no kernel
-/// listener for it.
+/// Withdraws the offer of a listener that is passed to another process, because the kernel listener
+/// next to it is not passed with it.
 pub(crate) fn is_passed(fd: c_int) {
     if let Some(listener) = table::find_listener(fd)
         && let Some(kernel) = listener.kernel()
@@ -75,8 +74,8 @@ pub(crate) fn adopt_inherited() {
     let _inside = guard::enter();
     let others: Vec<c_int> = numbers().filter(|fd| !left.contains(fd)).collect();
     for number in left {
-        // SAFETY: the former program has left this descriptor for this one, and nothing else owns
-        // it.
+        // SAFETY: the former program left this descriptor open for this library, and nothing else
+        // owns it.
         let kernel = unsafe { OwnedFd::from_raw_fd(number) };
         let partners = others.iter().copied();
         let partners: Vec<c_int> = partners.filter(|fd| is_partner(*fd, &kernel)).collect();
@@ -94,8 +93,8 @@ fn is_partner(fd: c_int, kernel: &OwnedFd) -> bool {
         })
 }
 
-/// Adopts a kernel listener whose TCP listener has these numbers. Without a number no accept is
-/// possible, so nothing is adopted.
+/// Adopts a kernel listener. `partners` are the descriptors of its TCP listener; without one no
+/// accept is possible, so the kernel listener is closed.
 fn adopt(partners: &[c_int], kernel: OwnedFd) {
     let Some(&fd) = partners.first() else {
         return;
@@ -122,7 +121,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
     }
 }
 
-/// Removes a kernel listener that was shut down. The service, if there is one, and TCP remain.
+/// Removes a kernel listener that was shut down. TCP and the service, if any, remain.
 pub(crate) fn remove_withdrawn(listener: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, listener));
     let numbers: Vec<c_int> = table::within(0, usize::MAX)

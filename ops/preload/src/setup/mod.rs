@@ -1,11 +1,11 @@
-//! The set-up of connections: the functions that move a socket of the program to an offload
-//! protocol, or leave it on TCP.
+//! The set-up of connections: the decision and the steps that move a socket of the program to an
+//! offload protocol.
 //!
 //! | File | Contents |
 //! |---|---|
 //! | [`connect`] | `connect`: an offload protocol first, within its bound, then TCP |
 //! | [`not_offered`] | a cache of services that no protocol offers |
-//! | [`offer`] | `listen`: the protocols that listen next to a socket; a new listener if their process has ended |
+//! | [`offer`] | `listen`: protocols listen next to a TCP socket, and again if their process has ended |
 //! | [`accept`] | `accept`: one queue for the connections of TCP and of all protocols |
 //! | [`exec`] | listeners that are passed on by `exec` or `SCM_RIGHTS`, and inherited ones |
 

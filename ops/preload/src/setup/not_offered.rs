@@ -1,9 +1,9 @@
 //! A cache of services that no protocol offers.
 //!
-//! A program that makes many connections to a service on TCP would check again for each of them,
-//! with some fifteen system calls. This cache saves all of them but one. TCP is a correct choice
-//! for every connection, so the worst effect of an old entry is that a connection within [`TIME`]
-//! of the service's first offer uses TCP.
+//! Checking whether a service is offered takes some fifteen system calls. For a program that makes
+//! many connections to one service on TCP, this cache saves all of them but one. TCP is correct for
+//! every connection, so the worst effect of an old entry is that a connection within [`TIME`] of
+//! the service's first offer uses TCP.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -21,8 +21,8 @@ struct Entries {
     oldest: usize,
 }
 
-/// The cache of this process. A parent's entries are valid for the child of a fork. A lock that is
-/// held at the fork stays held in the child, whose cache has no effect then.
+/// The cache of this process. A parent's entries are valid for the child of a fork. If the lock is
+/// held at the fork, it stays held in the child, and the child's cache has no effect.
 static RECENT: Mutex<Entries> = Mutex::new(Entries {
     all: [None; ENTRIES],
     oldest: 0,
@@ -30,7 +30,7 @@ static RECENT: Mutex<Entries> = Mutex::new(Entries {
 
 /// Caches a service that no protocol offers.
 pub(crate) fn remember(service: SocketAddr) {
-    // The lock is only tried, because a signal handler may connect too.
+    // The lock is only tried, because a signal handler that interrupted its holder may connect too.
     if let Ok(mut entries) = RECENT.try_lock() {
         entries.add(service, Instant::now());
     }

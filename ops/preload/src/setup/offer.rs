@@ -1,7 +1,7 @@
-//! `listen`: the kernel's listener stays, and offload protocols listen next to it.
+//! `listen`: offload protocols listen next to the kernel's TCP listener.
 //!
-//! Two protocols listen: the first one whose connections are kernel sockets, and the first of the
-//! others. A peer within the host connects by the former, a peer with an RDMA device by the latter.
+//! Up to two protocols listen: the first whose connections are kernel sockets, for peers within the
+//! host, and the first of all other protocols, for peers with an RDMA device.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -32,10 +32,9 @@ use crate::{numbers, observing, switch};
 /// The kernel's maximum backlog.
 const BACKLOG_MAX: u32 = 4096;
 
-/// Begins a service again if the process that listened has ended, or became this program by
-/// `exec`. If several processes could do so and the
-/// protocol gives an address to one listener only, one of them succeeds; the others try again
-/// later.
+/// Begins a service again if the listening process has ended, or became this program by `exec`. If
+/// the protocol gives an address to one listener only, one of several processes succeeds, and the
+/// rest try again later.
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
     if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.needs_service()) {
@@ -44,13 +43,13 @@ pub(crate) fn take_over(fd: c_int) {
     // SAFETY: the table has an entry for the number, so it is not negative.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     if !sockopt::socket_acceptconn(socket).unwrap_or(false) {
-        // The socket was shut down, which ends the listener in all processes that share it.
+        // The socket was shut down, which ends the listener in all processes that inherited it.
         return;
     }
     let _undisturbed = Undisturbed::begin();
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
     let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
-    // Another thread may have done it already.
+    // Another thread may have begun the service already.
     let Some(before) = table::find_listener(fd) else {
         return;
     };
@@ -59,7 +58,7 @@ pub(crate) fn take_over(fd: c_int) {
     }
 }
 
-/// Replaces a service that has ended by one of this process.
+/// Begins a service in this process, in place of the one that has ended.
 fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
     let Some(wanted) = Wanted::of(socket) else {
@@ -79,7 +78,7 @@ fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     }
 }
 
-/// Replaces the listener behind all its numbers, and in the sets that watch it.
+/// Replaces the listener in all its table entries, and in the `epoll` sets that watch it.
 fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
     let number = before.service().map(Service::number);
@@ -91,8 +90,8 @@ fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
     }
 }
 
-/// Handles the program's `shutdown` of a listener: the kernel's socket stops listening in all
-/// processes, and may be made to listen again.
+/// Handles the program's `shutdown` of a listener. The kernel's socket stops listening in all
+/// processes; a later `listen` starts it again.
 pub(crate) fn shut_down(fd: c_int) {
     let Some(listener) = table::find_listener(fd) else {
         return;
@@ -105,7 +104,7 @@ pub(crate) fn shut_down(fd: c_int) {
     forget(|it| std::ptr::eq(it, &*listener));
 }
 
-/// Removes the entries of these listeners from the table.
+/// Removes the entries of matching listeners from the table.
 pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     for fd in table::within(0, usize::MAX) {
         if table::find_listener(fd).is_some_and(|it| is_it(&it)) {
@@ -114,8 +113,8 @@ pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     }
 }
 
-/// Prepares a `listen`. The switch is made before the kernel listens, because a peer that connects
-/// between the kernel's `listen` and the offer uses TCP.
+/// Prepares a `listen`. The switch is made before the kernel's `listen`, to shorten the time until
+/// the offer, in which peers connect over TCP.
 pub(crate) fn prepare(fd: c_int) {
     if switch::made().is_some() || fd < 0 {
         return;
@@ -133,7 +132,7 @@ fn forget_shut(service: ServiceId) {
     forget(|it| it.has_service(service));
 }
 
-/// A listening socket that protocols may listen next to.
+/// A listening TCP socket next to which protocols may listen.
 struct Wanted {
     switch: &'static Arc<Switch>,
     family: Family,
@@ -142,7 +141,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Returns `None` if the socket is no TCP socket, or nothing is offloaded in this process.
+    /// Returns `None` if the socket is no TCP socket, or this process offloads no sockets.
     fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let (family, service) = local_of(socket)?;
         Some(Self {
@@ -168,13 +167,13 @@ impl Wanted {
         }
     }
 
-    /// Counts a reason for which no protocol offers this socket, and returns it.
+    /// Counts the reason why no protocol offers this socket, and returns it.
     fn counted(&self, reason: Reason) -> Reason {
         self.switch.count_fall_back(&reason);
         reason
     }
 
-    /// Listens by the protocols. An error is the reason of the preferred one.
+    /// Listens with the protocols. An error is that of the preferred protocol.
     fn offer(
         &self,
         socket: BorrowedFd<'_>,
@@ -202,7 +201,7 @@ impl Wanted {
         Ok(Listener::new(kernel, service, lock, listed, self.family))
     }
 
-    /// Serves the connections of a protocol, and answers peers that ask for its address.
+    /// Begins the service of a protocol, and answers peers that ask for its address.
     fn serve(&self, begun: Begun, record: &Arc<Record>) -> Result<Service, Reason> {
         let asks_peer = begun.asks_peer;
         let begun = Service::begin(begun, self.family, Arc::clone(record), forget_shut);
@@ -220,7 +219,7 @@ impl Wanted {
         Ok(service)
     }
 
-    /// Listens by the first protocol whose connections are kernel sockets.
+    /// Listens with the first protocol whose connections are kernel sockets.
     fn listen_in_kernel(
         &self,
         socket: BorrowedFd<'_>,
@@ -248,7 +247,7 @@ impl Wanted {
         Err(why)
     }
 
-    /// Listens by the first of the other protocols.
+    /// Listens with the first protocol whose connections are not kernel sockets.
     fn listen_by_protocol(&self, offer: &Offer, backlog: u32) -> Result<Begun, Option<Reason>> {
         let mut why = None;
         let protocols = offer.protocols.iter();
@@ -277,7 +276,7 @@ impl Wanted {
         self.counted(reason)
     }
 
-    /// Lists the listener in the page of this process.
+    /// Records the listener in the page of this process.
     fn list(&self, kernel: Option<KernelProtocol>, service: Option<&Begun>) -> Arc<Record> {
         let kernel = kernel.map(|it| it.name);
         let names = kernel
@@ -291,7 +290,7 @@ impl Wanted {
     }
 }
 
-/// Offers a socket on which the program listens. After any failure the socket stays on TCP alone.
+/// Offers a socket on which the program listens. After any failure the socket uses TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _undisturbed = Undisturbed::begin();
     let _inside = guard::enter();
@@ -300,7 +299,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let Some(wanted) = Wanted::of(socket) else {
         return;
     };
-    // The kernel takes a negative backlog for its maximum, and limits larger ones to it.
+    // The kernel treats a negative backlog as its maximum, and limits larger values to the maximum.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
     let plan = wanted.plan();
     match plan.and_then(|offer| wanted.offer(socket, &offer, backlog)) {

@@ -1,16 +1,16 @@
-//! The names of connections, for programs that did not make them.
+//! Names that identify a connection to a program that did not make it.
 //!
-//! A program that was started by `exec`, or that received a descriptor over a Unix socket, holds
-//! the bare end of a pair that carries bytes. Before a process passes the descriptor on, it writes
-//! the connection's addresses into the name of that end. The kernel keeps the name as long as the
-//! end exists, even after the processes have ended. When a program with this library asks for the
-//! socket's name, or for an option that only a TCP socket has, the library reads the name and adds
-//! the connection to the table. No other process can set such a name on a socket of the program: a
-//! socket that was accepted from a Unix listener has the listener's name, and one that the program
-//! connects has the name to which the program has bound it.
+//! A program that was started by `exec`, or that received a descriptor over a Unix socket, has an
+//! end of a pair that carries bytes and no entry in its table. Before a process passes the
+//! descriptor on, it binds that end to a name that holds the connection's addresses. The kernel
+//! keeps the name as long as the end exists, even after the process has ended. When a program with
+//! this library asks for the socket's name, or for an option that only a TCP socket has, the
+//! library reads the name and adds the connection to the table. No other process can set such a
+//! name on a socket of the program: a socket accepted from a Unix listener has the listener's name,
+//! and a socket that the program connects has the name to which the program bound it.
 //!
-//! The options start as those of a fresh socket. The options that the former program has set are in
-//! force in the process that carries the connection, and are not reported here.
+//! The options start as those of a new socket. Options that the former program set are in force in
+//! the process that carries the connection, and are not reported here.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -35,9 +35,8 @@ const ADDRESS: usize = 1 + 16 + 2 + 4;
 /// The length of a name: magic, the socket's inode, which makes names unique, family, addresses.
 const LEN: usize = 8 + 8 + 1 + 2 * ADDRESS;
 
-/// Gives a pair an abstract name that holds the family and addresses of the connection, before
-/// another program gets its descriptor. The library in that program identifies the connection by
-/// it.
+/// Binds the program's end to an abstract name that holds the family and addresses of the
+/// connection, before another program gets the descriptor.
 pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
     if identity.is_signed() {
         return;
@@ -50,13 +49,12 @@ pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
         identity.peer,
     );
     if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
-        // This fails if the pair has a name already. Without a name the new program sees a Unix
-        // socket.
+        // Fails if the end has a name already. Without a name the new program sees a Unix socket.
         let _ = bind(fd, &name);
     }
 }
 
-/// Adds a descriptor to the table if it is a pair with such a name. Returns false if it is not.
+/// Adds a descriptor to the table if it has such a name. Returns false if it has none.
 pub(crate) fn adopt(fd: c_int) -> bool {
     if fd < 0 || guard::is_inside() || process::is_vforked() || !table::is_plain(fd) {
         return false;

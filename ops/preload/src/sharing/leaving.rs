@@ -1,4 +1,4 @@
-//! Descriptors that are passed to a program without this library: they carry bytes from then on.
+//! Descriptors that another program may use: their pairs carry bytes from then on.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,8 @@ use crate::sharing::share;
 use crate::socket::{Socket, relayed};
 use crate::table::{self, Entry};
 
-/// Makes a descriptor carry bytes, because a reader without this library cannot interpret signals.
+/// Makes a descriptor carry bytes, because a program without this library would read signals as
+/// data.
 pub(crate) fn expose(fd: c_int) {
     if fd < 0 {
         return;
@@ -29,8 +30,8 @@ pub(crate) fn expose(fd: c_int) {
     }
 }
 
-/// Makes a connection carry bytes if its descriptor is standard input, output or error. The C
-/// library has streams there, and reads and writes them with internal calls.
+/// Makes a connection carry bytes if its descriptor is standard input, output or error, because the
+/// streams of the C library read and write these with internal calls.
 pub(crate) fn expose_standard(fd: c_int) {
     if (0..=2).contains(&fd) {
         expose(fd);
@@ -39,7 +40,8 @@ pub(crate) fn expose_standard(fd: c_int) {
 
 fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let _inside = guard::enter();
-    // Without memory or descriptors for a relay, the other program gets a socket without bytes.
+    // Without memory or descriptors for a relay, the other program gets a socket that carries no
+    // bytes.
     let Ok(relay) = share(socket) else {
         return;
     };
@@ -49,7 +51,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     adopting::sign(fd, &socket.identity());
 }
 
-/// Makes all connections carry bytes if they stay open over an `exec`, of this process or a child.
+/// Makes all connections carry bytes whose descriptors stay open over an `exec`.
 pub(crate) fn expose_connections() {
     if !table::has_connections() {
         return;
@@ -66,9 +68,9 @@ pub(crate) fn expose_if_kept(fd: c_int) {
     }
 }
 
-/// Prepares all connections for a `vfork`, because only the running child decides which of them it
-/// passes on. The child has the memory of this process but its own numbers, so a pair that must be
-/// renewed for sharing is renewed before.
+/// Prepares all connections for a `vfork`, because only the child decides which of them it passes
+/// on. The child cannot renew a pair, because it has the memory of this process but its own
+/// descriptors.
 pub(crate) fn offer_all() {
     if !table::has_connections() || !process::owns_table() {
         return;
@@ -76,7 +78,7 @@ pub(crate) fn offer_all() {
     let _inside = guard::enter();
     for fd in table::within(0, usize::MAX) {
         if let Some(Entry::Socket(socket)) = table::entry(fd) {
-            // A connection that cannot be shared is the bare end of a pair in the child.
+            // In the child, a connection that cannot be shared carries no bytes.
             let _ = share(&socket);
         }
     }

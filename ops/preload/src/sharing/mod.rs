@@ -2,24 +2,24 @@
 //!
 //! A connection stays in the process that made it, its owner: threads, sockets and queue pairs
 //! cannot be copied. Other processes get the program's end of the pair by a `fork`, by an `exec` or
-//! over a Unix socket. As long as they do not use it (a server that forks to write a snapshot), the
-//! owner continues as before. The first process that uses it asks the owner. From then on the pair
-//! carries bytes, and the owner moves them between the pair and the connection. A program without
-//! this library reads and writes the pair directly, so the change is made before such a program
-//! gets the descriptor.
+//! over a Unix socket. As long as they do not use the descriptor (a server that forks to write a
+//! snapshot), the owner continues as before. The first other process that uses the descriptor asks
+//! the owner for bytes. From then on the pair carries bytes, and the owner moves them between the
+//! pair and the connection. A program without this library reads and writes the pair directly, so
+//! the change is made before such a program gets the descriptor.
 //!
 //! The kernel counts the holders of the program's end, and the connection ends when the last of
 //! them closes it. No exit, no `SIGKILL` and no close in one process ends a connection that another
 //! process uses.
 //!
-//! `socket::relay` is the owner's side, `socket::relayed` the side of the users.
+//! `socket::relay` is the side of the owner, `socket::relayed` the side of all other processes.
 //!
 //! | File | Contents |
 //! |---|---|
 //! | `mod` | starts to share a connection |
-//! | [`renewal`] | makes a fresh pair if the old one accepts no bytes any more |
-//! | [`adopting`] | the names of connections, for programs that did not make them |
-//! | [`leaving`] | makes connections carry bytes before other programs use them |
+//! | [`renewal`] | makes a new pair if the old one no longer accepts bytes |
+//! | [`adopting`] | names that identify a connection to a program that did not make it |
+//! | [`leaving`] | makes a pair carry bytes before another program uses it |
 
 pub(crate) mod adopting;
 pub(crate) mod leaving;
@@ -35,8 +35,8 @@ use crate::socket::relayed::Relayed;
 use crate::socket::shared_state::Place;
 use crate::table::{self, Entry};
 
-/// Prepares a connection for other processes. From then on it ends when no process holds the
-/// program's end any more, and not when this process closes it.
+/// Prepares a connection for other processes. From then on the connection ends when no process
+/// holds the program's end any more, and not when this process closes it.
 pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
     if let Some(relay) = socket.observer().relay() {
         return Ok(relay);
@@ -46,7 +46,7 @@ pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
     Relay::of(socket, rename)
 }
 
-/// Replaces the entries of a connection's numbers after its pair has started to carry bytes.
+/// Replaces the table entries of a connection whose pair has begun to carry bytes.
 fn rename(socket: &Arc<Socket>, place: Place) {
     let relayed = Arc::new(Relayed::carrying(socket.identity(), Some(place)));
     let is_it = |entry: &Entry| matches!(entry, Entry::Socket(it) if Arc::ptr_eq(it, socket));

@@ -1,8 +1,8 @@
-//! A fresh pair behind the program's numbers.
+//! Gives a connection a new pair, under the same descriptor numbers.
 //!
-//! A pair that shows the end of the peer's data accepts no bytes any more, and the program may not
-//! have read all bytes before that end. The connection gets another pair before other processes may
-//! read these bytes.
+//! A pair that shows the end of the peer's data accepts no more bytes. If the program has unread
+//! bytes before that end, the connection needs a new pair through which other processes can read
+//! these bytes.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ use crate::table::{self, Entry};
 /// Renews the pair of a connection if this is necessary.
 pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
     let needed = socket.observer().state().peer_has_ended() && socket.stream().unread() > 0;
-    // The numbers of a `vfork`ed child are not those of the table.
+    // The descriptors of a `vfork`ed child are not those of the table.
     if !needed || !process::owns_table() {
         return Ok(());
     }
