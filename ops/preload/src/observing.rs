@@ -1,8 +1,8 @@
-//! The records of this process's sockets, for other processes that look.
+//! The records of this process's sockets, which `opsrun ss` reads.
 //!
-//! A connection that an offload protocol carries is recorded by a wrapper of its stream, which
-//! counts bytes and follows the state. A socket that stays on TCP is recorded once, with the
-//! reason; its record goes when its last number in this process is closed.
+//! The stream of an offloaded connection gets a wrapper, which counts bytes and records the state.
+//! A socket that stays on TCP is recorded once, with the reason; its record is removed when its
+//! last descriptor in this process is closed.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use crate::tcp::names;
 static WRITER: Writer = Writer::new();
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Lists a socket until its record is dropped.
+/// Lists a socket until the returned record is dropped.
 fn list(description: &Description, state: State) -> Record {
     if !BEGUN.load(Ordering::Acquire) {
         begin();
@@ -28,13 +28,13 @@ fn list(description: &Description, state: State) -> Record {
     WRITER.list(description, state)
 }
 
-/// Several threads may do so at once, and none waits for another: in the child of a fork that other
-/// thread may not exist.
+/// Several threads may call this at once. No thread waits for another thread, which the child of a
+/// fork may lack.
 fn begin() {
     WRITER.begin(Place::choose(host::environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {
-        // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
-        // file away.
+        // SAFETY: the handlers may run at a fork and at the exit: they swap a pointer and remove a
+        // file.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
             libc::atexit(at_exit);
@@ -51,7 +51,7 @@ extern "C" fn at_exit() {
     WRITER.end();
 }
 
-/// Lists a connection, and returns the stream that counts for it.
+/// Lists a connection, and returns a stream that counts its bytes.
 pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<dyn OffloadStream> {
     let (local, remote) = (stream.local(), stream.peer());
     let description = Description {
@@ -69,7 +69,7 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
     })
 }
 
-/// A connection that the kernel carries within the host.
+/// Lists a connection within the host, whose bytes the kernel carries.
 pub(crate) fn local(local: SocketAddr, remote: SocketAddr, protocol: &str) -> Record {
     let description = Description {
         kind: Kind::Connection,
@@ -80,7 +80,7 @@ pub(crate) fn local(local: SocketAddr, remote: SocketAddr, protocol: &str) -> Re
     list(&description, State::Native)
 }
 
-/// A listener that protocols offer.
+/// Lists a listener that protocols offer.
 pub(crate) fn listener(local: SocketAddr, protocol: &str, device: &str) -> Record {
     list(
         &of_listener(local, offload(protocol, device)),
@@ -112,7 +112,7 @@ fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
     }
 }
 
-/// Lists a connection over TCP, with the reason; `None`: it has no addresses any more.
+/// Lists a connection over TCP, with the reason. `None`: the socket has no addresses any more.
 pub(crate) fn native(
     socket: BorrowedFd<'_>,
     remote: Option<SocketAddr>,
@@ -140,7 +140,7 @@ struct Observed {
 }
 
 impl Observed {
-    /// Something has ended; most calls find nothing new.
+    /// Records an end in `what`, and updates the listed state if the end is new.
     fn ended(&self, what: &AtomicBool) {
         if what.swap(true, Ordering::SeqCst) {
             return;

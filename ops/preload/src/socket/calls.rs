@@ -1,4 +1,4 @@
-//! Threads of the program in calls on a connection.
+//! Counts and stops the calls of this process on a connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -6,40 +6,40 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// The result of a call that is to step aside, because other processes are to use the connection.
-/// The kernel uses this number for restarts, and no program ever sees it.
+/// The result of a call that must stop using the stream, because another process requests the
+/// connection. The kernel uses this number for restarts, and no program ever sees it.
 pub(super) const ELSEWHERE: Errno = Errno::RESTART;
 
-/// The calls that are under way. They can be counted, and stopped.
+/// The calls in progress on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     under_way: AtomicU32,
     stopped: AtomicBool,
 }
 
-/// A call, which ends when this is dropped.
+/// A call in progress, which ends when the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a> {
     calls: &'a Calls,
 }
 
 impl Calls {
-    /// Begins a call; `None` while no call may begin.
+    /// Begins a call. `None`: calls are stopped.
     pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let call = UnderWay { calls: self };
-        // Either `await_none` sees this call, or this call sees what `stop` has stored.
+        // Either `await_none` counts this call, or this call reads the flag that `stop` has set.
         (!self.are_stopped()).then_some(call)
     }
 
-    /// Returns true while no call may go on.
+    /// Returns true while no call may use the stream.
     pub(crate) fn are_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// A call that is under way steps aside, because another process wants the connection. Returns
-    /// true when calls may go on: this call is under way again. Returns false when `is_over` says
-    /// that they never will; it is called in a loop, so it waits a moment.
+    /// Pauses a call in progress while calls are stopped. Returns true when calls are allowed
+    /// again; the call then counts as in progress. Returns false when `is_over` returns true.
+    /// `is_over` is called in a loop, so it must wait for a moment.
     pub(super) fn step_aside(&self, is_over: impl Fn() -> bool) -> bool {
         self.leave();
         loop {
@@ -48,8 +48,8 @@ impl Calls {
                 return true;
             }
             if is_over() {
-                // The drop of the call counts down once more. No thread waits for the count any
-                // more.
+                // Balances the decrement when the call is dropped. No thread waits for the count
+                // any more.
                 self.under_way.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
@@ -72,7 +72,7 @@ impl Calls {
         self.stopped.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until no call is under way. Returns false when the time has passed.
+    /// Waits until no call is in progress. Returns false if the time has passed before.
     pub(crate) fn await_none(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         loop {

@@ -1,4 +1,4 @@
-//! Shutting down and closing.
+//! `shutdown`, `close` and `SO_LINGER`.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::socket::{Patience, Socket};
 
 impl Socket {
-    /// `shutdown`.
+    /// Performs `shutdown`.
     pub(crate) fn shut_down(&self, how: i32) -> Result<(), Errno> {
         if !matches!(how, SHUT_RD | SHUT_WR | SHUT_RDWR) {
             return Err(Errno::INVAL);
@@ -19,7 +19,7 @@ impl Socket {
             return Err(Errno::NOTCONN);
         }
         if how != SHUT_WR {
-            // A blocked reader ends, and `poll` says that a read would not block.
+            // Blocked readers return, and `poll` reports the descriptor readable.
             self.observer.reading_has_ended();
         }
         if how != SHUT_RD && self.observer.end_writing() {
@@ -33,13 +33,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Ends the connection as `SO_LINGER` says, when the last descriptor of this process is about
-    /// to be closed. Returns the deadline if the caller is to wait for the delivery.
+    /// Ends the connection according to `SO_LINGER`. Called before the last descriptor of this
+    /// process is closed. Returns the deadline if the caller must wait for the delivery.
     pub(crate) fn close(&self) -> Option<Instant> {
         let linger = self.options().linger;
         let unread = self.stream.unread() > 0;
         if linger == Some(Duration::ZERO) || unread {
-            // TCP answers a close over unread bytes with a reset too (RFC 2525 section 2.17).
+            // TCP also resets a connection that is closed with unread bytes (RFC 2525 section
+            // 2.17).
             self.stream.abort();
             return None;
         }
@@ -50,7 +51,7 @@ impl Socket {
         linger.map(|linger| Instant::now() + linger)
     }
 
-    /// Ends a connection of which no process holds a descriptor any more.
+    /// Ends a shared connection, once no process holds a descriptor of it.
     pub(crate) fn end_by_last_close(&self, reset: bool) {
         let reset = reset || self.options().linger == Some(Duration::ZERO);
         if reset || self.stream.unread() > 0 {
@@ -61,7 +62,7 @@ impl Socket {
         }
     }
 
-    /// Waits until what was written is delivered, for a signal, or until the deadline.
+    /// Waits until all written bytes are delivered, a signal arrives, or the deadline passes.
     pub(crate) fn await_delivery(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.state().is_broken() {
             let seen = self.observer.wait_queue().seq();

@@ -1,6 +1,6 @@
-//! The rest of a call, when the descriptor has begun to carry the bytes.
+//! Completes a call when the descriptor has begun to carry the bytes.
 //!
-//! The calls are the C library's, which are cancellation points.
+//! The functions call the C library, whose functions are cancellation points.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::process::{errno, real};
 
-/// The number of bytes that are thrown away at a time.
+/// The number of bytes that one receive discards.
 const DISCARD: usize = 16 * 1024;
 
 /// Receives as `recvmsg` does.
@@ -24,7 +24,7 @@ pub(super) fn receive(
     count(unsafe { real::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })
 }
 
-/// Throws away as `MSG_TRUNC` has it. A Unix socket knows no such thing.
+/// Discards received bytes, as `MSG_TRUNC` does on TCP. A Unix stream socket lacks this flag.
 pub(super) fn discard(fd: BorrowedFd<'_>, wanted: usize, flags: i32) -> Result<usize, Errno> {
     let waits_for_all = flags & MSG_WAITALL != 0;
     let mut flags = flags & !MSG_TRUNC;
@@ -48,7 +48,7 @@ pub(super) fn discard(fd: BorrowedFd<'_>, wanted: usize, flags: i32) -> Result<u
     }
 }
 
-/// Sends as `sendmsg` does, and without a signal, which is the caller's.
+/// Sends as `sendmsg` does, without `SIGPIPE`, which the caller raises.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
     from: &mut [IoSlice<'_>],
@@ -59,13 +59,13 @@ pub(super) fn send(
     count(unsafe { real::sendmsg(fd.as_raw_fd(), &raw const message, flags | MSG_NOSIGNAL) })
 }
 
-/// Sends one byte urgently.
+/// Sends an urgent byte.
 pub(super) fn send_urgent(fd: BorrowedFd<'_>, byte: u8, flags: i32) -> Result<usize, Errno> {
     send(fd, &mut [IoSlice::new(&[byte])], flags | MSG_OOB)
 }
 
 fn message(parts: *mut iovec, count: usize) -> msghdr {
-    // SAFETY: a structure of pointers and numbers, for which zeroes are a value.
+    // SAFETY: the structure consists of pointers and integers, so zeroes are a valid value.
     let mut message: msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts;
     message.msg_iovlen = count;

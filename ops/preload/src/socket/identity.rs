@@ -1,4 +1,4 @@
-//! The addresses and options of a connection, whichever process moves its bytes.
+//! The addresses and options of a connection.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::tcp::names::Family;
 use crate::tcp::options::{Options, OptionsCopy};
 
-/// The part of a connection of which every process that uses it has a copy.
+/// The addresses and options of a connection. Every process that uses the connection has a copy.
 pub(crate) struct Identity {
     pub(crate) family: Family,
     pub(crate) local: SocketAddr,
@@ -17,7 +17,7 @@ pub(crate) struct Identity {
     signed: AtomicBool,
 }
 
-/// An identity as it was before a fork, for the child.
+/// The copy of an identity that the parent makes for the child of a fork.
 #[derive(Clone, Copy)]
 pub(crate) struct IdentityCopy {
     family: Family,
@@ -42,7 +42,7 @@ impl Identity {
         }
     }
 
-    /// For the child of a fork.
+    /// Returns the copy for the child of a fork.
     pub(crate) fn copied(&self) -> IdentityCopy {
         IdentityCopy {
             family: self.family,
@@ -52,7 +52,7 @@ impl Identity {
         }
     }
 
-    /// In the child of a fork, where the parent's identity is forgotten.
+    /// Makes the child's identity after a fork.
     pub(crate) fn from_copy(copied: IdentityCopy) -> Self {
         Self::new(
             copied.family,
@@ -62,18 +62,17 @@ impl Identity {
         )
     }
 
-    /// Returns true if the pair has its name already (`sharing::adopting`). The first caller gets
-    /// false, and names the pair.
+    /// Returns true if the pair has a name already (`sharing::adopting`). Returns false to the
+    /// first caller, which must then name the pair.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.swap(true, Ordering::Relaxed)
     }
 
-    /// The options in force.
     pub(crate) fn options(&self) -> MutexGuard<'_, Options> {
         self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor that carries bytes has the timeouts of the socket.
+    /// Sets the timeouts of the connection on a descriptor that carries bytes.
     pub(crate) fn apply_timeouts(&self, fd: BorrowedFd<'_>) {
         self.options().apply_timeouts(fd);
     }

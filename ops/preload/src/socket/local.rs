@@ -1,4 +1,4 @@
-//! A connection within the host, as this process remembers it.
+//! The state that this process keeps of a connection within the host.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,11 +6,11 @@ use ops::observe::Record;
 
 use crate::tcp::kept::Kept;
 
-/// The state of a connection in this process. A process that got the descriptor without it finds
-/// the addresses all the same, and default values of options.
+/// The listing and options of a connection. A process that received the descriptor alone reports
+/// the same addresses, and default values of the options.
 #[derive(Default)]
 pub(crate) struct LocalSocket {
-    /// Under which the connection is listed.
+    /// Lists the connection until it is dropped.
     _record: Option<Record>,
     kept: Mutex<Kept>,
 }

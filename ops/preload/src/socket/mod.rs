@@ -1,24 +1,23 @@
 //! The connections behind the program's descriptors.
 //!
-//! A [`Socket`] is a connection whose bytes an offload protocol carries, with the meaning that the
-//! kernel gives to a TCP socket; this process moves them. The bytes of a [`relayed`] connection go
-//! through the program's descriptor, from and to the process that owns the connection. A [`local`]
-//! connection is a socket of the kernel.
+//! A [`Socket`] is a connection of this process whose bytes an offload protocol carries, with the
+//! semantics of a TCP socket. The bytes of a [`relayed`] connection pass through the program's
+//! descriptor to the process that owns the connection. A [`local`] connection is a kernel socket.
 //!
 //! | File | Contents |
 //! |---|---|
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
-//! | [`room`] | the descriptors of a connection, made before the connection |
+//! | [`room`] | the descriptors of a connection, reserved before the connection is made |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
-//! | [`handed_over`] | the rest of a call when the descriptor carries the bytes |
-//! | [`ending`] | shutting down, closing, lingering |
-//! | [`calls`] | threads in calls, which leave when other processes are to use the connection |
-//! | [`identity`] | addresses and options, of which each process that uses a connection has a copy |
+//! | [`handed_over`] | completes a call when the descriptor has begun to carry the bytes |
+//! | [`ending`] | `shutdown`, `close`, `SO_LINGER` |
+//! | [`calls`] | counts and stops the calls of this process on a connection |
+//! | [`identity`] | addresses and options; each process that uses a connection has a copy |
 //! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
-//! | [`vector`] | lists of buffers, as C has them |
-//! | [`relay`] | the owner's side of a connection that other processes may use |
-//! | [`relayed`] | the users' side |
-//! | [`shared_state`] | memory that these processes share |
+//! | [`vector`] | lists of buffers, `struct iovec` in C |
+//! | [`relay`] | a shared connection in the process that owns it |
+//! | [`relayed`] | a shared connection in all other processes |
+//! | [`shared_state`] | the memory that these processes share |
 //! | [`local`] | a connection within the host |
 
 pub(crate) mod calls;
@@ -63,14 +62,14 @@ pub(crate) struct Socket {
     observer: Arc<Observer>,
     identity: Arc<Identity>,
     calls: Calls,
-    /// The number of descriptors of this process that name it.
+    /// The number of descriptors of this process that refer to the connection.
     numbers: AtomicU32,
-    /// The process that made it.
+    /// The process that made the socket; a fork copies the value.
     maker: i32,
 }
 
 impl Socket {
-    /// The program's socket is `stream`; `end` steers the program's descriptor.
+    /// Makes a socket of a connected stream. `end` steers the program's descriptor.
     pub(crate) fn new(
         stream: Box<dyn OffloadStream>,
         end: LibraryEnd,
@@ -103,17 +102,14 @@ impl Socket {
         self.identity.options()
     }
 
-    /// The addresses and options.
     pub(crate) fn identity(&self) -> Arc<Identity> {
         self.identity.clone()
     }
 
-    /// The connection itself.
     pub(crate) fn stream(&self) -> &dyn OffloadStream {
         &*self.stream
     }
 
-    /// The steering of the program's descriptor.
     pub(crate) fn observer(&self) -> &Observer {
         &self.observer
     }
@@ -123,74 +119,75 @@ impl Socket {
         self.observer.take_error(fd).map_or(0, Errno::raw_os_error)
     }
 
-    /// Begins a call; `None` while the descriptor carries bytes, or is about to.
+    /// Begins a call. `None`: the descriptor carries bytes, or is about to.
     pub(crate) fn begin_call(&self) -> Option<UnderWay<'_>> {
         self.calls.begin()
     }
 
-    /// Has the threads in calls leave, and no other begin one. Returns false if one has not left in
-    /// time.
+    /// Interrupts the calls of this process, and lets no call begin. Returns false if a call has
+    /// not ended in time.
     pub(crate) fn stop_calls(&self, within: Duration) -> bool {
         self.calls.stop();
         self.observer.wait_queue().wake();
         self.calls.await_none(within)
     }
 
-    /// Calls may begin again.
+    /// Ends the effect of [`stop_calls`](Self::stop_calls).
     pub(crate) fn allow_calls(&self) {
         self.calls.allow();
     }
 
-    /// In a call: if others are to use the connection, waits until it is decided who moves the
-    /// bytes. `false`: the descriptor carries them, and what is left of the call is left to it.
+    /// Returns true if a call continues on the stream. Returns false if the descriptor carries the
+    /// bytes, and the rest of the call must use the descriptor. While another process requests the
+    /// connection, this waits for the decision.
     ///
-    /// The call goes on there because one of a TCP socket knows of no such change, and would not
-    /// come back with a part of what it was to move.
+    /// The call does not return early with a part of its bytes, because a call on a TCP socket
+    /// would not.
     fn goes_on_here(&self, fd: BorrowedFd<'_>) -> bool {
         if !self.calls.are_stopped() {
             return true;
         }
-        // The relay is kept until the decision is made; the shared state has the outcome.
+        // The relay stays alive until the decision is made. The outcome is in the shared state.
         let relay = self.observer.relay();
         let is_over = || {
             relay.as_ref().is_none_or(|relay| {
                 let place = relay.place();
                 place.await_decision();
-                // In any other stage the hand-over was given up: the call goes on here, and returns
-                // the reason if the connection has failed.
+                // In any other stage the hand-over was aborted. The call continues on the stream,
+                // and returns an error if the connection has failed.
                 matches!(place.stage(), Stage::Carrying | Stage::Ended)
             })
         };
         let here = self.calls.step_aside(is_over);
         if !here {
-            // The process that asked for the bytes does so too, but perhaps after this call.
+            // The requesting process sets the timeouts too, but possibly after this call.
             self.identity.apply_timeouts(fd);
         }
         here
     }
 
-    /// Waits until it is decided who moves the bytes.
+    /// Waits until a requested hand-over is completed or aborted.
     pub(crate) fn await_decision(&self) {
         if let Some(relay) = self.observer.relay() {
             relay.place().await_decision();
         }
     }
 
-    /// Shows again what is there, after signals may have been lost.
+    /// Announces readable bytes again, after signals may have been lost.
     pub(crate) fn show_all(&self) {
         if self.stream.readiness().readable {
             self.observer.arrived();
         }
     }
 
-    /// The program may become another one: its descriptor shows no more than what it has to, and
-    /// breaks when everything of this program ends.
+    /// Prepares an `exec`: removes the signals from the descriptor's pair and sends no more. The
+    /// pair shows a reset once the old program has ended.
     pub(crate) fn stop_steering(&self, fd: BorrowedFd<'_>) {
         self.observer.pause();
         self.observer.nothing_to_read(fd);
     }
 
-    /// The program has not become another one.
+    /// Shows events again after an `exec` has failed.
     pub(crate) fn resume_steering(&self) {
         self.observer.resume();
         self.show_all();
@@ -199,24 +196,24 @@ impl Socket {
         }
     }
 
-    /// An end of the peer that was held back is shown when nothing is left before it.
+    /// Shows an end of the peer that was held back, once all bytes before that end are read.
     pub(crate) fn show_end_if_read(&self) {
         if self.observer.state().peer_has_ended() && self.stream.unread() == 0 {
             self.observer.end_was_read();
         }
     }
 
-    /// Returns true if it was made in this process, and not copied by a fork.
+    /// Returns true if this process made the socket, and false for a copy made by a fork.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.maker == process::id()
     }
 
-    /// Counts one more descriptor of this process.
+    /// Counts a new descriptor of this process.
     pub(crate) fn named(&self) {
         self.numbers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Counts one descriptor less. Returns true if it was the last.
+    /// Counts the close of a descriptor. Returns true if it was the last.
     pub(crate) fn unnamed(&self) -> bool {
         self.numbers.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -230,7 +227,7 @@ impl Drop for Socket {
     }
 }
 
-/// A stream that makes progress when its descriptor is ready.
+/// Drives a stream when its descriptor is ready.
 struct StreamProgress(Arc<dyn OffloadStream>);
 
 impl EventHandler for StreamProgress {
@@ -239,17 +236,15 @@ impl EventHandler for StreamProgress {
     }
 }
 
-/// Longer than it matters: a call that ends with it has moved bytes and says so.
+/// The deadline of a call that has moved bytes: longer than any call waits in practice.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The time that a call may wait, from `O_NONBLOCK`, `MSG_DONTWAIT` and the timeouts of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Not at all.
+    /// The call does not wait.
     None,
-    /// Until then.
     Until(Instant),
-    /// For ever.
     Endless,
 }
 
@@ -264,8 +259,8 @@ impl Patience {
         }
     }
 
-    /// Waits for an event since `seen`. A call that has moved bytes already (`begun`) ends with
-    /// every signal and returns their number, as on a TCP socket.
+    /// Waits for an event after `seen`. Any signal ends a call that has already moved bytes
+    /// (`begun`), which then returns their number, as on a TCP socket.
     pub(crate) fn wait(self, socket: &Socket, seen: u32, begun: bool) -> Result<(), Errno> {
         if socket.calls.are_stopped() {
             return Err(calls::ELSEWHERE);
@@ -274,7 +269,7 @@ impl Patience {
         match self {
             Self::None => Err(Errno::AGAIN),
             Self::Until(deadline) => wait_queue.sleep(seen, Some(deadline)),
-            // A sleep with a deadline is one that every signal ends.
+            // Every signal ends a sleep that has a deadline.
             Self::Endless if begun => wait_queue.sleep(seen, Some(Instant::now() + DAY)),
             Self::Endless => wait_queue.sleep(seen, None),
         }

@@ -1,17 +1,17 @@
 //! `getsockopt` and `setsockopt`.
 //!
-//! | Option | Here |
+//! | Option | Result |
 //! |---|---|
 //! | `SO_ERROR` | the pending error, returned once |
 //! | `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | those of a connected TCP socket |
-//! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | in force |
-//! | `TCP_INFO` | the state, all else zero: the figures are those of TCP's own machinery |
-//! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers know how to meet |
-//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all others, and in force where the connection runs over TCP |
-//! | all others that TCP knows | kept by the TCP socket that the program made, and answered by it |
+//! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | applied by this library |
+//! | `TCP_INFO` | the state; all other fields are zero, because they describe the machinery of TCP |
+//! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers handle |
+//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all other options, and applied if the protocol runs over TCP |
+//! | all other options of TCP | stored in and answered by the TCP socket that the program made |
 //!
-//! The last row is why each offloaded socket keeps that TCP socket: whatever the program sets is
-//! checked and remembered by the kernel itself.
+//! For the last row each offloaded socket keeps that TCP socket: the kernel itself checks and
+//! stores the options.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -34,7 +34,7 @@ use crate::tcp::options::{
 };
 
 impl Identity {
-    /// `getsockopt`, of everything but the pending error.
+    /// Performs `getsockopt` for all options except those of [`is_of_carrier`].
     ///
     /// # Safety
     /// `value` and `len` are null or what the C call demands.
@@ -64,7 +64,7 @@ impl Identity {
         unsafe { give_number(number, value, len) }
     }
 
-    /// `setsockopt`.
+    /// Performs `setsockopt`.
     ///
     /// # Safety
     /// `value` is null or points to `len` bytes.
@@ -84,7 +84,7 @@ impl Identity {
 }
 
 impl Socket {
-    /// The program has set an option, which the connection follows if it is about the peer.
+    /// Applies an option that the program has set, if it concerns the connection.
     pub(crate) fn has_option_set(&self, level: c_int, name: c_int) -> Result<(), Errno> {
         if (level, name) == (SOL_SOCKET, SO_OOBINLINE) {
             self.reads_urgent_as_set();
@@ -99,12 +99,12 @@ impl Socket {
         let inline = self.options().urgent_inline;
         self.stream.set_urgent_inline(inline);
         if inline && self.stream.readiness().readable {
-            // The urgent byte has come before, and counts from now on.
+            // An urgent byte that arrived before is part of the stream from now on.
             self.observer.arrived();
         }
     }
 
-    /// The connection follows what was set before it was made.
+    /// Applies the options that the program set before the connection was made.
     pub(super) fn behaves_as_set(&self) -> Result<(), Errno> {
         if self.options().urgent_inline {
             self.reads_urgent_as_set();
@@ -118,7 +118,7 @@ impl Socket {
     }
 }
 
-/// Options by which TCP finds out that a peer has vanished.
+/// Returns true for options that control how TCP detects that a peer has vanished.
 fn is_about_peer(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => name == SO_KEEPALIVE,
@@ -130,7 +130,7 @@ fn is_about_peer(level: c_int, name: c_int) -> bool {
     }
 }
 
-/// Returns true for an option that the process answers that carries the connection.
+/// Returns true for an option that only the process that owns the connection can answer.
 pub(crate) fn is_of_carrier(level: c_int, name: c_int) -> bool {
     matches!(
         (level, name),
@@ -139,7 +139,7 @@ pub(crate) fn is_of_carrier(level: c_int, name: c_int) -> bool {
 }
 
 impl Socket {
-    /// Answers an option that [`is_of_carrier`].
+    /// Performs `getsockopt` for an option of [`is_of_carrier`].
     ///
     /// # Safety
     /// `value` and `len` are null or what the C call demands.

@@ -1,7 +1,8 @@
-//! Receiving: `read`, `recv` and their kin.
+//! `read`, `recv` and related functions.
 //!
-//! System calls of a receive that finds bytes: none, or one that takes the announcement back, so
-//! that the descriptor stops showing `IN`. Copies: the stream's own, into the caller's buffer.
+//! A receive that finds bytes makes no system call, or one that removes the announcement from the
+//! pair, so that the descriptor stops showing `IN`. Bytes are copied once, from the stream into the
+//! caller's buffer.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -14,14 +15,14 @@ use crate::socket::calls::ELSEWHERE;
 use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
 
-/// The number of bytes that `MSG_TRUNC` throws away at a time.
+/// The number of bytes that `MSG_TRUNC` discards at a time.
 const DISCARD: usize = 16 * 1024;
 
 impl Socket {
     /// Receives into `into` as `recvmsg` does with these flags.
     ///
     /// # Safety
-    /// The parts of `into` may be written to, but for those that are null.
+    /// The parts of `into` are null or valid for writes.
     pub(crate) unsafe fn receive(
         &self,
         fd: BorrowedFd<'_>,
@@ -108,13 +109,13 @@ impl Socket {
         }
     }
 
-    /// Takes, or peeks at, the bytes that are there.
+    /// Receives, or peeks at, the bytes that have arrived.
     fn look(&self, fd: BorrowedFd<'_>, take: &mut Take<'_>) -> Result<Look, Errno> {
         if take.done > 0 && self.stream.is_at_mark() {
-            // One receive ends at the urgent mark, and a look that starts at the mark passes it.
+            // A receive ends at the urgent mark; the next receive starts at the mark and passes it.
             return Ok(Look::Enough(take.done));
         }
-        // Asked first: bytes that came before this answer are seen by the look below.
+        // Evaluated before the receive, which then finds all bytes that arrived before this point.
         let is_all_there = !(take.peek && take.all) || self.has_no_more_before_end_or_mark();
         match take.out_of_stream(&*self.stream) {
             Ok(0) if take.done == 0 && take.wanted > 0 && self.has_broken_unseen() => self
@@ -144,7 +145,8 @@ impl Socket {
             Err(Errno::AGAIN) => {
                 self.observer.nothing_to_read(fd);
                 if self.stream.readiness().readable {
-                    // Bytes came in between, and the program may call `poll` next.
+                    // Bytes have arrived meanwhile. They are announced, because the program may
+                    // call `poll` next.
                     self.observer.arrived();
                     return Ok(Look::Again);
                 }
@@ -154,9 +156,9 @@ impl Socket {
         }
     }
 
-    /// Returns true if the stream has ended because the connection broke, and the program has not
-    /// got that error: the stream reported it with the last bytes, and those were returned instead.
-    /// A break after the peer's end is `EPIPE`, and concerns writers only.
+    /// Returns true if the stream ended because the connection broke, and the program has not
+    /// received that error yet, because the call that found it returned the last bytes. A break
+    /// after the peer's end is `EPIPE`, and concerns writers only.
     fn has_broken_unseen(&self) -> bool {
         let error = self.observer.pending_error();
         error.is_some_and(|error| error != Errno::PIPE) && !self.observer.state().peer_has_ended()
@@ -175,7 +177,7 @@ impl Socket {
         patience.wait(self, seen, begun)
     }
 
-    /// Returns true if a peek, which ends at the urgent mark, cannot find more bytes later.
+    /// Returns true if no later peek can return more bytes. A peek ends at the urgent mark.
     fn has_no_more_before_end_or_mark(&self) -> bool {
         let readiness = self.stream.readiness();
         readiness.peer_ended
@@ -185,12 +187,12 @@ impl Socket {
     }
 
     fn has_urgent(&self) -> bool {
-        // An urgent byte that is announced and has not arrived counts as well.
+        // An urgent byte that is announced but has not arrived counts as well.
         !matches!(self.stream.receive_urgent(true), Err(Errno::INVAL))
     }
 
-    /// The result of a call on a broken connection: the bytes that were received before, then the
-    /// error, once, then the end of the stream.
+    /// Returns the result of a receive on a broken connection: bytes received before, then the
+    /// error once, then the end of the stream.
     fn end_of_receive(
         &self,
         fd: BorrowedFd<'_>,
@@ -220,14 +222,14 @@ impl Socket {
     }
 }
 
-/// A receiving call, and its progress.
+/// A receiving call and its progress.
 struct Take<'a> {
     wanted: usize,
     peek: bool,
     all: bool,
     flags: i32,
     place: Place<'a>,
-    /// The number of bytes that were received; a peek receives none.
+    /// The number of bytes received. A peek does not count.
     done: usize,
     patience: Option<Patience>,
 }
@@ -236,25 +238,24 @@ struct Take<'a> {
 enum Look {
     /// The result of the call.
     Enough(usize),
-    /// Bytes that may be followed by more.
+    /// Bytes were received, and more may have arrived.
     Again,
-    /// Too few bytes, of which so many stay in the stream.
+    /// Too few bytes have arrived; the number of those that a peek found.
     TooFew(usize),
 }
 
 /// The destination of the bytes.
 enum Place<'a> {
-    /// The rest of the caller's parts.
+    /// The unfilled rest of the caller's buffers.
     Parts(&'a mut [IoSliceMut<'a>]),
-    /// Nowhere: they are thrown away, whatever the caller's parts are.
+    /// The bytes are discarded, whatever buffers the caller passed.
     Nowhere,
-    /// There is no room, or a part of the caller's is null, which is told when there is something
-    /// for it.
+    /// The buffers have no room, or one is null, which is `EFAULT` once a byte has arrived.
     None,
 }
 
 impl Take<'_> {
-    /// Takes what is there now, as far as it is wanted.
+    /// Receives the bytes that have arrived, up to the number wanted.
     fn out_of_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
         let count = match &mut self.place {
             Place::Parts(parts) => stream.receive(parts, self.peek)?,
@@ -273,7 +274,7 @@ impl Take<'_> {
         Ok(count)
     }
 
-    /// Receives the rest from the descriptor, which carries the bytes now.
+    /// Receives the rest of the bytes from the descriptor, which carries them now.
     fn out_of_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
         let left = self.wanted - self.done;
         let received = match &mut self.place {

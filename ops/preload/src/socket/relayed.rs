@@ -1,5 +1,5 @@
-//! The users' side of a shared connection: a descriptor that carries bytes, or will as soon as it
-//! is used.
+//! A shared connection in a process that does not own it. The descriptor carries bytes, at the
+//! latest from its first use on.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::process::undisturbed::Undisturbed;
 use crate::socket::identity::Identity;
 use crate::socket::shared_state::Place;
 
-/// The interval at which a user that waits for the owner checks that the owner lives.
+/// The interval at which a user that waits for the owner checks that the owner is alive.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A connection of another process, or one of ours that others use as well.
+/// A connection that another process owns, or an own connection that other processes use as well.
 pub(crate) struct Relayed {
     identity: Arc<Identity>,
-    /// Its place in shared memory; those that were accepted from elsewhere have none.
+    /// The shared state. A connection that another process accepted and passed on has none.
     place: Option<Place>,
-    /// Its descriptors carry bytes. It never changes back.
+    /// True once the descriptors carry bytes, which never changes back.
     carries: AtomicBool,
 }
 
 impl Relayed {
-    /// A connection whose pair may carry signals still.
+    /// Makes a connection whose pair may still carry signals.
     pub(crate) fn inherited(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
             identity,
@@ -36,7 +36,7 @@ impl Relayed {
         }
     }
 
-    /// A connection whose pair carries bytes.
+    /// Makes a connection whose pair carries bytes.
     pub(crate) fn carrying(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
             identity,
@@ -45,17 +45,16 @@ impl Relayed {
         }
     }
 
-    /// The addresses and options.
     pub(crate) fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Its place in shared memory.
+    /// The shared state, if there is one.
     pub(crate) fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// The program has set options, some of which concern the descriptor.
+    /// Applies options that the program has set to the descriptor and the shared state.
     pub(crate) fn has_options_set(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
@@ -64,7 +63,8 @@ impl Relayed {
         }
     }
 
-    /// To be called before bytes are read from a descriptor of it, or written to one.
+    /// Makes the descriptor carry bytes. Must be called before bytes are read from it or written to
+    /// it.
     pub(crate) fn use_bytes(&self, fd: BorrowedFd<'_>) {
         if self.carries.load(Ordering::Acquire) {
             return;
@@ -78,8 +78,8 @@ impl Relayed {
     }
 }
 
-/// Has the owner carry bytes, and returns when it does, or when the connection has ended. Returns
-/// true if this call brought it about.
+/// Requests bytes from the owner, and returns when the pair carries bytes or the connection has
+/// ended. Returns true if this call took the signals out of the pair.
 pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
     let mut ours = false;
     loop {
@@ -88,14 +88,15 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
             Stage::Steered => ask(fd, place),
             Stage::AtRest => {
                 if place.make(Move::Drain) {
-                    // A pair that cannot be read any more has nothing to be taken out of.
+                    // An error means that the pair can no longer be read, and has no signals to
+                    // remove.
                     let _ = host::stand_in::surrender(fd);
                     ours = place.make(Move::FinishDraining);
                 }
             }
             Stage::Carrying | Stage::Ended => return ours,
             Stage::Dropped => {
-                // The program must not take signals for bytes.
+                // The program must not read signals as data.
                 let _ = host::stand_in::surrender(fd);
                 return false;
             }
@@ -117,17 +118,17 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
     }
 }
 
-/// A byte in the pair wakes the owner, which throws it away with the signals.
+/// Wakes the owner by a byte in the pair, which the owner discards.
 fn ask(fd: BorrowedFd<'_>, place: Place) {
     let _undisturbed = Undisturbed::begin();
     place.ask(|| {
-        // Full: there are bytes that the owner has not read.
+        // If the pair is full, bytes that the owner has not read wake it.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = rustix::net::send(fd, &[0], flags);
     });
 }
 
-/// Returns true if the owner has closed its end, or died.
+/// Returns true if the owner has closed its end of the pair or has died.
 fn is_hung_up(fd: impl AsFd) -> bool {
     let mut set = [PollFd::new(&fd, PollFlags::empty())];
     let looked = poll(&mut set, Some(&Timespec::default()));

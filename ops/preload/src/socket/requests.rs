@@ -9,20 +9,20 @@ use crate::socket::Socket;
 
 /// `SIOCATMARK`.
 pub(crate) const ATMARK: c_ulong = 0x8905;
-/// `SIOCOUTQNSD`: what has been given and not been sent; all of it has been sent here.
+/// `SIOCOUTQNSD`: the number of bytes that are queued and not sent yet, which is always 0 here.
 pub(crate) const NOT_SENT: c_ulong = 0x894b;
 
-/// Returns true if a request is about a connection; all others, about flags, interfaces
-/// and addresses, are the kernel's.
+/// Returns true if a request concerns a connection. All other requests, about flags, interfaces and
+/// addresses, are passed to the kernel.
 pub(crate) fn is_of_sockets(request: c_ulong) -> bool {
     matches!(request, FIONREAD | TIOCOUTQ | ATMARK | NOT_SENT)
 }
 
 impl Socket {
-    /// Answers an `ioctl` that [`is_of_sockets`].
+    /// Performs an `ioctl` of [`is_of_sockets`].
     ///
     /// # Safety
-    /// `argument` is what the request demands.
+    /// `argument` is valid for the request.
     pub(crate) unsafe fn request(&self, request: c_ulong, argument: usize) -> Result<(), Errno> {
         let number = match request {
             FIONREAD => self.stream.unread_before_mark(),

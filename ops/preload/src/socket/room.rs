@@ -1,4 +1,4 @@
-//! The descriptors of a connection that is about to be made.
+//! The descriptors that a connection needs, reserved before the connection is made.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::socket::relay::{self, Relay};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
-/// The descriptors that a connection takes in this process. They are made before it is accepted or
-/// the peer accepts it: where there are none left, it stays in the queue, as in the kernel's, or is
-/// not begun.
+/// The descriptors and options of a connection in this process. They are made before the connection
+/// is accepted or requested: without free descriptors it stays in the accept queue, as in the
+/// kernel's, or is not requested.
 pub(crate) struct Room {
     options: Options,
     program: OwnedFd,
@@ -25,7 +25,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// For a connection of this program.
+    /// Makes the descriptors of a connection of this program.
     pub(crate) fn of(options: Options, shown: Flags) -> Result<Self, Errno> {
         let (program, end) = host::stand_in::established(shown).map_err(|why| why.errno())?;
         Ok(Self {
@@ -35,7 +35,7 @@ impl Room {
         })
     }
 
-    /// For a connection that another process accepts.
+    /// Makes the descriptors of a connection that another process will accept.
     pub(crate) fn for_others(family: Family) -> Result<Self, Errno> {
         let shown = Flags {
             nonblocking: false,
@@ -44,7 +44,7 @@ impl Room {
         Self::of(Options::fresh(family)?, shown)
     }
 
-    /// Makes a socket of a connection, and returns the program's descriptor of it.
+    /// Makes the socket of a connected stream. Returns it with the program's descriptor.
     pub(crate) fn establish(
         self,
         family: Family,
@@ -57,8 +57,8 @@ impl Room {
         Ok((self.program, socket))
     }
 
-    /// Makes a socket of a connection, and returns the descriptor for another process: the pair
-    /// carries the bytes.
+    /// Makes the socket of a connected stream, and returns the descriptor for another process,
+    /// whose pair carries bytes.
     pub(crate) fn establish_for_others(
         self,
         family: Family,

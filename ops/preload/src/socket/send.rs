@@ -1,7 +1,7 @@
-//! Sending: `write`, `send` and their kin.
+//! `write`, `send` and related functions.
 //!
-//! System calls of a send that finds room: none beyond the stream's own, or one that stops the
-//! descriptor from showing `OUT` when it took the last room. Copies: the stream's own.
+//! In addition to the system calls of the stream, a send that takes the last room makes one that
+//! stops the descriptor from showing `OUT`. Only the stream copies bytes.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -15,8 +15,8 @@ use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
 
 impl Socket {
-    /// Sends `from` as `sendmsg` does with these flags. Without `MSG_NOSIGNAL`, a connection that
-    /// takes no more raises `SIGPIPE` as well.
+    /// Sends `from` as `sendmsg` does with these flags. Without `MSG_NOSIGNAL`, the error `EPIPE`
+    /// also raises `SIGPIPE`.
     pub(crate) fn send(
         &self,
         fd: BorrowedFd<'_>,
@@ -25,7 +25,7 @@ impl Socket {
     ) -> Result<usize, Errno> {
         let sent = self.send_quietly(fd, from, flags);
         if sent == Err(Errno::PIPE) && flags & MSG_NOSIGNAL == 0 {
-            // SAFETY: raising a signal in the calling thread; what it does is the program's choice.
+            // SAFETY: `raise` has no preconditions. The program chose the signal's action.
             unsafe { libc::raise(libc::SIGPIPE) };
         }
         sent
@@ -83,7 +83,7 @@ impl Socket {
         }
     }
 
-    /// Has the stream take what it can, and waits while it has no room.
+    /// Sends as many bytes as the stream accepts, and waits while the stream has no room.
     fn give_some(
         &self,
         fd: BorrowedFd<'_>,
@@ -118,7 +118,8 @@ impl Socket {
         }
     }
 
-    /// Stops showing `OUT`. Returns true if room came in between, which is shown again.
+    /// Stops showing `OUT`. If the stream has room again meanwhile, shows `OUT` again and returns
+    /// true.
     fn show_full(&self, fd: BorrowedFd<'_>) -> bool {
         self.observer.no_room(fd);
         let room = self.stream.readiness().writable;
@@ -136,9 +137,9 @@ impl Socket {
     }
 }
 
-/// A sending call, and its progress.
+/// A sending call and its progress.
 struct Give {
-    /// The number of bytes, without the urgent one behind them.
+    /// The number of bytes before the urgent byte.
     plain: usize,
     urgent: Option<u8>,
     flags: i32,
@@ -147,12 +148,12 @@ struct Give {
 }
 
 impl Give {
-    /// Sends the rest to the descriptor, which carries the bytes now.
+    /// Sends the rest of the bytes to the descriptor, which carries them now.
     fn to_descriptor(&self, fd: BorrowedFd<'_>, left: &mut [IoSlice<'_>]) -> Result<usize, Errno> {
         let mut done = self.done;
         let mut sent = Ok(0);
         if done < self.plain || self.urgent.is_none() {
-            // Only what was not cut off before has its urgent byte in it.
+            // If the urgent byte was cut off already, the rest must be sent without `MSG_OOB`.
             let flags = match self.urgent {
                 Some(_) => self.flags & !MSG_OOB,
                 None => self.flags,
@@ -171,12 +172,12 @@ impl Give {
     }
 }
 
-/// The last byte of a message sent with `MSG_OOB` is the urgent one.
+/// Cuts the last byte off, which is the urgent byte of a message sent with `MSG_OOB`.
 fn cut_last_byte(parts: &mut [IoSlice<'_>]) -> Option<u8> {
     let last = parts.iter_mut().rev().find(|part| !part.is_empty())?;
     let byte = *last.last()?;
     let without = last.len() - 1;
-    // SAFETY: a shorter piece of the same bytes, which live as long as the slice that it replaces.
+    // SAFETY: the new slice is a prefix of the slice that it replaces, and has the same lifetime.
     *last = IoSlice::new(unsafe { std::slice::from_raw_parts(last.as_ptr(), without) });
     Some(byte)
 }

@@ -1,4 +1,4 @@
-//! Memory that the owner of connections shares with its children and theirs.
+//! Memory that the owner of connections shares with its descendants.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -9,24 +9,24 @@ use host::stand_in::{Handover, Move, Stage, Ticket};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// The state that the processes share of one connection.
+/// The state of one connection that its processes share.
 #[derive(Debug)]
 pub(crate) struct SharedState {
-    /// Says whether the pair carries signals or bytes.
+    /// The stage of the change from signals to bytes.
     handover: Handover,
-    /// `SO_LINGER` in seconds, as a user that is not the owner has set it; below 0: none has.
+    /// `SO_LINGER` in seconds, set by a process that is not the owner. Below 0: not set.
     linger: AtomicI32,
 }
 
-/// The shared state of one connection. The memory serves one connection after another, and the
-/// ticket says which one is meant.
+/// A reference to the shared state of one connection. The memory is reused, and the ticket
+/// identifies the connection that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     state: &'static SharedState,
     ticket: Ticket,
 }
 
-/// The longest wait for the other side's next move, after which its progress is checked.
+/// The interval at which a waiting process checks the progress of the other side.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Place {
@@ -35,7 +35,7 @@ impl Place {
         self.state.handover.stage(self.ticket)
     }
 
-    /// Makes a move, if it can be made at this stage.
+    /// Makes a move. Returns false if the stage does not permit it.
     pub(crate) fn make(self, made: Move) -> bool {
         self.state.handover.make(self.ticket, made)
     }
@@ -45,12 +45,12 @@ impl Place {
         self.state.handover.wait(self.ticket, while_at, at_most)
     }
 
-    /// Asks the owner for bytes; `wake` sends the byte that wakes the owner.
+    /// Requests bytes from the owner. `wake` must send the byte that wakes the owner.
     pub(crate) fn ask(self, wake: impl FnOnce()) {
         self.state.handover.ask(self.ticket, wake);
     }
 
-    /// Finishes the asking of a user that was killed meanwhile.
+    /// Completes the request of a user that was killed before it had woken the owner.
     pub(crate) fn wake_for_the_dead(self) {
         self.state.handover.wake_for_the_dead(self.ticket);
     }
@@ -63,13 +63,13 @@ impl Place {
         }
     }
 
-    /// Notes `SO_LINGER`, as a user that is not the owner has set it.
+    /// Records `SO_LINGER`, set by a process that is not the owner.
     pub(crate) fn set_linger(self, seconds: Option<u64>) {
         let seconds = seconds.map_or(-1, |s| i32::try_from(s).unwrap_or(i32::MAX));
         self.state.linger.store(seconds, Ordering::Relaxed);
     }
 
-    /// Returns true if a user wants the last close to be a reset.
+    /// Returns true if a process has set `SO_LINGER` so that the last close resets the connection.
     pub(crate) fn is_to_be_reset(self) -> bool {
         self.state.linger.load(Ordering::Relaxed) == 0
     }
@@ -81,8 +81,8 @@ const PAGE: usize = 4096;
 /// Mapped states that serve no connection.
 #[derive(Debug, Default)]
 pub(crate) struct FreeStates {
-    /// Used in turn, so that a process that still has an old ticket finds its state unchanged for
-    /// long.
+    /// Used in turn, so that a state is reused as late as possible: a process may still have an old
+    /// ticket.
     free: VecDeque<&'static SharedState>,
 }
 
@@ -105,8 +105,8 @@ impl FreeStates {
 }
 
 fn map() -> Result<&'static [SharedState], Errno> {
-    // SAFETY: new memory at a place of the kernel's choice. It is never unmapped, and zeroes are a
-    // value of `SharedState`.
+    // SAFETY: the kernel chooses the address of the new memory, which is never unmapped. Zeroes are
+    // a valid `SharedState`.
     unsafe {
         let flags = MapFlags::SHARED;
         let page = mmap_anonymous(

@@ -1,4 +1,4 @@
-//! Lists of buffers, from C.
+//! Lists of buffers, `struct iovec` in C.
 
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
@@ -8,14 +8,14 @@ use rustix::io::Errno;
 
 /// `UIO_MAXIOV`.
 const PARTS_MAX: usize = 1024;
-/// Lists up to this long need no allocation; nearly all are.
+/// The longest list that needs no allocation.
 const INLINE: usize = 16;
 const NO_PART: iovec = iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
 
-/// A copy of a caller's list, which may be shortened from its front.
+/// A copy of a caller's list, because a call shortens the list as it makes progress.
 pub(crate) struct Vector {
     inline: [iovec; INLINE],
     long: Vec<iovec>,
@@ -25,10 +25,10 @@ pub(crate) struct Vector {
 }
 
 impl Vector {
-    /// Copies a list, with the errors that the kernel has for it.
+    /// Copies a list. Fails with the kernel's errors for an invalid list.
     ///
     /// # Safety
-    /// `parts` is null or points to `count` parts, each null or as long as it says.
+    /// `parts` is null or points to `count` parts. Each part is null or valid for its length.
     pub(crate) unsafe fn copy(parts: *const iovec, count: c_int) -> Result<Self, Errno> {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         if count > PARTS_MAX {
@@ -66,18 +66,18 @@ impl Vector {
         Ok(vector)
     }
 
-    /// All its bytes.
+    /// Returns the number of bytes of all parts.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true if a part that is not empty is null. The kernel reports that when it copies
-    /// bytes.
+    /// Returns true if a part with a length is null. The caller reports that when it copies bytes,
+    /// as the kernel does.
     pub(crate) fn has_null(&self) -> bool {
         self.has_null
     }
 
-    /// Slices must not be null, not even empty ones.
+    /// Replaces null pointers, because even an empty slice must not be null.
     fn replace_null(&mut self) {
         for part in self.parts() {
             if part.iov_base.is_null() {

@@ -1,9 +1,9 @@
-//! Shows the readiness of a connection on the program's descriptor.
+//! Shows the readiness of a stream on the program's descriptor.
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `mod` | the library's end of the pair, and the events that come to it |
-//! | [`state`] | what the descriptor shows after which event |
+//! | `mod` | handles events and sends signals through the library's end of the pair |
+//! | [`state`] | the state machine: events, and the signals that they cause |
 
 mod state;
 
@@ -20,19 +20,19 @@ use crate::events::event_thread;
 use crate::events::wait_queue::WaitQueue;
 use crate::socket::relay::Relay;
 
-/// Steers the readiness of one socket's descriptor. The stream reports each change to it.
+/// Steers the readiness of one socket's descriptor, as the stream reports changes.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// The library's end, while it steers the program's. Transitions are made with this lock held,
-    /// so that the signals of two of them reach the pair in their order.
+    /// The library's end of the pair, while it steers the program's end. Transitions are made with
+    /// this lock held, so that the signals enter the pair in the order of the transitions.
     end: Mutex<Option<LibraryEnd>>,
-    /// The [`State`], packed, which calls that move bytes read without the lock.
+    /// The packed [`State`], which calls that move bytes read without the lock.
     state: AtomicU32,
     signals: Signals,
     wait_queue: WaitQueue,
-    /// Carries the bytes of a connection that other processes may use.
+    /// The relay of a connection that other processes may use.
     relay: OnceLock<Weak<Relay>>,
-    /// The pending error, which `SO_ERROR` or the next call returns once.
+    /// The pending error, which `SO_ERROR` or the next call returns once; 0 for none.
     error: AtomicI32,
 }
 
@@ -52,33 +52,34 @@ impl Observer {
         State::unpacked(self.state.load(Ordering::SeqCst))
     }
 
-    /// The program receives no more, which shows as if the peer sent no more.
+    /// The program has ended its reading half, which the descriptor shows like an end of the peer.
     pub(crate) fn reading_has_ended(&self) {
         self.apply(Event::ReadingEnded);
     }
 
-    /// The program writes no more. Returns true for the first caller, who shuts the stream down.
+    /// The program ends its writing half. Returns true to the first caller, which must shut the
+    /// stream down.
     pub(crate) fn end_writing(&self) -> bool {
         !self.apply(Event::WritingEnds).writing_has_ended()
     }
 
-    /// The stream was shut down, by the program's own `shutdown`.
+    /// The stream was shut down because of the program's `shutdown`.
     pub(crate) fn writing_has_ended(&self) {
         self.apply(Event::WritingEnded);
     }
 
-    /// The program has read up to the end of what the peer sent.
+    /// The program has read the end of the peer's data.
     pub(crate) fn end_was_read(&self) {
         self.apply(Event::EndRead);
     }
 
-    /// Other processes are about to use the connection: from now on the pair shows no end before it
-    /// was read.
+    /// Other processes are about to use the connection. From now on the pair shows the peer's end
+    /// only after the program has read it.
     pub(crate) fn will_be_shared(&self) {
         self.apply(Event::Shared);
     }
 
-    /// Steers another pair from now on, which shows the end when it was read.
+    /// Steers a new pair, which shows the peer's end once the program has read it.
     pub(crate) fn renew(&self, end: LibraryEnd) {
         let before = {
             let mut place = self.end();
@@ -95,25 +96,25 @@ impl Observer {
         self.arrived();
     }
 
-    /// Shows nothing while an `exec` is under way.
+    /// Sends no signals while an `exec` is in progress.
     pub(crate) fn pause(&self) {
         self.apply(Event::Paused);
     }
 
-    /// Shows everything again: the `exec` has failed.
+    /// Sends signals again after an `exec` has failed.
     pub(crate) fn resume(&self) {
         self.apply(Event::Resumed);
     }
 
-    /// Gives the library's end away: the pair shows no events any more, the relay is notified of
-    /// them. `None`: the connection broke.
+    /// Hands the library's end over: from now on events are reported to the relay and not to the
+    /// pair. `None`: the connection broke.
     pub(crate) fn hand_over(&self) -> Option<LibraryEnd> {
         let mut end = self.end();
         self.transit(Event::HandedOver);
         end.take()
     }
 
-    /// Steers again by an end that was handed over, in whose pair there are no signals.
+    /// Steers again with an end that was handed over, whose pair has no signals.
     pub(crate) fn take_back(&self, end: LibraryEnd) {
         let mut place = self.end();
         self.signals.forget();
@@ -129,67 +130,68 @@ impl Observer {
         self.apply(Event::Left);
     }
 
-    /// Returns the pending error and clears it; the descriptor shows it no more.
+    /// Returns the pending error and clears it, in the descriptor too.
     pub(crate) fn take_error(&self, program: impl AsFd) -> Option<Errno> {
         let error = self.error.swap(0, Ordering::AcqRel);
         if error == 0 {
             return None;
         }
-        // The pair's own error stands for ours, and asking takes it away.
+        // The pair has an error of its own to show the pending error, and reading it clears it.
         let _ = rustix::net::sockopt::socket_error(program);
         Some(Errno::from_raw_os_error(error))
     }
 
-    /// The pending error, which stays pending.
+    /// Returns the pending error without clearing it.
     pub(crate) fn pending_error(&self) -> Option<Errno> {
         let error = self.error.load(Ordering::Acquire);
         (error != 0).then(|| Errno::from_raw_os_error(error))
     }
 
-    /// Other processes may use the connection, through this relay.
+    /// Stores the relay through which other processes use the connection.
     pub(crate) fn is_shared_by(&self, relay: &Arc<Relay>) {
-        // Set once: the connection is shared until it ends.
+        // Set only once, because the connection stays shared until it ends.
         let _ = self.relay.set(Arc::downgrade(relay));
     }
 
-    /// The relay, if other processes may use the connection.
+    /// Returns the relay, if other processes may use the connection.
     pub(crate) fn relay(&self) -> Option<Arc<Relay>> {
         self.relay.get().and_then(Weak::upgrade)
     }
 
-    /// The number of the library's end, while it steers.
+    /// Returns the descriptor number of the library's end, while the end steers.
     pub(crate) fn number(&self) -> Option<RawFd> {
         self.with_end(|end| end.as_fd().as_raw_fd())
     }
 
-    /// Does something with the library's end, while it steers.
+    /// Calls `work` with the library's end, while the end steers.
     pub(crate) fn with_end<T>(&self, work: impl FnOnce(&LibraryEnd) -> T) -> Option<T> {
         self.end().as_ref().map(work)
     }
 
-    /// The place where threads of the program sleep.
+    /// The queue on which threads of the program sleep.
     pub(crate) fn wait_queue(&self) -> &WaitQueue {
         &self.wait_queue
     }
 
-    /// The program found nothing to read: no announcement must be left. The caller checks the
-    /// stream once more.
+    /// Removes all announcements, because the program found no bytes. The caller must check the
+    /// stream again afterwards.
     pub(crate) fn nothing_to_read(&self, program: impl AsFd) {
-        // Without the pair there is nothing to show; the program sees the hang-up.
+        // An error means that the pair is closed, and the program sees the hang-up.
         let _ = host::stand_in::consume(program, &self.signals, true);
     }
 
-    /// The program read something, and there is more.
+    /// Updates the announcements after the program has read some of the bytes.
     pub(crate) fn something_left(&self, program: impl AsFd) {
         let _ = host::stand_in::consume(program, &self.signals, false);
     }
 
-    /// The program found no room. The caller checks the stream once more.
+    /// Stops showing `OUT`, because the program found no room. The caller must check the stream
+    /// again afterwards.
     pub(crate) fn no_room(&self, program: impl AsFd) {
         let _ = host::stand_in::close_window(program, &self.signals);
     }
 
-    /// Makes a transition and does what it demands. Returns the state before.
+    /// Makes a transition and performs its action. Returns the former state.
     fn apply(&self, event: Event) -> State {
         let mut end = self.end();
         let before = self.state();
@@ -216,7 +218,7 @@ impl Observer {
         before
     }
 
-    /// Makes a transition that demands nothing of the pair, by a caller that holds the lock.
+    /// Makes a transition without a signal. The caller holds the lock.
     fn transit(&self, event: Event) -> State {
         let (after, _) = self.state().on(event);
         self.state.store(after.packed(), Ordering::SeqCst);
@@ -224,7 +226,7 @@ impl Observer {
     }
 
     fn send(&self, signal: Signal, end: &LibraryEnd) {
-        // It fails when every descriptor of the program is closed; the hang-up reports that.
+        // A send fails if all descriptors of the program are closed, which the hang-up reports.
         let _ = match signal {
             Signal::Announce => end.announce(&self.signals),
             Signal::AnnounceUrgent => end.announce_urgent(),
@@ -238,8 +240,8 @@ impl Observer {
     fn show_reset(&self, end: LibraryEnd) {
         if let Some(relay) = self.relay() {
             relay.leave();
-            // The stream may hold its locks while it reports the reset, and the stream goes with
-            // the last reference to its relay.
+            // The stream may hold its locks while it reports the reset, and the last reference to
+            // the relay drops the stream.
             relay.drop_later();
         }
         unwatch(&end);
@@ -259,7 +261,7 @@ impl Drop for Observer {
     }
 }
 
-/// Removes an end that is about to be closed from the event thread.
+/// Ends the event thread's watch of an end that is about to be closed.
 fn unwatch(end: &LibraryEnd) {
     if let Ok(thread) = event_thread() {
         thread.unwatch(end);
@@ -283,7 +285,7 @@ impl Watch for Observer {
         self.apply(Event::Room);
     }
 
-    /// A close that lingers waits for it. Nothing that the descriptor shows changes by it.
+    /// Wakes a close that lingers. The descriptor's readiness does not change.
     fn all_sent(&self) {
         self.wait_queue.wake();
     }
@@ -301,7 +303,8 @@ impl Watch for Observer {
             // Both sides have ended; TCP has closed by then, and receives no reset.
             return;
         }
-        // Before the state, so that a thread that finds the connection broken finds the error too.
+        // Stored before the state, so that a thread that reads the broken state also reads the
+        // error.
         self.error.store(why.raw_os_error(), Ordering::Release);
         self.apply(Event::Broken);
     }

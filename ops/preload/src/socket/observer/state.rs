@@ -1,5 +1,5 @@
-//! The state of a connection, as far as the program's descriptor shows it: a product of small
-//! machines, and one function for all their transitions.
+//! The state machine of what the program's descriptor shows: a product of small machines with one
+//! function for all transitions.
 //!
 //! ```text
 //! writes  On ── WritingEnds ──> Ending ── WritingEnded ──> Ended
@@ -12,15 +12,15 @@
 //! ```
 //!
 //! An end is *held back* while several processes use the connection and the program has not read
-//! up to it: a pair that shows an end takes no bytes any more, and the unread ones may have to go
-//! through it.
+//! the end: a pair that shows an end accepts no more bytes, and the unread bytes may still have to
+//! pass through the pair.
 
 /// The program's writing half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writes {
     On,
-    /// Nothing is taken from the program any more; the stream is not shut down yet, or the
-    /// connection ends by a close, which no descriptor shows.
+    /// Writes of the program fail. The stream is not shut down yet, or the connection ends by a
+    /// close, which no descriptor shows.
     Ending,
     /// The program has shut its half down.
     Ended,
@@ -30,7 +30,7 @@ pub(crate) enum Writes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
     On,
-    /// The program has read up to the peer's end.
+    /// The program has read the end of the peer's data.
     AtEnd,
     /// The program has shut its half down.
     Ended,
@@ -50,14 +50,14 @@ pub(crate) enum Users {
     Several,
 }
 
-/// The destination of changes of readiness.
+/// The receiver of changes of readiness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
-    /// The program's end of the pair, which shows them.
+    /// The program's end of the pair, by signals.
     Steered,
     /// The relay, which moves the bytes.
     Carrying,
-    /// Nowhere: the connection broke or is over.
+    /// None: the connection broke or has ended.
     Gone,
 }
 
@@ -65,9 +65,9 @@ pub(crate) enum Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Shown {
     Nothing,
-    /// The program's end shows that nothing more is received.
+    /// The program's end shows that no more bytes will be received.
     HalfClosed,
-    /// Both ends show that neither side sends any more.
+    /// Both ends of the pair show that both directions have ended.
     HungUp,
 }
 
@@ -80,42 +80,42 @@ pub(crate) struct State {
     users: Users,
     pair: Pair,
     shown: Shown,
-    /// True while an `exec` is under way: the next program would take signal bytes for data.
+    /// True while an `exec` is in progress: the next program would read signals as data.
     is_paused: bool,
 }
 
 /// An event of the stream, of the program or of other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// There is something to read.
+    /// Bytes have arrived.
     Arrived,
-    /// There is room to write.
+    /// The stream has room for bytes again.
     Room,
-    /// An urgent byte is announced or there.
+    /// An urgent byte was announced or received.
     Urgent,
-    /// The peer sends no more.
+    /// The peer has ended its writing half.
     PeerEnded,
     /// The connection broke.
     Broken,
-    /// The program receives no more.
+    /// The program has ended its reading half.
     ReadingEnded,
-    /// The program writes no more, and the stream is about to be shut down.
+    /// The program has ended its writing half, and the stream is about to be shut down.
     WritingEnds,
-    /// The stream was shut down: the program writes no more.
+    /// The stream was shut down.
     WritingEnded,
-    /// The program has read up to the peer's end.
+    /// The program has read the end of the peer's data.
     EndRead,
     /// Other processes are about to use the connection.
     Shared,
-    /// Another pair has taken the place of the one that showed an end.
+    /// A new pair has replaced a pair that showed an end.
     Renewed,
     /// The relay moves the bytes from now on.
     HandedOver,
-    /// The relay has given the pair back.
+    /// The relay has returned the pair.
     TakenBack,
     /// The relay has ended.
     Left,
-    /// An `exec` is under way.
+    /// An `exec` is in progress.
     Paused,
     /// The `exec` has failed.
     Resumed,
@@ -132,13 +132,13 @@ pub(super) enum Signal {
     Reset,
 }
 
-/// The work that a transition leaves to the caller.
+/// The work that the caller must do after a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Action {
     pub(super) signal: Option<Signal>,
-    /// The relay, if there is one, is to run.
+    /// True if the relay, if there is one, must run.
     pub(super) nudges: bool,
-    /// Threads that wait in calls are to check the connection.
+    /// True if threads that sleep in calls must check the connection again.
     pub(super) wakes: bool,
 }
 
@@ -172,12 +172,12 @@ impl State {
         is_paused: false,
     };
 
-    /// Returns true if nothing is taken from the program any more.
+    /// Returns true if writes of the program fail.
     pub(crate) fn refuses_writes(self) -> bool {
         self.writes != Writes::On || self.is_broken()
     }
 
-    /// Returns true if the program writes no more.
+    /// Returns true if the program has ended its writing half, by a shutdown or a close.
     pub(crate) fn writing_has_ended(self) -> bool {
         self.writes != Writes::On
     }
@@ -192,28 +192,28 @@ impl State {
         self.reads == Reads::Ended
     }
 
-    /// Returns true if the peer sends no more.
     pub(crate) fn peer_has_ended(self) -> bool {
         self.peer == Peer::Ended
     }
 
-    /// Returns true if neither side sends any more.
+    /// Returns true if both directions have ended.
     pub(crate) fn is_over(self) -> bool {
         self.peer_has_ended() && self.has_shut_down()
     }
 
-    /// Returns true if the connection broke, or is carried no more.
+    /// Returns true if the connection broke, or its relay has ended.
     pub(crate) fn is_broken(self) -> bool {
         self.pair == Pair::Gone
     }
 
-    /// Returns true if the library's end shows a hang-up by our own doing. No process can do more
-    /// with the connection then than read its end, and the pair does not show whether any holds it.
+    /// Returns true if the pair shows the end of both directions because of [`Signal::HangUp`].
+    /// Processes can then only read that end, and a hang-up does not mean that no process holds the
+    /// pair.
     pub(crate) fn shows_hang_up(self) -> bool {
         self.shown == Shown::HungUp
     }
 
-    /// The state after an event, and what is to be done.
+    /// Returns the state after an event, and the action of the transition.
     pub(super) fn on(self, event: Event) -> (Self, Action) {
         let mut next = self;
         let action = match event {
@@ -274,7 +274,7 @@ impl State {
         Action::WAKE
     }
 
-    /// Returns the action by which a change of readiness becomes known.
+    /// Returns the action that reports a change of readiness.
     fn signal(self, signal: Signal) -> Action {
         match self.pair {
             Pair::Steered if self.is_paused => Action::WAKE,
@@ -287,13 +287,13 @@ impl State {
         }
     }
 
-    /// Has the pair show the ends that it may show.
+    /// Shows the ends that the pair may show in this state.
     fn show_end(&mut self) -> Action {
         if self.peer == Peer::Sends && self.reads == Reads::On {
             return Action::WAKE;
         }
         if self.users == Users::Several && self.reads == Reads::On {
-            // Held back: the program learns that there is something to read.
+            // The end is held back: the pair shows only that there is something to read.
             return Action {
                 nudges: true,
                 ..self.signal(Signal::Announce)
@@ -326,13 +326,13 @@ impl State {
                     ..Action::WAKE
                 }
             }
-            // The relay finds the break behind the last byte.
+            // The relay detects the break after the last byte.
             Pair::Carrying => Action::NUDGE,
             Pair::Gone => Action::WAKE,
         }
     }
 
-    /// The state as one word.
+    /// Returns the state as one word.
     pub(super) const fn packed(self) -> u32 {
         self.writes as u32
             | (self.reads as u32) << 2
@@ -343,7 +343,7 @@ impl State {
             | (self.is_paused as u32) << 10
     }
 
-    /// The state of a word that [`packed`](Self::packed) made.
+    /// Returns the state of a word from [`packed`](Self::packed).
     pub(super) fn unpacked(word: u32) -> Self {
         Self {
             writes: match word & 3 {
@@ -403,7 +403,7 @@ mod tests {
         Event::Resumed,
     ];
 
-    /// All states that events lead to.
+    /// Returns all states that events can lead to.
     fn reachable() -> Vec<State> {
         let mut known = BTreeSet::from([State::NEW.packed()]);
         let mut found = vec![State::NEW];
@@ -447,18 +447,21 @@ mod tests {
                 && before.1 <= after.1
                 && before.2 <= after.2
                 && before.3 <= after.3,
-            "a half began anew: {at}"
+            "a half that had ended is open again: {at}"
         );
         assert!(
             next.shown >= state.shown || event == Event::Renewed,
-            "an end is shown no more: {at}"
+            "a shown end was withdrawn: {at}"
         );
         match state.pair {
             Pair::Gone => {
                 assert_eq!(next.pair, Pair::Gone, "{at}");
                 assert_eq!(action.signal, None, "{at}");
             }
-            Pair::Carrying => assert_eq!(action.signal, None, "a signal among bytes: {at}"),
+            Pair::Carrying => assert_eq!(
+                action.signal, None,
+                "a signal is sent through a pair that carries bytes: {at}"
+            ),
             Pair::Steered => {}
         }
         if let Some(signal) = action.signal {
@@ -466,24 +469,30 @@ mod tests {
             assert_eq!(is_reset, next.pair == Pair::Gone, "{at}");
             assert!(
                 is_reset || !next.is_paused,
-                "a signal for a new program: {at}"
+                "a signal is sent during an `exec`: {at}"
             );
             assert!(action.wakes, "{at}");
         }
         let is_held_back = next.users == Users::Several && next.reads == Reads::On;
         let is_end = matches!(action.signal, Some(Signal::HalfClose | Signal::HangUp));
-        assert!(!(is_end && is_held_back), "an end before its bytes: {at}");
+        assert!(
+            !(is_end && is_held_back),
+            "an end that must be held back is shown: {at}"
+        );
         assert_eq!(
             is_end,
             next.shown > state.shown,
-            "each end is shown once: {at}"
+            "an end is shown twice, or without its signal: {at}"
         );
         if next.shown == Shown::HungUp {
             assert_eq!(next.writes, Writes::Ended, "{at}");
         }
         if next.shown != Shown::Nothing {
             let has_end = next.peer == Peer::Ended || next.reads != Reads::On;
-            assert!(has_end, "an end that nobody made: {at}");
+            assert!(
+                has_end,
+                "an end is shown though neither half has ended: {at}"
+            );
         }
     }
 
@@ -503,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_exec_shows_what_came_meanwhile() {
+    fn a_failed_exec_shows_the_events_that_it_held_back() {
         let (state, _) = State::NEW.on(Event::Paused);
         let (state, action) = state.on(Event::PeerEnded);
         assert_eq!(action, Action::WAKE);

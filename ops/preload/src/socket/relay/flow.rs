@@ -1,4 +1,4 @@
-//! The bytes of a shared connection, which the owner moves between the pair and the stream.
+//! Moves the bytes of a shared connection between the pair and the stream, in the owner's process.
 
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
@@ -8,9 +8,9 @@ use ops::{Half, OffloadStream};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-/// The number of bytes that are moved at a time.
+/// The size of one chunk, in bytes.
 const CHUNK: usize = 64 * 1024;
-/// The chunks that are moved for one connection before the next connection has its turn.
+/// The number of chunks that are moved for one connection before the next connection is served.
 const ROUNDS: usize = 16;
 
 thread_local! {
@@ -22,13 +22,13 @@ thread_local! {
 pub(crate) enum State {
     /// No byte can be moved now.
     Waiting,
-    /// More can be moved; other connections have their turn first.
+    /// More bytes can be moved, after other connections were served.
     Busy,
-    /// Both sides have ended, and all bytes were moved.
+    /// Both directions have ended, and all bytes were moved.
     Finished,
-    /// No process holds the program's end any more, and the peer has all that was sent.
+    /// No process holds the program's end any more, and all its bytes were passed to the stream.
     Unheld,
-    /// No process holds the program's end any more, and one closed it with bytes unread.
+    /// No process holds the program's end any more, and the last one closed it with unread bytes.
     Discarded,
     /// The connection broke.
     Broken,
@@ -44,15 +44,15 @@ pub(crate) struct Flow {
     urgent_to_peer: Option<u8>,
     peer_ended: bool,
     program_ended: bool,
-    /// True once the program reads no more.
+    /// True once the program has ended its reading half.
     deaf: bool,
-    /// True once bytes were dropped that the program had not read.
+    /// True once bytes for the program were dropped.
     lost: bool,
     resets: bool,
     seen: EventFlags,
 }
 
-/// Bytes that found no room.
+/// Bytes for which the destination has no room yet.
 #[derive(Debug, Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -75,11 +75,12 @@ impl Pending {
     }
 }
 
-/// True if bytes were moved; `Err`: the flow has ended.
+/// True if bytes were moved. `Err`: the flow has ended.
 type Moved = Result<bool, State>;
 
 impl Flow {
-    /// Begins with a pair at rest, whose program may have ended its directions already.
+    /// Begins with a pair that has no signals. The program may have ended one or both directions
+    /// already.
     pub(crate) fn new(carrier: Carrier, writing_ended: bool, reading_ended: bool) -> Self {
         if writing_ended {
             carrier.end_of_program();
@@ -101,13 +102,13 @@ impl Flow {
         }
     }
 
-    /// Sets whether the program's last close is to be a reset.
+    /// If `reset` is true, the program's last close resets the connection.
     pub(crate) fn resets(&mut self, reset: bool) {
         self.resets = reset;
     }
 
-    /// Moves what can be moved. `seen` is what the pair is ready for; `broken` says that the
-    /// connection broke, which the stream does not report behind the peer's end.
+    /// Moves bytes in both directions. `seen` has the new events of the pair. `broken`: the
+    /// connection broke, which the stream does not report after the peer's end.
     pub(crate) fn run(
         &mut self,
         stream: &dyn OffloadStream,
@@ -150,11 +151,11 @@ impl Flow {
         if let Some(byte) = self.urgent_to_peer
             && stream.send_urgent(byte) != Err(Errno::AGAIN)
         {
-            // A broken connection reports that when bytes are sent.
+            // If the connection broke, the next send of bytes fails.
             self.urgent_to_peer = None;
         }
         if let Ok(byte) = stream.receive_urgent(false) {
-            // A program that reads no more misses the byte, as it does with TCP.
+            // A program that has ended its reading half does not receive the byte, as with TCP.
             let _ = self.carrier.send_urgent(byte);
         }
     }
@@ -168,7 +169,7 @@ impl Flow {
             return Ok(false);
         }
         if self.program_ended {
-            // The program may have shut its direction down first and closed later.
+            // The program may have closed the descriptor some time after its shutdown.
             let is_closed = self.seen.contains(EventFlags::HUP) && !self.peer_ended;
             return if is_closed {
                 Err(State::Unheld)
@@ -184,13 +185,13 @@ impl Flow {
                 Ok(true)
             }
             Ok(Taken::Nothing) => Ok(false),
-            // A program that has shut down both directions receives nothing, so it needs the flow
-            // no more than one that has closed.
+            // A program that has shut down both directions receives nothing, so the flow ends as
+            // after a close.
             Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && !self.peer_ended => {
                 Err(State::Unheld)
             }
-            // Behind the peer's end, a close looks like a shutdown; a program that wants a reset
-            // has closed.
+            // After the peer's end, a close looks like a shutdown. If the program has set a reset,
+            // the end counts as a close.
             Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && self.resets => {
                 Err(State::Discarded)
             }
@@ -237,7 +238,7 @@ impl Flow {
                 Ok(count > 0)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
-            // The other direction finds out whether the program's end is closed.
+            // Whether the program's end is closed is detected by the other direction.
             Err(_) => {
                 self.deaf = true;
                 self.lost = true;
@@ -247,17 +248,17 @@ impl Flow {
         }
     }
 
-    /// Returns true if there are bytes that the program will not have read.
+    /// Returns true if there are bytes that the program will never read.
     pub(crate) fn has_unread(&self) -> bool {
         self.lost || !self.to_program.is_empty()
     }
 
-    /// Ends the pair: the program reads the bytes that it was given, and then an end.
+    /// Closes the pair. The program reads the bytes that are in the pair, and then the end.
     pub(crate) fn finish(self) {
         self.carrier.finish();
     }
 
-    /// Ends the pair: the program reads the bytes that it was given, and then a reset.
+    /// Closes the pair. The program reads the bytes that are in the pair, and then a reset.
     pub(crate) fn reset(self) {
         self.carrier.reset();
     }

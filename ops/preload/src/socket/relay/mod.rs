@@ -1,5 +1,5 @@
-//! The owner's side of a connection that other processes may use: from signals to bytes, and the
-//! end.
+//! A shared connection in the process that owns it: the change of its pair from signals to bytes,
+//! and its end.
 
 mod flow;
 
@@ -21,26 +21,26 @@ use crate::events::{EventHandler, event_thread};
 use crate::socket::Socket;
 use crate::socket::shared_state::{FreeStates, Place};
 
-/// The most time that a user may need to take the signals out of the pair, and a thread of ours to
-/// leave a call. Both need microseconds, unless the process is stopped or killed meanwhile.
+/// The time limit for a user to take the signals out of the pair, and for a thread of this process
+/// to end its call. Both take microseconds, unless the process is stopped or killed meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The interval at which is checked that an awaited user lives.
+/// The interval at which the owner checks that an awaited user is alive.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The events for which the library's end is watched. Room is added when bytes go through it.
+/// The events for which the library's end is watched. `OUT` is added when the pair carries bytes.
 const INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::PRI);
 
-/// Watches a connection from its beginning, so that other processes can ask for it. No event comes
-/// as long as only this process uses the connection.
+/// Watches the library's end of a new connection, so that other processes can request the
+/// connection. No event occurs as long as only this process uses it.
 pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
     let thread = event_thread()?;
     let handler = Arc::new(AskHandler(Arc::downgrade(socket)));
     let watched = socket
         .observer()
         .with_end(|end| thread.watch(end, INTEREST, handler));
-    // A connection that broke meanwhile needs no watch.
+    // A connection that has broken needs no watch.
     watched.unwrap_or(Ok(()))
 }
 
@@ -56,7 +56,7 @@ impl EventHandler for AskHandler {
     }
 }
 
-/// A reference that is dropped by the event thread, which holds no lock of the stream.
+/// A reference that the event thread drops, because it holds no lock of the stream.
 struct DeferredDrop(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
 
 impl EventHandler for DeferredDrop {
@@ -67,22 +67,21 @@ impl EventHandler for DeferredDrop {
 pub(crate) struct Relay {
     socket: Arc<Socket>,
     place: Place,
-    /// Called when the pair begins to carry bytes: the table then has another entry for the numbers
-    /// of the connection.
+    /// Called when the pair begins to carry bytes, to replace the table entries of the connection.
     on_carrying: fn(&Arc<Socket>, Place),
-    /// The number of the library's end.
+    /// The descriptor number of the library's end.
     end: RawFd,
     flow: Mutex<Option<Flow>>,
     nudged: AtomicBool,
-    /// True once no descriptor of this process names the connection.
+    /// True once this process has closed all its descriptors of the connection.
     left: AtomicBool,
     myself: Weak<Relay>,
-    /// The last field, so that the connection is dropped before it is counted off.
+    /// The last field, so that the connection is dropped before the count is decremented.
     _counted: CountedRelay,
 }
 
-/// A relay that the end of the process waits for. It is counted for longer than it is listed among
-/// the shared ones: all that is done to its connection is done before the process ends.
+/// A count of the relays, for which the end of the process waits. A relay is counted for longer
+/// than it is listed, so that its connection is closed before the process ends.
 struct CountedRelay(&'static Shared);
 
 impl CountedRelay {
@@ -109,7 +108,7 @@ struct Shared {
 
 #[derive(Default)]
 struct All {
-    /// The relays, by the numbers of the library's ends.
+    /// The relays, by the descriptor numbers of the library's ends.
     relays: HashMap<RawFd, Arc<Relay>>,
     free_states: FreeStates,
 }
@@ -118,17 +117,17 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
 fn shared() -> &'static Shared {
     let found = SHARED.load(Ordering::Acquire);
-    // SAFETY: null, or made below and never dropped.
+    // SAFETY: the pointer is null, or to a box that is never freed.
     if let Some(found) = unsafe { found.as_ref() } {
         return found;
     }
     let fresh = Box::into_raw(Box::default());
     let null = ptr::null_mut();
     match SHARED.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: just made, and never dropped.
+        // SAFETY: the box was made above and is never freed.
         Ok(_) => unsafe { &*fresh },
         Err(found) => {
-            // SAFETY: nobody has seen ours; the other one is never dropped.
+            // SAFETY: no other thread has seen our box; the other thread's box is never freed.
             unsafe {
                 drop(Box::from_raw(fresh));
                 &*found
@@ -137,14 +136,14 @@ fn shared() -> &'static Shared {
     }
 }
 
-/// Forgets all relays in the child of a fork, which owns none. The parent's map stays as it is,
-/// because its lock may have been held.
+/// Removes the relays from the child of a fork, which owns none. The parent's map is leaked,
+/// because its lock may be held.
 pub(crate) fn reset_after_fork() {
     SHARED.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// A lock of the shared connections of this process. While it lives, none of them ends, so their
-/// numbers stay open.
+/// A lock of the shared connections of this process. While it is held, no connection ends, so the
+/// descriptors stay open.
 pub(crate) struct SharedLock(Option<MutexGuard<'static, All>>);
 
 pub(crate) fn lock() -> SharedLock {
@@ -166,7 +165,7 @@ impl SharedLock {
     }
 }
 
-/// Sleeps until no process holds a connection of ours any more.
+/// Sleeps until no other process holds a connection of this process.
 pub(crate) fn await_last() {
     let found = SHARED.load(Ordering::Acquire);
     // SAFETY: null, or never dropped.
@@ -178,8 +177,7 @@ pub(crate) fn await_last() {
         if count == 0 {
             return;
         }
-        // A signal ends the sleep, and the count is read again; one that ends the process ends it
-        // here.
+        // A signal interrupts the sleep, and the count is read again.
         let _ = futex::wait(&shared.count, futex::Flags::PRIVATE, count, None);
     }
 }
@@ -191,16 +189,16 @@ impl Shared {
 }
 
 impl Relay {
-    /// Makes a connection ready for other processes. From now on it ends when no process holds the
-    /// program's end, and not when this process has closed it.
+    /// Makes a connection available to other processes. From now on it ends when no process holds
+    /// the program's end, and not when this process has closed it.
     ///
-    /// The caller has called `will_be_shared` of the observer, and no lock of the stream is held.
+    /// The caller must have called `will_be_shared` of the observer, and must hold no lock of the
+    /// stream.
     pub(crate) fn of(
         socket: &Arc<Socket>,
         on_carrying: fn(&Arc<Socket>, Place),
     ) -> Result<Arc<Self>, Errno> {
         let shared = shared();
-        // Before the lock: the stack may find a break there, by which the relay leaves.
         let counted = CountedRelay::among(shared);
         let mut all = shared.all();
         if let Some(relay) = socket.observer().relay() {
@@ -222,16 +220,16 @@ impl Relay {
         socket.observer().is_shared_by(&relay);
         all.relays.insert(end, relay.clone());
         drop(all);
-        // For an end that was held back meanwhile.
+        // The relay shows an end of the peer that was held back meanwhile.
         relay.nudge();
         Ok(relay)
     }
 
-    /// Carries a connection that no program has used yet, and that another process will accept.
+    /// Carries the bytes of a new connection that another process will accept.
     pub(crate) fn carry_for_others(socket: &Arc<Socket>, program: &OwnedFd) -> Result<(), Errno> {
         let observer = socket.observer();
         observer.will_be_shared();
-        // No number names it, so the table has no entry to exchange.
+        // The connection has no descriptor in the table yet, so there is no entry to replace.
         let relay = Self::of(socket, |_, _| {})?;
         let end = observer.hand_over().ok_or(Errno::CONNRESET)?;
         let carrier = Carrier::of(end)?;
@@ -254,12 +252,12 @@ impl Relay {
         Ok(())
     }
 
-    /// The state that the users of the connection share.
+    /// The state that the processes of the connection share.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// Has the event thread run the relay: there is an event of the connection.
+    /// Makes the event thread run the relay, because of an event of the connection.
     pub(crate) fn nudge(&self) {
         if self.nudged.swap(true, Ordering::AcqRel) {
             return;
@@ -269,7 +267,7 @@ impl Relay {
         }
     }
 
-    /// Notes that no descriptor of this process names the connection any more.
+    /// Records that this process has closed its last descriptor of the connection.
     pub(crate) fn left_by_owner(&self) {
         self.left.store(true, Ordering::SeqCst);
         if self.flow().is_none() && self.is_needed_no_more() {
@@ -277,8 +275,9 @@ impl Relay {
         }
     }
 
-    /// Returns true if the pair cannot show that all processes have closed it, because it shows the
-    /// end of both sides, and no process can do more than read that end.
+    /// Returns true if this process has closed the connection and the pair shows the end of both
+    /// directions. Other processes can only read that end, and the pair cannot show when they close
+    /// it.
     fn is_needed_no_more(&self) -> bool {
         self.socket.observer().state().shows_hang_up() && self.left.load(Ordering::SeqCst)
     }
@@ -287,7 +286,7 @@ impl Relay {
         self.flow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the pair to rest and begins to carry bytes, as a user has asked.
+    /// Stops the signals and begins to carry bytes, as a user has requested.
     fn begin(&self) {
         let observer = self.socket.observer();
         if !self.socket.stop_calls(PATIENCE) {
@@ -295,14 +294,13 @@ impl Relay {
             return;
         }
         let Some(end) = observer.hand_over() else {
-            // The connection broke before, and the pair shows that.
+            // The connection broke before, and the pair shows the reset.
             self.place.make(Move::End);
             self.socket.allow_calls();
             return;
         };
         let drained = self.rest() && self.await_user();
-        // The bytes that users sent as a wake-up are in the pair. They send nothing else until it
-        // carries bytes.
+        // The pair has only wake-up bytes of users, who send no data before the pair carries bytes.
         let Ok(carrier) = Carrier::of(end) else {
             self.end_broken(None);
             self.socket.allow_calls();
@@ -324,13 +322,13 @@ impl Relay {
             state.reading_has_ended(),
         );
         *self.flow() = Some(flow);
-        // The bytes that are there already are in the pair before the user is notified.
+        // Bytes that have arrived already are put into the pair before the user is notified.
         self.run(EventFlags::empty());
         self.place.make(Move::Carry);
     }
 
-    /// Tells the users that no more signals come. Returns false if a user has not finished its
-    /// wake-up in time.
+    /// Notifies the users that no more signals are sent. Returns false if a user has not finished
+    /// its wake-up in time.
     fn rest(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !self.place.make(Move::Rest) {
@@ -342,7 +340,8 @@ impl Relay {
         true
     }
 
-    /// Waits until a user has taken the signals out. Returns false if the user is gone.
+    /// Waits until a user has taken the signals out of the pair. Returns false if no user does so
+    /// in time, because it died or closed the pair.
     fn await_user(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -361,7 +360,7 @@ impl Relay {
     }
 
     fn is_unheld(&self) -> bool {
-        // SAFETY: the number of an end that this relay's socket or carrier holds.
+        // SAFETY: the socket or the carrier of this relay keeps the number open.
         let end = unsafe { BorrowedFd::borrow_raw(self.end) };
         let mut set = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
         poll(&mut set, Some(&Timespec::default())).is_ok()
@@ -406,12 +405,12 @@ impl Relay {
         }
     }
 
-    /// Ends the connection: no process holds the program's end any more, or can use it.
+    /// Ends the connection, because no process holds the program's end or can use it.
     fn end_unheld(&self) {
         let reset = self.place.is_to_be_reset();
         let observer = self.socket.observer();
         if observer.state().shows_hang_up() {
-            // A process that still holds it is to read an end there, and no reset.
+            // A process that still holds the pair must read the end and no reset.
             observer.with_end(LibraryEnd::discard_unread);
         }
         if self.leave() {
@@ -426,12 +425,12 @@ impl Relay {
         }
     }
 
-    /// Ends the sharing. Called before the library's end is closed, so that its number cannot name
-    /// another descriptor yet. Returns false if the relay has left before.
+    /// Ends the sharing. Must be called before the library's end is closed, because the relay is
+    /// listed under that number. Returns false if the sharing had ended before.
     pub(crate) fn leave(&self) -> bool {
         let shared = shared();
-        // Held to the end: the second caller may close descriptors that the first one has still to
-        // remove.
+        // Held to the end of the function, because a second caller may close descriptors that the
+        // first caller has not yet removed from the event thread.
         let mut all = shared.all();
         let is_listed = all
             .relays
@@ -445,13 +444,13 @@ impl Relay {
         }
         self.place.make(Move::End);
         self.socket.observer().has_left();
-        // The caller has another reference, so nothing is dropped with the lock held.
+        // The caller has another reference, so the relay is not dropped with the lock held.
         all.relays.remove(&self.end);
         all.free_states.give_back(self.place);
         true
     }
 
-    /// Leaves a reference to the event thread, which drops it.
+    /// Passes a reference to the event thread, which drops it.
     pub(crate) fn drop_later(self: Arc<Self>) {
         if let Ok(thread) = event_thread() {
             thread.run_soon(Arc::new(DeferredDrop(self)));
@@ -467,15 +466,15 @@ impl EventHandler for Relay {
         }
         self.nudged.store(false, Ordering::Release);
         self.socket.show_end_if_read();
-        // The event may be one of the pair before this one. Whether this process caused the hang-up
-        // is asked afterwards, because that may happen at any time.
+        // The event may belong to an earlier pair, so the hang-up is checked. This process may
+        // cause a hang-up at any time, so `shows_hang_up` is read after that check.
         let hung_up = seen.contains(EventFlags::HUP) && self.is_unheld();
         let unheld = match self.socket.observer().state().shows_hang_up() {
             true => self.is_needed_no_more(),
             false => hung_up,
         };
         if self.place.stage() == Stage::Waking && !unheld {
-            // A short wait. If the user needs longer, it asks again.
+            // A short wait. A user that needs longer sends its request again.
             self.place.wait(Stage::Waking, LOOK);
         }
         match self.place.stage() {
