@@ -1,9 +1,9 @@
-//! A lock for taking a connection out of the kernel's accept queue.
+//! A lock for the kernel's `accept`.
 //!
-//! A call that waits for connections of several stacks must not block in the kernel's `accept`
-//! while there is no connection of TCP. Several threads that wait are woken by the same connection,
-//! and the kernel would block those that come too late until the next one. So a thread that was
-//! woken checks the queue again and accepts while it holds this lock.
+//! A call that waits for connections of TCP and of protocols must not block in the kernel's
+//! `accept` while the kernel has no connection. One connection may wake several waiting threads,
+//! and the kernel would block all but the first. So a woken thread takes this lock, checks the
+//! queue again, and accepts only then.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
@@ -16,9 +16,8 @@ use rustix::io::Errno;
 /// that have inherited the listener.
 pub(crate) struct AcceptLock {
     threads: Mutex<()>,
-    /// A file for locks of processes, which the kernel releases when the process ends. It also
-    /// releases them when the process closes any descriptor of the file, so the file has this one
-    /// alone.
+    /// A file whose lock excludes other processes. The kernel releases the lock when the process
+    /// ends or closes any descriptor of the file, so the process has only this descriptor.
     processes: OwnedFd,
 }
 
@@ -31,7 +30,7 @@ impl AcceptLock {
         })
     }
 
-    /// Makes the lock in the child of a fork, which has a descriptor of the same file.
+    /// Makes the lock in the child of a fork, with the inherited descriptor of the file.
     pub(crate) fn inherited(processes: OwnedFd) -> Self {
         Self {
             threads: Mutex::default(),
@@ -42,12 +41,12 @@ impl AcceptLock {
     /// Runs `work`, which must not wait, with the lock held.
     pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _own = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // A deadlock that the kernel reports is none: no thread waits for anything else with the
-        // lock held.
+        // `DEADLK` is a false alarm: no thread waits for anything else with the lock held.
         while let Err(Errno::INTR | Errno::DEADLK) = self.lock(FlockOperation::LockExclusive) {}
         let done = work();
-        // Releasing a lock of our own cannot fail. Where taking it failed, as without memory in the
-        // kernel, other threads may come too late and wait for the next connection of TCP.
+        // Releasing an own lock cannot fail. If taking the lock failed (the kernel has no memory),
+        // another thread may take the connection, and this thread waits for the next connection of
+        // TCP.
         let _ = self.lock(FlockOperation::Unlock);
         done
     }

@@ -1,7 +1,6 @@
-//! A listener of the kernel next to a TCP listener.
+//! A kernel listener of a protocol, next to the TCP listener.
 //!
-//! Each process that has inherited the TCP listener has its own number of this one, as it has of
-//! the TCP listener.
+//! Each process that inherits the TCP listener also inherits the descriptor of the kernel listener.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,7 @@ use crate::tcp::carried::{self, Carried};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
 
-/// The protocol of a listener of the kernel.
+/// The protocol of a kernel listener.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelProtocol {
     pub(crate) sockets: &'static dyn KernelSockets,
@@ -25,13 +24,14 @@ pub(crate) struct KernelProtocol {
     pub(crate) name: &'static str,
 }
 
-/// A listener of the kernel.
+/// A kernel listener.
 pub(crate) struct KernelListener {
     socket: OwnedFd,
     protocol: KernelProtocol,
-    /// True once a process has shut it down: the offer is withdrawn.
+    /// True once a process has shut the listener down to withdraw the offer.
     is_withdrawn: AtomicBool,
-    /// The options that accepted connections inherit, and the count of changes when they were read.
+    /// The options that accepted connections inherit, and the value of `carried::changes` at the
+    /// read.
     carried: Mutex<Option<(u64, Carried)>>,
 }
 
@@ -40,7 +40,7 @@ impl KernelListener {
         Ok(Self::inherited(raise(socket)?, protocol))
     }
 
-    /// In a child, which has the descriptor from its parent.
+    /// Makes the listener in the child of a fork, from the inherited descriptor.
     pub(crate) fn inherited(socket: OwnedFd, protocol: KernelProtocol) -> Self {
         Self {
             socket,
@@ -54,8 +54,8 @@ impl KernelListener {
         self.protocol
     }
 
-    /// The next connection, set as the TCP listener `socket` is set. `None`: nobody has arrived, or
-    /// the offer is withdrawn.
+    /// Accepts a connection, and sets the options of the TCP listener `socket` on it. `None`: no
+    /// connection is queued.
     pub(crate) fn accept(
         &self,
         socket: BorrowedFd<'_>,
@@ -74,7 +74,7 @@ impl KernelListener {
         Ok(Some((connection, kept)))
     }
 
-    /// Sets an accepted connection as the TCP listener is set.
+    /// Sets the options of the TCP listener on an accepted connection.
     fn carry_over(
         &self,
         listener: BorrowedFd<'_>,
@@ -92,35 +92,33 @@ impl KernelListener {
             .unwrap_or_default()
     }
 
-    /// Refuses connections from now on, in whichever process. Those in its queue are still
-    /// accepted.
+    /// Refuses new connections in all processes. Queued connections can still be accepted.
     pub(crate) fn withdraw(&self) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Returns true after it was shut down, once an empty queue has shown that.
+    /// Returns true if the listener was shut down and an accept has found its queue empty.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Ordering::Relaxed)
     }
 
-    /// Keeps it over an `exec`, or not.
+    /// Sets or clears the close-on-exec flag.
     pub(crate) fn keep_over_exec(&self, is_kept: bool) {
         let mut flags = FdFlags::empty();
         flags.set(FdFlags::CLOEXEC, !is_kept);
-        // In a process that has closed it, nothing is to be kept.
+        // An error means that the process has closed the descriptor.
         let _ = rustix::io::fcntl_setfd(&self.socket, flags);
     }
 
-    /// Closes the number in a process that does not own the table.
+    /// Closes the descriptor in a process that does not own the table.
     pub(crate) fn close_copy(&self) {
         if sockopt::socket_acceptconn(&self.socket).unwrap_or(false) {
-            // SAFETY: in that process nothing else uses the number; its owner is in the memory of
+            // SAFETY: in that process nothing else uses the number: the `OwnedFd` belongs to
             // another process.
             unsafe { libc::syscall(libc::SYS_close, self.number()) };
         }
     }
 
-    /// The program has set another backlog.
     pub(crate) fn set_backlog(&self, backlog: i32) {
         let _ = rustix::net::listen(&self.socket, backlog);
     }

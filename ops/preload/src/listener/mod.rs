@@ -1,19 +1,19 @@
 //! A listening socket of the program, and the offload protocols that listen next to it.
 //!
-//! The program's descriptor stays the kernel's TCP listener, backlog and all. Next to it are up to
-//! two descriptors, each of which is readable while there are offloaded connections to accept: a
-//! listener of the kernel ([`kernel_listener`]) and the counter of a service of a protocol
-//! ([`service`]). A thread that waits for the TCP listener waits for them too, under the same name.
-//! So workers that inherited the listener, `EPOLLEXCLUSIVE` and edge-triggered sets keep the
-//! kernel's meaning.
+//! The program's descriptor stays the kernel's TCP listener. Next to it are up to two descriptors
+//! that are readable while offloaded connections can be accepted: a kernel listener
+//! ([`kernel_listener`]) and the counter of a service ([`service`]). A wait for the TCP listener
+//! also waits for these descriptors, and reports them as the TCP listener. Because all three are
+//! kernel objects, inheritance by workers, `EPOLLEXCLUSIVE` and edge-triggered sets work as for
+//! TCP.
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `mod` | a listening socket, and what is next to it |
-//! | [`kernel_listener`] | a listener of the kernel, whose connections are sockets of the kernel |
-//! | [`service`] | a service of a protocol, in the process that listens and in those that inherited it |
-//! | [`passing`] | connections that another process accepts |
-//! | [`accept_lock`] | one at a time takes a connection out of the kernel's queue |
+//! | `mod` | the TCP listener with the listeners next to it |
+//! | [`kernel_listener`] | a kernel listener, whose connections are kernel sockets |
+//! | [`service`] | a service of a protocol, in the listening process and in processes that inherited it |
+//! | [`passing`] | passes a connection to the process that accepts it |
+//! | [`accept_lock`] | a lock for the kernel's `accept` |
 
 pub(crate) mod accept_lock;
 pub(crate) mod kernel_listener;
@@ -32,26 +32,26 @@ use crate::listener::service::{InheritedService, Service, ServiceId};
 use crate::process;
 use crate::tcp::names::Family;
 
-/// The listeners next to a listening socket: one of the kernel, a service of a protocol, or both.
-/// When one of them begins or ends, another `Listener` replaces this one in the table.
+/// The listeners next to a TCP listener: a kernel listener, a service of a protocol, or both. When
+/// one of them begins or ends, a new `Listener` replaces this one in the table.
 pub(crate) struct Listener {
     kernel: Option<Arc<KernelListener>>,
     service: Option<Arc<Service>>,
     accept_lock: Arc<AcceptLock>,
     listed: Listed,
-    /// The service ended with the program that called `exec`, and was not begun again.
+    /// True if the service ended at an `exec` and was not begun again.
     lacks_service: AtomicBool,
-    /// Counts calls that accept.
+    /// Counts the calls of `accept`.
     turn: AtomicU32,
     family: Family,
-    /// The process that made it.
+    /// The process that made the listener; a fork copies the value.
     maker: i32,
 }
 
-/// Where the listener is listed.
+/// The record that counts accepted connections.
 #[derive(Clone)]
 pub(crate) struct Listed {
-    /// In the process that made it.
+    /// The record, in the process that made the listener.
     record: Option<Arc<Record>>,
     tally: Option<Tally>,
 }
@@ -64,10 +64,10 @@ pub(crate) enum Turn {
     Tcp,
 }
 
-/// In so many calls, each kind of connection comes first at least once.
+/// The number of calls in which each kind of connection comes first at least once.
 const TURNS: u32 = 8;
 
-/// A listener as the child of a fork gets it.
+/// The copy of a listener that the parent makes for the child of a fork.
 #[derive(Clone, Copy)]
 pub(crate) struct InheritedListener {
     kernel: Option<(RawFd, KernelProtocol)>,
@@ -78,7 +78,7 @@ pub(crate) struct InheritedListener {
 }
 
 impl Listener {
-    /// `accept_lock` is that of those who accept from the same TCP listener.
+    /// Makes a listener. `accept_lock` is shared by all that accept from the same TCP listener.
     pub(crate) fn new(
         kernel: Option<KernelListener>,
         service: Option<Service>,
@@ -98,7 +98,8 @@ impl Listener {
         }
     }
 
-    /// Returns a listener of the kernel that came over an `exec`, without its service.
+    /// Makes a listener from a kernel listener that was inherited over an `exec`, without a
+    /// service.
     pub(crate) fn left_by_exec(
         kernel: KernelListener,
         accept_lock: Arc<AcceptLock>,
@@ -111,7 +112,7 @@ impl Listener {
         }
     }
 
-    /// Returns a listener with another service.
+    /// Returns a copy of the listener with another service.
     pub(crate) fn with_service(&self, service: Service, listed: Listed) -> Self {
         Self {
             kernel: self.kernel.clone(),
@@ -125,7 +126,8 @@ impl Listener {
         }
     }
 
-    /// Returns a listener without the kernel's; `None` where nothing else is next to the socket.
+    /// Returns a copy of the listener without the kernel listener. `None`: there is no service
+    /// either.
     pub(crate) fn without_kernel(&self) -> Option<Self> {
         let service = Some(Arc::clone(self.service.as_ref()?));
         let (lock, listed) = (Arc::clone(&self.accept_lock), self.listed.clone());
@@ -135,10 +137,10 @@ impl Listener {
         })
     }
 
-    /// In the child of a fork, where the parent's listener is forgotten.
+    /// Makes the listener of the child of a fork.
     pub(crate) fn inherited(from: InheritedListener) -> Self {
-        // SAFETY: the descriptors came over the fork, and what owned them in the parent is
-        // forgotten.
+        // SAFETY: the child inherited the descriptors, and forgets the objects that own them in the
+        // parent.
         let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
         let kernel = from
             .kernel
@@ -152,8 +154,8 @@ impl Listener {
         Self::new(kernel, service, lock, listed, from.family)
     }
 
-    /// Before a fork, what the child gets. Descriptors that it must not keep are added to
-    /// `withheld`.
+    /// Returns, before a fork, the copy for the child. Descriptors that the child must not keep are
+    /// added to `withheld`.
     pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<InheritedListener> {
         let service = self.service.as_ref().and_then(|it| it.copy(withheld));
         let kernel = self.kernel.as_ref().map(|it| (it.number(), it.protocol()));
@@ -177,18 +179,18 @@ impl Listener {
         self.service.as_deref()
     }
 
-    /// The descriptors that are readable while there are connections to accept.
+    /// Returns the descriptors that are readable while connections can be accepted.
     pub(crate) fn pending(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let kernel = self.kernel().map(AsFd::as_fd);
         kernel.into_iter().chain(self.service().map(AsFd::as_fd))
     }
 
-    /// Returns true if it has this service.
+    /// Returns true if the listener has this service.
     pub(crate) fn has_service(&self, id: ServiceId) -> bool {
         self.service().is_some_and(|it| it.id() == Some(id))
     }
 
-    /// Ends both listeners, in whichever process, and closes the connections that wait.
+    /// Ends both listeners in all processes, and closes the queued connections.
     pub(crate) fn end(&self) {
         if let Some(kernel) = self.kernel() {
             kernel.withdraw();
@@ -198,8 +200,8 @@ impl Listener {
         }
     }
 
-    /// Returns true if this process is to begin the service: the process of the service is gone, or
-    /// became another program.
+    /// Returns true if this process must begin the service, because the listening process has ended
+    /// or called `exec`.
     pub(crate) fn needs_service(&self) -> bool {
         match self.service() {
             Some(service) => service.is_orphaned(),
@@ -207,7 +209,7 @@ impl Listener {
         }
     }
 
-    /// Returns true if the service ended with an `exec`, and was not begun again.
+    /// Returns true if the service ended at an `exec` and was not begun again.
     pub(crate) fn lacks_service(&self) -> bool {
         self.lacks_service.load(Ordering::Relaxed)
     }
@@ -220,17 +222,17 @@ impl Listener {
         }
     }
 
-    /// Hangs up when the process of the service goes.
+    /// Returns a descriptor that hangs up when the listening process ends.
     pub(crate) fn listening_process(&self) -> Option<BorrowedFd<'_>> {
         self.service()?.listening_process()
     }
 
-    /// Returns true for a listener of the kernel that was shut down, by whichever process.
+    /// Returns true if any process has shut the kernel listener down.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.kernel().is_some_and(KernelListener::is_withdrawn)
     }
 
-    /// The lock of those who accept from the TCP listener.
+    /// Returns the lock for `accept` on the TCP listener.
     pub(crate) fn accept_lock(&self) -> &Arc<AcceptLock> {
         &self.accept_lock
     }
@@ -248,19 +250,19 @@ impl Listener {
         self.listed.count(counter);
     }
 
-    /// Returns true if it was made in this process, and not copied by a fork.
+    /// Returns true if this process made the listener, and false for a copy made by a fork.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.maker == process::id()
     }
 
-    /// The family of the listening socket, which accepted ones inherit.
+    /// Returns the family of the TCP listener, which accepted connections inherit.
     pub(crate) fn family(&self) -> Family {
         self.family
     }
 }
 
 impl Listed {
-    /// By a record of this process.
+    /// Counts in a record of this process.
     pub(crate) fn by(record: &Arc<Record>) -> Self {
         Self {
             record: Some(Arc::clone(record)),

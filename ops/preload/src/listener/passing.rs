@@ -1,10 +1,10 @@
-//! Connections that one process accepts and another one listens for.
+//! Passes a connection from the listening process to the process that accepts it.
 //!
-//! An offloaded connection arrives in the process that called `listen`. A process that has
-//! inherited the listener asks for it over a message socket that they share. The answer is
-//! the program's end of the pair, which carries bytes already, and the addresses of both sides; or
-//! the reason why there is none. Each request has one answer. All requests are the same, so a
-//! process may take the answer to another one's request.
+//! An offloaded connection arrives in the process that called `listen`. A process that inherited
+//! the listener requests the connection over a message socket that all these processes share. The
+//! answer is the program's end of a pair that carries bytes and the addresses of both ends, or the
+//! reason why there is no connection. Each request has one answer. All requests are equal, so a
+//! process may receive the answer to a request of another process.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,51 +20,50 @@ use rustix::net::{
     socketpair,
 };
 
-/// The bytes of an address, a port, and the scope of an address on one link.
+/// The length of an IPv6 address, a port and a scope id, in bytes.
 const NAME_LEN: usize = 16 + 2 + 4;
 
-/// A connection that belongs to another process.
+/// A connection that another process owns.
 pub(crate) struct Passed {
     /// The program's end of the pair.
     pub(crate) program: OwnedFd,
-    /// This side's address.
+    /// The local address.
     pub(crate) local: SocketAddr,
     /// The peer's address.
     pub(crate) peer: SocketAddr,
 }
 
-/// Makes the end for the process that listens, and the one for those that accept.
+/// Makes the end for the listening process, and the end for the processes that accept.
 pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (from, to) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     Ok((raise(from)?, raise(to)?))
 }
 
-/// A request to the process that listens.
+/// A request to the listening process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Wanted {
-    /// A connection.
+    /// Requests a connection.
     Arrival = 0,
-    /// The end of the service; there is no answer.
+    /// Ends the service. There is no answer.
     End = 1,
 }
 
-/// The reason why a process that has asked gets no connection.
+/// The reason why a request is answered without a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WhyNone {
-    /// There is no connection.
+    /// No connection is queued.
     NobodyCame = 0,
-    /// The process that listens, to which it belongs, has no descriptor left for it.
+    /// The listening process has no descriptor left for the connection.
     NoRoom = 1,
 }
 
-/// A number that is kept free for a descriptor that is about to be received. Another thread may
-/// take the number in the moment of the receipt; the connection is lost then, and its peer sees a
-/// reset.
+/// A descriptor number that is reserved for the connection to receive. If another thread takes the
+/// number just before the receive, the connection is lost, and its peer sees a reset.
 pub(crate) struct Reserved<'a> {
-    /// The descriptor that is duplicated to keep the number; any one serves.
+    /// An arbitrary descriptor, which is duplicated to reserve the number.
     like: BorrowedFd<'a>,
     held: Option<OwnedFd>,
 }
@@ -84,15 +83,16 @@ impl<'a> Reserved<'a> {
     }
 }
 
-/// The interval at which a process that waits for an answer checks that another one can give it.
+/// The interval at which a waiting process checks that the listening process is alive.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
-/// The number of intervals in a second: the other process may be stopped.
+/// The number of intervals to wait for the end of a service: one second, because the listening
+/// process may be stopped.
 const LOOKS_FOR_END: usize = 50;
 
-/// Asks for a connection and waits for the answer. An error leaves the connection in the queue.
+/// Requests a connection and waits for the answer. On an error the connection stays queued.
 pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if send(&over, &[Wanted::Arrival as u8], flags).is_err() {
@@ -100,35 +100,37 @@ pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Pass
     }
     loop {
         let mut set = [PollFd::new(&over, PollFlags::IN)];
-        // A signal does not end it: the answer would be left for a process that has not asked.
+        // A signal does not end the wait: the unread answer would go to a process without a
+        // request.
         match poll(&mut set, Some(&LOOK)) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) if set[0].revents().contains(PollFlags::IN) => {
                 room.release();
                 match take(&over) {
                     Ok(answer) => return Ok(answer),
-                    // Another process read it, and will leave the answer to its own request.
+                    // Another process has read the answer, so the answer to its request is left for
+                    // this one.
                     Err(Errno::AGAIN) => room.hold_again(),
                     Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
                     Err(_) => return Ok(None),
                 }
             }
-            // No process listens any more.
+            // The listening process has ended.
             _ => return Ok(None),
         }
     }
 }
 
-/// Returns true if no process can answer any more.
+/// Returns true if all processes have closed the other end.
 pub(crate) fn is_deserted(over: impl AsFd) -> bool {
     let mut set = [PollFd::new(&over, PollFlags::empty())];
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().contains(PollFlags::HUP)
 }
 
-/// Ends the service in the process that listens. Returns when that is done, or too slow.
+/// Ends the service in the listening process, and waits up to a second until it has ended.
 pub(crate) fn end(over: impl AsFd) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // The process has ended already if the request cannot be sent.
+    // If the request cannot be sent, the listening process has ended already.
     if send(&over, &[Wanted::End as u8], flags).is_err() {
         return;
     }
@@ -140,7 +142,7 @@ pub(crate) fn end(over: impl AsFd) {
     }
 }
 
-/// Receives a request, which the caller answers.
+/// Receives a request, which the caller must answer.
 pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
     let mut wanted = [0];
     match recv(over, &mut wanted[..], RecvFlags::DONTWAIT) {
@@ -152,12 +154,12 @@ pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
 
 /// Answers that there is no connection.
 pub(crate) fn put_none(into: impl AsFd, why: WhyNone) {
-    // It fails if the processes that asked have ended.
+    // This fails if the requesting processes have ended.
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let _ = send(into, &[why as u8], flags);
 }
 
-/// Passes a connection on.
+/// Answers with a connection.
 pub(crate) fn put(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
     let mut text = [0; 2 * NAME_LEN];
     write_name(&mut text[..NAME_LEN], arrival.local);
@@ -181,14 +183,15 @@ fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
         let mut into = [IoSliceMut::new(&mut text)];
         recvmsg(&from, &mut into, &mut control, flags).map(|received| received.bytes)
     };
-    // The kernel looks for a message first and for the end afterwards. An answer that came in
+    // The kernel checks for a message first and for the end afterwards. An answer that arrives in
     // between is found by the second call.
     let mut count = receive()?;
     if count == 0 {
         count = receive()?;
     }
     if count == 1 && text[0] == WhyNone::NoRoom as u8 {
-        // The limit is another process's, so the program gets the error of the system's limit.
+        // The listening process has reached its limit, so the error is not that of this process's
+        // limit.
         return Err(Errno::NFILE);
     }
     let program = control.drain().find_map(|message| match message {

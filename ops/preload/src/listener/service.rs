@@ -1,8 +1,8 @@
 //! A service of an offload protocol next to a TCP listener.
 //!
-//! An `eventfd` counts the connections that nobody has accepted. They arrive in the process that
-//! called `listen`. Another process that has inherited the listener asks for them by
-//! [`passing`], and the first one carries their bytes.
+//! Connections arrive in the process that called `listen`. An `eventfd` counts the connections that
+//! wait to be accepted. A process that inherited the listener requests a connection by [`passing`];
+//! the listening process then carries its bytes.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,71 +28,71 @@ use crate::tcp::options::Options;
 /// A service.
 pub(crate) struct Service {
     at: At,
-    /// Counts the connections that nobody has accepted.
+    /// Counts the connections that wait to be accepted.
     counter: OwnedFd,
 }
 
-/// Where its connections arrive.
+/// The process in which connections arrive.
 enum At {
-    /// In this process.
+    /// This process.
     Here(Arc<AcceptQueue>),
-    /// In the process that listens.
+    /// Another process, from which this process inherited the listener.
     Elsewhere(ListeningProcess),
 }
 
-/// The process that listens, as others see it.
+/// The listening process, seen from another process.
 struct ListeningProcess {
     accept_end: OwnedFd,
     /// True once the process has ended.
     is_gone: AtomicBool,
-    /// When this process tried last to listen in its place.
+    /// The time of this process's last attempt to take over the service.
     tried: Mutex<Option<Instant>>,
 }
 
-/// A process that cannot listen in the place of another one tries again after this time.
+/// The time between two attempts to take over a service.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection to be accepted.
 pub(crate) enum Incoming {
-    /// A connection of this process, with its descriptors.
+    /// A connection that arrived in this process, with its descriptors.
     Own(Box<dyn OffloadStream>, Room),
-    /// A connection of the process that listens.
+    /// A connection that the listening process passed on.
     Passed(Passed, Options),
 }
 
-/// A service as the child of a fork gets it.
+/// The copy of a service that the parent makes for the child of a fork.
 #[derive(Clone, Copy)]
 pub(crate) struct InheritedService {
-    /// The end at which the process that listens is asked.
+    /// The end for requests to the listening process.
     accept_end: RawFd,
     counter: RawFd,
 }
 
-/// A service that peers ask for: where it is, where it is mapped to, and by whom they are answered.
+/// A service that the port mapper answers for: the switch, the TCP address, and the mapped address.
 pub(crate) type Offered = (&'static Arc<Switch>, SocketAddr, SocketAddr);
 
-/// A listener of a protocol, as it begins.
+/// A new listener of a protocol.
 pub(crate) struct Begun {
     pub(crate) listener: Box<dyn OffloadListener>,
     /// The name in listings.
     pub(crate) protocol: String,
-    /// Peers ask where the service is before they connect.
+    /// True if peers ask for the address of the service before they connect.
     pub(crate) asks_peer: bool,
-    /// The most connections that wait to be accepted.
+    /// The maximum number of connections that wait to be accepted.
     pub(crate) backlog: u32,
 }
 
-/// The accept queue of a service, in the process that listens.
+/// The accept queue of a service, in the listening process.
 struct AcceptQueue {
     listener: Box<dyn OffloadListener>,
     protocol: String,
     arrivals: Mutex<VecDeque<Box<dyn OffloadStream>>>,
-    /// The most arrivals: the backlog and one more, as in the kernel. The others stay with the
-    /// protocol, and their peers go on over TCP when that takes too long.
+    /// The maximum number of arrivals: the backlog plus one, as in the kernel. Further connections
+    /// stay with the protocol, and their peers fall back to TCP after a time.
     room: usize,
-    /// Lists the TCP listener.
+    /// The record of the TCP listener.
     record: Arc<Record>,
-    /// Set as long as a process can accept.
+    /// Set as long as any process can accept.
     offered: Mutex<Option<Offered>>,
     counter: OwnedFd,
     family: Family,
@@ -102,7 +102,7 @@ struct AcceptQueue {
     on_shut: fn(ServiceId),
 }
 
-/// Names a service that listens in this process, while it lives.
+/// Identifies a service of this process, as long as the service exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServiceId(usize);
 
@@ -116,7 +116,7 @@ fn again(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Service {
-    /// Takes the connections of a protocol from now on. `on_shut` is called after another process
+    /// Begins to accept the connections of a protocol. `on_shut` is called after another process
     /// has shut the TCP listener down.
     pub(crate) fn begin(
         begun: Begun,
@@ -150,9 +150,10 @@ impl Service {
         })
     }
 
-    /// In the child of a fork, where the parent's service is forgotten.
+    /// Makes the service of the child of a fork.
     pub(crate) fn inherited(from: InheritedService) -> Self {
-        // SAFETY: both came over the fork, and what owned them in the parent is forgotten.
+        // SAFETY: the child inherited both descriptors, and forgets the objects that own them in
+        // the parent.
         let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
         Self {
             at: At::Elsewhere(ListeningProcess {
@@ -164,8 +165,8 @@ impl Service {
         }
     }
 
-    /// Before a fork, what the child gets; `None` for a service that has ended. Descriptors that
-    /// the child must not keep are added to `withheld`.
+    /// Returns, before a fork, the copy for the child; `None` for a service that has ended.
+    /// Descriptors that the child must not keep are added to `withheld`.
     pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<InheritedService> {
         let accept_end = match &self.at {
             At::Elsewhere(owner) => owner.accept_end.as_raw_fd(),
@@ -182,7 +183,7 @@ impl Service {
         })
     }
 
-    /// Returns the address where peers find it, if it listens in this process.
+    /// Returns the address at which the protocol listens, if it listens in this process.
     pub(crate) fn mapped(&self) -> Option<SocketAddr> {
         match &self.at {
             At::Here(queue) => Some(queue.listener.mapped()),
@@ -190,14 +191,14 @@ impl Service {
         }
     }
 
-    /// Notes that peers can ask for it, until it ends.
+    /// Records that the port mapper answers for the service, until the service ends.
     pub(crate) fn is_offered(&self, offered: Offered) {
         if let At::Here(queue) = &self.at {
             *queue.offered() = Some(offered);
         }
     }
 
-    /// Returns the name of a service that listens in this process.
+    /// Returns the id of a service that listens in this process.
     pub(crate) fn id(&self) -> Option<ServiceId> {
         match &self.at {
             At::Here(queue) => Some(queue.id()),
@@ -205,14 +206,14 @@ impl Service {
         }
     }
 
-    /// Returns true while there are connections that nobody has accepted.
+    /// Returns true while connections wait to be accepted.
     pub(crate) fn has_arrivals(&self) -> bool {
         let mut set = [PollFd::new(&self.counter, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())) == Ok(1)
     }
 
-    /// The next connection, if there is one, for a socket that is set and shown like this. An error
-    /// leaves it where it is, to be accepted when there is room.
+    /// Accepts a connection, if one waits, with these options and flags. On an error the connection
+    /// stays queued.
     pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Incoming>, Errno> {
         match &self.at {
             At::Elsewhere(owner) => {
@@ -234,13 +235,14 @@ impl Service {
         }
     }
 
-    /// Takes one of the counts. Each stands for one arrival, and whoever takes it takes an arrival.
+    /// Decrements the counter. Returns false if it is 0. A caller that decrements it must take an
+    /// arrival.
     fn take_count(&self) -> bool {
         let mut count = [0; 8];
         rustix::io::read(&self.counter, &mut count[..]).is_ok()
     }
 
-    /// Ends the service, wherever it listens, and closes the connections that wait.
+    /// Ends the service in the listening process, and closes the waiting connections.
     pub(crate) fn end(&self) {
         match &self.at {
             At::Here(queue) => queue.shut(),
@@ -248,8 +250,8 @@ impl Service {
         }
     }
 
-    /// Returns true if the process that listens is gone: a server that became a daemon has left it
-    /// behind.
+    /// Returns true if the listening process has ended, as after a server has become a daemon by a
+    /// fork.
     pub(crate) fn is_orphaned(&self) -> bool {
         let At::Elsewhere(owner) = &self.at else {
             return false;
@@ -260,7 +262,7 @@ impl Service {
         is_gone
     }
 
-    /// Returns true if this process is to try to listen where nobody does any more.
+    /// Returns true if this process may try to take over the service of a process that has ended.
     pub(crate) fn may_be_taken_over(&self) -> bool {
         let At::Elsewhere(owner) = &self.at else {
             return false;
@@ -277,7 +279,8 @@ impl Service {
         is_time
     }
 
-    /// Hangs up when the process that listens goes. `None`: that is known, or it is this one.
+    /// Returns a descriptor that hangs up when the listening process ends. `None`: the process is
+    /// known to have ended, or it is this process.
     pub(crate) fn listening_process(&self) -> Option<BorrowedFd<'_>> {
         match &self.at {
             At::Elsewhere(owner) if !owner.is_gone.load(Ordering::Relaxed) => {
@@ -287,7 +290,7 @@ impl Service {
         }
     }
 
-    /// Returns the protocol of connections that arrive in this process.
+    /// Returns the protocol of a service that listens in this process, or an empty string.
     pub(crate) fn protocol(&self) -> &str {
         match &self.at {
             At::Here(queue) => &queue.protocol,
@@ -309,9 +312,9 @@ impl AsFd for Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if let At::Here(queue) = &self.at {
-            // The queue hangs up with the last process that could accept. Where this is it, the
-            // protocol stops listening before the call returns: the program may listen anew at
-            // once.
+            // The last process that closes `accept_end` causes a hang-up, which ends the queue. If
+            // this process is the last, the protocol stops listening before this call returns,
+            // because the program may listen again at once.
             queue.accept_end().take();
             if passing::is_deserted(&queue.listen_end) {
                 queue.end();
@@ -320,7 +323,7 @@ impl Drop for Service {
     }
 }
 
-/// Answers the processes that accept elsewhere.
+/// Answers the requests of other processes that accept.
 struct PassRequests(Arc<AcceptQueue>);
 
 impl EventHandler for PassRequests {
@@ -359,9 +362,9 @@ impl AcceptQueue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the connections that have arrived, and counts them.
+    /// Queues and counts the connections that have arrived.
     fn fill(&self) {
-        // A service that fails brings nobody; peers come over TCP.
+        // If the protocol's listener fails, peers connect over TCP.
         while self.arrivals().len() < self.room
             && let Ok(Some(arrival)) = self.listener.accept()
         {
@@ -370,7 +373,7 @@ impl AcceptQueue {
         }
     }
 
-    /// The arrival that is next. Where there was no room for more, there is now.
+    /// Takes the next arrival. If the queue was full, it is filled again.
     fn take_next(self: &Arc<Self>) -> Option<Box<dyn OffloadStream>> {
         let mut arrivals = self.arrivals();
         let was_full = arrivals.len() >= self.room;
@@ -382,19 +385,19 @@ impl AcceptQueue {
         next
     }
 
-    /// There is one more to be taken.
+    /// Counts an arrival.
     fn count(&self) {
-        // A counter of so many arrivals is never full.
+        // The write cannot fail, because the counter never reaches its maximum.
         let _ = rustix::io::write(&self.counter, &1_u64.to_ne_bytes());
     }
 
-    /// Stops listening: no process accepts any more. The protocol's listener is dropped with the
-    /// last reference.
+    /// Stops listening, because no process can accept any more. The protocol's listener is dropped
+    /// with the last reference.
     fn end(&self) {
         {
-            // Held until the offer is withdrawn, so that the second of the two callers, the
-            // program's close or the event thread, returns no sooner: the program may offer the
-            // same service anew at once.
+            // The lock is held until the offer is withdrawn. Two callers may meet here, the
+            // program's close and the event thread, and neither may return before: the program may
+            // offer the same service again at once.
             let mut offered = self.offered();
             if let Some((switch, service, mapped)) = offered.take() {
                 switch.withdraw(service, mapped);
@@ -406,7 +409,8 @@ impl AcceptQueue {
         }
     }
 
-    /// Stops listening, and closes the connections that wait: the program has shut the socket down.
+    /// Stops listening and closes the waiting connections, because the program has shut the socket
+    /// down.
     fn shut(&self) {
         self.end();
         let waiting = std::mem::take(&mut *self.arrivals());
@@ -417,10 +421,11 @@ impl AcceptQueue {
         while rustix::io::read(&self.counter, &mut count[..]).is_ok() {}
     }
 
-    /// Passes the next arrival to who has asked.
+    /// Passes the next arrival to the requesting process.
     fn pass(self: &Arc<Self>) -> Result<(), WhyNone> {
         let Ok(room) = Room::for_others(self.family) else {
-            // It stays where it is, and who has asked has taken its count.
+            // The arrival stays queued and is counted again, because the requesting process has
+            // decremented the counter.
             self.count();
             return Err(WhyNone::NoRoom);
         };
@@ -435,7 +440,7 @@ impl AcceptQueue {
             };
             passing::put(&self.listen_end, &passed)
         });
-        // A peer that cannot be passed on sees a reset, as where a backlog is full.
+        // If a connection cannot be passed on, its peer sees a reset.
         passed.map_err(|_| WhyNone::NobodyCame)?;
         self.record.count(Counter::AcceptedOffloaded, 1);
         Ok(())
