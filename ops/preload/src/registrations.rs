@@ -1,9 +1,9 @@
-//! The `epoll` sets of this process that watch a number, as the kernel lists them.
+//! The `epoll` sets of this process that watch a descriptor, from the lists of the kernel.
 //!
-//! A program may add a socket to a set and connect it afterwards (nginx does). Recording every
-//! `epoll_ctl` would slow down each native socket; the kernel has the records in `/proc`. This
-//! library records which numbers are sets, because searching the records of all numbers would cost
-//! a thousand connections a million reads.
+//! A program may add a socket to a set and connect it afterwards (nginx does). Recording the events
+//! of every `epoll_ctl` would slow down native sockets, so they are read from `/proc`. This library
+//! only records which descriptors are sets: searching `/proc` for sets would cost a thousand
+//! connections a million reads.
 
 use std::ffi::c_int;
 use std::fs;
@@ -57,8 +57,8 @@ impl Registrations {
         }
     }
 
-    /// Replaces a descriptor next to the number by another one, adds one, or removes it from the
-    /// sets.
+    /// Replaces the descriptor `before`, which is watched like the listener, by `now`. Adds `now`
+    /// without `before`, and removes `before` without `now`.
     pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>) {
         for (set, event) in &self.found {
             let mut event = beside(event);
@@ -96,7 +96,7 @@ pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
     }
 }
 
-/// The number of descriptors with a bit here: as many as the table has slots.
+/// The number of descriptors that have a bit: as many as the table has slots.
 const NUMBERS: usize = 1 << 20;
 const BITS: usize = 64;
 

@@ -429,8 +429,8 @@ pub(crate) fn within(first: usize, last: usize) -> impl Iterator<Item = c_int> {
 
 /// Releases, in the child of a `fork`, the slots that other threads of the parent held.
 ///
-/// A lock guards a single word that is written atomically, so the child has a valid value in any
-/// case. The next holder of a slot frees the nodes that handlers removed meanwhile. Slots that the
+/// Each lock guards a single word that is written atomically, so the child always has a valid
+/// value. The next holder of a slot frees the nodes that handlers removed meanwhile. Slots that the
 /// forking thread itself holds stay held: a handler has forked, and the code that it interrupted
 /// continues in the child with the node that it has read.
 pub(crate) fn unlock_after_fork() {

@@ -1,4 +1,4 @@
-//! Waits for several descriptors that signals end in the same way as the kernel's `accept`.
+//! Waits for several descriptors. A signal ends the wait under the same conditions as `accept`.
 //!
 //! A handler that was installed with `SA_RESTART` does not end an `accept`; any other handler does.
 //! Both end a `poll`, which does not report which of them ran. A wait on a futex is ended as
@@ -89,7 +89,7 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     slept
 }
 
-/// The threads that sleep; some may be awake again.
+/// The wakers of threads that sleep. Some of these threads may have woken already.
 static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {

@@ -19,7 +19,7 @@ pub(crate) struct WaitQueue {
     sleepers: AtomicU32,
     /// Callers of [`hold`](Self::hold).
     holders: AtomicU32,
-    /// A wake-up was held.
+    /// True if a wake-up was held.
     is_held: AtomicBool,
 }
 
@@ -38,17 +38,17 @@ impl WaitQueue {
         }
         self.is_held.store(true, Ordering::SeqCst);
         if self.holders.load(Ordering::SeqCst) == 0 {
-            // The holder may have looked before.
+            // The last holder may have released before `is_held` was set.
             self.wake_sleepers();
         }
     }
 
-    /// The sleepers of the next wake-ups stay asleep until [`release`](Self::release).
+    /// Delays further wake-ups until [`release`](Self::release).
     pub(crate) fn hold(&self) {
         self.holders.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Wakes all whose wake-ups were held.
+    /// Wakes the sleeping threads if a wake-up was held.
     pub(crate) fn release(&self) {
         self.holders.fetch_sub(1, Ordering::SeqCst);
         if self.is_held.swap(false, Ordering::SeqCst) {
@@ -109,7 +109,11 @@ mod tests {
         queue.hold();
         queue.wake();
         assert!(queue.is_held.load(Ordering::SeqCst));
-        assert_ne!(queue.seq(), seen, "who looks now does not sleep");
+        assert_ne!(
+            queue.seq(),
+            seen,
+            "a thread that reads the count now does not sleep"
+        );
         queue.release();
         assert!(!queue.is_held.load(Ordering::SeqCst));
         assert_eq!(thread.join().unwrap(), Ok(()));

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_its_own_watch_s_alone() {
+    fn an_event_of_an_earlier_watch_has_no_handler() {
         let mut watches = Watches::default();
         let first: Arc<dyn EventHandler> = Arc::new(Nobody);
         let marked = watches.begin(15_004, Arc::clone(&first));
@@ -73,7 +73,10 @@ mod tests {
         watches.end(15_004);
         assert!(watches.find(marked).is_none());
         let later = watches.begin(15_004, Arc::new(Nobody));
-        assert!(watches.find(marked).is_none(), "an event of the one before");
+        assert!(
+            watches.find(marked).is_none(),
+            "an event of an earlier watch is ignored"
+        );
         assert!(watches.find(later).is_some());
         assert!(watches.find(u64::MAX).is_none());
         assert_eq!(watches.mark_of(3), None);

@@ -1,5 +1,5 @@
-//! `aio_read`, `aio_write`, `lio_listio`: threads of the C library do the work later with internal
-//! calls, so the descriptor carries bytes from then on.
+//! `aio_read`, `aio_write`, `lio_listio`. Threads of the C library read and write later with
+//! internal calls, so the descriptor must carry bytes from then on.
 
 use std::ffi::{c_int, c_void};
 

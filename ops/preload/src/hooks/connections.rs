@@ -1,4 +1,4 @@
-//! Making connections: `connect`, `listen`, `accept`.
+//! `connect`, `listen`, `accept`.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     loop {
-        // A cancelled thread ends here, where no frame has anything to drop.
+        // A cancelled thread ends in this call, because no frame has anything to drop here.
         cancelling::begin_call();
         // SAFETY: the caller's arguments, unchanged.
         match unsafe { accepted(fd, address, len, flags) } {
@@ -151,7 +151,7 @@ const PLAIN_PEER: &str = "the peer came over TCP";
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's arguments, passed on; `accept` is `accept4` without flags.
+    // SAFETY: the caller's arguments; `accept` is `accept4` without flags.
     unsafe { accept4(fd, address, len, 0) }
 }
 

@@ -1,4 +1,4 @@
-//! Descriptors as numbers: closing, duplicating, flags.
+//! `close`, `dup`, `fcntl` and related functions.
 
 use std::ffi::{c_int, c_uint};
 
@@ -30,8 +30,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
     if marks_only || first > last {
-        // The library's own descriptors have the mark already.
-        // SAFETY: the call takes no pointers.
+        // The library's own descriptors have this flag already. SAFETY: the call takes no pointers.
         return unsafe { real::close_range(first, last, flags) };
     }
     let lowest = host::descriptors::lowest().unsigned_abs();
@@ -49,9 +48,8 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     if first >= lowest {
         return 0;
     }
-    // The library's own descriptors are left out, because closing them would end every connection.
-    // The program's own descriptors with such high numbers cannot be distinguished from them, and
-    // stay open.
+    // The library's own descriptors are not closed, because that would end every connection. The
+    // program's descriptors with such high numbers cannot be distinguished from them and stay open.
     // SAFETY: the range is below the library's own descriptors.
     unsafe { real::close_range(first, lowest - 1, flags) }
 }
@@ -126,13 +124,14 @@ alias! {
     __dup2(fd: c_int, to: c_int) -> c_int = dup2(fd, to);
 }
 
-/// Gives `made`, a duplicate of `fd`, the entry of `fd`.
+/// Adds the entry of `fd` for `made`, a duplicate of `fd`.
 fn share(fd: c_int, made: c_int) -> c_int {
     while made >= 0
         && let Some(entry) = table::entry(fd)
     {
         if !process::owns_table() {
-            // The child of a `vfork` duplicates it for the program that it executes next.
+            // The child of a `vfork` duplicates the descriptor for the program that it executes
+            // next.
             leaving::expose(fd);
             return made;
         }
@@ -140,10 +139,9 @@ fn share(fd: c_int, made: c_int) -> c_int {
             numbers::place(made, entry);
             return made;
         };
-        // The duplicate is entered within a call, so that a handover happens before or after it. A
-        // handover replaces the entries of all numbers of a connection, and would miss a number
-        // that is added meanwhile. A call by that number would wait for ever for the process that
-        // moves the bytes.
+        // The entry is added within a call, because a handover waits for calls in progress. A
+        // handover replaces the entries of all descriptors of a connection and would miss one that
+        // is added meanwhile, whose calls would then wait for ever.
         if let Some(call) = socket.begin_call() {
             socket.named();
             numbers::place(made, entry.clone());
@@ -156,7 +154,7 @@ fn share(fd: c_int, made: c_int) -> c_int {
     made
 }
 
-/// Does the work of `share` if the new number may have had an entry.
+/// Adds the entry of `fd` for `made`, and removes a former entry of `made`.
 fn replace(fd: c_int, made: c_int) -> c_int {
     if made >= 0 && table::entry(fd).is_none() {
         numbers::forget(made);

@@ -35,8 +35,8 @@ macro_rules! with_list {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() -> c_int {
             // All registers that may hold an argument are saved: six for integers, eight for
-            // floating point, and rax, which holds the number of the latter in use. Seven words and
-            // eight double words align the stack for the call.
+            // floating point, and rax, which holds the number of floating-point registers in use.
+            // Seven words and eight double words align the stack for the call.
             naked_asm!(
                 "push rax",
                 "push rdi",
@@ -90,7 +90,7 @@ with_list! {
     fn execlp, c"execlp", before before_execlp = |_| executing::prepare_unseen();
     /// Hook of `execle`.
     fn execle, c"execle", before before_execle = |_| executing::prepare_unseen();
-    /// Hook of `dprintf`: the C library writes with calls of its own.
+    /// Hook of `dprintf`. The C library writes with internal calls.
     fn dprintf, c"dprintf", before before_dprintf = |fd| leaving::expose(fd as c_int);
     /// Hook of `__dprintf_chk`.
     fn __dprintf_chk, c"__dprintf_chk", before before_dprintf_chk =

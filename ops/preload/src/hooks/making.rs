@@ -1,7 +1,7 @@
-//! Descriptors that the stack makes, which are moved to high numbers.
+//! `eventfd`, and the move of the stack's descriptors to high numbers.
 //!
-//! Programs size their tables by their expected number of connections, and refuse higher numbers;
-//! others pass numbers to `select`.
+//! Low numbers are left to the program: some programs refuse descriptors above the size of their
+//! own table, or pass them to `select`.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};

@@ -1,16 +1,16 @@
-//! The functions that replace the C library's: one table lookup, and the real function for every
-//! descriptor that is not offloaded.
+//! The exported functions that replace the C library's. For a descriptor that is not offloaded, a
+//! hook makes one table lookup and calls the C library's function.
 //!
 //! The caller of a hook guarantees the contract of the C function with the same name: pointers are
 //! null or valid as that function demands, and lists have the given length. `SAFETY` comments in
-//! this folder call this *the caller's contract*; *the caller's arguments* and *the caller's
-//! pointers* are valid by it.
+//! this folder call this *the caller's contract*; it guarantees *the caller's arguments* and *the
+//! caller's pointers*.
 //!
 //! | File | Functions |
 //! |---|---|
 //! | [`connections`] | `connect`, `listen`, `accept` |
-//! | [`transfer`] | `read` to `sendmmsg`, their vectors and their checked forms |
-//! | [`descriptors`] | `close`, `dup`, `fcntl` and their kin |
+//! | [`transfer`] | `read`, `write`, `send`, `recv`, their vector forms and their checked forms |
+//! | [`descriptors`] | `close`, `dup`, `fcntl` and related functions |
 //! | [`files`] | `sendfile`, `splice` |
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
 //! | [`making`] | `eventfd` |
@@ -60,7 +60,8 @@ where
         .to_c()
 }
 
-/// Runs a call that moves bytes, if this process moves them. `None`: the kernel does.
+/// Runs `call` if this process moves the bytes of the descriptor. `None`: the caller must call the
+/// C library's function.
 #[inline]
 pub(crate) fn moving<R, T>(
     fd: c_int,
@@ -83,7 +84,7 @@ where
     Result<R, Errno>: ToC<T>,
 {
     loop {
-        // A cancelled thread ends here, where no frame has anything to drop.
+        // A cancelled thread ends in this call, because no frame has anything to drop here.
         cancelling::begin_call();
         match made(fd, &mut call) {
             Some(Err(CANCELLED)) if cancelling::is_asked() => {}
@@ -111,15 +112,15 @@ fn made<R>(
                     let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
                     return Some(made.unwrap_or(Err(Errno::IO)));
                 }
-                // Another process is about to use the connection as well.
+                // Another process has requested the connection.
                 socket.await_decision();
             }
         }
     }
 }
 
-/// Defines a hook that looks its first argument up in the table, and calls the real function or the
-/// given one.
+/// Defines a hook that runs the given body for an offloaded descriptor, and calls the C library's
+/// function for any other.
 macro_rules! hook {
     ($($(#[$doc:meta])* fn $name:ident($first:ident: $first_ty:ty $(, $arg:ident: $ty:ty)* $(,)?)
         -> $ret:ty = |$socket:ident, $fd:ident| $body:expr;)*) => {$(

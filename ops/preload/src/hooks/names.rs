@@ -1,4 +1,4 @@
-//! The name, the options and the requests of a socket.
+//! Names, options, `ioctl`, `shutdown`.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::net::SocketAddr;
@@ -142,7 +142,7 @@ unsafe fn is_of_unix(address: *const sockaddr, room: Option<socklen_t>) -> bool 
     c_int::from(family) == libc::AF_UNIX
 }
 
-/// Returns true if the result is one that only a Unix socket gives.
+/// Returns true if only a Unix socket returns this result.
 ///
 /// # Safety
 /// `value` is null or has `room` bytes.

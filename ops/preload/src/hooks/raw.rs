@@ -1,4 +1,4 @@
-//! `syscall`: for programs, such as event loops, that call the kernel by number.
+//! `syscall`, by which some programs, such as event loops, call the kernel.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::time::Instant;
@@ -15,8 +15,8 @@ use crate::table;
 /// Hook of `syscall`. Calls on an offloaded socket, waits, and calls that may move a socket to an
 /// offload protocol or to another process are passed to the hook of the named function.
 ///
-/// Some calls are left out on purpose. A program calls `fork` and its kin by number to avoid the C
-/// library's work around them; a connection stays with the parent then.
+/// `fork` and related calls are omitted on purpose: a program calls them by number to avoid the C
+/// library's work around them. The connections then stay with the parent.
 ///
 /// # Safety
 /// The contract of the C function. Its variable arguments are words in registers on every supported
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn syscall(
             return result;
         }
         if !table::is_plain(a as c_int) {
-            // Called by number they are no cancellation points.
+            // Calls by number are no cancellation points.
             let _uncancelled = Uncancelled::begin();
             let result =
                 bytes_by_number(number, words).or_else(|| about_socket_by_number(number, words));
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn syscall(
 }
 
 /// Passes on calls whose hooks do work even if the first argument is no offloaded descriptor.
-/// `None`: the call is none of them, or the kernel must answer it.
+/// `None`: any other call, or one that the kernel must answer.
 ///
 /// # Safety
 /// The contract of the call of this number.
@@ -66,8 +66,8 @@ unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<
         match number {
             libc::SYS_connect => connections::connect(fd, b as _, c as _),
             libc::SYS_listen => connections::listen(fd, b as _),
-            // These two are cancellation points, so the kernel's are called while nothing is
-            // offloaded.
+            // These two hooks are cancellation points, which `syscall` is not, so the kernel is
+            // called directly while nothing is offloaded.
             libc::SYS_sendmsg if table::has_connections() => {
                 return Some(transfer::sendmsg(fd, b as _, c as _) as c_long);
             }
@@ -131,7 +131,7 @@ unsafe fn bytes_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> 
     Some(result as c_long)
 }
 
-/// Passes on calls that use a descriptor otherwise.
+/// Passes on calls that use a descriptor without moving bytes.
 ///
 /// # Safety
 /// The contract of the call of this number.
@@ -154,7 +154,7 @@ unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c
     Some(result.into())
 }
 
-/// Passes on waits. `None`: the call is no wait, or one that the kernel must refuse.
+/// Passes on waits. `None`: the call is no wait, or the kernel must refuse it.
 ///
 /// # Safety
 /// The contract of the call of this number.
@@ -164,8 +164,8 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
     }
     let [a, b, c, d, e, f] = words;
     let is_kernels = |mask: c_long, size: c_long| mask == 0 || size == KERNEL_MASK;
-    // SAFETY: the words are the arguments of the named functions, by the caller's contract, and
-    // timeouts that the kernel would write to.
+    // SAFETY: by the caller's contract the words are the arguments of the named functions, and
+    // timeouts are writable.
     let ready = unsafe {
         match number {
             #[cfg(target_arch = "x86_64")]

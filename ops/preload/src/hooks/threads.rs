@@ -1,4 +1,4 @@
-//! Threads: `pthread_create`, `pthread_cancel`.
+//! `pthread_create`, `pthread_cancel`.
 //!
 //! A thread that the stack starts works for the stack from its first instruction.
 
@@ -44,8 +44,8 @@ pub unsafe extern "C" fn pthread_create(
 extern "C" fn inside(start: *mut c_void) -> *mut c_void {
     // SAFETY: `pthread_create` above made this box for this call alone.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    // The guard is never dropped: the thread is the stack's to its end, including the destructors
-    // of its thread locals.
+    // The guard is never dropped: the thread belongs to the stack to its end, including the
+    // destructors of its thread locals.
     std::mem::forget(guard::enter());
     (start.routine)(start.argument)
 }

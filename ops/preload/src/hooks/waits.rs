@@ -1,10 +1,10 @@
-//! Waiting: a wait for a listening socket is a wait for its offloaded connections, too.
+//! `poll`, `select`, `epoll`: a wait for a listening socket also waits for its offloaded
+//! connections.
 //!
-//! An offloaded connection needs nothing here: its descriptor is a kernel object that shows what
-//! the connection is ready for, and the offload protocol's own thread makes progress on it. So the
-//! waits on `epoll` sets are the C library's, and each function here is, too, after one check of a
-//! counter, in a process that has no listener with an offload protocol next to it. Where
-//! `opsrun --spin` asks for it, some of them poll for a while first.
+//! An offloaded connection needs no work here: its descriptor is a kernel object that shows the
+//! connection's readiness, and the protocol's own thread makes progress. Waits on `epoll` sets call
+//! the C library. So do all other waits, after one check of a counter, in a process without a
+//! listener that has an offload protocol next to it. With `opsrun --spin`, some waits poll first.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use std::os::fd::AsRawFd;
@@ -40,7 +40,8 @@ pub unsafe extern "C" fn epoll_ctl(
         offer::take_over(fd);
     }
     if operation == EPOLL_CTL_ADD {
-        // Before it watches anything: another thread may exchange what it watches right after.
+        // Recorded before the addition, because another thread may replace the descriptor right
+        // after it.
         registrations::note(set);
         registrations::note_watched(fd);
     }
@@ -51,16 +52,16 @@ pub unsafe extern "C" fn epoll_ctl(
         && let Some(listener) = table::find_listener(fd)
     {
         let why = errno::get();
-        // The kernel does not read the event that takes a number out, so it is not read here.
+        // The kernel does not read the event of a removal, so the hook must not read it either.
         let event = (operation != EPOLL_CTL_DEL).then_some(event);
-        // SAFETY: the event that the kernel has just read.
+        // SAFETY: the kernel has just read the event.
         let event = event.and_then(|event| unsafe { event.as_ref() });
         let mut beside = event.map(registrations::beside);
         let beside = beside.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         for pending in listener.pending() {
-            // SAFETY: an event of ours or none, for a descriptor that goes with the listener. When
-            // it cannot be added, offloaded peers wait for the next event of another kind; the set
-            // itself is as the program wants it.
+            // SAFETY: the event is null or a local variable, and the listener keeps the descriptor
+            // open. If the call fails, the program's set still has the listener, and offloaded
+            // connections wait until the program calls `accept` for another reason.
             unsafe { real::epoll_ctl(set, operation, pending.as_raw_fd(), beside) };
         }
         errno::set(why);
@@ -113,24 +114,24 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // The timeout is not read: only the kernel finds out whether it is the caller's memory.
+    // The timeout is not read, because only the kernel can check that the pointer is valid.
     spinning::await_set(set, timeout.is_null());
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::epoll_pwait2(set, events, most, timeout, mask) }
 }
 
-/// Bytes of a signal mask as the kernel has it.
+/// The size of the kernel's signal mask in bytes.
 pub(super) const KERNEL_MASK: c_long = 8;
 
-/// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
+/// Calls `ppoll` without waiting. Calls the kernel by number, to avoid a cancellation point.
 ///
 /// # Safety
-/// As for `ppoll`; the kernel finds out whether the set is the caller's.
+/// As for `ppoll`. The kernel checks that the set is readable.
 unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
     let mut none = spec(Duration::ZERO);
     let (number, limit) = (libc::SYS_ppoll, &raw mut none);
     let count = count as c_long;
-    // SAFETY: the caller's set and mask, and no time.
+    // SAFETY: the caller's set and mask, and a local timeout of zero.
     let ready = unsafe {
         real::syscall(
             number,
@@ -151,7 +152,7 @@ unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the kernel finds out whether the set is the caller's.
+    // SAFETY: the kernel checks that the set is readable.
     unsafe {
         let ask = || ask_ppoll(set, count, ptr::null());
         spinning::await_poll(set, count, timeout != 0, ask);
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -
     }
     let limit = u64::try_from(timeout).map(|limit| spec(Duration::from_millis(limit)));
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the caller's set, and a timeout of ours.
+    // SAFETY: the caller's set, and a local timeout.
     unsafe { ppoll_all(set, count, limit, ptr::null()) }
 }
 
@@ -181,12 +182,12 @@ pub unsafe extern "C" fn ppoll(
     unsafe { ppoll_all(set, count, timeout, mask) }
 }
 
-/// `ppoll` of a set in which there may be listeners.
+/// Performs `ppoll` on a set that may contain listeners.
 ///
 /// # Safety
 /// As for `ppoll`.
-// By itself, as `ppoll_wide`: a thread that is cancelled drops what is there in functions that may
-// be unwound, and those of C may not.
+// A separate function, as is `ppoll_wide`: a cancelled thread is unwound and drops local values,
+// which is not permitted in a function with the C calling convention.
 #[inline(never)]
 unsafe fn ppoll_all(
     set: *mut pollfd,
@@ -203,7 +204,7 @@ unsafe fn ppoll_all(
     }
 }
 
-/// `ppoll` of a set in which there are listeners.
+/// Performs `ppoll` on a set that contains listeners.
 ///
 /// # Safety
 /// As for `ppoll`.
@@ -220,59 +221,60 @@ unsafe fn ppoll_wide(
         let limit = left.as_ref().map_or(timeout, ptr::from_ref);
         // SAFETY: the caller's set.
         let Some(mut wide) = (unsafe { Widened::of(set, count) }) else {
-            // SAFETY: the caller's arguments, with what is left of the timeout.
+            // SAFETY: the caller's arguments, with the rest of the timeout.
             return unsafe { real::ppoll(set, count, limit, mask) };
         };
         let (all, len) = wide.parts();
-        // SAFETY: a set of our own, what is left of the timeout, and the caller's mask.
+        // SAFETY: a local set, the rest of the timeout, and the caller's mask.
         let ready = unsafe { real::ppoll(all, len, limit, mask) };
         let has_changed = ready > 0 && wide.take_over();
         let told = wide.narrow(ready);
         if told != 0 || !has_changed {
             return told;
         }
-        // SAFETY: the caller's timeout, if there is one, which the kernel has taken.
+        // SAFETY: the caller's timeout is null or valid, because the kernel has accepted it.
         let whole = unsafe { timeout.as_ref() }.and_then(duration);
         left = whole.map(|whole| spec(whole.saturating_sub(begun.elapsed())));
     }
 }
 
-/// Returns the number of entries that the kernel reads: its count is shorter than that of C.
+/// Returns the number of entries that the kernel reads: the kernel's count has 32 bits.
 fn looked_through(count: nfds_t) -> usize {
     count as c_uint as usize
 }
 
-/// Returns true if a set has an address and a size that programs use. Of other sets the kernel is
-/// asked whether they may be read, which is a system call.
+/// Returns true if a set has an address and a size that programs use. For all other sets, the
+/// kernel is asked whether they are readable, which takes a system call.
 fn is_plausible(set: *mut pollfd, count: usize) -> bool {
     const PAGE: usize = 4096;
     const MANY: usize = 1024;
     set.is_aligned() && set.addr() >= PAGE && count <= MANY
 }
 
-/// A caller's set with the counters of its listeners behind it, and those who listen elsewhere.
+/// A caller's set, extended by the counters of its listeners and by descriptors of listening
+/// processes.
 struct Widened {
-    /// The caller's, of which nothing is believed but that it can be read and written.
+    /// The caller's set. Its memory is accessible, but the contents may change at any time.
     set: *mut pollfd,
     own: usize,
     all: Vec<pollfd>,
-    /// For each counter, and then for each one elsewhere, whose it is.
+    /// The listener of each added descriptor, with its index in the caller's set.
     owners: Vec<(usize, Arc<Listener>)>,
     counters: usize,
 }
 
 impl Widened {
-    /// `None`: there is no such listener in the set, or the kernel refuses it.
+    /// Returns `None` if the set contains no such listener, or the kernel refuses the set.
     ///
     /// # Safety
-    /// `set` points to `count` entries, or to nowhere in a way that shows.
+    /// `set` points to `count` entries, or the kernel or [`is_plausible`] rejects it.
     unsafe fn of(set: *mut pollfd, count: nfds_t) -> Option<Self> {
         let own = looked_through(count);
-        // SAFETY: the kernel finds out whether it is the caller's.
+        // SAFETY: the kernel checks that the set is readable.
         if !is_plausible(set, own) && unsafe { ask_ppoll(set, count, ptr::null()) } < 0 {
             return None;
         }
-        // SAFETY: the caller, or the kernel, answers for so many.
+        // SAFETY: the caller or the kernel guarantees that this many entries are readable.
         let entry = |at| unsafe { set.add(at).read_unaligned() };
         let mut listeners: Vec<(usize, Arc<Listener>)> = (0..own)
             .filter_map(|at| Some((at, table::find_listener(entry(at).fd)?)))
@@ -305,7 +307,7 @@ impl Widened {
         let counters = owners.len();
         for (at, listener) in listeners {
             if let Some(process) = listener.listening_process() {
-                // A hang-up is reported without being asked for.
+                // A hang-up is always reported and needs no flag.
                 add(process.as_raw_fd(), 0);
                 owners.push((at, Arc::clone(&listener)));
             }
@@ -323,7 +325,7 @@ impl Widened {
         (self.all.as_mut_ptr(), self.all.len() as nfds_t)
     }
 
-    /// Listens where those who listened elsewhere have gone. Says whether one has.
+    /// Takes over the services whose listening process has ended. Returns true if there was one.
     fn take_over(&self) -> bool {
         let makers = self.all[self.own..].iter().zip(&self.owners);
         let mut has_one_gone = false;
@@ -336,7 +338,7 @@ impl Widened {
         has_one_gone
     }
 
-    /// Tells the caller what became ready, under the names that it knows.
+    /// Writes the results to the caller's set, and returns the number of ready entries.
     fn narrow(mut self, ready: c_int) -> c_int {
         if ready < 0 {
             return ready;
@@ -347,7 +349,8 @@ impl Widened {
             owner.revents |= counter.revents & owner.events & (POLLIN | POLLRDNORM);
         }
         for (at, entry) in own.iter().enumerate() {
-            // SAFETY: what was read there when the wait began is the caller's to be written.
+            // SAFETY: the caller's set was readable when the wait began, and by the caller's
+            // contract it is writable.
             unsafe { self.set.add(at).write_unaligned(*entry) };
         }
         let ready = own.iter().filter(|entry| entry.revents != 0);
@@ -377,7 +380,7 @@ pub unsafe extern "C" fn select(
 
 /// # Safety
 /// As for `select`.
-// By itself: a thread can be cancelled in a call of the C library's only where nothing is dropped.
+// A separate function, because a cancelled thread must have nothing to drop in the hook itself.
 #[inline(never)]
 unsafe fn select_ours(
     count: c_int,
@@ -393,7 +396,7 @@ unsafe fn select_ours(
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
     let start = Instant::now();
-    // SAFETY: the caller's timeout, if there is one.
+    // SAFETY: by the caller's contract the timeout is null or valid.
     let limit = match unsafe { timeout.as_ref() } {
         None => None,
         Some(limit) => match span(limit) {
@@ -406,11 +409,11 @@ unsafe fn select_ours(
     };
     let spec = limit.map(spec);
     let spec = spec.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the caller's sets and a timeout of ours.
+    // SAFETY: the caller's sets, and a local timeout.
     let ready = unsafe { sets.wait(spec, ptr::null()) };
     if let Some(limit) = limit {
         let left = limit.saturating_sub(start.elapsed());
-        // SAFETY: the caller's timeout, which Linux turns into what is left of it.
+        // SAFETY: the caller's timeout was read above. Linux writes the remaining time to it.
         unsafe {
             (*timeout).tv_sec = c_long::try_from(left.as_secs()).unwrap_or(c_long::MAX);
             (*timeout).tv_usec = left.subsec_micros().into();
@@ -461,14 +464,14 @@ unsafe fn pselect_ours(
     unsafe { sets.wait(timeout, mask) }
 }
 
-/// `None`: what the kernel refuses.
+/// Converts a time from C. `None`: the kernel refuses the value.
 pub(super) fn duration(time: &timespec) -> Option<Duration> {
     let seconds = u64::try_from(time.tv_sec).ok()?;
     let nanos = u32::try_from(time.tv_nsec).ok()?;
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
-/// Converts a time to its form in C.
+/// Converts a time to C.
 pub(crate) fn spec(time: Duration) -> timespec {
     timespec {
         tv_sec: c_long::try_from(time.as_secs()).unwrap_or(c_long::MAX),
@@ -476,7 +479,7 @@ pub(crate) fn spec(time: Duration) -> timespec {
     }
 }
 
-/// `select` takes more microseconds than a second has.
+/// Converts a time from C. `select` accepts more than a million microseconds.
 fn span(time: &timeval) -> Option<Duration> {
     let seconds = u64::try_from(time.tv_sec).ok()?;
     let micros = u64::try_from(time.tv_usec).ok()?;
@@ -489,7 +492,7 @@ struct Sets {
     wanted: Vec<pollfd>,
 }
 
-/// The events that each set asks of `poll`, and the answers that mean "ready" there.
+/// The events to request from `poll` for each set, and the results that mean "ready".
 const ASKED: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
 const READY: [i16; 3] = [POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI];
 
@@ -508,7 +511,7 @@ impl Sets {
             for fd in 0..looked_at(count) {
                 let mut events = 0;
                 for (set, asked) in sets.iter().zip(ASKED) {
-                    // SAFETY: the caller's set, and a bit within it.
+                    // SAFETY: the caller's set has `count` bits.
                     if !set.is_null() && unsafe { is_in(fd, *set) } {
                         events |= asked;
                     }
@@ -525,19 +528,19 @@ impl Sets {
         Self { sets, wanted }
     }
 
-    /// True if a listener with an offload protocol next to it is in the sets.
+    /// Returns true if the sets contain a listener with an offload protocol next to it.
     fn has_listener(&self) -> bool {
         let mut wanted = self.wanted.iter();
         wanted.any(|entry| table::is_listener(entry.fd))
     }
 
-    /// Waits by `poll`, which can name the counters of listeners whatever their numbers are.
+    /// Waits with `ppoll`, because the counters of listeners may have numbers beyond the sets.
     ///
     /// # Safety
-    /// The caller's timeout and mask.
+    /// The timeout and the mask are null or valid.
     unsafe fn wait(&mut self, timeout: *const timespec, mask: *const sigset_t) -> c_int {
         let count = self.wanted.len() as nfds_t;
-        // SAFETY: a set of our own.
+        // SAFETY: the set is a local vector.
         let ready = unsafe { ppoll_all(self.wanted.as_mut_ptr(), count, timeout, mask) };
         if ready < 0 {
             return ready;
@@ -568,9 +571,9 @@ impl Sets {
     }
 }
 
-/// Returns the number of bits that the kernel reads. Some programs make sets larger than `fd_set`;
-/// others give the most descriptors that they may have as the count, with a set of the usual size.
-/// The kernel stops where the table of descriptors ends.
+/// Returns the number of bits that the kernel reads, which is limited by the size of the descriptor
+/// table. Some programs make sets larger than `fd_set`. Some pass their descriptor limit as the
+/// count, with a set of the usual size.
 fn looked_at(count: c_int) -> c_int {
     if count <= FD_SETSIZE as c_int {
         return count;
@@ -582,7 +585,8 @@ fn looked_at(count: c_int) -> c_int {
     count.min(size.unwrap_or(FD_SETSIZE as c_int))
 }
 
-/// The word of a set in which a descriptor has its bit. The macros know sets of one size only.
+/// Returns the word and the bit of a descriptor in a set. The C library's macros support one set
+/// size only.
 fn word(fd: c_int, set: *mut fd_set) -> (*mut c_ulong, c_ulong) {
     let bits = c_ulong::BITS as usize;
     let at = usize::try_from(fd).unwrap_or(0);
@@ -593,25 +597,25 @@ fn word(fd: c_int, set: *mut fd_set) -> (*mut c_ulong, c_ulong) {
 }
 
 /// # Safety
-/// The set holds the bit.
+/// The set is large enough to hold the bit.
 unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
     let (word, bit) = word(fd, set);
-    // SAFETY: the caller's set, as large as it says.
+    // SAFETY: the caller guarantees that the set holds the bit.
     unsafe { *word & bit != 0 }
 }
 
 /// # Safety
-/// The set holds the bit.
+/// The set is large enough to hold the bit.
 unsafe fn take_out(fd: c_int, set: *mut fd_set) {
     let (word, bit) = word(fd, set);
-    // SAFETY: the caller's set, as large as it says.
+    // SAFETY: the caller guarantees that the set holds the bit.
     unsafe { *word &= !bit };
 }
 
-/// Checks, for the checked forms, that a set is within its object.
+/// Ends the program if a set is larger than its object, for the checked forms.
 unsafe fn check(count: nfds_t, room: size_t) {
     if (room / size_of::<pollfd>()) < usize::try_from(count).unwrap_or(usize::MAX) {
-        // SAFETY: it takes nothing and does not return.
+        // SAFETY: the function has no arguments and does not return.
         unsafe { real::__chk_fail() }
     }
 }

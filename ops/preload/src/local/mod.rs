@@ -1,8 +1,7 @@
 //! Connections within the host: the program's descriptor is a stream socket of `AF_UNIX`.
 //!
-//! The kernel moves the bytes, keeps the state and wakes waiting threads; calls that move bytes
-//! find no connection of this library behind the number. This library only makes the socket show
-//! the name and the options of a TCP socket.
+//! The kernel moves the bytes, keeps the state and wakes waiting threads. This library only makes
+//! the socket show the name and the options of a TCP socket.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -66,7 +65,7 @@ pub(crate) fn take_over(
         nonblocking: is_nonblocking,
         close_on_exec: flags.contains(SocketFlags::CLOEXEC),
     };
-    // The sets that watch the number watch the TCP socket that it names, which may stay open.
+    // The program's `epoll` sets watch the TCP socket, which may stay open.
     let registrations = Registrations::of(fd);
     registrations.withdraw();
     let replaced = numbers::replace(&connection.socket, fd, shown);

@@ -2,15 +2,15 @@
 //! connects, the listener if it accepts.
 //!
 //! All options of a listener are read at the first connection, and again after the program has set
-//! one. For a connecting socket, only those options are read that the program has ever set on a
-//! socket that was not connected. The table has the number of system calls, counted by strace,
-//! where the program sets `TCP_NODELAY` and the listener has `SO_REUSEADDR`:
+//! one. For a connecting socket, only options are read that the program has ever set on an
+//! unconnected socket. The number of system calls, counted by strace, of a program that sets
+//! `TCP_NODELAY` and has a listener with `SO_REUSEADDR`:
 //!
-//! | Call | Over TCP | Before | Now |
-//! |---|---|---|---|
-//! | `connect` | 1 | 51 | 18 |
-//! | `accept4` | 1 | 5 | 5 |
-//! | `close` of one end | 1 | 4 | 4 |
+//! | Call | Over TCP | Within the host |
+//! |---|---|---|
+//! | `connect` | 1 | 18 |
+//! | `accept4` | 1 | 5 |
+//! | `close` of one end | 1 | 4 |
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
