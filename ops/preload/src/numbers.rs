@@ -10,7 +10,7 @@ use host::stand_in::Flags;
 use ops::observe::Record;
 use rustix::io::{DupFlags, Errno};
 
-use crate::process::undisturbed::Undisturbed;
+use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
 use crate::socket::Socket;
 use crate::table::{self, Entry};
@@ -39,7 +39,7 @@ pub(crate) fn forget(fd: c_int) {
         return close_copy(fd);
     }
     let lingering = {
-        let _undisturbed = Undisturbed::begin();
+        let _signals_blocked = SignalsBlocked::begin();
         table::remove(fd).and_then(release)
     };
     // A signal ends this wait, as it does in the kernel.
@@ -59,9 +59,9 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
         // that process.
         Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
         Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
-        Entry::Socket(socket) if socket.unnamed() => match socket.observer().relay() {
+        Entry::Socket(socket) if socket.remove_number() => match socket.observer().relay() {
             // Other processes may hold the connection. It ends when no process holds it.
-            Some(relay) => relay.left_by_owner(),
+            Some(relay) => relay.on_owner_closed(),
             None => return socket.close().map(|until| (socket, until)),
         },
         // A listener stops when its last reference is dropped. The kernel counts the holders of a

@@ -22,18 +22,18 @@ pub(crate) struct Registrations {
 impl Registrations {
     /// Returns the sets that watch a number. Without `/proc` there are none.
     pub(crate) fn of(fd: c_int) -> Self {
-        static LOOKED: AtomicBool = AtomicBool::new(false);
+        static IS_SCANNED: AtomicBool = AtomicBool::new(false);
         // Sets from before the first call were inherited over an `exec`. Two threads may search at
         // the same time, so the child of a fork never waits for a thread that it does not have.
-        if !LOOKED.load(Ordering::Acquire) {
-            note_all();
-            LOOKED.store(true, Ordering::Release);
+        if !IS_SCANNED.load(Ordering::Acquire) {
+            record_all();
+            IS_SCANNED.store(true, Ordering::Release);
         }
         let mut found = Vec::new();
         if !is_watched(fd) {
             return Self { fd, found };
         }
-        for set in noted() {
+        for set in recorded_sets() {
             let info = fs::read_to_string(format!("/proc/self/fdinfo/{set}"));
             let events = info.unwrap_or_default();
             found.extend(
@@ -61,7 +61,7 @@ impl Registrations {
     /// without `before`, and removes `before` without `now`.
     pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>) {
         for (set, event) in &self.found {
-            let mut event = beside(event);
+            let mut event = arrival_event(event);
             if let Some(before) = before {
                 // SAFETY: the set and the number belong to this process, and the event is a local
                 // variable.
@@ -88,7 +88,7 @@ impl Registrations {
 
 /// Returns the events for a descriptor next to a listener. Only arrivals are reported, because the
 /// descriptor is always writable.
-pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
+pub(crate) fn arrival_event(listeners: &epoll_event) -> epoll_event {
     let never = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND).cast_unsigned();
     epoll_event {
         events: listeners.events & !never,
@@ -107,7 +107,7 @@ static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
 /// Records that the program has used a number as a set.
-pub(crate) fn note(set: c_int) {
+pub(crate) fn record_set(set: c_int) {
     let Ok(number) = usize::try_from(set) else {
         return;
     };
@@ -127,7 +127,7 @@ static WATCHED: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMB
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
 /// Records that the program adds a number to a set.
-pub(crate) fn note_watched(fd: c_int) {
+pub(crate) fn record_watched(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit == 0
     {
@@ -136,7 +136,7 @@ pub(crate) fn note_watched(fd: c_int) {
 }
 
 /// Records that the program closes a number.
-pub(crate) fn note_closed(fd: c_int) {
+pub(crate) fn record_closed(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit != 0
     {
@@ -156,7 +156,7 @@ fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((WATCHED.get(number / BITS)?, 1 << (number % BITS)))
 }
 
-fn note_all() {
+fn record_all() {
     for entry in fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
@@ -169,10 +169,10 @@ fn note_all() {
             .to_str()
             .and_then(|name| name.parse().ok());
         if let (true, Some(set)) = (is_set, number) {
-            if !noted().any(|known| known == set) && watches_any(set) {
+            if !recorded_sets().any(|known| known == set) && watches_any(set) {
                 IS_INHERITED.store(true, Ordering::Release);
             }
-            note(set);
+            record_set(set);
         }
     }
 }
@@ -181,7 +181,7 @@ fn watches_any(set: c_int) -> bool {
     fs::read_to_string(format!("/proc/self/fdinfo/{set}")).is_ok_and(|info| info.contains("tfd:"))
 }
 
-fn noted() -> impl Iterator<Item = c_int> {
+fn recorded_sets() -> impl Iterator<Item = c_int> {
     let words = SETS.iter().map(|word| word.load(Ordering::Acquire));
     let words = words.take(LAST.load(Ordering::Relaxed) + 1);
     words

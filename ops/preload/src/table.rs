@@ -49,7 +49,7 @@ const LISTED: u8 = 4;
 const LOCAL: u8 = 5;
 
 /// The number of times that a thread tries to lock a slot before it yields the processor.
-const LOOKS: u32 = 100;
+const SPINS: u32 = 100;
 
 impl Entry {
     fn kind(&self) -> u8 {
@@ -71,7 +71,7 @@ struct Slot {
     entry: AtomicPtr<Node>,
     /// Nodes that a signal handler removed while the thread that it had interrupted held the slot.
     /// That thread may have been about to copy a reference from them.
-    taken: AtomicPtr<Node>,
+    removed: AtomicPtr<Node>,
 }
 
 /// An entry in the slot; a node never changes.
@@ -86,7 +86,7 @@ impl Slot {
             kind: AtomicU8::new(NATIVE),
             holder: AtomicUsize::new(0),
             entry: AtomicPtr::new(ptr::null_mut()),
-            taken: AtomicPtr::new(ptr::null_mut()),
+            removed: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -99,11 +99,11 @@ impl Slot {
 
     /// Returns the nodes that handlers have removed. The caller holds the slot and uses none of
     /// these nodes.
-    fn taken_out(&self) -> *mut Node {
-        if self.taken.load(Ordering::Relaxed).is_null() {
+    fn take_removed(&self) -> *mut Node {
+        if self.removed.load(Ordering::Relaxed).is_null() {
             return ptr::null_mut();
         }
-        self.taken.swap(ptr::null_mut(), Ordering::Acquire)
+        self.removed.swap(ptr::null_mut(), Ordering::Acquire)
     }
 
     /// Returns a copy of the entry.
@@ -119,7 +119,7 @@ impl Slot {
         let fresh = Node::make(entry);
         let held = Held::of(self);
         let before = self.entry.swap(fresh, Ordering::AcqRel);
-        held.take_out(before)
+        held.remove_node(before)
     }
 
     /// Stores another entry if `is_it` accepts the present one, and returns that.
@@ -147,7 +147,7 @@ impl Slot {
             return None;
         }
         count(self.kind.swap(kind, Ordering::AcqRel), kind);
-        held.take_out(before)
+        held.remove_node(before)
     }
 }
 
@@ -170,7 +170,7 @@ struct Held<'a> {
 impl<'a> Held<'a> {
     fn of(slot: &'a Slot) -> Self {
         let me = this_thread();
-        let mut looks = 0_u32;
+        let mut spins = 0_u32;
         loop {
             match slot.try_hold(me) {
                 Ok(()) => break,
@@ -182,8 +182,8 @@ impl<'a> Held<'a> {
                 }
                 Err(_) => {}
             }
-            looks += 1;
-            if looks.is_multiple_of(LOOKS) {
+            spins += 1;
+            if spins.is_multiple_of(SPINS) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -196,7 +196,7 @@ impl<'a> Held<'a> {
     }
 
     /// Returns the entry of a node that was removed from the slot.
-    fn take_out(&self, node: *mut Node) -> Option<Entry> {
+    fn remove_node(&self, node: *mut Node) -> Option<Entry> {
         if node.is_null() {
             return None;
         }
@@ -204,13 +204,13 @@ impl<'a> Held<'a> {
             // SAFETY: the node was in the slot. Removed nodes are freed only when the interrupted
             // holder of the slot drops its guard, which happens after this handler has returned.
             let entry = unsafe { (*node).entry.clone() };
-            let taken = &self.slot.taken;
+            let removed = &self.slot.removed;
             // No other thread runs this, and a handler that interrupts it leaves a complete list.
-            let mut last = taken.load(Ordering::Relaxed);
+            let mut last = removed.load(Ordering::Relaxed);
             loop {
                 // SAFETY: the node belongs to this handler until the exchange below.
                 unsafe { (*node).next = last };
-                match taken.compare_exchange(last, node, Ordering::Release, Ordering::Relaxed) {
+                match removed.compare_exchange(last, node, Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => return Some(entry),
                     Err(other) => last = other,
                 }
@@ -228,13 +228,13 @@ impl Drop for Held<'_> {
             return;
         }
         loop {
-            let taken = self.slot.taken_out();
+            let removed = self.slot.take_removed();
             self.slot.holder.store(0, Ordering::Release);
             // The slot is released first, because these may be the last references.
-            free(taken);
+            free(removed);
             // Checks for nodes that were added just before the release; a new holder frees them
             // too.
-            let has_more = !self.slot.taken.load(Ordering::Relaxed).is_null();
+            let has_more = !self.slot.removed.load(Ordering::Relaxed).is_null();
             if !has_more || self.slot.try_hold(this_thread()).is_err() {
                 return;
             }
@@ -245,9 +245,9 @@ impl Drop for Held<'_> {
 /// Frees nodes that no thread can reach any more.
 fn free(mut node: *mut Node) {
     while !node.is_null() {
-        // SAFETY: the chain is from `taken_out`, so this thread alone has it.
-        let taken = unsafe { Box::from_raw(node) };
-        node = taken.next;
+        // SAFETY: the chain is from `take_removed`, so this thread alone has it.
+        let removed = unsafe { Box::from_raw(node) };
+        node = removed.next;
     }
 }
 
@@ -311,9 +311,9 @@ pub(crate) enum Mover {
     /// The kernel.
     Kernel,
     /// This library, for a connection of this process.
-    Us(Arc<Socket>),
+    Own(Arc<Socket>),
     /// The kernel, between the program and the process that owns the connection.
-    Others(Arc<Relayed>),
+    Relayed(Arc<Relayed>),
 }
 
 /// Returns the mover of a descriptor's bytes.
@@ -323,8 +323,8 @@ pub(crate) fn mover(fd: c_int) -> Mover {
         return Mover::Kernel;
     }
     match entry(fd) {
-        Some(Entry::Socket(socket)) => Mover::Us(socket),
-        Some(Entry::Relayed(relayed)) => Mover::Others(relayed),
+        Some(Entry::Socket(socket)) => Mover::Own(socket),
+        Some(Entry::Relayed(relayed)) => Mover::Relayed(relayed),
         _ => Mover::Kernel,
     }
 }

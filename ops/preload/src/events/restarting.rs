@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::events::wait_queue::WaitQueue;
 use crate::events::{EventHandler, event_thread};
 use crate::process::per_process::PerProcess;
-use crate::process::undisturbed::Undisturbed;
+use crate::process::signals_blocked::SignalsBlocked;
 
 /// A descriptor and the event to wait for.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {
     let sleepers = SLEEPERS.get_or_init(Mutex::default);
-    let _undisturbed = Undisturbed::begin();
+    let _signals_blocked = SignalsBlocked::begin();
     let mut sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
     sleepers.retain(|it| it.strong_count() > 0);
     sleepers.push(Arc::downgrade(waker));
@@ -105,7 +105,7 @@ pub(crate) fn wake_all() {
     let Some(sleepers) = SLEEPERS.get() else {
         return;
     };
-    let _undisturbed = Undisturbed::begin();
+    let _signals_blocked = SignalsBlocked::begin();
     let sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
     let awake = sleepers.iter().filter_map(Weak::upgrade);
     awake.for_each(|it| it.0.wake());

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-use crate::process::cancelling::{self, CANCELLED};
+use crate::process::cancellation::{self, CANCELLED};
 
 /// A counter of wake-ups; a thread sleeps on it until it changes.
 ///
@@ -66,7 +66,7 @@ impl WaitQueue {
     /// Sleeps until a wake-up after `seen`. Fails with `AGAIN` at the deadline, `INTR` after a
     /// signal, or [`CANCELLED`] if the thread was cancelled.
     pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) -> Result<(), Errno> {
-        if cancelling::is_asked() {
+        if cancellation::is_cancelled() {
             return Err(CANCELLED);
         }
         let timeout = match deadline {

@@ -52,16 +52,16 @@ mod tests {
     use super::*;
     use rustix::event::epoll::EventFlags;
 
-    struct Nobody;
+    struct NoHandler;
 
-    impl EventHandler for Nobody {
+    impl EventHandler for NoHandler {
         fn ready(&self, _flags: EventFlags) {}
     }
 
     #[test]
     fn an_event_of_an_earlier_watch_has_no_handler() {
         let mut watches = Watches::default();
-        let first: Arc<dyn EventHandler> = Arc::new(Nobody);
+        let first: Arc<dyn EventHandler> = Arc::new(NoHandler);
         let marked = watches.begin(15_004, Arc::clone(&first));
         assert_eq!(watches.mark_of(15_004), Some(marked));
         assert!(
@@ -72,7 +72,7 @@ mod tests {
 
         watches.end(15_004);
         assert!(watches.find(marked).is_none());
-        let later = watches.begin(15_004, Arc::new(Nobody));
+        let later = watches.begin(15_004, Arc::new(NoHandler));
         assert!(
             watches.find(marked).is_none(),
             "an event of an earlier watch is ignored"

@@ -7,7 +7,7 @@ use libc::aiocb;
 
 use super::alias;
 use crate::process::real;
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 
 macro_rules! one {
     ($($(#[$doc:meta])* fn $name:ident;)*) => {$(
@@ -19,7 +19,7 @@ macro_rules! one {
         pub unsafe extern "C" fn $name(block: *mut aiocb) -> c_int {
             // SAFETY: by the caller's contract the block is null or valid.
             if let Some(block) = unsafe { block.as_ref() } {
-                leaving::expose(block.aio_fildes);
+                exposing::expose(block.aio_fildes);
             }
             // SAFETY: the caller's argument, unchanged.
             unsafe { real::$name(block) }
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn lio_listio(
     for index in 0..usize::try_from(blocks).unwrap_or(0) {
         // SAFETY: by the caller's contract the list has this many entries, each null or valid.
         if let Some(block) = unsafe { (*list.add(index)).as_ref() } {
-            leaving::expose(block.aio_fildes);
+            exposing::expose(block.aio_fildes);
         }
     }
     // SAFETY: the caller's arguments, unchanged.

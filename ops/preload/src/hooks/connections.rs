@@ -10,7 +10,7 @@ use ops::observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
-use crate::process::cancelling::{self, CANCELLED};
+use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real};
 use crate::setup::accept::{self, Next};
@@ -28,14 +28,14 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     if table::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));
     }
-    let mut left = None;
+    let mut fall_back = None;
     if !guard::is_inside()
         // SAFETY: by the caller's contract the address is null or has `len` bytes.
-        && let Some(remote) = unsafe { names::take(address, len) }
+        && let Some(remote) = unsafe { names::read_address(address, len) }
     {
         match connect::connect(fd, remote) {
             Outcome::Offloaded(result) => return result.to_c(),
-            Outcome::Kernel(reason) => left = reason.map(|reason| (remote, reason)),
+            Outcome::Kernel(reason) => fall_back = reason.map(|reason| (remote, reason)),
         }
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     if result != 0 && errno::get() == libc::EINVAL && local::is_local(fd) {
         errno::set(libc::EISCONN);
     }
-    if let Some((remote, reason)) = left {
+    if let Some((remote, reason)) = fall_back {
         let why = errno::get();
         if result == 0 || why == libc::EINPROGRESS {
             list(fd, Some(remote), reason);
@@ -101,10 +101,10 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     loop {
         // A cancelled thread ends in this call, because no frame has anything to drop here.
-        cancelling::begin_call();
+        cancellation::begin_call();
         // SAFETY: the caller's arguments, unchanged.
         match unsafe { accepted(fd, address, len, flags) } {
-            Err(CANCELLED) if cancelling::is_asked() => {}
+            Err(CANCELLED) if cancellation::is_cancelled() => {}
             accepted => return accepted.to_c(),
         }
     }
@@ -128,12 +128,12 @@ unsafe fn accepted(
         _ => return kernel(),
     };
     match accept::accept(fd, Arc::clone(&listener), flags, kernel) {
-        Ok(Next::Ours(accepted)) => {
+        Ok(Next::Offloaded(accepted)) => {
             // SAFETY: by the caller's contract the pointers are null or valid.
-            unsafe { accepted.tell(address, len) };
+            unsafe { accepted.write_peer(address, len) };
             Ok(accepted.fd)
         }
-        Ok(Next::Kernels(accepted)) => {
+        Ok(Next::Tcp(accepted)) => {
             listener.count(Counter::AcceptedTcp);
             list(accepted, None, PLAIN_PEER.to_owned());
             Ok(accepted)

@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
-use super::{alias, making};
+use super::{alias, eventfd};
 use crate::process::{self, guard, real};
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::table::{self, Entry};
 use crate::{numbers, registrations};
 
@@ -17,7 +17,7 @@ use crate::{numbers, registrations};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     numbers::forget(fd);
-    registrations::note_closed(fd);
+    registrations::record_closed(fd);
     // SAFETY: the call takes no pointers.
     unsafe { real::close(fd) }
 }
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
-    share(fd, unsafe { real::dup(fd) })
+    copy_entry(fd, unsafe { real::dup(fd) })
 }
 
 /// Hook of `dup2`. The descriptor that had the new number is closed.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd == to {
         return made;
     }
-    replace(fd, made)
+    replace_entry(fd, made)
 }
 
 /// Hook of `dup3`. The descriptor that had the new number is closed.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
-    replace(fd, unsafe { real::dup3(fd, to, flags) })
+    replace_entry(fd, unsafe { real::dup3(fd, to, flags) })
 }
 
 /// Hook of `fcntl`, whose variable argument is one word in every command.
@@ -111,8 +111,8 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::fcntl(fd, command, argument) };
     match command {
-        F_DUPFD_CLOEXEC if guard::is_inside() => making::placed(result),
-        F_DUPFD | F_DUPFD_CLOEXEC => share(fd, result),
+        F_DUPFD_CLOEXEC if guard::is_inside() => eventfd::raise_own(result),
+        F_DUPFD | F_DUPFD_CLOEXEC => copy_entry(fd, result),
         _ => result,
     }
 }
@@ -125,14 +125,14 @@ alias! {
 }
 
 /// Adds the entry of `fd` for `made`, a duplicate of `fd`.
-fn share(fd: c_int, made: c_int) -> c_int {
+fn copy_entry(fd: c_int, made: c_int) -> c_int {
     while made >= 0
         && let Some(entry) = table::entry(fd)
     {
         if !process::owns_table() {
             // The child of a `vfork` duplicates the descriptor for the program that it executes
             // next.
-            leaving::expose(fd);
+            exposing::expose(fd);
             return made;
         }
         let Entry::Socket(socket) = &entry else {
@@ -143,10 +143,10 @@ fn share(fd: c_int, made: c_int) -> c_int {
         // handover replaces the entries of all descriptors of a connection and would miss one that
         // is added meanwhile, whose calls would then wait for ever.
         if let Some(call) = socket.begin_call() {
-            socket.named();
+            socket.add_number();
             numbers::place(made, entry.clone());
             drop(call);
-            leaving::expose_standard(made);
+            exposing::expose_standard(made);
             return made;
         }
         socket.await_decision();
@@ -155,10 +155,10 @@ fn share(fd: c_int, made: c_int) -> c_int {
 }
 
 /// Adds the entry of `fd` for `made`, and removes a former entry of `made`.
-fn replace(fd: c_int, made: c_int) -> c_int {
+fn replace_entry(fd: c_int, made: c_int) -> c_int {
     if made >= 0 && table::entry(fd).is_none() {
         numbers::forget(made);
         return made;
     }
-    share(fd, made)
+    copy_entry(fd, made)
 }

@@ -10,9 +10,9 @@ use std::os::fd::BorrowedFd;
 use libc::{off64_t, size_t, ssize_t};
 use rustix::io::Errno;
 
-use super::{alias, moving, offloaded, transfer};
+use super::{alias, dispatch, offloaded, transfer};
 use crate::process::real;
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::table;
 
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn sendfile(
         // `sendfile` demands a source that can be mapped, and no socket can.
         return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
     }
-    let sent = moving(to, |socket, to| {
+    let sent = dispatch(to, |socket, to| {
         // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
         let from = (from >= 0)
             .then(|| unsafe { BorrowedFd::borrow_raw(from) })
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    leaving::expose(from);
-    leaving::expose(to);
+    exposing::expose(from);
+    exposing::expose(to);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }
 }
@@ -93,7 +93,7 @@ fn copy(
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };
-        match transfer::give(socket, to, buffer.as_ptr().cast(), read, 0) {
+        match transfer::send_bytes(socket, to, buffer.as_ptr().cast(), read, 0) {
             Ok(sent) => {
                 done += sent;
                 place += sent as u64;

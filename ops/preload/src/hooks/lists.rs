@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::lifecycle::executing;
 #[cfg(target_arch = "x86_64")]
 use crate::process::{guard, real};
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 
 macro_rules! with_list {
     ($(
@@ -91,10 +91,10 @@ with_list! {
     /// Hook of `execle`.
     fn execle, c"execle", before before_execle = |_| executing::prepare_unseen();
     /// Hook of `dprintf`. The C library writes with internal calls.
-    fn dprintf, c"dprintf", before before_dprintf = |fd| leaving::expose(fd as c_int);
+    fn dprintf, c"dprintf", before before_dprintf = |fd| exposing::expose(fd as c_int);
     /// Hook of `__dprintf_chk`.
     fn __dprintf_chk, c"__dprintf_chk", before before_dprintf_chk =
-        |fd| leaving::expose(fd as c_int);
+        |fd| exposing::expose(fd as c_int);
 }
 
 /// Hook of `vdprintf`.
@@ -103,7 +103,7 @@ with_list! {
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-    leaving::expose(fd);
+    exposing::expose(fd);
     // SAFETY: the caller's arguments, passed on unchanged; a `va_list` is passed as a pointer.
     unsafe { real::vdprintf(fd, format, list) }
 }
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
     format: *const c_char,
     list: *mut c_void,
 ) -> c_int {
-    leaving::expose(fd);
+    exposing::expose(fd);
     // SAFETY: the caller's arguments, passed on unchanged; a `va_list` is passed as a pointer.
     unsafe { real::__vdprintf_chk(fd, flag, format, list) }
 }

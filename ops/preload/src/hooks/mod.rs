@@ -13,7 +13,7 @@
 //! | [`descriptors`] | `close`, `dup`, `fcntl` and related functions |
 //! | [`files`] | `sendfile`, `splice` |
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
-//! | [`making`] | `eventfd` |
+//! | [`eventfd`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
@@ -24,9 +24,9 @@
 pub(crate) mod asynchronous;
 pub(crate) mod connections;
 pub(crate) mod descriptors;
+pub(crate) mod eventfd;
 pub(crate) mod files;
 pub(crate) mod lists;
-pub(crate) mod making;
 pub(crate) mod names;
 pub(crate) mod processes;
 pub(crate) mod raw;
@@ -40,7 +40,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 
-use crate::process::cancelling::{self, CANCELLED};
+use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::ToC;
 use crate::process::guard;
 use crate::socket::Socket;
@@ -63,7 +63,7 @@ where
 /// Runs `call` if this process moves the bytes of the descriptor. `None`: the caller must call the
 /// C library's function.
 #[inline]
-pub(crate) fn moving<R, T>(
+pub(crate) fn dispatch<R, T>(
     fd: c_int,
     call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
 ) -> Option<T>
@@ -73,10 +73,10 @@ where
     if !table::contains(fd) {
         return None;
     }
-    moving_ours(fd, call)
+    dispatch_to_socket(fd, call)
 }
 
-fn moving_ours<R, T>(
+fn dispatch_to_socket<R, T>(
     fd: c_int,
     mut call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
 ) -> Option<T>
@@ -85,15 +85,15 @@ where
 {
     loop {
         // A cancelled thread ends in this call, because no frame has anything to drop here.
-        cancelling::begin_call();
-        match made(fd, &mut call) {
-            Some(Err(CANCELLED)) if cancelling::is_asked() => {}
+        cancellation::begin_call();
+        match dispatch_once(fd, &mut call) {
+            Some(Err(CANCELLED)) if cancellation::is_cancelled() => {}
             made => return made.map(ToC::to_c),
         }
     }
 }
 
-fn made<R>(
+fn dispatch_once<R>(
     fd: c_int,
     mut call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
 ) -> Option<Result<R, Errno>> {
@@ -103,11 +103,11 @@ fn made<R>(
     loop {
         match table::mover(fd) {
             Mover::Kernel => return None,
-            Mover::Others(relayed) => {
+            Mover::Relayed(relayed) => {
                 relayed.use_bytes(borrowed);
                 return None;
             }
-            Mover::Us(socket) => {
+            Mover::Own(socket) => {
                 if let Some(_call) = socket.begin_call() {
                     let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
                     return Some(made.unwrap_or(Err(Errno::IO)));
@@ -130,7 +130,7 @@ macro_rules! hook {
         /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($first: $first_ty $(, $arg: $ty)*) -> $ret {
-            match $crate::hooks::moving($first, |$socket, $fd| $body) {
+            match $crate::hooks::dispatch($first, |$socket, $fd| $body) {
                 Some(result) => result,
                 // SAFETY: the caller's arguments, unchanged.
                 None => unsafe { $crate::process::real::$name($first $(, $arg)*) },

@@ -10,7 +10,7 @@ use ops_local_protocol::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{moving, offloaded};
+use super::{dispatch, offloaded};
 use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::real;
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(result) = moving(fd, |socket, _fd| socket.shut_down(how)) {
+    if let Some(result) = dispatch(fd, |socket, _fd| socket.shut_down(how)) {
         return result;
     }
-    if let Mover::Others(_) = table::mover(fd)
+    if let Mover::Relayed(_) = table::mover(fd)
         && offloaded::<(), c_int>(fd, refuse_over) != 0
     {
         return -1;
@@ -73,8 +73,8 @@ fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 fn identity(fd: c_int) -> Option<Arc<Identity>> {
     match table::mover(fd) {
         Mover::Kernel => None,
-        Mover::Us(socket) => Some(socket.identity()),
-        Mover::Others(relayed) => Some(relayed.identity().clone()),
+        Mover::Own(socket) => Some(socket.identity()),
+        Mover::Relayed(relayed) => Some(relayed.identity().clone()),
     }
 }
 
@@ -101,14 +101,14 @@ unsafe fn name(
             return result;
         }
         // SAFETY: the kernel has just written to the pointer.
-        let told = unsafe { std::mem::replace(&mut *len, room.unwrap_or(0)) };
+        let full_len = unsafe { std::mem::replace(&mut *len, room.unwrap_or(0)) };
         // SAFETY: the caller's pointers.
         if let Some(named) = unsafe { local::name(fd, address, len, of_local) } {
             return named.to_c();
         }
         if !adopting::adopt(fd) {
             // SAFETY: the kernel has written to the pointer before.
-            unsafe { *len = told };
+            unsafe { *len = full_len };
             return result;
         }
     }
@@ -123,7 +123,7 @@ unsafe fn name(
         None => unsafe { of_kernel(fd, address, len) },
         // SAFETY: the caller's pointers.
         Some(of) => offloaded(fd, |_| unsafe {
-            names::give(of_ours(&of), of.family, address, len)
+            names::write_address(of_ours(&of), of.family, address, len)
         }),
     }
 }
@@ -162,8 +162,8 @@ unsafe fn is_answer_of_unix(
         _ => return false,
     };
     // SAFETY: there is room for the number, and the read permits any alignment.
-    let told = || unsafe { value.cast::<c_int>().read_unaligned() };
-    room.is_some_and(|room| room as usize >= size_of::<c_int>()) && told() == of_unix
+    let answer = || unsafe { value.cast::<c_int>().read_unaligned() };
+    room.is_some_and(|room| room as usize >= size_of::<c_int>()) && answer() == of_unix
 }
 
 /// Hook of `getsockname`.
@@ -240,17 +240,17 @@ pub unsafe extern "C" fn getsockopt(
     if table::is_local(fd)
         && local::options::is_of_kind(level, name)
         // SAFETY: the caller's pointers.
-        && let Some(told) = unsafe { local::options::get(fd, level, name, value, len) }
+        && let Some(answer) = unsafe { local::options::get(fd, level, name, value, len) }
     {
-        return told.to_c();
+        return answer.to_c();
     }
     if is_of_carrier(level, name) {
-        let told = moving(fd, |socket, fd| {
+        let answer = dispatch(fd, |socket, fd| {
             // SAFETY: the caller's pointers.
             unsafe { socket.get_option(fd, name, value, len) }
         });
-        if let Some(told) = told {
-            return told;
+        if let Some(answer) = answer {
+            return answer;
         }
     }
     match identity(fd).filter(|_| (level, name) != (SOL_SOCKET, SO_ERROR)) {
@@ -270,8 +270,8 @@ pub unsafe extern "C" fn getsockopt(
                 *len = room;
             }
             // SAFETY: the caller's pointers.
-            if let Some(told) = unsafe { local::options::get(fd, level, name, value, len) } {
-                return told.to_c();
+            if let Some(answer) = unsafe { local::options::get(fd, level, name, value, len) } {
+                return answer.to_c();
             }
             errno::set(why);
             if adopting::adopt(fd) {
@@ -333,15 +333,15 @@ pub unsafe extern "C" fn setsockopt(
             }
             result
         }
-        Mover::Us(socket) => offloaded(fd, |_| {
+        Mover::Own(socket) => offloaded(fd, |_| {
             // SAFETY: the caller's pointers.
             unsafe { socket.identity().set_option(level, name, value, len) }?;
-            socket.has_option_set(level, name)
+            socket.apply_option(level, name)
         }),
-        Mover::Others(relayed) => offloaded(fd, |fd: BorrowedFd<'_>| {
+        Mover::Relayed(relayed) => offloaded(fd, |fd: BorrowedFd<'_>| {
             // SAFETY: the caller's pointers.
             unsafe { relayed.identity().set_option(level, name, value, len) }?;
-            relayed.has_options_set(fd);
+            relayed.apply_options(fd);
             Ok(())
         }),
     }
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         return unsafe { real::ioctl(fd, request, argument) };
     }
     // SAFETY: by the caller's contract the argument is valid for the request.
-    let answer = moving(fd, |socket, _| unsafe { socket.request(request, argument) });
+    let answer = dispatch(fd, |socket, _| unsafe { socket.request(request, argument) });
     // SAFETY: the caller's arguments, unchanged.
     let answer = answer.unwrap_or_else(|| unsafe { real::ioctl(fd, request, argument) });
     if answer != 0

@@ -11,7 +11,7 @@ use libc::{FILE, pid_t};
 use crate::lifecycle::{executing, exiting, forking};
 use crate::process::{guard, real};
 use crate::setup::exec;
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::{numbers, table};
 
 /// A list of words that is terminated by null.
@@ -152,7 +152,7 @@ around! {
 #[cfg(target_arch = "x86_64")]
 extern "C" fn before_vfork() -> *const c_void {
     if !guard::is_inside() {
-        leaving::offer_all();
+        exposing::offer_all();
     }
     real::address(c"vfork")
 }
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 /// Prepares for a child that will call `exec` with the environment of this program.
 fn expose_kept() {
     exec::keep_over_exec(true);
-    leaving::expose_connections();
+    exposing::expose_connections();
 }
 
 around! {
@@ -192,7 +192,7 @@ around! {
 }
 
 with_environment! {
-    before leaving::expose_connections, after identity;
+    before exposing::expose_connections, after identity;
     /// Hook of `posix_spawn`.
     fn posix_spawn(
         child: *mut pid_t, path: *const c_char, actions: *const c_void,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     fd: c_int,
     to: c_int,
 ) -> c_int {
-    leaving::expose(fd);
+    exposing::expose(fd);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
 }
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn popen(command: *const c_char, how: *const c_char) -> *m
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
-    leaving::expose(fd);
+    exposing::expose(fd);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::fdopen(fd, how) }
 }
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    exiting::await_others();
+    exiting::await_other_processes();
     exiting::finish();
     // SAFETY: the call takes a number and does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };

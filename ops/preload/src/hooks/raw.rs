@@ -34,17 +34,17 @@ pub unsafe extern "C" fn syscall(
     let words = [a, b, c, d, e, f];
     // SAFETY: by the caller's contract the words are the arguments of the call.
     unsafe {
-        if let Some(ready) = wait_by_number(number, words) {
+        if let Some(ready) = dispatch_wait(number, words) {
             return ready.into();
         }
-        if let Some(result) = whatever_the_descriptor(number, words) {
+        if let Some(result) = dispatch_any(number, words) {
             return result;
         }
         if !table::is_plain(a as c_int) {
             // Calls by number are no cancellation points.
             let _uncancelled = Uncancelled::begin();
             let result =
-                bytes_by_number(number, words).or_else(|| about_socket_by_number(number, words));
+                dispatch_transfer(number, words).or_else(|| dispatch_socket_call(number, words));
             if let Some(result) = result {
                 return result;
             }
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn syscall(
 ///
 /// # Safety
 /// The contract of the call of this number.
-unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<c_long> {
+unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = words;
     let fd = a as c_int;
     // SAFETY: the words are the arguments of the named functions, by the caller's contract.
@@ -104,7 +104,7 @@ unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<
 ///
 /// # Safety
 /// The contract of the call of this number.
-unsafe fn bytes_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> {
+unsafe fn dispatch_transfer(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = words;
     let fd = a as c_int;
     // SAFETY: the words are the arguments of the named functions, by the caller's contract.
@@ -135,7 +135,7 @@ unsafe fn bytes_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> 
 ///
 /// # Safety
 /// The contract of the call of this number.
-unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> {
+unsafe fn dispatch_socket_call(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     let [a, b, c, ..] = words;
     let fd = a as c_int;
     // SAFETY: the words are the arguments of the named functions, by the caller's contract.
@@ -158,7 +158,7 @@ unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c
 ///
 /// # Safety
 /// The contract of the call of this number.
-unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
+unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
     if !table::has_listeners() {
         return None;
     }
@@ -173,7 +173,7 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => waits::select(a as _, b as _, c as _, d as _, e as _),
             libc::SYS_ppoll if is_kernels(d, e) => {
-                telling_left(c as _, || waits::ppoll(a as _, b as _, c as _, d as _))
+                with_time_left(c as _, || waits::ppoll(a as _, b as _, c as _, d as _))
             }
             libc::SYS_pselect6 => {
                 // The argument points to a mask and its size.
@@ -184,7 +184,7 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
                 if !is_kernels(mask, size) {
                     return None;
                 }
-                telling_left(e as _, || {
+                with_time_left(e as _, || {
                     waits::pselect(a as _, b as _, c as _, d as _, e as _, mask as _)
                 })
             }
@@ -198,7 +198,7 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
 ///
 /// # Safety
 /// `time` is null or valid.
-unsafe fn telling_left(time: *mut timespec, wait: impl FnOnce() -> c_int) -> c_int {
+unsafe fn with_time_left(time: *mut timespec, wait: impl FnOnce() -> c_int) -> c_int {
     let begun = Instant::now();
     // SAFETY: the caller guarantees that the pointer is null or valid.
     let whole = unsafe { time.as_ref() }.and_then(duration);

@@ -8,7 +8,7 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::events::restarting;
 use crate::process::real::{self, StartRoutine};
-use crate::process::{cancelling, guard};
+use crate::process::{cancellation, guard};
 use crate::table::{self, Entry};
 
 struct Start {
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     // SAFETY: by the caller's contract the thread exists.
     let error = unsafe { real::pthread_cancel(thread) };
     if error == 0 && (table::has_connections() || table::has_listeners()) {
-        cancelling::note(thread);
+        cancellation::record(thread);
         wake_all();
     }
     error

@@ -15,7 +15,7 @@ use super::{alias, hook, waits};
 use crate::local::{self, spinning};
 use crate::process::real;
 use crate::setup::exec;
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::socket::vector::Vector;
 use crate::table;
@@ -23,11 +23,11 @@ use crate::table;
 hook! {
     /// Hook of `write`.
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
-        |socket, fd| give(socket, fd, buffer, len, 0);
+        |socket, fd| send_bytes(socket, fd, buffer, len, 0);
 
     /// Hook of `send`.
     fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        |socket, fd| give(socket, fd, buffer, len, flags);
+        |socket, fd| send_bytes(socket, fd, buffer, len, flags);
 
     /// Hook of `readv`.
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
@@ -92,9 +92,9 @@ hook! {
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-    let filled = super::moving(fd, |socket, fd| match len {
+    let filled = super::dispatch(fd, |socket, fd| match len {
         0 => Ok(0),
-        _ => fill(socket, fd, buffer, len, 0),
+        _ => receive_bytes(socket, fd, buffer, len, 0),
     });
     if let Some(received) = filled {
         return received;
@@ -121,7 +121,9 @@ pub unsafe extern "C" fn recv(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    if let Some(received) = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags)) {
+    if let Some(received) = super::dispatch(fd, |socket, fd| {
+        receive_bytes(socket, fd, buffer, len, flags)
+    }) {
         return received;
     }
     if let Some(received) = local::receive_by_flag(fd, || len, flags) {
@@ -146,7 +148,9 @@ pub unsafe extern "C" fn recvfrom(
     from_len: *mut socklen_t,
 ) -> ssize_t {
     let is_named = !from.is_null() && !from_len.is_null();
-    let received = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags));
+    let received = super::dispatch(fd, |socket, fd| {
+        receive_bytes(socket, fd, buffer, len, flags)
+    });
     // SAFETY: the caller's arguments, without the pointer for an address that TCP would not return.
     let received = received.unwrap_or_else(|| unsafe {
         if let Some(received) = local::receive_by_flag(fd, || len, flags) {
@@ -178,7 +182,7 @@ pub unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    let sent = super::moving(fd, |socket, fd| give(socket, fd, buffer, len, flags));
+    let sent = super::dispatch(fd, |socket, fd| send_bytes(socket, fd, buffer, len, flags));
     // SAFETY: the caller's arguments, without an address that TCP would ignore.
     sent.unwrap_or_else(|| unsafe {
         if to.is_null() || !table::is_local(fd) {
@@ -194,7 +198,7 @@ pub unsafe extern "C" fn sendto(
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let received = super::moving(fd, |socket, fd| {
+    let received = super::dispatch(fd, |socket, fd| {
         // SAFETY: by the caller's contract the message is null or valid.
         unsafe { receive_message(socket, fd, message, flags) }
     });
@@ -247,7 +251,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    let sent = super::moving(fd, |socket, fd| {
+    let sent = super::dispatch(fd, |socket, fd| {
         // SAFETY: by the caller's contract the message is null or valid.
         unsafe { send_message(socket, fd, message, flags) }
     });
@@ -276,7 +280,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let sent = super::moving(fd, |socket, fd| {
+    let sent = super::dispatch(fd, |socket, fd| {
         let call = |message: *mut msghdr, _| {
             // SAFETY: by the caller's contract the message is valid.
             unsafe { send_message(socket, fd, message, flags) }
@@ -321,7 +325,7 @@ alias! {
     ) -> ssize_t = pwritev2(fd, vector, count, at, flags);
 }
 
-fn fill(
+fn receive_bytes(
     socket: &Socket,
     fd: BorrowedFd<'_>,
     buffer: *mut c_void,
@@ -338,7 +342,7 @@ fn fill(
     unsafe { socket.receive(fd, &mut vector, flags) }
 }
 
-pub(super) fn give(
+pub(super) fn send_bytes(
     socket: &Socket,
     fd: BorrowedFd<'_>,
     buffer: *const c_void,
@@ -526,8 +530,8 @@ unsafe fn expose_passed(message: *const msghdr) {
                 let numbers = CMSG_DATA(header).cast::<c_int>();
                 for index in 0..len / size_of::<c_int>() {
                     let fd = numbers.add(index).read_unaligned();
-                    leaving::expose(fd);
-                    exec::is_passed(fd);
+                    exposing::expose(fd);
+                    exec::withdraw_passed(fd);
                 }
             }
             header = CMSG_NXTHDR(message, header);

@@ -42,8 +42,8 @@ pub unsafe extern "C" fn epoll_ctl(
     if operation == EPOLL_CTL_ADD {
         // Recorded before the addition, because another thread may replace the descriptor right
         // after it.
-        registrations::note(set);
-        registrations::note_watched(fd);
+        registrations::record_set(set);
+        registrations::record_watched(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
@@ -56,13 +56,13 @@ pub unsafe extern "C" fn epoll_ctl(
         let event = (operation != EPOLL_CTL_DEL).then_some(event);
         // SAFETY: the kernel has just read the event.
         let event = event.and_then(|event| unsafe { event.as_ref() });
-        let mut beside = event.map(registrations::beside);
-        let beside = beside.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        let mut arrival = event.map(registrations::arrival_event);
+        let arrival = arrival.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         for pending in listener.pending() {
             // SAFETY: the event is null or a local variable, and the listener keeps the descriptor
             // open. If the call fails, the program's set still has the listener, and offloaded
             // connections wait until the program calls `accept` for another reason.
-            unsafe { real::epoll_ctl(set, operation, pending.as_raw_fd(), beside) };
+            unsafe { real::epoll_ctl(set, operation, pending.as_raw_fd(), arrival) };
         }
         errno::set(why);
     }
@@ -127,7 +127,7 @@ pub(super) const KERNEL_MASK: c_long = 8;
 ///
 /// # Safety
 /// As for `ppoll`. The kernel checks that the set is readable.
-unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
+unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
     let mut none = spec(Duration::ZERO);
     let (number, limit) = (libc::SYS_ppoll, &raw mut none);
     let count = count as c_long;
@@ -154,7 +154,7 @@ unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     unsafe {
-        let ask = || ask_ppoll(set, count, ptr::null());
+        let ask = || ppoll_now(set, count, ptr::null());
         spinning::await_poll(set, count, timeout != 0, ask);
     }
     if !table::has_listeners() {
@@ -220,7 +220,7 @@ unsafe fn ppoll_wide(
     loop {
         let limit = left.as_ref().map_or(timeout, ptr::from_ref);
         // SAFETY: the caller's set.
-        let Some(mut wide) = (unsafe { Widened::of(set, count) }) else {
+        let Some(mut wide) = (unsafe { ExtendedSet::of(set, count) }) else {
             // SAFETY: the caller's arguments, with the rest of the timeout.
             return unsafe { real::ppoll(set, count, limit, mask) };
         };
@@ -228,9 +228,9 @@ unsafe fn ppoll_wide(
         // SAFETY: a local set, the rest of the timeout, and the caller's mask.
         let ready = unsafe { real::ppoll(all, len, limit, mask) };
         let has_changed = ready > 0 && wide.take_over();
-        let told = wide.narrow(ready);
-        if told != 0 || !has_changed {
-            return told;
+        let reported = wide.report(ready);
+        if reported != 0 || !has_changed {
+            return reported;
         }
         // SAFETY: the caller's timeout is null or valid, because the kernel has accepted it.
         let whole = unsafe { timeout.as_ref() }.and_then(duration);
@@ -239,7 +239,7 @@ unsafe fn ppoll_wide(
 }
 
 /// Returns the number of entries that the kernel reads: the kernel's count has 32 bits.
-fn looked_through(count: nfds_t) -> usize {
+fn kernel_count(count: nfds_t) -> usize {
     count as c_uint as usize
 }
 
@@ -253,7 +253,7 @@ fn is_plausible(set: *mut pollfd, count: usize) -> bool {
 
 /// A caller's set, extended by the counters of its listeners and by descriptors of listening
 /// processes.
-struct Widened {
+struct ExtendedSet {
     /// The caller's set. Its memory is accessible, but the contents may change at any time.
     set: *mut pollfd,
     own: usize,
@@ -263,15 +263,15 @@ struct Widened {
     counters: usize,
 }
 
-impl Widened {
+impl ExtendedSet {
     /// Returns `None` if the set contains no such listener, or the kernel refuses the set.
     ///
     /// # Safety
     /// `set` points to `count` entries, or the kernel or [`is_plausible`] rejects it.
     unsafe fn of(set: *mut pollfd, count: nfds_t) -> Option<Self> {
-        let own = looked_through(count);
+        let own = kernel_count(count);
         // SAFETY: the kernel checks that the set is readable.
-        if !is_plausible(set, own) && unsafe { ask_ppoll(set, count, ptr::null()) } < 0 {
+        if !is_plausible(set, own) && unsafe { ppoll_now(set, count, ptr::null()) } < 0 {
             return None;
         }
         // SAFETY: the caller or the kernel guarantees that this many entries are readable.
@@ -327,19 +327,19 @@ impl Widened {
 
     /// Takes over the services whose listening process has ended. Returns true if there was one.
     fn take_over(&self) -> bool {
-        let makers = self.all[self.own..].iter().zip(&self.owners);
-        let mut has_one_gone = false;
-        for (maker, (at, listener)) in makers.skip(self.counters) {
-            if maker.revents != 0 && listener.needs_service() {
+        let processes = self.all[self.own..].iter().zip(&self.owners);
+        let mut has_taken_over = false;
+        for (process, (at, listener)) in processes.skip(self.counters) {
+            if process.revents != 0 && listener.needs_service() {
                 offer::take_over(self.all[*at].fd);
-                has_one_gone = true;
+                has_taken_over = true;
             }
         }
-        has_one_gone
+        has_taken_over
     }
 
     /// Writes the results to the caller's set, and returns the number of ready entries.
-    fn narrow(mut self, ready: c_int) -> c_int {
+    fn report(mut self, ready: c_int) -> c_int {
         if ready < 0 {
             return ready;
         }
@@ -375,14 +375,14 @@ pub unsafe extern "C" fn select(
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { select_ours(count, readable, writable, except, timeout) }
+    unsafe { select_with_listeners(count, readable, writable, except, timeout) }
 }
 
 /// # Safety
 /// As for `select`.
 // A separate function, because a cancelled thread must have nothing to drop in the hook itself.
 #[inline(never)]
-unsafe fn select_ours(
+unsafe fn select_with_listeners(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,
@@ -440,13 +440,13 @@ pub unsafe extern "C" fn pselect(
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { pselect_ours(count, readable, writable, except, timeout, mask) }
+    unsafe { pselect_with_listeners(count, readable, writable, except, timeout, mask) }
 }
 
 /// # Safety
 /// As for `pselect`.
 #[inline(never)]
-unsafe fn pselect_ours(
+unsafe fn pselect_with_listeners(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,
@@ -493,7 +493,7 @@ struct Sets {
 }
 
 /// The events to request from `poll` for each set, and the results that mean "ready".
-const ASKED: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
+const REQUESTED: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
 const READY: [i16; 3] = [POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI];
 
 impl Sets {
@@ -508,12 +508,12 @@ impl Sets {
         let sets = [readable, writable, except];
         let mut wanted = Vec::new();
         if table::has_listeners() {
-            for fd in 0..looked_at(count) {
+            for fd in 0..select_bits(count) {
                 let mut events = 0;
-                for (set, asked) in sets.iter().zip(ASKED) {
+                for (set, requested) in sets.iter().zip(REQUESTED) {
                     // SAFETY: the caller's set has `count` bits.
-                    if !set.is_null() && unsafe { is_in(fd, *set) } {
-                        events |= asked;
+                    if !set.is_null() && unsafe { has_bit(fd, *set) } {
+                        events |= requested;
                     }
                 }
                 if events != 0 {
@@ -555,15 +555,15 @@ impl Sets {
         }
         let mut bits = 0;
         for entry in &self.wanted {
-            for ((set, asked), means) in self.sets.iter().zip(ASKED).zip(READY) {
-                if entry.events & asked == 0 {
+            for ((set, requested), ready_events) in self.sets.iter().zip(REQUESTED).zip(READY) {
+                if entry.events & requested == 0 {
                     continue;
                 }
-                if entry.revents & means != 0 {
+                if entry.revents & ready_events != 0 {
                     bits += 1;
                 } else {
                     // SAFETY: the bit was found in this set.
-                    unsafe { take_out(entry.fd, *set) };
+                    unsafe { clear_bit(entry.fd, *set) };
                 }
             }
         }
@@ -574,7 +574,7 @@ impl Sets {
 /// Returns the number of bits that the kernel reads, which is limited by the size of the descriptor
 /// table. Some programs make sets larger than `fd_set`. Some pass their descriptor limit as the
 /// count, with a set of the usual size.
-fn looked_at(count: c_int) -> c_int {
+fn select_bits(count: c_int) -> c_int {
     if count <= FD_SETSIZE as c_int {
         return count;
     }
@@ -598,7 +598,7 @@ fn word(fd: c_int, set: *mut fd_set) -> (*mut c_ulong, c_ulong) {
 
 /// # Safety
 /// The set is large enough to hold the bit.
-unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
+unsafe fn has_bit(fd: c_int, set: *mut fd_set) -> bool {
     let (word, bit) = word(fd, set);
     // SAFETY: the caller guarantees that the set holds the bit.
     unsafe { *word & bit != 0 }
@@ -606,7 +606,7 @@ unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
 
 /// # Safety
 /// The set is large enough to hold the bit.
-unsafe fn take_out(fd: c_int, set: *mut fd_set) {
+unsafe fn clear_bit(fd: c_int, set: *mut fd_set) {
     let (word, bit) = word(fd, set);
     // SAFETY: the caller guarantees that the set holds the bit.
     unsafe { *word &= !bit };

@@ -23,7 +23,7 @@ use rustix::time::{
 use crate::events::{EventHandler, event_thread};
 use crate::process::{self, errno, guard};
 use crate::setup::exec;
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::switch;
 use crate::table::{self, Entry};
@@ -49,7 +49,7 @@ pub(crate) fn prepare_own() -> PendingExec {
     if !process::owns_table() {
         // The child of a `vfork`: the parent continues, and carries the connections that the child
         // keeps.
-        leaving::expose_connections();
+        exposing::expose_connections();
         return PendingExec(Vec::new());
     }
     if !table::has_connections() {
@@ -59,7 +59,7 @@ pub(crate) fn prepare_own() -> PendingExec {
     let own: Vec<_> = own().collect();
     table::within(0, usize::MAX)
         .filter(|fd| !own.iter().any(|(one, _)| one == fd))
-        .for_each(leaving::expose_if_kept);
+        .for_each(exposing::expose_if_kept);
     for (fd, socket) in &own {
         // SAFETY: the table has an entry for the number, so it is open.
         socket.stop_steering(unsafe { BorrowedFd::borrow_raw(*fd) });

@@ -53,7 +53,7 @@ pub(crate) fn before_exit_group() {
 }
 
 extern "C" fn finish_quickly(_: *mut c_void) {
-    await_others();
+    await_other_processes();
     finish();
 }
 
@@ -81,7 +81,7 @@ pub(crate) extern "C" fn finish() {
 ///
 /// There is no bound: a process that carries connections for other processes ends when the last of
 /// them ends, or by a signal.
-pub(crate) fn await_others() {
+pub(crate) fn await_other_processes() {
     if !process::owns_table() {
         return;
     }

@@ -15,7 +15,7 @@ use ops::PortMapperLock;
 
 use crate::lifecycle::exiting;
 use crate::listener::{InheritedListener, Listener};
-use crate::process::undisturbed::Undisturbed;
+use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, errno, guard};
 use crate::setup::offer;
 use crate::sharing::share;
@@ -40,9 +40,9 @@ pub(super) fn register() {
 pub(crate) struct Forking {
     /// Guards of the protocols. While they exist, no protocol's thread changes memory that the
     /// child uses.
-    _making: Vec<MutexGuard<'static, ()>>,
+    _guards: Vec<MutexGuard<'static, ()>>,
     /// Dropped last.
-    _undisturbed: Option<Undisturbed>,
+    _signals_blocked: Option<SignalsBlocked>,
 }
 
 /// Prepares a `fork` that a hook was called for. Work that may take locks of the stack or end a
@@ -51,12 +51,12 @@ pub(crate) struct Forking {
 pub(crate) fn before_fork() -> Forking {
     if process::is_vforked() {
         return Forking {
-            _making: Vec::new(),
-            _undisturbed: None,
+            _guards: Vec::new(),
+            _signals_blocked: None,
         };
     }
     // A signal handler that interrupts this work and forks would wait for the interrupted thread.
-    let undisturbed = Undisturbed::begin();
+    let signals_blocked = SignalsBlocked::begin();
     if process::has_owner() {
         // `prepare` may open an adapter, which takes one of the guards below.
         prepare();
@@ -64,8 +64,8 @@ pub(crate) fn before_fork() -> Forking {
     let protocols = switch::made().map(|switch| switch.registry().protocols());
     let held = protocols.into_iter().flatten();
     Forking {
-        _making: held.filter_map(|protocol| protocol.before_fork()).collect(),
-        _undisturbed: Some(undisturbed),
+        _guards: held.filter_map(|protocol| protocol.before_fork()).collect(),
+        _signals_blocked: Some(signals_blocked),
     }
 }
 
@@ -98,7 +98,7 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn at_exit() {
-    exiting::await_others();
+    exiting::await_other_processes();
 }
 
 /// The state that the parent prepares for the child.

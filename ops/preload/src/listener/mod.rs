@@ -100,7 +100,7 @@ impl Listener {
 
     /// Makes a listener from a kernel listener that was inherited over an `exec`, without a
     /// service.
-    pub(crate) fn left_by_exec(
+    pub(crate) fn from_exec(
         kernel: KernelListener,
         accept_lock: Arc<AcceptLock>,
         listed: Listed,

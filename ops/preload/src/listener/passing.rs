@@ -43,7 +43,7 @@ pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// A request to the listening process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Wanted {
+pub(crate) enum Request {
     /// Requests a connection.
     Arrival = 0,
     /// Ends the service. There is no answer.
@@ -53,11 +53,11 @@ pub(crate) enum Wanted {
 /// The reason why a request is answered without a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum WhyNone {
+pub(crate) enum NoConnection {
     /// No connection is queued.
-    NobodyCame = 0,
+    NoneQueued = 0,
     /// The listening process has no descriptor left for the connection.
-    NoRoom = 1,
+    NoDescriptor = 1,
 }
 
 /// A descriptor number that is reserved for the connection to receive. If another thread takes the
@@ -78,39 +78,39 @@ impl<'a> Reserved<'a> {
         self.held = None;
     }
 
-    fn hold_again(&mut self) {
+    fn reserve_again(&mut self) {
         self.held = rustix::io::fcntl_dupfd_cloexec(self.like, 0).ok();
     }
 }
 
 /// The interval at which a waiting process checks that the listening process is alive.
-const LOOK: Timespec = Timespec {
+const CHECK_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 /// The number of intervals to wait for the end of a service: one second, because the listening
 /// process may be stopped.
-const LOOKS_FOR_END: usize = 50;
+const END_INTERVALS: usize = 50;
 
 /// Requests a connection and waits for the answer. On an error the connection stays queued.
-pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
+pub(crate) fn request(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    if send(&over, &[Wanted::Arrival as u8], flags).is_err() {
+    if send(&over, &[Request::Arrival as u8], flags).is_err() {
         return Ok(None);
     }
     loop {
         let mut set = [PollFd::new(&over, PollFlags::IN)];
         // A signal does not end the wait: the unread answer would go to a process without a
         // request.
-        match poll(&mut set, Some(&LOOK)) {
+        match poll(&mut set, Some(&CHECK_INTERVAL)) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) if set[0].revents().contains(PollFlags::IN) => {
                 room.release();
-                match take(&over) {
+                match receive_answer(&over) {
                     Ok(answer) => return Ok(answer),
                     // Another process has read the answer, so the answer to its request is left for
                     // this one.
-                    Err(Errno::AGAIN) => room.hold_again(),
+                    Err(Errno::AGAIN) => room.reserve_again(),
                     Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
                     Err(_) => return Ok(None),
                 }
@@ -122,7 +122,7 @@ pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Pass
 }
 
 /// Returns true if all processes have closed the other end.
-pub(crate) fn is_deserted(over: impl AsFd) -> bool {
+pub(crate) fn is_hung_up(over: impl AsFd) -> bool {
     let mut set = [PollFd::new(&over, PollFlags::empty())];
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().contains(PollFlags::HUP)
 }
@@ -131,36 +131,36 @@ pub(crate) fn is_deserted(over: impl AsFd) -> bool {
 pub(crate) fn end(over: impl AsFd) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     // If the request cannot be sent, the listening process has ended already.
-    if send(&over, &[Wanted::End as u8], flags).is_err() {
+    if send(&over, &[Request::End as u8], flags).is_err() {
         return;
     }
-    for _ in 0..LOOKS_FOR_END {
+    for _ in 0..END_INTERVALS {
         let mut set = [PollFd::new(&over, PollFlags::empty())];
-        if poll(&mut set, Some(&LOOK)).is_ok_and(|ready| ready > 0) {
+        if poll(&mut set, Some(&CHECK_INTERVAL)).is_ok_and(|ready| ready > 0) {
             return;
         }
     }
 }
 
 /// Receives a request, which the caller must answer.
-pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
-    let mut wanted = [0];
-    match recv(over, &mut wanted[..], RecvFlags::DONTWAIT) {
-        Ok((_, 1..)) if wanted[0] == Wanted::End as u8 => Some(Wanted::End),
-        Ok((_, 1..)) => Some(Wanted::Arrival),
+pub(crate) fn receive_request(over: impl AsFd) -> Option<Request> {
+    let mut request = [0];
+    match recv(over, &mut request[..], RecvFlags::DONTWAIT) {
+        Ok((_, 1..)) if request[0] == Request::End as u8 => Some(Request::End),
+        Ok((_, 1..)) => Some(Request::Arrival),
         _ => None,
     }
 }
 
 /// Answers that there is no connection.
-pub(crate) fn put_none(into: impl AsFd, why: WhyNone) {
+pub(crate) fn answer_none(into: impl AsFd, why: NoConnection) {
     // This fails if the requesting processes have ended.
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let _ = send(into, &[why as u8], flags);
 }
 
 /// Answers with a connection.
-pub(crate) fn put(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
+pub(crate) fn answer(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
     let mut text = [0; 2 * NAME_LEN];
     write_name(&mut text[..NAME_LEN], arrival.local);
     write_name(&mut text[NAME_LEN..], arrival.peer);
@@ -174,7 +174,7 @@ pub(crate) fn put(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
     sendmsg(into, &[IoSlice::new(&text)], &mut control, flags).map(|_| ())
 }
 
-fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
+fn receive_answer(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     let mut text = [0; 2 * NAME_LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -189,7 +189,7 @@ fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     if count == 0 {
         count = receive()?;
     }
-    if count == 1 && text[0] == WhyNone::NoRoom as u8 {
+    if count == 1 && text[0] == NoConnection::NoDescriptor as u8 {
         // The listening process has reached its limit, so the error is not that of this process's
         // limit.
         return Err(Errno::NFILE);

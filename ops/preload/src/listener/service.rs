@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::events::{EventHandler, event_thread};
-use crate::listener::passing::{self, Passed, Reserved, Wanted, WhyNone};
+use crate::listener::passing::{self, NoConnection, Passed, Request, Reserved};
 use crate::socket::room::Room;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -111,7 +111,7 @@ fn counter() -> Result<OwnedFd, Errno> {
     raise(eventfd(0, flags)?)
 }
 
-fn again(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     raise(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
@@ -133,7 +133,7 @@ impl Service {
             room: (begun.backlog as usize).saturating_add(1),
             record,
             offered: Mutex::default(),
-            counter: again(&counter)?,
+            counter: duplicate(&counter)?,
             family,
             listen_end,
             accept_end: Mutex::new(Some(accept_end)),
@@ -192,7 +192,7 @@ impl Service {
     }
 
     /// Records that the port mapper answers for the service, until the service ends.
-    pub(crate) fn is_offered(&self, offered: Offered) {
+    pub(crate) fn set_offered(&self, offered: Offered) {
         if let At::Here(queue) = &self.at {
             *queue.offered() = Some(offered);
         }
@@ -221,7 +221,7 @@ impl Service {
                 if !self.take_count() {
                     return Ok(None);
                 }
-                let passed = passing::ask(&owner.accept_end, room)?;
+                let passed = passing::request(&owner.accept_end, room)?;
                 Ok(passed.map(|passed| Incoming::Passed(passed, options)))
             }
             At::Here(queue) => {
@@ -257,7 +257,7 @@ impl Service {
             return false;
         };
         let is_gone =
-            owner.is_gone.load(Ordering::Relaxed) || passing::is_deserted(&owner.accept_end);
+            owner.is_gone.load(Ordering::Relaxed) || passing::is_hung_up(&owner.accept_end);
         owner.is_gone.store(is_gone, Ordering::Relaxed);
         is_gone
     }
@@ -316,7 +316,7 @@ impl Drop for Service {
             // this process is the last, the protocol stops listening before this call returns,
             // because the program may listen again at once.
             queue.accept_end().take();
-            if passing::is_deserted(&queue.listen_end) {
+            if passing::is_hung_up(&queue.listen_end) {
                 queue.end();
             }
         }
@@ -329,12 +329,12 @@ struct PassRequests(Arc<AcceptQueue>);
 impl EventHandler for PassRequests {
     fn ready(&self, seen: EventFlags) {
         let queue = &self.0;
-        while let Some(wanted) = passing::wanted(&queue.listen_end) {
-            if wanted == Wanted::End {
+        while let Some(request) = passing::receive_request(&queue.listen_end) {
+            if request == Request::End {
                 queue.shut();
                 (queue.on_shut)(queue.id());
             } else if let Err(why) = queue.pass() {
-                passing::put_none(&queue.listen_end, why);
+                passing::answer_none(&queue.listen_end, why);
             }
         }
         if seen.contains(EventFlags::HUP) {
@@ -422,14 +422,14 @@ impl AcceptQueue {
     }
 
     /// Passes the next arrival to the requesting process.
-    fn pass(self: &Arc<Self>) -> Result<(), WhyNone> {
+    fn pass(self: &Arc<Self>) -> Result<(), NoConnection> {
         let Ok(room) = Room::for_others(self.family) else {
             // The arrival stays queued and is counted again, because the requesting process has
             // decremented the counter.
             self.count();
-            return Err(WhyNone::NoRoom);
+            return Err(NoConnection::NoDescriptor);
         };
-        let arrival = self.take_next().ok_or(WhyNone::NobodyCame)?;
+        let arrival = self.take_next().ok_or(NoConnection::NoneQueued)?;
         let (local, peer) = (arrival.local(), arrival.peer());
         let passed = room.establish_for_others(self.family, &self.protocol, arrival);
         let passed = passed.and_then(|program| {
@@ -438,10 +438,10 @@ impl AcceptQueue {
                 local,
                 peer,
             };
-            passing::put(&self.listen_end, &passed)
+            passing::answer(&self.listen_end, &passed)
         });
         // If a connection cannot be passed on, its peer sees a reset.
-        passed.map_err(|_| WhyNone::NobodyCame)?;
+        passed.map_err(|_| NoConnection::NoneQueued)?;
         self.record.count(Counter::AcceptedOffloaded, 1);
         Ok(())
     }

@@ -128,7 +128,7 @@ pub(crate) unsafe fn name(
 ) -> Option<Result<(), Errno>> {
     let (family, of) = addresses(fd)?;
     // SAFETY: the caller guarantees that the pointers are null or valid.
-    Some(unsafe { names::give(choose(&of), family, address, len) })
+    Some(unsafe { names::write_address(choose(&of), family, address, len) })
 }
 
 /// Receives with a flag that means different things for the two kinds of sockets. `None`: there is
@@ -160,7 +160,7 @@ fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
 
 /// Returns the state of a local connection in this process, and makes it at the first use. `None`:
 /// the descriptor is no local connection.
-fn remembered(fd: c_int) -> Option<Arc<LocalSocket>> {
+fn local_socket(fd: c_int) -> Option<Arc<LocalSocket>> {
     if let Some(Entry::Local(socket)) = table::entry(fd) {
         return Some(socket);
     }

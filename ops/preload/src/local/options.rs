@@ -16,11 +16,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::local::{addresses, remembered};
+use crate::local::{addresses, local_socket};
 use crate::process::{guard, real};
 use crate::tcp::inherited::Value;
 use crate::tcp::names::Family;
-use crate::tcp::options::{self, give_info, give_number};
+use crate::tcp::options::{self, write_info, write_number};
 
 /// Returns true for options that a socket of `AF_UNIX` handles in its own way.
 pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
@@ -64,12 +64,12 @@ pub(crate) unsafe fn get(
     // SAFETY: the caller guarantees that both pointers are null or valid, here and below.
     Some(unsafe {
         match (level, name) {
-            (SOL_SOCKET, SO_DOMAIN) => give_number(family.number(), value, len),
-            (SOL_SOCKET, SO_PROTOCOL) => give_number(IPPROTO_TCP, value, len),
+            (SOL_SOCKET, SO_DOMAIN) => write_number(family.number(), value, len),
+            (SOL_SOCKET, SO_PROTOCOL) => write_number(IPPROTO_TCP, value, len),
             _ if options::is_refused(level, name) => Err(Errno::NOPROTOOPT),
-            (IPPROTO_TCP, TCP_INFO) => give_info(state(fd), value, len),
-            (IPPROTO_TCP, TCP_MAXSEG) => give_number(LOOPBACK_MSS, value, len),
-            _ => match remembered(fd).and_then(|it| it.kept().get(level, name)) {
+            (IPPROTO_TCP, TCP_INFO) => write_info(state(fd), value, len),
+            (IPPROTO_TCP, TCP_MAXSEG) => write_number(LOOPBACK_MSS, value, len),
+            _ => match local_socket(fd).and_then(|it| it.kept().get(level, name)) {
                 Some(kept) => options::put(kept.bytes(), value, len),
                 None => get_of_new(family, level, name, value, len),
             },
@@ -135,13 +135,13 @@ pub(crate) unsafe fn set(
     value: *const c_void,
     len: socklen_t,
 ) -> Option<Result<(), Errno>> {
-    let socket = remembered(fd)?;
+    let socket = local_socket(fd)?;
     let _inside = guard::enter();
     if options::is_refused(level, name) {
         return Some(Err(Errno::NOPROTOOPT));
     }
     // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
-    let checked = match unsafe { switched(level, name, value, len) } {
+    let checked = match unsafe { switch_value(level, name, value, len) } {
         Some(value) => Ok(value),
         None => {
             // The options of TCP are the same for both families.
@@ -161,7 +161,7 @@ pub(crate) unsafe fn set(
 ///
 /// # Safety
 /// `value` is null or points to `len` bytes.
-unsafe fn switched(
+unsafe fn switch_value(
     level: c_int,
     name: c_int,
     value: *const c_void,

@@ -6,8 +6,8 @@
 //! | [`real`] | the C library's functions |
 //! | [`errno`] | `errno`, and results in the form of C functions |
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
-//! | [`undisturbed`] | work that no signal handler of the program interrupts |
-//! | [`cancelling`] | threads that are cancelled while they sleep in a call |
+//! | [`signals_blocked`] | work that no signal handler of the program interrupts |
+//! | [`cancellation`] | threads that are cancelled while they sleep in a call |
 //! | [`per_process`] | values that the child of a `fork` makes again |
 //!
 //! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
@@ -15,12 +15,12 @@
 //! parent's, so the parent's table must not record these calls. No fork handler runs in such a
 //! child; it is recognized by its process id.
 
-pub(crate) mod cancelling;
+pub(crate) mod cancellation;
 pub(crate) mod errno;
 pub(crate) mod guard;
 pub(crate) mod per_process;
 pub(crate) mod real;
-pub(crate) mod undisturbed;
+pub(crate) mod signals_blocked;
 
 use std::ffi::CStr;
 use std::sync::OnceLock;

@@ -20,9 +20,9 @@ use crate::listener::passing::Passed;
 use crate::listener::service::Incoming;
 use crate::listener::{Listener, Turn};
 use crate::process::guard;
-use crate::process::undisturbed::Undisturbed;
+use crate::process::signals_blocked::SignalsBlocked;
 use crate::setup::{exec, offer};
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::socket::identity::Identity;
 use crate::socket::relayed::Relayed;
 use crate::table::{self, Entry};
@@ -43,12 +43,12 @@ impl Accepted {
     ///
     /// # Safety
     /// The pointers are null or valid as `accept` demands.
-    pub(crate) unsafe fn tell(&self, address: *mut sockaddr, len: *mut socklen_t) {
+    pub(crate) unsafe fn write_peer(&self, address: *mut sockaddr, len: *mut socklen_t) {
         if !address.is_null() {
             // SAFETY: the caller guarantees that the pointers are null or valid. With an invalid
             // length no address is written, but the connection is returned to the program all the
             // same.
-            let _ = unsafe { names::give(self.peer, self.family, address, len) };
+            let _ = unsafe { names::write_address(self.peer, self.family, address, len) };
         }
     }
 }
@@ -56,9 +56,9 @@ impl Accepted {
 /// The next connection of a listener.
 pub(crate) enum Next {
     /// A connection of an offload protocol.
-    Ours(Accepted),
+    Offloaded(Accepted),
     /// A connection of the kernel's TCP.
-    Kernels(c_int),
+    Tcp(c_int),
 }
 
 /// Returns the next connection of a listener. `kernel` calls the kernel's `accept`, which may wait.
@@ -79,15 +79,15 @@ pub(crate) fn accept(
                 .accept_lock()
                 .run(|| is_ready(socket).then(&kernel));
             if let Some(accepted) = accepted {
-                return accepted.map(Next::Kernels);
+                return accepted.map(Next::Tcp);
             }
         }
         let taken = {
-            let _undisturbed = Undisturbed::begin();
+            let _signals_blocked = SignalsBlocked::begin();
             take(socket, &listener, turn, flags)
         };
         match taken {
-            Ok(Some(accepted)) => return Ok(Next::Ours(accepted)),
+            Ok(Some(accepted)) => return Ok(Next::Offloaded(accepted)),
             // Another thread or process has taken the connection.
             Ok(None) => {}
             // The peer has closed already, as may happen to connections in the kernel's queue.
@@ -101,7 +101,7 @@ pub(crate) fn accept(
                     listener = successor;
                     continue;
                 }
-                None => return kernel().map(Next::Kernels),
+                None => return kernel().map(Next::Tcp),
             }
         }
         if listener.needs_service() {
@@ -113,7 +113,7 @@ pub(crate) fn accept(
             }
         }
         if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
-            return kernel().map(Next::Kernels);
+            return kernel().map(Next::Tcp);
         }
         if wait(socket, &listener, begun)? {
             // Another thread or process may have taken the connection, and the kernel's `accept`
@@ -122,7 +122,7 @@ pub(crate) fn accept(
                 .accept_lock()
                 .run(|| is_ready(socket).then(&kernel));
             if let Some(accepted) = accepted {
-                return accepted.map(Next::Kernels);
+                return accepted.map(Next::Tcp);
             }
         }
     }
@@ -207,7 +207,7 @@ fn take_from_service(
         Some(Incoming::Own(stream, room)) => {
             let peer = stream.peer();
             let (program, socket) = room.establish(family, service.protocol(), stream)?;
-            socket.named();
+            socket.add_number();
             // A connection that another process accepts is counted by the process that passes it.
             listener.count(Counter::AcceptedOffloaded);
             (program, Entry::Socket(socket), peer)
@@ -220,7 +220,7 @@ fn take_from_service(
     };
     let fd = program.as_raw_fd();
     numbers::place(fd, entry);
-    leaving::expose_standard(fd);
+    exposing::expose_standard(fd);
     let protocol = service.protocol();
     info!(%peer, protocol, "an offloaded connection is accepted");
     Ok(Some(Accepted {

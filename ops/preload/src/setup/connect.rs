@@ -30,7 +30,7 @@ use tracing::info;
 use super::not_offered;
 use crate::process::guard;
 use crate::registrations::Registrations;
-use crate::sharing::leaving;
+use crate::sharing::exposing;
 use crate::socket::room::Room;
 use crate::table::Entry;
 use crate::tcp::carried::Carried;
@@ -56,7 +56,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let remote = at_one_host(remote);
+    let remote = to_single_host(remote);
     if not_offered::is_recent(remote) && names::is_tcp(socket) {
         let reason = Reason::NotOffered;
         if let Some(switch) = switch::made() {
@@ -101,7 +101,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     if Carried::has_reset(socket) {
         offer.protocols.retain(|it| it.kernel_sockets().is_none());
         if offer.protocols.is_empty() {
-            return left(switch, remote, &offer, &Reason::Option("SO_LINGER"));
+            return fall_back(switch, remote, &offer, &Reason::Option("SO_LINGER"));
         }
     }
     match switch.connect_in_kernel(&target, &mut offer) {
@@ -114,14 +114,14 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
             if reason == Reason::NotOffered && offer.may_fall_back {
                 not_offered::remember(remote);
             }
-            left(switch, remote, &offer, &reason)
+            fall_back(switch, remote, &offer, &reason)
         }
-        Err(_) => by_library(switch, fd, socket, (family, bound), remote, offer),
+        Err(_) => connect_through_library(switch, fd, socket, (family, bound), remote, offer),
     }
 }
 
 /// Connects through a protocol whose bytes this library moves, or falls back to TCP.
-fn by_library(
+fn connect_through_library(
     switch: &Arc<Switch>,
     fd: c_int,
     socket: BorrowedFd<'_>,
@@ -135,7 +135,7 @@ fn by_library(
         // The pair is made before the peer accepts. If making it failed afterwards, the peer's
         // program would see a connection that ends at once.
         place = Some(Place::prepare(socket)?);
-        reserved(socket, bound, remote, source)
+        reserve_port(socket, bound, remote, source)
     });
     let outcome = switch
         .connect(remote, reserve, offer, DecisionTrace::default())
@@ -159,7 +159,7 @@ fn by_library(
 }
 
 /// Falls back to TCP, if that is permitted.
-fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> Outcome {
+fn fall_back(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> Outcome {
     if !offer.may_fall_back {
         return Outcome::Offloaded(Err(refuse(remote, reason)));
     }
@@ -175,7 +175,7 @@ fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
 }
 
 /// Returns the local address, with a port that is bound so that no TCP socket uses it.
-fn reserved(
+fn reserve_port(
     socket: BorrowedFd<'_>,
     bound: SocketAddr,
     remote: SocketAddr,
@@ -183,7 +183,7 @@ fn reserved(
 ) -> Result<SocketAddr, Errno> {
     let mut local = bound;
     if local.port() == 0 {
-        local = bound_now(socket, local)?;
+        local = bind_now(socket, local)?;
     }
     if local.ip().is_unspecified() {
         let source = source.or_else(|| names::source_toward(remote));
@@ -193,7 +193,7 @@ fn reserved(
 }
 
 /// Binds the socket to a port that the kernel chooses.
-fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno> {
+fn bind_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno> {
     let name = || names::local_of(socket).ok_or(Errno::NOTSOCK);
     rustix::net::bind(socket, &to)?;
     let (_, mut local) = name()?;
@@ -211,7 +211,7 @@ fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno
 }
 
 /// Converts an IPv4-mapped address to IPv4, and the unspecified address to loopback.
-fn at_one_host(remote: SocketAddr) -> SocketAddr {
+fn to_single_host(remote: SocketAddr) -> SocketAddr {
     let mut remote = canonical(remote);
     if remote.ip().is_unspecified() {
         remote.set_ip(match remote.ip() {
@@ -256,7 +256,7 @@ impl Place {
         stream: Box<dyn OffloadStream>,
     ) -> Result<(), Errno> {
         let (program, connection) = self.room.establish(family, protocol, stream)?;
-        connection.named();
+        connection.add_number();
         // The program's `epoll` sets watch the TCP socket. It is removed from them before the
         // number is reused, because it stays open and could not be removed afterwards.
         let registrations = Registrations::of(fd);
@@ -269,7 +269,7 @@ impl Place {
             numbers::place(fd, Entry::Socket(connection));
         }
         registrations.renew();
-        leaving::expose_standard(fd);
+        exposing::expose_standard(fd);
         replaced
     }
 }

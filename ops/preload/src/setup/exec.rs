@@ -49,7 +49,7 @@ pub(crate) fn keep_over_exec(has_library: bool) {
 
 /// Withdraws the offer of a listener that is passed to another process, because the kernel listener
 /// next to it is not passed with it.
-pub(crate) fn is_passed(fd: c_int) {
+pub(crate) fn withdraw_passed(fd: c_int) {
     if let Some(listener) = table::find_listener(fd)
         && let Some(kernel) = listener.kernel()
     {
@@ -64,16 +64,16 @@ pub(crate) fn adopt_inherited() {
         let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok())
     };
-    let left: Vec<c_int> = numbers()
+    let inherited: Vec<c_int> = numbers()
         // SAFETY: the number was just listed as open.
         .filter(|fd| ops_local_protocol::is_listener(unsafe { BorrowedFd::borrow_raw(*fd) }))
         .collect();
-    if left.is_empty() {
+    if inherited.is_empty() {
         return;
     }
     let _inside = guard::enter();
-    let others: Vec<c_int> = numbers().filter(|fd| !left.contains(fd)).collect();
-    for number in left {
+    let others: Vec<c_int> = numbers().filter(|fd| !inherited.contains(fd)).collect();
+    for number in inherited {
         // SAFETY: the former program left this descriptor open for this library, and nothing else
         // owns it.
         let kernel = unsafe { OwnedFd::from_raw_fd(number) };
@@ -113,7 +113,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
         && let Ok(kernel) = KernelListener::new(kernel, protocol)
     {
         let lock = Arc::new(lock);
-        let listener = Listener::left_by_exec(kernel, lock, Listed::by(&record), family);
+        let listener = Listener::from_exec(kernel, lock, Listed::by(&record), family);
         let listener = Arc::new(listener);
         for fd in partners {
             numbers::place(*fd, Entry::Listener(Arc::clone(&listener)));

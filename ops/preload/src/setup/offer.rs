@@ -21,7 +21,7 @@ use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
 use crate::listener::service::{Begun, Service, ServiceId};
 use crate::listener::{Listed, Listener};
 use crate::process::per_process::PerProcess;
-use crate::process::undisturbed::Undisturbed;
+use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
 use crate::registrations::Registrations;
 use crate::table::{self, Entry};
@@ -46,7 +46,7 @@ pub(crate) fn take_over(fd: c_int) {
         // The socket was shut down, which ends the listener in all processes that inherited it.
         return;
     }
-    let _undisturbed = Undisturbed::begin();
+    let _signals_blocked = SignalsBlocked::begin();
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
     let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
     // Another thread may have begun the service already.
@@ -74,12 +74,12 @@ fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let record = wanted.list(kernel, Some(&begun));
     if let Ok(service) = wanted.serve(begun, &record) {
         let renewed = before.with_service(service, Listed::by(&record));
-        put_in_place_of(before, &Arc::new(renewed));
+        replace_listener(before, &Arc::new(renewed));
     }
 }
 
 /// Replaces the listener in all its table entries, and in the `epoll` sets that watch it.
-fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
+fn replace_listener(before: &Arc<Listener>, now: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
     let number = before.service().map(Service::number);
     for fd in table::within(0, usize::MAX) {
@@ -121,7 +121,7 @@ pub(crate) fn prepare(fd: c_int) {
     }
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     if local_of(unsafe { BorrowedFd::borrow_raw(fd) }).is_some() {
-        let _undisturbed = Undisturbed::begin();
+        let _signals_blocked = SignalsBlocked::begin();
         let _inside = guard::enter();
         switch::switch();
     }
@@ -214,7 +214,7 @@ impl Wanted {
                 mapped,
                 ipv6_only: self.place.ipv6_only,
             });
-            service.is_offered((self.switch, address, mapped));
+            service.set_offered((self.switch, address, mapped));
         }
         Ok(service)
     }
@@ -240,7 +240,7 @@ impl Wanted {
             match begun {
                 Ok(listener) => return Ok(listener),
                 Err(reason) => {
-                    why.get_or_insert(self.not_by(&**protocol, reason));
+                    why.get_or_insert(self.report_failure(&**protocol, reason));
                 }
             }
         }
@@ -263,14 +263,14 @@ impl Wanted {
                     });
                 }
                 Err(errno) => {
-                    why.get_or_insert(self.not_by(&**protocol, Reason::Failed(errno)));
+                    why.get_or_insert(self.report_failure(&**protocol, Reason::Failed(errno)));
                 }
             }
         }
         Err(why)
     }
 
-    fn not_by(&self, protocol: &dyn OffloadProtocol, reason: Reason) -> Reason {
+    fn report_failure(&self, protocol: &dyn OffloadProtocol, reason: Reason) -> Reason {
         let (service, protocol) = (self.place.address, protocol.name());
         info!(%service, protocol, %reason, "listening without a protocol");
         self.counted(reason)
@@ -292,7 +292,7 @@ impl Wanted {
 
 /// Offers a socket on which the program listens. After any failure the socket uses TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
-    let _undisturbed = Undisturbed::begin();
+    let _signals_blocked = SignalsBlocked::begin();
     let _inside = guard::enter();
     // SAFETY: the kernel has just accepted the number in a `listen`, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };

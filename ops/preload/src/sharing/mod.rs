@@ -19,10 +19,10 @@
 //! | `mod` | starts to share a connection |
 //! | [`renewal`] | makes a new pair if the old one no longer accepts bytes |
 //! | [`adopting`] | names that identify a connection to a program that did not make it |
-//! | [`leaving`] | makes a pair carry bytes before another program uses it |
+//! | [`exposing`] | makes a pair carry bytes before another program uses it |
 
 pub(crate) mod adopting;
-pub(crate) mod leaving;
+pub(crate) mod exposing;
 mod renewal;
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
     if let Some(relay) = socket.observer().relay() {
         return Ok(relay);
     }
-    socket.observer().will_be_shared();
+    socket.observer().begin_sharing();
     renewal::renew_ended(socket)?;
     Relay::of(socket, rename)
 }

@@ -8,7 +8,7 @@ use rustix::thread::futex;
 
 /// The result of a call that must stop using the stream, because another process requests the
 /// connection. The kernel uses this number for restarts, and no program ever sees it.
-pub(super) const ELSEWHERE: Errno = Errno::RESTART;
+pub(super) const HANDED_OVER: Errno = Errno::RESTART;
 
 /// The calls in progress on one connection.
 #[derive(Debug, Default)]
@@ -40,8 +40,8 @@ impl Calls {
     /// Pauses a call in progress while calls are stopped. Returns true when calls are allowed
     /// again; the call then counts as in progress. Returns false when `is_over` returns true.
     /// `is_over` is called in a loop, so it must wait for a moment.
-    pub(super) fn step_aside(&self, is_over: impl Fn() -> bool) -> bool {
-        self.leave();
+    pub(super) fn pause(&self, is_over: impl Fn() -> bool) -> bool {
+        self.end_one();
         loop {
             if let Some(call) = self.begin() {
                 std::mem::forget(call);
@@ -56,7 +56,7 @@ impl Calls {
         }
     }
 
-    fn leave(&self) {
+    fn end_one(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
         if self.are_stopped() {
             let flags = futex::Flags::PRIVATE;
@@ -96,6 +96,6 @@ impl Calls {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.calls.leave();
+        self.calls.end_one();
     }
 }

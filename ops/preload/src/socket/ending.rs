@@ -20,11 +20,11 @@ impl Socket {
         }
         if how != SHUT_WR {
             // Blocked readers return, and `poll` reports the descriptor readable.
-            self.observer.reading_has_ended();
+            self.observer.on_reading_ended();
         }
         if how != SHUT_RD && self.observer.end_writing() {
             self.stream.shutdown(Half::Write)?;
-            self.observer.writing_has_ended();
+            self.observer.on_writing_ended();
         }
         let state = self.observer.state();
         if state.writing_has_ended() && state.reading_has_ended() {

@@ -94,7 +94,7 @@ impl Socket {
             numbers: AtomicU32::new(0),
             maker: process::id(),
         };
-        socket.behaves_as_set()?;
+        socket.apply_initial_options()?;
         Ok(socket)
     }
 
@@ -143,7 +143,7 @@ impl Socket {
     ///
     /// The call does not return early with a part of its bytes, because a call on a TCP socket
     /// would not.
-    fn goes_on_here(&self, fd: BorrowedFd<'_>) -> bool {
+    fn may_use_stream(&self, fd: BorrowedFd<'_>) -> bool {
         if !self.calls.are_stopped() {
             return true;
         }
@@ -158,7 +158,7 @@ impl Socket {
                 matches!(place.stage(), Stage::Carrying | Stage::Ended)
             })
         };
-        let here = self.calls.step_aside(is_over);
+        let here = self.calls.pause(is_over);
         if !here {
             // The requesting process sets the timeouts too, but possibly after this call.
             self.identity.apply_timeouts(fd);
@@ -184,7 +184,7 @@ impl Socket {
     /// pair shows a reset once the old program has ended.
     pub(crate) fn stop_steering(&self, fd: BorrowedFd<'_>) {
         self.observer.pause();
-        self.observer.nothing_to_read(fd);
+        self.observer.clear_announcement(fd);
     }
 
     /// Shows events again after an `exec` has failed.
@@ -199,7 +199,7 @@ impl Socket {
     /// Shows an end of the peer that was held back, once all bytes before that end are read.
     pub(crate) fn show_end_if_read(&self) {
         if self.observer.state().peer_has_ended() && self.stream.unread() == 0 {
-            self.observer.end_was_read();
+            self.observer.on_end_read();
         }
     }
 
@@ -209,12 +209,12 @@ impl Socket {
     }
 
     /// Counts a new descriptor of this process.
-    pub(crate) fn named(&self) {
+    pub(crate) fn add_number(&self) {
         self.numbers.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Counts the close of a descriptor. Returns true if it was the last.
-    pub(crate) fn unnamed(&self) -> bool {
+    pub(crate) fn remove_number(&self) -> bool {
         self.numbers.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
@@ -263,7 +263,7 @@ impl Patience {
     /// (`begun`), which then returns their number, as on a TCP socket.
     pub(crate) fn wait(self, socket: &Socket, seen: u32, begun: bool) -> Result<(), Errno> {
         if socket.calls.are_stopped() {
-            return Err(calls::ELSEWHERE);
+            return Err(calls::HANDED_OVER);
         }
         let wait_queue = socket.observer.wait_queue();
         match self {

@@ -29,8 +29,8 @@ use crate::process::real;
 use crate::socket::Socket;
 use crate::socket::identity::Identity;
 use crate::tcp::options::{
-    TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, give_info, give_number, is_refused,
-    last,
+    TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, last, write_info,
+    write_number,
 };
 
 impl Identity {
@@ -51,7 +51,7 @@ impl Identity {
             (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
             (SOL_SOCKET, SO_ACCEPTCONN) => 0,
             // SAFETY: the caller answers for both pointers.
-            (IPPROTO_TCP, TCP_INFO) => return unsafe { give_info(TCP_ESTABLISHED, value, len) },
+            (IPPROTO_TCP, TCP_INFO) => return unsafe { write_info(TCP_ESTABLISHED, value, len) },
             _ if is_refused(level, name) => return Err(Errno::NOPROTOOPT),
             _ => {
                 let fd = self.options().native().as_raw_fd();
@@ -61,7 +61,7 @@ impl Identity {
             }
         };
         // SAFETY: the caller answers for both pointers.
-        unsafe { give_number(number, value, len) }
+        unsafe { write_number(number, value, len) }
     }
 
     /// Performs `setsockopt`.
@@ -85,9 +85,9 @@ impl Identity {
 
 impl Socket {
     /// Applies an option that the program has set, if it concerns the connection.
-    pub(crate) fn has_option_set(&self, level: c_int, name: c_int) -> Result<(), Errno> {
+    pub(crate) fn apply_option(&self, level: c_int, name: c_int) -> Result<(), Errno> {
         if (level, name) == (SOL_SOCKET, SO_OOBINLINE) {
-            self.reads_urgent_as_set();
+            self.apply_urgent_inline();
         }
         if is_about_peer(level, name) {
             self.stream.watch_peer_like(self.options().native())?;
@@ -95,7 +95,7 @@ impl Socket {
         Ok(())
     }
 
-    fn reads_urgent_as_set(&self) {
+    fn apply_urgent_inline(&self) {
         let inline = self.options().urgent_inline;
         self.stream.set_urgent_inline(inline);
         if inline && self.stream.readiness().readable {
@@ -105,9 +105,9 @@ impl Socket {
     }
 
     /// Applies the options that the program set before the connection was made.
-    pub(super) fn behaves_as_set(&self) -> Result<(), Errno> {
+    pub(super) fn apply_initial_options(&self) -> Result<(), Errno> {
         if self.options().urgent_inline {
-            self.reads_urgent_as_set();
+            self.apply_urgent_inline();
         }
         let options = self.options();
         let native = options.native();
@@ -153,7 +153,7 @@ impl Socket {
         if name == SO_ERROR {
             let error = self.take_error(fd);
             // SAFETY: the caller answers for both pointers.
-            return unsafe { give_number(error, value, len) };
+            return unsafe { write_number(error, value, len) };
         }
         let state = self.observer.state();
         let state = match (state.has_shut_down(), state.peer_has_ended()) {
@@ -164,6 +164,6 @@ impl Socket {
             (true, true) => TCP_CLOSE,
         };
         // SAFETY: the caller answers for both pointers.
-        unsafe { give_info(state, value, len) }
+        unsafe { write_info(state, value, len) }
     }
 }

@@ -11,7 +11,7 @@ use libc::{MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use ops::{OffloadStream, Watch};
 use rustix::io::Errno;
 
-use crate::socket::calls::ELSEWHERE;
+use crate::socket::calls::HANDED_OVER;
 use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
 
@@ -45,9 +45,9 @@ impl Socket {
             // SAFETY: the caller answers for the parts, none of which is null.
             Place::Parts(unsafe { into.as_targets() })
         };
-        self.take(
+        self.run_receive(
             fd,
-            Take {
+            ReceiveCall {
                 wanted,
                 flags,
                 peek: flags & MSG_PEEK != 0,
@@ -84,75 +84,77 @@ impl Socket {
         Ok(1)
     }
 
-    fn take(&self, fd: BorrowedFd<'_>, mut take: Take<'_>) -> Result<usize, Errno> {
-        if !self.goes_on_here(fd) {
-            return take.out_of_descriptor(fd);
+    fn run_receive(&self, fd: BorrowedFd<'_>, mut call: ReceiveCall<'_>) -> Result<usize, Errno> {
+        if !self.may_use_stream(fd) {
+            return call.receive_from_descriptor(fd);
         }
         loop {
             let seen = self.observer.wait_queue().seq();
             if self.observer.state().reading_has_ended() && !self.stream.readiness().readable {
-                return Ok(take.done);
+                return Ok(call.done);
             }
-            let peeked = match self.look(fd, &mut take)? {
-                Look::Enough(count) => return Ok(count),
-                Look::Again => continue,
-                Look::TooFew(peeked) => peeked,
+            let peeked = match self.attempt(fd, &mut call)? {
+                Attempt::Enough(count) => return Ok(count),
+                Attempt::Again => continue,
+                Attempt::TooFew(peeked) => peeked,
             };
-            let told = take.done + peeked;
-            match self.await_more(fd, &mut take, seen, told > 0) {
+            let found = call.done + peeked;
+            match self.await_more(fd, &mut call, seen, found > 0) {
                 Ok(()) => {}
-                Err(ELSEWHERE) if self.goes_on_here(fd) => {}
-                Err(ELSEWHERE) => return take.out_of_descriptor(fd),
-                Err(_) if told > 0 => return Ok(told),
+                Err(HANDED_OVER) if self.may_use_stream(fd) => {}
+                Err(HANDED_OVER) => return call.receive_from_descriptor(fd),
+                Err(_) if found > 0 => return Ok(found),
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Receives, or peeks at, the bytes that have arrived.
-    fn look(&self, fd: BorrowedFd<'_>, take: &mut Take<'_>) -> Result<Look, Errno> {
-        if take.done > 0 && self.stream.is_at_mark() {
+    fn attempt(&self, fd: BorrowedFd<'_>, call: &mut ReceiveCall<'_>) -> Result<Attempt, Errno> {
+        if call.done > 0 && self.stream.is_at_mark() {
             // A receive ends at the urgent mark; the next receive starts at the mark and passes it.
-            return Ok(Look::Enough(take.done));
+            return Ok(Attempt::Enough(call.done));
         }
         // Evaluated before the receive, which then finds all bytes that arrived before this point.
-        let is_all_there = !(take.peek && take.all) || self.has_no_more_before_end_or_mark();
-        match take.out_of_stream(&*self.stream) {
-            Ok(0) if take.done == 0 && take.wanted > 0 && self.has_broken_unseen() => self
+        let is_all_there = !(call.peek && call.all) || self.is_peek_complete();
+        match call.receive_from_stream(&*self.stream) {
+            Ok(0) if call.done == 0 && call.wanted > 0 && self.has_broken_unseen() => self
                 .end_of_receive(fd, 0, Errno::CONNRESET)
-                .map(Look::Enough),
-            Ok(count) if take.peek => {
-                let is_enough = is_all_there || count == 0 || count >= take.wanted;
+                .map(Attempt::Enough),
+            Ok(count) if call.peek => {
+                let is_enough = is_all_there || count == 0 || count >= call.wanted;
                 Ok(if is_enough {
-                    Look::Enough(count)
+                    Attempt::Enough(count)
                 } else {
-                    Look::TooFew(count)
+                    Attempt::TooFew(count)
                 })
             }
             Ok(count) => {
-                take.done += count;
-                if count == 0 && take.wanted > 0 {
-                    self.observer.end_was_read();
+                call.done += count;
+                if count == 0 && call.wanted > 0 {
+                    self.observer.on_end_read();
                 }
                 self.after_receive(fd);
-                let is_enough = !take.all || count == 0 || take.done >= take.wanted;
+                let is_enough = !call.all || count == 0 || call.done >= call.wanted;
                 Ok(if is_enough {
-                    Look::Enough(take.done)
+                    Attempt::Enough(call.done)
                 } else {
-                    Look::Again
+                    Attempt::Again
                 })
             }
             Err(Errno::AGAIN) => {
-                self.observer.nothing_to_read(fd);
+                self.observer.clear_announcement(fd);
                 if self.stream.readiness().readable {
                     // Bytes have arrived meanwhile. They are announced, because the program may
                     // call `poll` next.
                     self.observer.arrived();
-                    return Ok(Look::Again);
+                    return Ok(Attempt::Again);
                 }
-                Ok(Look::TooFew(0))
+                Ok(Attempt::TooFew(0))
             }
-            Err(error) => self.end_of_receive(fd, take.done, error).map(Look::Enough),
+            Err(error) => self
+                .end_of_receive(fd, call.done, error)
+                .map(Attempt::Enough),
         }
     }
 
@@ -167,18 +169,18 @@ impl Socket {
     fn await_more(
         &self,
         fd: BorrowedFd<'_>,
-        take: &mut Take<'_>,
+        call: &mut ReceiveCall<'_>,
         seen: u32,
         begun: bool,
     ) -> Result<(), Errno> {
-        let patience = take
+        let patience = call
             .patience
-            .get_or_insert_with(|| Patience::of(fd, take.flags, self.options().receive_timeout));
+            .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().receive_timeout));
         patience.wait(self, seen, begun)
     }
 
     /// Returns true if no later peek can return more bytes. A peek ends at the urgent mark.
-    fn has_no_more_before_end_or_mark(&self) -> bool {
+    fn is_peek_complete(&self) -> bool {
         let readiness = self.stream.readiness();
         readiness.peer_ended
             || readiness.failed
@@ -212,10 +214,10 @@ impl Socket {
     fn after_receive(&self, fd: BorrowedFd<'_>) {
         self.show_end_if_read();
         if self.stream.readiness().readable {
-            self.observer.something_left(fd);
+            self.observer.update_announcement(fd);
             return;
         }
-        self.observer.nothing_to_read(fd);
+        self.observer.clear_announcement(fd);
         if self.stream.readiness().readable {
             self.observer.arrived();
         }
@@ -223,7 +225,7 @@ impl Socket {
 }
 
 /// A receiving call and its progress.
-struct Take<'a> {
+struct ReceiveCall<'a> {
     wanted: usize,
     peek: bool,
     all: bool,
@@ -235,7 +237,7 @@ struct Take<'a> {
 }
 
 /// The result of one attempt to receive from the stream.
-enum Look {
+enum Attempt {
     /// The result of the call.
     Enough(usize),
     /// Bytes were received, and more may have arrived.
@@ -254,9 +256,9 @@ enum Place<'a> {
     None,
 }
 
-impl Take<'_> {
+impl ReceiveCall<'_> {
     /// Receives the bytes that have arrived, up to the number wanted.
-    fn out_of_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
+    fn receive_from_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
         let count = match &mut self.place {
             Place::Parts(parts) => stream.receive(parts, self.peek)?,
             Place::Nowhere => {
@@ -275,7 +277,7 @@ impl Take<'_> {
     }
 
     /// Receives the rest of the bytes from the descriptor, which carries them now.
-    fn out_of_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+    fn receive_from_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
         let left = self.wanted - self.done;
         let received = match &mut self.place {
             Place::Parts(parts) => handed_over::receive(fd, parts, self.flags),

@@ -10,12 +10,12 @@ use host::stand_in::{Move, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 
-use crate::process::undisturbed::Undisturbed;
+use crate::process::signals_blocked::SignalsBlocked;
 use crate::socket::identity::Identity;
 use crate::socket::shared_state::Place;
 
 /// The interval at which a user that waits for the owner checks that the owner is alive.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A connection that another process owns, or an own connection that other processes use as well.
 pub(crate) struct Relayed {
@@ -23,7 +23,7 @@ pub(crate) struct Relayed {
     /// The shared state. A connection that another process accepted and passed on has none.
     place: Option<Place>,
     /// True once the descriptors carry bytes, which never changes back.
-    carries: AtomicBool,
+    is_carrying: AtomicBool,
 }
 
 impl Relayed {
@@ -32,7 +32,7 @@ impl Relayed {
         Self {
             identity,
             place,
-            carries: AtomicBool::new(place.is_none()),
+            is_carrying: AtomicBool::new(place.is_none()),
         }
     }
 
@@ -41,7 +41,7 @@ impl Relayed {
         Self {
             identity,
             place,
-            carries: AtomicBool::new(true),
+            is_carrying: AtomicBool::new(true),
         }
     }
 
@@ -55,7 +55,7 @@ impl Relayed {
     }
 
     /// Applies options that the program has set to the descriptor and the shared state.
-    pub(crate) fn has_options_set(&self, fd: BorrowedFd<'_>) {
+    pub(crate) fn apply_options(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
         if let Some(place) = self.place {
@@ -66,7 +66,7 @@ impl Relayed {
     /// Makes the descriptor carry bytes. Must be called before bytes are read from it or written to
     /// it.
     pub(crate) fn use_bytes(&self, fd: BorrowedFd<'_>) {
-        if self.carries.load(Ordering::Acquire) {
+        if self.is_carrying.load(Ordering::Acquire) {
             return;
         }
         if let Some(place) = self.place
@@ -74,7 +74,7 @@ impl Relayed {
         {
             self.identity.apply_timeouts(fd);
         }
-        self.carries.store(true, Ordering::Release);
+        self.is_carrying.store(true, Ordering::Release);
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
     loop {
         let stage = place.stage();
         match stage {
-            Stage::Steered => ask(fd, place),
+            Stage::Steered => request_bytes(fd, place),
             Stage::AtRest => {
                 if place.make(Move::Drain) {
                     // An error means that the pair can no longer be read, and has no signals to
@@ -101,7 +101,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
                 return false;
             }
             Stage::Waking | Stage::Asked | Stage::Draining | Stage::Drained => {
-                if place.wait(stage, LOOK) {
+                if place.wait(stage, CHECK_INTERVAL) {
                     continue;
                 }
                 if is_hung_up(fd) {
@@ -110,7 +110,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
                 }
                 match stage {
                     Stage::Waking => place.wake_for_the_dead(),
-                    Stage::Asked => ask(fd, place),
+                    Stage::Asked => request_bytes(fd, place),
                     _ => {}
                 }
             }
@@ -119,8 +119,8 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
 }
 
 /// Wakes the owner by a byte in the pair, which the owner discards.
-fn ask(fd: BorrowedFd<'_>, place: Place) {
-    let _undisturbed = Undisturbed::begin();
+fn request_bytes(fd: BorrowedFd<'_>, place: Place) {
+    let _signals_blocked = SignalsBlocked::begin();
     place.ask(|| {
         // If the pair is full, bytes that the owner has not read wake it.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -131,6 +131,6 @@ fn ask(fd: BorrowedFd<'_>, place: Place) {
 /// Returns true if the owner has closed its end of the pair or has died.
 fn is_hung_up(fd: impl AsFd) -> bool {
     let mut set = [PollFd::new(&fd, PollFlags::empty())];
-    let looked = poll(&mut set, Some(&Timespec::default()));
-    looked.is_err() || set[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    let polled = poll(&mut set, Some(&Timespec::default()));
+    polled.is_err() || set[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }

@@ -10,7 +10,7 @@ use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
 use ops::Watch;
 use rustix::io::Errno;
 
-use crate::socket::calls::ELSEWHERE;
+use crate::socket::calls::HANDED_OVER;
 use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
 
@@ -40,15 +40,15 @@ impl Socket {
         if flags & MSG_FASTOPEN != 0 {
             return Err(Errno::ISCONN);
         }
-        let mut give = Give {
+        let mut call = SendCall {
             plain: from.len(),
             urgent: None,
             flags,
             done: 0,
             patience: None,
         };
-        if !self.goes_on_here(fd) {
-            return give.to_descriptor(fd, from.as_sources()?);
+        if !self.may_use_stream(fd) {
+            return call.send_to_descriptor(fd, from.as_sources()?);
         }
         if let Some(error) = self.observer.take_error(fd) {
             return Err(error);
@@ -58,36 +58,36 @@ impl Socket {
         }
         let mut parts = from.as_sources()?;
         if flags & MSG_OOB != 0 {
-            give.urgent = cut_last_byte(parts);
-            give.plain -= usize::from(give.urgent.is_some());
+            call.urgent = cut_last_byte(parts);
+            call.plain -= usize::from(call.urgent.is_some());
         }
-        while give.done < give.plain {
-            match self.give_some(fd, &mut give, || self.stream.send(parts)) {
+        while call.done < call.plain {
+            match self.send_some(fd, &mut call, || self.stream.send(parts)) {
                 Ok(count) => {
-                    give.done += count;
+                    call.done += count;
                     IoSlice::advance_slices(&mut parts, count);
                 }
-                Err(ELSEWHERE) => return give.to_descriptor(fd, parts),
-                Err(_) if give.done > 0 => return Ok(give.done),
+                Err(HANDED_OVER) => return call.send_to_descriptor(fd, parts),
+                Err(_) if call.done > 0 => return Ok(call.done),
                 Err(error) => return Err(error),
             }
         }
-        let Some(byte) = give.urgent else {
-            return Ok(give.done);
+        let Some(byte) = call.urgent else {
+            return Ok(call.done);
         };
-        match self.give_some(fd, &mut give, || self.stream.send_urgent(byte).map(|()| 1)) {
-            Ok(count) => Ok(give.done + count),
-            Err(ELSEWHERE) => give.to_descriptor(fd, parts),
-            Err(_) if give.done > 0 => Ok(give.done),
+        match self.send_some(fd, &mut call, || self.stream.send_urgent(byte).map(|()| 1)) {
+            Ok(count) => Ok(call.done + count),
+            Err(HANDED_OVER) => call.send_to_descriptor(fd, parts),
+            Err(_) if call.done > 0 => Ok(call.done),
             Err(error) => Err(error),
         }
     }
 
     /// Sends as many bytes as the stream accepts, and waits while the stream has no room.
-    fn give_some(
+    fn send_some(
         &self,
         fd: BorrowedFd<'_>,
-        give: &mut Give,
+        call: &mut SendCall,
         mut send: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         loop {
@@ -104,12 +104,12 @@ impl Socket {
                     if self.show_full(fd) {
                         continue;
                     }
-                    let patience = give.patience.get_or_insert_with(|| {
-                        Patience::of(fd, give.flags, self.options().send_timeout)
+                    let patience = call.patience.get_or_insert_with(|| {
+                        Patience::of(fd, call.flags, self.options().send_timeout)
                     });
-                    match patience.wait(self, seen, give.done > 0) {
+                    match patience.wait(self, seen, call.done > 0) {
                         Ok(()) => {}
-                        Err(ELSEWHERE) if self.goes_on_here(fd) => {}
+                        Err(HANDED_OVER) if self.may_use_stream(fd) => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -121,7 +121,7 @@ impl Socket {
     /// Stops showing `OUT`. If the stream has room again meanwhile, shows `OUT` again and returns
     /// true.
     fn show_full(&self, fd: BorrowedFd<'_>) -> bool {
-        self.observer.no_room(fd);
+        self.observer.close_window(fd);
         let room = self.stream.readiness().writable;
         if room {
             self.observer.room();
@@ -138,7 +138,7 @@ impl Socket {
 }
 
 /// A sending call and its progress.
-struct Give {
+struct SendCall {
     /// The number of bytes before the urgent byte.
     plain: usize,
     urgent: Option<u8>,
@@ -147,9 +147,13 @@ struct Give {
     patience: Option<Patience>,
 }
 
-impl Give {
+impl SendCall {
     /// Sends the rest of the bytes to the descriptor, which carries them now.
-    fn to_descriptor(&self, fd: BorrowedFd<'_>, left: &mut [IoSlice<'_>]) -> Result<usize, Errno> {
+    fn send_to_descriptor(
+        &self,
+        fd: BorrowedFd<'_>,
+        left: &mut [IoSlice<'_>],
+    ) -> Result<usize, Errno> {
         let mut done = self.done;
         let mut sent = Ok(0);
         if done < self.plain || self.urgent.is_none() {

@@ -27,7 +27,7 @@ pub(crate) struct Place {
 }
 
 /// The interval at which a waiting process checks the progress of the other side.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Place {
     /// The stage of the change from signals to bytes.
@@ -59,7 +59,7 @@ impl Place {
     pub(crate) fn await_decision(self) {
         let stage = self.stage();
         if !matches!(stage, Stage::Carrying | Stage::Ended | Stage::Dropped) {
-            self.wait(stage, LOOK);
+            self.wait(stage, CHECK_INTERVAL);
         }
     }
 
@@ -70,7 +70,7 @@ impl Place {
     }
 
     /// Returns true if a process has set `SO_LINGER` so that the last close resets the connection.
-    pub(crate) fn is_to_be_reset(self) -> bool {
+    pub(crate) fn resets_on_close(self) -> bool {
         self.state.linger.load(Ordering::Relaxed) == 0
     }
 }
@@ -99,7 +99,7 @@ impl FreeStates {
     }
 
     /// Returns the state of a connection that has ended.
-    pub(crate) fn give_back(&mut self, place: Place) {
+    pub(crate) fn release(&mut self, place: Place) {
         self.free.push_back(place.state);
     }
 }

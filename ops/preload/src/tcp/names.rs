@@ -100,7 +100,7 @@ pub(crate) fn source_toward(remote: SocketAddr) -> Option<IpAddr> {
 ///
 /// # Safety
 /// `to` and `len` are null or what the C call demands.
-pub(crate) unsafe fn give(
+pub(crate) unsafe fn write_address(
     address: SocketAddr,
     family: Family,
     to: *mut sockaddr,
@@ -132,7 +132,7 @@ pub(crate) unsafe fn give(
 ///
 /// # Safety
 /// `from` is null or points to `len` bytes.
-pub(crate) unsafe fn take(from: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+pub(crate) unsafe fn read_address(from: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let len = len as usize;
     if from.is_null() || len < size_of::<libc::sa_family_t>() {
         return None;

@@ -209,7 +209,7 @@ fn urgent_inline_of(fd: c_int) -> bool {
 ///
 /// # Safety
 /// `value` and `len` are null or what the C call demands.
-pub(crate) unsafe fn give_number(
+pub(crate) unsafe fn write_number(
     number: c_int,
     value: *mut c_void,
     len: *mut socklen_t,
@@ -219,7 +219,7 @@ pub(crate) unsafe fn give_number(
 }
 
 /// Answers `TCP_INFO`.
-pub(crate) unsafe fn give_info(
+pub(crate) unsafe fn write_info(
     state: u8,
     value: *mut c_void,
     len: *mut socklen_t,

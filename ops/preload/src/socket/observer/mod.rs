@@ -53,7 +53,7 @@ impl Observer {
     }
 
     /// The program has ended its reading half, which the descriptor shows like an end of the peer.
-    pub(crate) fn reading_has_ended(&self) {
+    pub(crate) fn on_reading_ended(&self) {
         self.apply(Event::ReadingEnded);
     }
 
@@ -64,18 +64,18 @@ impl Observer {
     }
 
     /// The stream was shut down because of the program's `shutdown`.
-    pub(crate) fn writing_has_ended(&self) {
+    pub(crate) fn on_writing_ended(&self) {
         self.apply(Event::WritingEnded);
     }
 
     /// The program has read the end of the peer's data.
-    pub(crate) fn end_was_read(&self) {
+    pub(crate) fn on_end_read(&self) {
         self.apply(Event::EndRead);
     }
 
     /// Other processes are about to use the connection. From now on the pair shows the peer's end
     /// only after the program has read it.
-    pub(crate) fn will_be_shared(&self) {
+    pub(crate) fn begin_sharing(&self) {
         self.apply(Event::Shared);
     }
 
@@ -126,7 +126,7 @@ impl Observer {
     }
 
     /// The relay has ended.
-    pub(crate) fn has_left(&self) {
+    pub(crate) fn on_relay_ended(&self) {
         self.apply(Event::Left);
     }
 
@@ -148,7 +148,7 @@ impl Observer {
     }
 
     /// Stores the relay through which other processes use the connection.
-    pub(crate) fn is_shared_by(&self, relay: &Arc<Relay>) {
+    pub(crate) fn set_relay(&self, relay: &Arc<Relay>) {
         // Set only once, because the connection stays shared until it ends.
         let _ = self.relay.set(Arc::downgrade(relay));
     }
@@ -175,19 +175,19 @@ impl Observer {
 
     /// Removes all announcements, because the program found no bytes. The caller must check the
     /// stream again afterwards.
-    pub(crate) fn nothing_to_read(&self, program: impl AsFd) {
+    pub(crate) fn clear_announcement(&self, program: impl AsFd) {
         // An error means that the pair is closed, and the program sees the hang-up.
         let _ = host::stand_in::consume(program, &self.signals, true);
     }
 
     /// Updates the announcements after the program has read some of the bytes.
-    pub(crate) fn something_left(&self, program: impl AsFd) {
+    pub(crate) fn update_announcement(&self, program: impl AsFd) {
         let _ = host::stand_in::consume(program, &self.signals, false);
     }
 
     /// Stops showing `OUT`, because the program found no room. The caller must check the stream
     /// again afterwards.
-    pub(crate) fn no_room(&self, program: impl AsFd) {
+    pub(crate) fn close_window(&self, program: impl AsFd) {
         let _ = host::stand_in::close_window(program, &self.signals);
     }
 
@@ -239,7 +239,7 @@ impl Observer {
 
     fn show_reset(&self, end: LibraryEnd) {
         if let Some(relay) = self.relay() {
-            relay.leave();
+            relay.end_sharing();
             // The stream may hold its locks while it reports the reset, and the last reference to
             // the relay drops the stream.
             relay.drop_later();

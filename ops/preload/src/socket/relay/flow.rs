@@ -45,10 +45,10 @@ pub(crate) struct Flow {
     peer_ended: bool,
     program_ended: bool,
     /// True once the program has ended its reading half.
-    deaf: bool,
+    has_reading_ended: bool,
     /// True once bytes for the program were dropped.
-    lost: bool,
-    resets: bool,
+    has_lost_bytes: bool,
+    has_reset: bool,
     seen: EventFlags,
 }
 
@@ -95,16 +95,16 @@ impl Flow {
             urgent_to_peer: None,
             peer_ended: reading_ended,
             program_ended: writing_ended,
-            deaf: reading_ended,
-            lost: false,
-            resets: false,
+            has_reading_ended: reading_ended,
+            has_lost_bytes: false,
+            has_reset: false,
             seen: EventFlags::empty(),
         }
     }
 
     /// If `reset` is true, the program's last close resets the connection.
-    pub(crate) fn resets(&mut self, reset: bool) {
-        self.resets = reset;
+    pub(crate) fn set_reset(&mut self, reset: bool) {
+        self.has_reset = reset;
     }
 
     /// Moves bytes in both directions. `seen` has the new events of the pair. `broken`: the
@@ -163,7 +163,7 @@ impl Flow {
     /// Moves bytes from the program to the peer.
     fn outward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if !self.to_peer.is_empty() {
-            return give_to_peer(stream, &mut self.to_peer);
+            return send_to_peer(stream, &mut self.to_peer);
         }
         if self.urgent_to_peer.is_some() {
             return Ok(false);
@@ -181,7 +181,7 @@ impl Flow {
         match self.carrier.receive(buffer, hung_up) {
             Ok(Taken::Bytes(count)) => {
                 self.to_peer.put(&buffer[..count]);
-                give_to_peer(stream, &mut self.to_peer)?;
+                send_to_peer(stream, &mut self.to_peer)?;
                 Ok(true)
             }
             Ok(Taken::Nothing) => Ok(false),
@@ -192,7 +192,7 @@ impl Flow {
             }
             // After the peer's end, a close looks like a shutdown. If the program has set a reset,
             // the end counts as a close.
-            Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && self.resets => {
+            Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && self.has_reset => {
                 Err(State::Discarded)
             }
             Ok(Taken::Ended) => {
@@ -206,11 +206,11 @@ impl Flow {
 
     /// Moves bytes from the peer to the program.
     fn inward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
-        if self.deaf {
+        if self.has_reading_ended {
             return Ok(false);
         }
         if !self.to_program.is_empty() {
-            return self.give_to_program();
+            return self.send_to_program();
         }
         if self.peer_ended {
             return Ok(false);
@@ -223,7 +223,7 @@ impl Flow {
             }
             Ok(count) => {
                 self.to_program.put(&buffer[..count]);
-                self.give_to_program()?;
+                self.send_to_program()?;
                 Ok(true)
             }
             Err(Errno::AGAIN) => Ok(false),
@@ -231,7 +231,7 @@ impl Flow {
         }
     }
 
-    fn give_to_program(&mut self) -> Moved {
+    fn send_to_program(&mut self) -> Moved {
         match self.carrier.send(self.to_program.rest()) {
             Ok(count) => {
                 self.to_program.given += count;
@@ -240,8 +240,8 @@ impl Flow {
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             // Whether the program's end is closed is detected by the other direction.
             Err(_) => {
-                self.deaf = true;
-                self.lost = true;
+                self.has_reading_ended = true;
+                self.has_lost_bytes = true;
                 self.to_program = Pending::default();
                 Ok(false)
             }
@@ -250,7 +250,7 @@ impl Flow {
 
     /// Returns true if there are bytes that the program will never read.
     pub(crate) fn has_unread(&self) -> bool {
-        self.lost || !self.to_program.is_empty()
+        self.has_lost_bytes || !self.to_program.is_empty()
     }
 
     /// Closes the pair. The program reads the bytes that are in the pair, and then the end.
@@ -264,7 +264,7 @@ impl Flow {
     }
 }
 
-fn give_to_peer(stream: &dyn OffloadStream, pending: &mut Pending) -> Moved {
+fn send_to_peer(stream: &dyn OffloadStream, pending: &mut Pending) -> Moved {
     match stream.send(&[IoSlice::new(pending.rest())]) {
         Ok(count) => {
             pending.given += count;

@@ -25,7 +25,7 @@ use crate::socket::shared_state::{FreeStates, Place};
 /// to end its call. Both take microseconds, unless the process is stopped or killed meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The interval at which the owner checks that an awaited user is alive.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The events for which the library's end is watched. `OUT` is added when the pair carries bytes.
 const INTEREST: EventFlags = EventFlags::IN
@@ -74,7 +74,7 @@ pub(crate) struct Relay {
     flow: Mutex<Option<Flow>>,
     nudged: AtomicBool,
     /// True once this process has closed all its descriptors of the connection.
-    left: AtomicBool,
+    is_closed_here: AtomicBool,
     myself: Weak<Relay>,
     /// The last field, so that the connection is dropped before the count is decremented.
     _counted: CountedRelay,
@@ -192,7 +192,7 @@ impl Relay {
     /// Makes a connection available to other processes. From now on it ends when no process holds
     /// the program's end, and not when this process has closed it.
     ///
-    /// The caller must have called `will_be_shared` of the observer, and must hold no lock of the
+    /// The caller must have called `begin_sharing` of the observer, and must hold no lock of the
     /// stream.
     pub(crate) fn of(
         socket: &Arc<Socket>,
@@ -213,11 +213,11 @@ impl Relay {
             end,
             flow: Mutex::new(None),
             nudged: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            is_closed_here: AtomicBool::new(false),
             myself: myself.clone(),
             _counted: counted,
         });
-        socket.observer().is_shared_by(&relay);
+        socket.observer().set_relay(&relay);
         all.relays.insert(end, relay.clone());
         drop(all);
         // The relay shows an end of the peer that was held back meanwhile.
@@ -228,7 +228,7 @@ impl Relay {
     /// Carries the bytes of a new connection that another process will accept.
     pub(crate) fn carry_for_others(socket: &Arc<Socket>, program: &OwnedFd) -> Result<(), Errno> {
         let observer = socket.observer();
-        observer.will_be_shared();
+        observer.begin_sharing();
         // The connection has no descriptor in the table yet, so there is no entry to replace.
         let relay = Self::of(socket, |_, _| {})?;
         let end = observer.hand_over().ok_or(Errno::CONNRESET)?;
@@ -268,9 +268,9 @@ impl Relay {
     }
 
     /// Records that this process has closed its last descriptor of the connection.
-    pub(crate) fn left_by_owner(&self) {
-        self.left.store(true, Ordering::SeqCst);
-        if self.flow().is_none() && self.is_needed_no_more() {
+    pub(crate) fn on_owner_closed(&self) {
+        self.is_closed_here.store(true, Ordering::SeqCst);
+        if self.flow().is_none() && self.is_unneeded() {
             self.end_unheld();
         }
     }
@@ -278,8 +278,8 @@ impl Relay {
     /// Returns true if this process has closed the connection and the pair shows the end of both
     /// directions. Other processes can only read that end, and the pair cannot show when they close
     /// it.
-    fn is_needed_no_more(&self) -> bool {
-        self.socket.observer().state().shows_hang_up() && self.left.load(Ordering::SeqCst)
+    fn is_unneeded(&self) -> bool {
+        self.socket.observer().state().shows_hang_up() && self.is_closed_here.load(Ordering::SeqCst)
     }
 
     fn flow(&self) -> MutexGuard<'_, Option<Flow>> {
@@ -290,7 +290,7 @@ impl Relay {
     fn begin(&self) {
         let observer = self.socket.observer();
         if !self.socket.stop_calls(PATIENCE) {
-            self.go_on_steering();
+            self.abort_hand_over();
             return;
         }
         let Some(end) = observer.hand_over() else {
@@ -299,7 +299,7 @@ impl Relay {
             self.socket.allow_calls();
             return;
         };
-        let drained = self.rest() && self.await_user();
+        let drained = self.stop_signals() && self.await_user();
         // The pair has only wake-up bytes of users, who send no data before the pair carries bytes.
         let Ok(carrier) = Carrier::of(end) else {
             self.end_broken(None);
@@ -308,7 +308,7 @@ impl Relay {
         };
         if !drained {
             observer.take_back(carrier.steer());
-            self.go_on_steering();
+            self.abort_hand_over();
             return;
         }
         if let Ok(thread) = event_thread() {
@@ -329,13 +329,13 @@ impl Relay {
 
     /// Notifies the users that no more signals are sent. Returns false if a user has not finished
     /// its wake-up in time.
-    fn rest(&self) -> bool {
+    fn stop_signals(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !self.place.make(Move::Rest) {
             if self.place.stage() != Stage::Waking || Instant::now() > deadline {
                 return false;
             }
-            self.place.wait(Stage::Waking, LOOK);
+            self.place.wait(Stage::Waking, CHECK_INTERVAL);
         }
         true
     }
@@ -351,7 +351,7 @@ impl Relay {
                 Stage::Drained => return true,
                 _ => return false,
             }
-            let in_time = self.place.wait(stage, LOOK);
+            let in_time = self.place.wait(stage, CHECK_INTERVAL);
             let gone = Instant::now() > deadline || (!in_time && self.is_unheld());
             if gone && self.place.make(Move::Revoke) {
                 return false;
@@ -367,7 +367,7 @@ impl Relay {
             && set[0].revents().contains(PollFlags::HUP)
     }
 
-    fn go_on_steering(&self) {
+    fn abort_hand_over(&self) {
         self.place.make(Move::Revoke);
         self.socket.allow_calls();
         self.socket.show_all();
@@ -380,7 +380,7 @@ impl Relay {
             return;
         };
         let broken = self.socket.observer().pending_error().is_some();
-        flow.resets(self.place.is_to_be_reset());
+        flow.set_reset(self.place.resets_on_close());
         let state = flow.run(self.socket.stream(), seen, broken);
         if matches!(state, State::Waiting | State::Busy) {
             drop(place);
@@ -393,12 +393,12 @@ impl Relay {
         drop(place);
         match (state, flow) {
             (State::Finished, Some(flow)) => {
-                self.leave();
+                self.end_sharing();
                 flow.finish();
             }
             (State::Unheld, Some(flow)) if !flow.has_unread() => self.end_unheld(),
             (State::Unheld | State::Discarded, _) => {
-                self.leave();
+                self.end_sharing();
                 self.socket.stream().abort();
             }
             (_, flow) => self.end_broken(flow),
@@ -407,19 +407,19 @@ impl Relay {
 
     /// Ends the connection, because no process holds the program's end or can use it.
     fn end_unheld(&self) {
-        let reset = self.place.is_to_be_reset();
+        let reset = self.place.resets_on_close();
         let observer = self.socket.observer();
         if observer.state().shows_hang_up() {
             // A process that still holds the pair must read the end and no reset.
             observer.with_end(LibraryEnd::discard_unread);
         }
-        if self.leave() {
+        if self.end_sharing() {
             self.socket.end_by_last_close(reset);
         }
     }
 
     fn end_broken(&self, flow: Option<Flow>) {
-        self.leave();
+        self.end_sharing();
         if let Some(flow) = flow {
             flow.reset();
         }
@@ -427,7 +427,7 @@ impl Relay {
 
     /// Ends the sharing. Must be called before the library's end is closed, because the relay is
     /// listed under that number. Returns false if the sharing had ended before.
-    pub(crate) fn leave(&self) -> bool {
+    pub(crate) fn end_sharing(&self) -> bool {
         let shared = shared();
         // Held to the end of the function, because a second caller may close descriptors that the
         // first caller has not yet removed from the event thread.
@@ -443,10 +443,10 @@ impl Relay {
             thread.unwatch_number(self.end);
         }
         self.place.make(Move::End);
-        self.socket.observer().has_left();
+        self.socket.observer().on_relay_ended();
         // The caller has another reference, so the relay is not dropped with the lock held.
         all.relays.remove(&self.end);
-        all.free_states.give_back(self.place);
+        all.free_states.release(self.place);
         true
     }
 
@@ -470,12 +470,12 @@ impl EventHandler for Relay {
         // cause a hang-up at any time, so `shows_hang_up` is read after that check.
         let hung_up = seen.contains(EventFlags::HUP) && self.is_unheld();
         let unheld = match self.socket.observer().state().shows_hang_up() {
-            true => self.is_needed_no_more(),
+            true => self.is_unneeded(),
             false => hung_up,
         };
         if self.place.stage() == Stage::Waking && !unheld {
             // A short wait. A user that needs longer sends its request again.
-            self.place.wait(Stage::Waking, LOOK);
+            self.place.wait(Stage::Waking, CHECK_INTERVAL);
         }
         match self.place.stage() {
             Stage::Ended | Stage::Dropped => {}

@@ -17,11 +17,11 @@ use crate::process::{guard, real};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
-    placed(unsafe { real::eventfd(count, flags) })
+    raise_own(unsafe { real::eventfd(count, flags) })
 }
 
 /// Moves a descriptor that the stack has made to a high number.
-pub(crate) fn placed(made: c_int) -> c_int {
+pub(crate) fn raise_own(made: c_int) -> c_int {
     if made < 0 || !guard::is_inside() {
         return made;
     }

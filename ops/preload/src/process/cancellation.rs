@@ -35,7 +35,7 @@ thread_local! {
 
 /// Records a cancelled thread. The caller must wake all sleeping threads afterwards; a thread that
 /// is about to sleep then finds either the record or the wake-up.
-pub(crate) fn note(thread: pthread_t) {
+pub(crate) fn record(thread: pthread_t) {
     let place = COUNT.fetch_add(1, Ordering::SeqCst) % THREADS_MAX;
     THREADS[place].store(thread as usize, Ordering::SeqCst);
 }
@@ -49,7 +49,7 @@ pub(crate) fn begin_call() {
 
 /// Returns true if the calling thread was cancelled since its call began, and must return from the
 /// call.
-pub(crate) fn is_asked() -> bool {
+pub(crate) fn is_cancelled() -> bool {
     let count = COUNT.load(Ordering::SeqCst);
     let before = BEFORE.try_with(Cell::get).unwrap_or(count);
     if before >= count || !guard::was_cancellable() {

@@ -12,13 +12,13 @@ use std::marker::PhantomData;
 use libc::sigset_t;
 
 /// A guard that blocks the program's signals in the calling thread.
-pub(crate) struct Undisturbed {
+pub(crate) struct SignalsBlocked {
     before: sigset_t,
     // The signal mask belongs to the thread, so the guard must not be sent to another one.
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl Undisturbed {
+impl SignalsBlocked {
     pub(crate) fn begin() -> Self {
         Self {
             before: host::threads::block_signals(),
@@ -27,7 +27,7 @@ impl Undisturbed {
     }
 }
 
-impl Drop for Undisturbed {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         host::threads::restore_signals(&self.before);
     }
