@@ -2,26 +2,37 @@
 
 use crate::{
     Broken,
-    frame::{Body, Frame, HelloParams},
+    frame::{Body, Frame, ModeChange, Role},
+    half::{Sink, Source},
+    hello::HelloParams,
+    sizes::Sizes,
 };
 
-/// Modes, as numbers on the wire.
-const BUFFERED: u8 = 0;
-const COMBINED: u8 = 1;
-const PIPELINED: u8 = 2;
-
-/// An advertisement, as one end sees it.
-#[derive(Clone, Copy, Debug)]
-struct Offer {
-    seq: u32,
-    /// Bytes that were not inline and not reported as read.
-    open: u32,
-    cancelled: bool,
+/// One end of a connection: its knowledge, which consists of the frames that it has sent and
+/// received.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    numbers: Numbers,
+    sizes: Sizes,
+    /// The number of advertisements that the peer accepts at a time.
+    adverts_max: u32,
+    sent_fin: bool,
+    sent_abort: bool,
+    /// True after OOB_PEND, until the urgent byte is sent.
+    is_urgent_due: bool,
+    /// The half in which this end sends the data.
+    source: Source,
+    /// The half in which this end receives the data.
+    sink: Sink,
+    suspend: Suspend,
+    /// Bytes of the stream that were transferred to the peer: sent in messages, read by the peer,
+    /// or written to the peer's memory.
+    pub(crate) streamed: u64,
 }
 
-#[derive(Debug)]
-pub(crate) struct End {
-    peer: HelloParams,
+/// The sequence numbers and the receive buffers that both ends have announced.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
     sent: u32,
     received: u32,
     /// The last received Bufs and MSeqAck.
@@ -30,43 +41,38 @@ pub(crate) struct End {
     /// The last sent Bufs and MSeqAck.
     sent_bufs: u32,
     sent_ack: u32,
-    sent_fin: bool,
-    sent_abort: bool,
-    announced: bool,
-    /// The modes of the half in which this end is the source, and of the half in which it is the
-    /// sink.
-    source_mode: u8,
-    sink_mode: u8,
-    /// This end's own advertisement.
-    own: Option<Offer>,
-    /// The peer's advertisement.
-    theirs: Option<Offer>,
-    resize_asked: u32,
-    suspend_asked: u32,
-    /// Bytes of the stream that were transferred to the peer: sent in messages, or read by the
-    /// peer.
-    pub(crate) streamed: u64,
+}
+
+/// The suspension of the connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Suspend {
+    /// This end has sent SuspComm, which is unanswered.
+    is_requesting: bool,
+    /// The peer has sent SuspComm, which is unanswered.
+    is_requested: bool,
+    /// SuspCommAck was sent or received: this end sends no data any more.
+    is_stopped: bool,
 }
 
 impl End {
     pub(crate) fn new(hello: HelloParams, peer: HelloParams) -> Self {
         Self {
-            peer,
-            sent: 0,
-            received: 0,
-            received_bufs: peer.bufs,
-            received_ack: 0,
-            sent_bufs: hello.bufs,
-            sent_ack: 0,
+            numbers: Numbers {
+                sent: 0,
+                received: 0,
+                received_bufs: peer.bufs,
+                received_ack: 0,
+                sent_bufs: hello.bufs,
+                sent_ack: 0,
+            },
+            sizes: Sizes::new(hello.size, peer.size),
+            adverts_max: peer.adverts,
             sent_fin: false,
             sent_abort: false,
-            announced: false,
-            source_mode: COMBINED,
-            sink_mode: COMBINED,
-            own: None,
-            theirs: None,
-            resize_asked: 0,
-            suspend_asked: 0,
+            is_urgent_due: false,
+            source: Source::new(),
+            sink: Sink::new(),
+            suspend: Suspend::default(),
             streamed: 0,
         }
     }
@@ -76,48 +82,40 @@ impl End {
         if self.sent_abort {
             return Err(Broken::Abort);
         }
-        if frame.seq != self.sent.wrapping_add(1) {
-            return Err(Broken::Sequence);
-        }
-        let acked = frame.ack.wrapping_sub(self.sent_ack);
-        if acked > self.received.wrapping_sub(self.sent_ack) {
-            return Err(Broken::Acknowledgement);
-        }
-        if frame.total > self.peer.size {
+        self.numbers.check_sequence(frame)?;
+        if frame.total > self.sizes.peer() {
             return Err(Broken::TooLong);
         }
-        self.check_credit(frame)?;
+        self.numbers.check_credit(frame)?;
         self.check_urgent(frame)?;
-        self.sent = frame.seq;
-        self.sent_ack = frame.ack;
-        self.sent_bufs = frame.bufs;
+        self.check_stopped(frame)?;
+        self.numbers.send(frame);
+        self.send_body(frame)?;
         self.streamed += u64::from(frame.payload);
-        self.send_body(frame)
-    }
-
-    fn check_credit(&self, frame: &Frame) -> Result<(), Broken> {
-        let under_way = self.sent.wrapping_sub(self.received_ack);
-        match self.received_bufs.saturating_sub(under_way) {
-            0 => return Err(Broken::NoCredit),
-            1 => (),
-            _ => return Ok(()),
-        }
-        let told = |bufs: u32, ack: u32| bufs.saturating_sub(self.received.wrapping_sub(ack));
-        let before = told(self.sent_bufs, self.sent_ack);
-        let after = told(frame.bufs, frame.ack);
-        if frame.payload > 0 || after <= before {
-            return Err(Broken::LastCredit);
-        }
         Ok(())
     }
 
     fn check_urgent(&mut self, frame: &Frame) -> Result<(), Broken> {
-        self.announced |= frame.pend;
-        if frame.pres && !self.announced {
+        self.is_urgent_due |= frame.pend;
+        if frame.pres && !self.is_urgent_due {
             return Err(Broken::UrgentUnannounced);
         }
-        if frame.pres {
-            self.announced = false;
+        self.is_urgent_due &= !frame.pres;
+        let has_ended = self.sent_fin || frame.body == Body::DisConn;
+        if self.is_urgent_due && has_ended {
+            return Err(Broken::UrgentMissing);
+        }
+        Ok(())
+    }
+
+    fn check_stopped(&self, frame: &Frame) -> Result<(), Broken> {
+        let moves_data = match frame.body {
+            Body::Data => frame.payload > 0,
+            Body::SourceAvail { .. } | Body::SinkAvail { .. } | Body::WriteDone(_) => true,
+            _ => false,
+        };
+        if self.suspend.is_stopped && moves_data {
+            return Err(Broken::AfterSuspend);
         }
         Ok(())
     }
@@ -125,22 +123,23 @@ impl End {
     fn send_body(&mut self, frame: &Frame) -> Result<(), Broken> {
         match frame.body {
             Body::Data if frame.is_bare() => Ok(()),
-            Body::Data if self.sent_fin => Err(Broken::AfterDisConn),
-            Body::Data if self.own.is_some() => Err(Broken::DataBehindAdvert),
-            Body::Data => Ok(()),
-            Body::SourceAvail { advertised } => self.send_advert(frame, advertised),
-            Body::ReadDone(bytes) => self.send_read(bytes),
-            Body::SendSm => self.theirs.take().map(drop).ok_or(Broken::SendSm),
-            Body::SourceCancel => match &mut self.own {
-                Some(offer) if !offer.cancelled => {
-                    offer.cancelled = true;
-                    Ok(())
-                }
-                _ => Err(Broken::Cancel),
-            },
-            Body::DisConn if self.sent_fin => Err(Broken::AfterDisConn),
-            Body::DisConn if self.own.is_some() => Err(Broken::DisConnTooEarly),
+            Body::Data | Body::SourceAvail { .. } | Body::WriteDone(_) | Body::DisConn
+                if self.sent_fin =>
+            {
+                Err(Broken::AfterDisConn)
+            }
+            Body::Data => self.source.send_data(),
+            Body::SourceAvail { len } => {
+                self.source.send_advert(frame, len)?;
+                self.check_limit()
+            }
+            Body::WriteDone(bytes) => {
+                self.source.send_write_done(bytes)?;
+                self.streamed += u64::from(bytes);
+                Ok(())
+            }
             Body::DisConn => {
+                self.source.send_fin()?;
                 self.sent_fin = true;
                 Ok(())
             }
@@ -149,123 +148,149 @@ impl End {
                 self.sent_abort = true;
                 Ok(())
             }
-            Body::Mode(byte) => self.send_mode(byte),
-            Body::ResizeAck => answer(&mut self.resize_asked),
-            Body::SuspendAck => answer(&mut self.suspend_asked),
-            Body::Resize | Body::Suspend => Ok(()),
-            Body::SinkAvail if self.sink_mode == PIPELINED => Ok(()),
-            Body::SinkAvail => Err(Broken::SinkAvail),
-            Body::SinkCancel | Body::WriteDone | Body::SinkCancelAck => Err(Broken::Unasked),
+            Body::SourceCancel => self.source.send_cancel(frame.seq),
+            Body::SinkCancelAck => self.source.send_sink_cancel_ack(),
+            Body::ReadDone(bytes) => self.sink.send_read(bytes),
+            Body::SendSm => self.sink.send_send_sm(frame),
+            Body::SinkAvail { len, non_discards } => self.send_sink(frame, len, non_discards),
+            Body::SinkCancel => self.sink.send_sink_cancel(),
+            Body::Mode(ModeChange { by, mode }) => match by {
+                Role::Source => self.source.send_mode(mode, frame.seq),
+                Role::Sink => self.sink.send_mode(mode),
+            },
+            Body::Resize(size) => self.sizes.send_request(size),
+            Body::ResizeAck(size) => self.sizes.send_answer(size),
+            Body::Suspend => self.suspend.send_request(),
+            Body::SuspendAck => self.suspend.send_answer(),
         }
     }
 
-    fn send_advert(&mut self, frame: &Frame, advertised: u32) -> Result<(), Broken> {
-        if self.sent_fin {
-            return Err(Broken::AfterDisConn);
+    /// SinkAvail. Its payload belongs to the half of which this end is the source.
+    fn send_sink(&mut self, frame: &Frame, len: u32, non_discards: u32) -> Result<(), Broken> {
+        if frame.payload > 0 {
+            if self.sent_fin {
+                return Err(Broken::AfterDisConn);
+            }
+            self.source.check_position()?;
         }
-        let form = match self.source_mode {
-            COMBINED => frame.payload > 0 && advertised > frame.payload,
-            PIPELINED => frame.payload == 0 && advertised > 0,
-            _ => false,
-        };
-        if !form {
-            return Err(Broken::AdvertForm);
-        }
-        // This checker follows one advertisement at a time; no end here permits more.
-        if self.own.is_some() || self.peer.adverts == 0 {
+        self.sink
+            .send_sink(len, non_discards, self.sizes.own_payload())?;
+        self.check_limit()
+    }
+
+    /// Checks the number of this end's advertisements, after one was added.
+    fn check_limit(&self) -> Result<(), Broken> {
+        let outstanding = self.source.outstanding() + self.sink.outstanding();
+        if outstanding > self.adverts_max as usize {
             return Err(Broken::AdvertLimit);
         }
-        self.own = Some(Offer {
-            seq: frame.seq,
-            open: advertised - frame.payload,
-            cancelled: false,
-        });
-        Ok(())
-    }
-
-    fn send_read(&mut self, bytes: u32) -> Result<(), Broken> {
-        let Some(offer) = &mut self.theirs else {
-            return Err(Broken::ReadDone);
-        };
-        if bytes == 0 || bytes > offer.open {
-            return Err(Broken::ReadDone);
-        }
-        offer.open -= bytes;
-        if offer.open == 0 {
-            self.theirs = None;
-        }
-        Ok(())
-    }
-
-    fn send_mode(&mut self, byte: u8) -> Result<(), Broken> {
-        let mode = byte >> 4 & 0x07;
-        // Bit 7 names the half of the receiver: 0 is its receiving half, which this end feeds.
-        if byte & 0x80 != 0 {
-            if (self.sink_mode, mode) != (BUFFERED, COMBINED) {
-                return Err(Broken::ModeChange);
-            }
-            self.sink_mode = mode;
-            return Ok(());
-        }
-        let is_legal = matches!(
-            (self.source_mode, mode),
-            (COMBINED, BUFFERED) | (COMBINED, PIPELINED) | (PIPELINED, COMBINED)
-        );
-        if !is_legal || (mode == BUFFERED && self.own.is_some()) {
-            return Err(Broken::ModeChange);
-        }
-        self.source_mode = mode;
         Ok(())
     }
 
     /// Records a frame of the peer.
     pub(crate) fn receive(&mut self, frame: &Frame) {
-        self.received = frame.seq;
-        self.received_bufs = frame.bufs;
-        self.received_ack = frame.ack;
+        self.numbers.receive(frame);
         match frame.body {
-            Body::SourceAvail { advertised } => {
-                self.theirs = Some(Offer {
-                    seq: frame.seq,
-                    open: advertised.saturating_sub(frame.payload),
-                    cancelled: false,
-                });
+            Body::Data if frame.is_bare() => (),
+            Body::Data => self.sink.receive_data(),
+            Body::SourceAvail { len } => self.sink.receive_advert(frame, len),
+            Body::SourceCancel => self.sink.receive_cancel(frame.seq),
+            Body::WriteDone(_) => self.sink.receive_write_done(),
+            Body::SinkCancelAck => self.sink.receive_sink_cancel_ack(),
+            Body::DisConn => self.sink.receive_fin(),
+            Body::ReadDone(bytes) => {
+                self.streamed += u64::from(bytes);
+                self.source.receive_read(bytes, frame.ack);
             }
-            Body::ReadDone(bytes) => self.receive_read(bytes),
-            Body::SendSm => self.receive_send_sm(frame.ack),
-            Body::Mode(byte) if byte & 0x80 != 0 => self.source_mode = byte >> 4 & 0x07,
-            Body::Mode(byte) => self.sink_mode = byte >> 4 & 0x07,
-            Body::Resize => self.resize_asked += 1,
-            Body::Suspend => self.suspend_asked += 1,
-            _ => (),
-        }
-    }
-
-    fn receive_read(&mut self, bytes: u32) {
-        self.streamed += u64::from(bytes);
-        if let Some(offer) = &mut self.own {
-            offer.open = offer.open.saturating_sub(bytes);
-            if offer.open == 0 {
-                self.own = None;
-            }
-        }
-    }
-
-    /// A SendSm is about the advertisement only if it acknowledges it.
-    fn receive_send_sm(&mut self, ack: u32) {
-        let knows = |offer: &Offer| ack.wrapping_sub(offer.seq) < 1 << 31;
-        if self.own.as_ref().is_some_and(knows) {
-            self.own = None;
+            Body::SendSm => self.source.receive_send_sm(frame.ack),
+            Body::SinkAvail { len, non_discards } => self.source.receive_sink(len, non_discards),
+            Body::SinkCancel => self.source.receive_sink_cancel(),
+            Body::Mode(ModeChange { by, mode }) => match by {
+                Role::Source => self.sink.receive_mode(mode),
+                Role::Sink => self.source.receive_mode(mode),
+            },
+            Body::Resize(size) => self.sizes.receive_request(size),
+            Body::ResizeAck(size) => self.sizes.receive_answer(size),
+            Body::Suspend => self.suspend.is_requested = true,
+            Body::SuspendAck => self.suspend.receive_answer(),
+            Body::AbortConn => (),
         }
     }
 
     /// True if nothing waits for an answer.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.own.is_none() && self.theirs.is_none() && self.resize_asked == 0
+        self.source.is_at_rest()
+            && self.sink.is_at_rest()
+            && self.sizes.is_at_rest()
+            && self.suspend.is_at_rest()
     }
 }
 
-fn answer(asked: &mut u32) -> Result<(), Broken> {
-    *asked = asked.checked_sub(1).ok_or(Broken::Unasked)?;
-    Ok(())
+impl Numbers {
+    fn check_sequence(&self, frame: &Frame) -> Result<(), Broken> {
+        if frame.seq != self.sent.wrapping_add(1) {
+            return Err(Broken::Sequence);
+        }
+        let acked = frame.ack.wrapping_sub(self.sent_ack);
+        if acked > self.received.wrapping_sub(self.sent_ack) {
+            return Err(Broken::Acknowledgement);
+        }
+        Ok(())
+    }
+
+    fn check_credit(&self, frame: &Frame) -> Result<(), Broken> {
+        let in_flight = self.sent.wrapping_sub(self.received_ack);
+        match self.received_bufs.saturating_sub(in_flight) {
+            0 => return Err(Broken::NoCredit),
+            1 => (),
+            _ => return Ok(()),
+        }
+        // The credits that the peer has according to a message of this end.
+        let credits = |bufs: u32, ack: u32| bufs.saturating_sub(self.received.wrapping_sub(ack));
+        let before = credits(self.sent_bufs, self.sent_ack);
+        if frame.payload > 0 || credits(frame.bufs, frame.ack) <= before {
+            return Err(Broken::LastCredit);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.sent = frame.seq;
+        self.sent_ack = frame.ack;
+        self.sent_bufs = frame.bufs;
+    }
+
+    fn receive(&mut self, frame: &Frame) {
+        self.received = frame.seq;
+        self.received_bufs = frame.bufs;
+        self.received_ack = frame.ack;
+    }
+}
+
+impl Suspend {
+    fn send_request(&mut self) -> Result<(), Broken> {
+        if self.is_requesting || self.is_stopped {
+            return Err(Broken::Suspend);
+        }
+        self.is_requesting = true;
+        Ok(())
+    }
+
+    fn send_answer(&mut self) -> Result<(), Broken> {
+        if !self.is_requested {
+            return Err(Broken::Unasked);
+        }
+        self.is_requested = false;
+        self.is_stopped = true;
+        Ok(())
+    }
+
+    fn receive_answer(&mut self) {
+        self.is_requesting = false;
+        self.is_stopped = true;
+    }
+
+    const fn is_at_rest(&self) -> bool {
+        !self.is_requesting && !self.is_requested
+    }
 }

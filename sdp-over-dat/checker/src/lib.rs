@@ -6,16 +6,22 @@
 //! | File | Contents |
 //! |---|---|
 //! | `frame.rs` | the fields of a frame |
+//! | `hello.rs` | the fields of Hello and HelloAck |
 //! | `broken.rs` | the rules, one sentence each |
+//! | `half/` | a half of the connection, as its source and its sink know it; crossing messages |
+//! | `sizes.rs` | the sizes of receive buffers, and their changes |
 //! | `end.rs` | the frames that one end has sent and received |
 //! | `checker.rs` | both ends and the wire between them |
 //! | `trace.rs` | the file format of a recorded connection |
 //! | `shown.rs` | a message as text |
 //!
-//! A rule is checked against the sender's knowledge at the time of sending. So each frame is passed
-//! to the checker twice: when it is sent and when it is received ([`Checker::sent`],
-//! [`Checker::received`]). A trace of one end does not show which frames the peer had received.
-//! [`Checker::arrived`] then assumes that it had received all of them.
+//! A rule is checked against the sender's knowledge at the time of sending, because messages of the
+//! two ends cross on the wire. So each frame is passed to the checker twice: when it is sent and when
+//! it is received ([`Checker::sent`], [`Checker::received`]).
+//!
+//! A trace holds the frames that one end has sent and received, in the order in which that end sent
+//! and processed them. It shows the knowledge of that end, and not which frames the peer had
+//! received when it sent a message. [`Checker::arrived`] takes this from MSeqAck.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +29,10 @@ mod broken;
 mod checker;
 mod end;
 mod frame;
+mod half;
+mod hello;
 mod shown;
+mod sizes;
 mod trace;
 
 pub use broken::Broken;

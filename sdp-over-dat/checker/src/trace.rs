@@ -184,6 +184,14 @@ pub fn check_trace(side: Side, bytes: &[u8]) -> Result<Checker, TraceFault> {
 }
 
 #[cfg(test)]
+impl TraceWriter<Vec<u8>> {
+    /// The bytes written so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.to
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,6 +1,7 @@
-//! Each rule broken once, and one conversation that breaks none.
+//! Byte-exact frames: each rule about forms, numbers and order broken once, and one conversation
+//! that breaks none.
 
-use super::{
+use crate::{
     Broken, Checker,
     Side::{self, Active, Passive},
 };
@@ -229,7 +230,7 @@ fn order_of_the_stream_is_checked() {
         (
             &[DATA],
             (Passive, "0a000040 00000010 00000001 00000001"),
-            Broken::Unasked,
+            Broken::SinkCancelAck,
         ),
         (
             &[DATA],
@@ -317,8 +318,42 @@ fn hello_and_hello_ack_are_checked() {
         let result = Checker::new().hello(&bytes);
         assert_eq!(result, Err(Broken::Hello), "byte {at}");
     }
+    for (at, byte) in [(7, 0x5d), (16, 0x32), (17, 0x40), (19, 0), (3, 2), (24, 1)] {
+        let mut checker = Checker::new();
+        checker.hello(&hello(64)).expect("a good Hello");
+        let mut bytes = hello_ack(64);
+        bytes[at] = byte;
+        let result = checker.hello_ack(&bytes);
+        assert_eq!(result, Err(Broken::Hello), "byte {at}");
+    }
     assert_eq!(Checker::new().hello(&hello(64)[..64]), Ok(()), "trimmed");
     assert_eq!(Checker::new().hello(&hello(64)[..63]), Err(Broken::Hello));
     let early = Checker::new().sent(Active, &hex(DATA.1), 21);
     assert_eq!(early, Err(Broken::BeforeHello));
+}
+
+#[test]
+fn hello_may_carry_extended_adverts() {
+    let with = |cap: u8, extended: u8| {
+        let mut bytes = hello(64);
+        (bytes[17], bytes[19], bytes[67]) = (0x40 | cap, 1, extended);
+        bytes
+    };
+    let mut checker = Checker::new();
+    assert_eq!(checker.hello(&with(2, 2)), Ok(()));
+    assert_eq!(checker.hello_ack(&hello_ack(64)), Ok(()));
+    let pipelined = (Passive, "07000040 00000014 00000001 00000000 20000000");
+    let advert = |seq: u32| {
+        let head = hex("fe000040 00000020 00000000 00000000 00020000 12345678 00000000 00000000");
+        let mut head = head;
+        head[8..12].copy_from_slice(&seq.to_be_bytes());
+        head
+    };
+    assert_eq!(send_all(&mut checker, &[pipelined]), Ok(()));
+    assert_eq!(checker.sent(Passive, &advert(2), 32), Ok(()));
+    assert_eq!(checker.sent(Passive, &advert(3), 32), Ok(()));
+    let result = checker.sent(Passive, &advert(4), 32);
+    assert_eq!(result, Err(Broken::AdvertLimit));
+    assert_eq!(Checker::new().hello(&with(2, 0)), Err(Broken::Hello));
+    assert_eq!(Checker::new().hello(&with(0, 2)), Err(Broken::Hello));
 }
