@@ -2,20 +2,30 @@
 
 use clap::Parser;
 
-/// Lists the DAT registry and the attributes of each interface adapter that can be opened.
+/// Lists the interface adapters of the DAT registry, one per line, and checks the configuration of
+/// this host.
 #[derive(Debug, Parser)]
 #[command(name = "datinfo", version)]
 pub(crate) struct Args {
-    /// Print one JSON object.
+    /// Print one JSON object with everything.
     #[arg(long)]
     pub(crate) json: bool,
-    /// List the adapters without opening them.
+    /// Print all attributes of each adapter, and each line of the registry file that is not used.
+    /// With --check, print also what was found in order.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Do not open the adapters.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Connect each adapter to itself and print how the payload travelled, and why it stayed on TCP
-    /// if it did.
+    /// Connect each adapter to itself and print the carrier of the payload: shared memory, or TCP
+    /// and the reason.
     #[arg(long, conflicts_with = "list")]
     pub(crate) counters: bool,
-    /// Only these interface adapters.
+    /// Check the DAT configuration of this host. Print one line per problem, with the action that
+    /// solves it.
+    #[arg(long, conflicts_with_all = ["list", "counters", "names"])]
+    pub(crate) check: bool,
+    /// The interface adapters to print, with all attributes. Without a name, every adapter of the
+    /// registry is printed.
     pub(crate) names: Vec<String>,
 }

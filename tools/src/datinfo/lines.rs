@@ -20,33 +20,88 @@ pub(crate) struct Line {
     unused: Option<String>,
 }
 
-/// Reads the registry file that libdat2 would read. Returns its path and its lines, good and bad.
-pub(crate) fn read() -> (Value, Vec<Line>) {
+/// The registry file that is in force.
+#[derive(Debug)]
+pub(crate) enum Registry {
+    /// A file that can be read.
+    File {
+        path: String,
+        /// The lines, good and bad.
+        lines: Vec<Line>,
+        /// The mistakes of the bad lines, with line and column.
+        mistakes: Vec<String>,
+    },
+    /// There is no file: each network device has an adapter.
+    Builtin,
+    /// The file cannot be read, and nothing else is tried.
+    Unusable {
+        path: String,
+        error: String,
+        /// True if `DAT_OVERRIDE` names the file.
+        is_override: bool,
+    },
+}
+
+/// Reads the registry file that libdat2 would read.
+pub(crate) fn read() -> Registry {
     match Source::of_process() {
-        Source::File { path, content } => (json!(path.to_string_lossy()), lines_of(&content)),
-        Source::Builtin => (
-            json!("none; the local interfaces are the registry"),
-            Vec::new(),
-        ),
+        Source::File { path, content } => {
+            Registry::of_file(path.to_string_lossy().into_owned(), &content)
+        }
+        Source::Builtin => Registry::Builtin,
         Source::Unusable {
             path,
             error,
             is_override,
-        } => {
-            let asked = if is_override {
-                " (named by DAT_OVERRIDE; nothing else is tried)"
-            } else {
-                ""
-            };
-            (
-                json!(format!("{}{asked}: {error}", path.display())),
-                Vec::new(),
-            )
+        } => Registry::Unusable {
+            path: path.to_string_lossy().into_owned(),
+            error: error.to_string(),
+            is_override,
+        },
+    }
+}
+
+impl Registry {
+    pub(crate) fn of_file(path: String, content: &[u8]) -> Self {
+        let mistakes = dat_conf::parse(content).diagnostics;
+        Self::File {
+            path,
+            lines: lines_of(content),
+            mistakes: mistakes.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// The path of the file, or a text that says why there is none.
+    pub(crate) fn path(&self) -> String {
+        match self {
+            Self::File { path, .. } => path.clone(),
+            Self::Builtin => "none; the local interfaces are the registry".to_owned(),
+            Self::Unusable {
+                path,
+                error,
+                is_override,
+            } => {
+                let named = if *is_override {
+                    " (named by DAT_OVERRIDE; nothing else is tried)"
+                } else {
+                    ""
+                };
+                format!("{path}{named}: {error}")
+            }
+        }
+    }
+
+    /// The lines of the file, good and bad.
+    pub(crate) fn lines(&self) -> &[Line] {
+        match self {
+            Self::File { lines, .. } => lines,
+            Self::Builtin | Self::Unusable { .. } => &[],
         }
     }
 }
 
-fn lines_of(content: &[u8]) -> Vec<Line> {
+/// Reads the content of a registry file.
+pub(crate) fn lines_of(content: &[u8]) -> Vec<Line> {
     let parsed = dat_conf::parse(content);
     let mut lines: Vec<Line> = Vec::new();
     for entry in &parsed.entries {
@@ -110,6 +165,11 @@ impl Line {
         self.ia_name == other.ia_name
             && self.version == other.version
             && self.is_thread_safe == other.is_thread_safe
+    }
+
+    /// Returns true if the line registers an adapter.
+    pub(crate) fn is_used(&self) -> bool {
+        self.unused.is_none()
     }
 
     /// Returns true if this line registered the given adapter.

@@ -1,18 +1,22 @@
-//! Lists the entries of the DAT registry and the attributes of each interface adapter.
+//! Lists the interface adapters of the DAT registry, and checks the configuration of this host.
 //!
 //! - `args.rs` the command line
+//! - `check` the check of the configuration: what is wrong, and how to mend it
 //! - `lines.rs` the result of each line of the registry file, and why a line is not used
 //! - `fields.rs` attributes as names and values
 //! - `names.rs` enums and flags by their C names
 //! - `reason.rs` the reason why an adapter cannot be opened, from the libraries' log
 //! - `traffic.rs` the carrier of the payload of connections within this host
-//! - `text.rs` the readable form; `--json` prints the same data as one object
+//! - `table.rs` the short form, one line per adapter; `text.rs` the long form with all attributes;
+//!   `--json` prints the data of the long form as one object
 
 mod args;
+mod check;
 mod fields;
 mod lines;
 mod names;
 mod reason;
+mod table;
 mod text;
 mod traffic;
 
@@ -30,12 +34,17 @@ fn main() -> ExitCode {
     // A reader such as `head` may close the pipe before the end; that is no fault.
     // SAFETY: the default action runs no code of this program.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+    if args.check {
+        return check::run(&args);
+    }
     match report(&args) {
         Ok(report) => {
             if args.json {
                 println!("{report:#}");
-            } else {
+            } else if args.verbose || args.counters || !args.names.is_empty() {
                 text::print(&report);
+            } else {
+                print!("{}", table::table(&report));
             }
             let code = complain_of_unknown(&args, &report);
             if args.names.is_empty() && has_none(&report) {
@@ -60,7 +69,8 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
     // SAFETY: no thread runs before an adapter is opened.
     unsafe { reason::ask_the_registry() };
     let library = Library::get()?;
-    let (file, lines) = lines::read();
+    let registry = lines::read();
+    let lines = registry.lines();
     let mut adapters = Vec::new();
     let providers = list_providers()?;
     // The registry has opened its log by now, as the user configured it. Providers are loaded after
@@ -83,14 +93,40 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
         if !args.list {
             adapter["opened"] = open(&info.ia_name, args.counters);
         }
+        summarize(&mut adapter);
         adapters.push(adapter);
     }
     Ok(json!({
         "registry_library": library.path().to_string_lossy(),
-        "registry_file": file,
+        "registry_file": registry.path(),
         "adapters": adapters,
-        "unused_lines": lines::unused(&lines),
+        "unused_lines": lines::unused(lines),
     }))
+}
+
+/// Adds the state, the device and the address of an adapter. An adapter that is not open has the
+/// device that its line names.
+fn summarize(adapter: &mut Value) {
+    let opened = &adapter["opened"];
+    let (state, attributes) = match opened {
+        Value::Null => ("not opened", &Value::Null),
+        opened if opened.get("error").is_some() => ("unusable", &Value::Null),
+        opened => ("usable", &opened["adapter"]),
+    };
+    let named = adapter["params"].as_str();
+    let named = named.and_then(|params| params.split_ascii_whitespace().next());
+    let device = match attributes["adapter_name"].as_str() {
+        Some(name) if !name.is_empty() => Some(name),
+        _ => named,
+    };
+    let summary = [
+        ("state", json!(state)),
+        ("device", json!(device)),
+        ("address", attributes["address"].clone()),
+    ];
+    for (key, value) in summary {
+        adapter[key] = value;
+    }
 }
 
 /// Returns true if there is no adapter at all. A script that checks for DAT must notice this.

@@ -1,4 +1,4 @@
-//! The readable form of the report.
+//! The long form of the report: all attributes of each adapter.
 
 use serde_json::{Map, Value};
 
@@ -93,12 +93,13 @@ fn line(indent: usize, name: &str, value: &str) {
     );
 }
 
-fn list(value: &Value) -> &[Value] {
+/// The elements of an array; none if the value is no array.
+pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A value without the quotes of JSON.
-fn word(value: &Value) -> String {
+pub(crate) fn word(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".into(),

@@ -1,0 +1,118 @@
+//! The result of a check.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// The result of one check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    /// The part of the configuration, in one word.
+    pub(super) subject: &'static str,
+    /// The state that was found.
+    pub(super) text: String,
+    pub(super) outcome: Outcome,
+}
+
+/// The judgement on the state that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Passed,
+    Problem {
+        /// The action that solves the problem, in the imperative.
+        fix: String,
+    },
+    /// The check is not possible for this user or on this system.
+    NotChecked,
+}
+
+impl Item {
+    pub(super) fn passed(subject: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            subject,
+            text: text.into(),
+            outcome: Outcome::Passed,
+        }
+    }
+
+    pub(super) fn problem(
+        subject: &'static str,
+        text: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self {
+            subject,
+            text: text.into(),
+            outcome: Outcome::Problem { fix: fix.into() },
+        }
+    }
+
+    pub(super) fn not_checked(subject: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            subject,
+            text: text.into(),
+            outcome: Outcome::NotChecked,
+        }
+    }
+
+    pub(super) fn is_problem(&self) -> bool {
+        matches!(self.outcome, Outcome::Problem { .. })
+    }
+
+    /// The object of `--json`.
+    pub(super) fn json(&self) -> Value {
+        let mut value = json!({ "subject": self.subject, "text": self.text });
+        value["result"] = json!(match &self.outcome {
+            Outcome::Passed => "ok",
+            Outcome::Problem { .. } => "problem",
+            Outcome::NotChecked => "not checked",
+        });
+        if let Outcome::Problem { fix } = &self.outcome {
+            value["fix"] = json!(fix);
+        }
+        value
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = self.subject;
+        // A text of another library may have several lines.
+        let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match &self.outcome {
+            Outcome::Passed => write!(f, "ok: {subject}: {text}"),
+            Outcome::Problem { fix } => write!(f, "problem: {subject}: {text}; fix: {fix}"),
+            Outcome::NotChecked => write!(f, "not checked: {subject}: {text}"),
+        }
+    }
+}
+
+/// The last line of the output.
+pub(super) fn total(problems: usize, checks: usize) -> String {
+    match problems {
+        0 => format!("no problem found in {checks} checks"),
+        1 => format!("1 problem found in {checks} checks"),
+        problems => format!("{problems} problems found in {checks} checks"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_one_line() {
+        let problem = Item::problem("device", "no\nfile", "load it");
+        assert_eq!(
+            problem.to_string(),
+            "problem: device: no file; fix: load it"
+        );
+        assert_eq!(problem.json()["fix"], "load it");
+        assert_eq!(problem.json()["result"], "problem");
+        assert_eq!(Item::passed("a", "b").to_string(), "ok: a: b");
+        let not_checked = Item::not_checked("a", "b");
+        assert_eq!(not_checked.to_string(), "not checked: a: b");
+        assert!(!not_checked.is_problem() && not_checked.json()["fix"].is_null());
+        assert_eq!(total(1, 9), "1 problem found in 9 checks");
+    }
+}

@@ -1,0 +1,163 @@
+//! Shared memory: memfds between the processes of a connection, and the pages of `opsrun ss`.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{ftruncate, geteuid};
+
+use super::host::Host;
+use super::item::Item;
+
+const SUBJECT: &str = "memory";
+
+/// The variable that names the directory of pages.
+const PAGES: &str = "OPS_PAGES";
+/// The directory of pages without the variable.
+const SHARED_MEMORY: &str = "dev/shm";
+/// The free bytes that a page of sockets needs at least.
+const FREE_MIN: u64 = 1 << 20;
+
+pub(super) fn items(host: &Host) -> Vec<Item> {
+    let named = host::environment::variable(PAGES).filter(|path| !path.is_empty());
+    vec![sealed(memfd()), pages(host, named)]
+}
+
+/// Creates sealed memory, as the software provider does for a connection within the host.
+fn memfd() -> nix::Result<()> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let not_executable = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    let fd = memfd_create(c"datinfo-check", flags | not_executable)
+        .or_else(|_| memfd_create(c"datinfo-check", flags))?;
+    ftruncate(&fd, 1)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+fn sealed(created: nix::Result<()>) -> Item {
+    match created {
+        Ok(()) => Item::passed(SUBJECT, "sealed memory can be created"),
+        Err(error) => Item::problem(
+            SUBJECT,
+            format!("memfd_create fails ({error}), so connections within the host stay on TCP"),
+            match error {
+                Errno::EPERM | Errno::ENOSYS => {
+                    "permit memfd_create in the seccomp profile of the container"
+                }
+                Errno::EMFILE | Errno::ENFILE => "raise the limit of open files",
+                _ => "give the process more memory (the limit of its control group)",
+            },
+        ),
+    }
+}
+
+/// Checks the directory in which programs under `opsrun` describe their sockets.
+fn pages(host: &Host, named: Option<OsString>) -> Item {
+    let is_named = named.is_some();
+    let base = named.map_or_else(|| host.path(SHARED_MEMORY), PathBuf::from);
+    let shown = base.display();
+    let needed = "`opsrun ss` shows no socket";
+    let Ok(space) = statvfs(&base) else {
+        let fix = if is_named {
+            format!("create it, or unset {PAGES}")
+        } else {
+            format!("mount it: `mount -t tmpfs -o mode=1777 tmpfs {shown}`")
+        };
+        return Item::problem(SUBJECT, format!("{shown} does not exist, so {needed}"), fix);
+    };
+    let own = base.join(format!("ops-{}", geteuid()));
+    if let Some(item) = own_directory(&base, &own, needed) {
+        return item;
+    }
+    let free = space.blocks_available() as u64 * space.fragment_size() as u64;
+    if free < FREE_MIN {
+        return Item::problem(
+            SUBJECT,
+            format!("{shown} has {} KiB free, so {needed}", free >> 10),
+            "remove files there, or mount it again with a larger size",
+        );
+    }
+    Item::passed(SUBJECT, format!("{shown} has {} MiB free", free >> 20))
+}
+
+/// Checks the directory of this user, or that it can be created.
+fn own_directory(base: &Path, own: &Path, needed: &str) -> Option<Item> {
+    use nix::unistd::{AccessFlags, access};
+    let shown = own.display();
+    match own.symlink_metadata() {
+        Ok(found) if !found.is_dir() || found.uid() != geteuid().as_raw() => Some(Item::problem(
+            SUBJECT,
+            format!("{shown} is not a directory of this user, so {needed}"),
+            format!("run `rm -r {shown}` as its owner or as root"),
+        )),
+        Ok(found) if found.mode() & 0o077 != 0 => Some(Item::problem(
+            SUBJECT,
+            format!("other users may enter {shown}, so {needed}"),
+            format!("run `chmod 700 {shown}`"),
+        )),
+        Ok(_) => None,
+        Err(_) => access(base, AccessFlags::W_OK | AccessFlags::X_OK)
+            .err()
+            .map(|error| {
+                Item::problem(
+                    SUBJECT,
+                    format!(
+                        "{} cannot be written to ({error}), so {needed}",
+                        base.display()
+                    ),
+                    format!("run `chmod 1777 {}` as root", base.display()),
+                )
+            }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_explained_by_its_code() {
+        assert!(!sealed(memfd()).is_problem());
+        let text = |error| sealed(Err(error)).to_string();
+        assert!(text(Errno::EPERM).ends_with("the seccomp profile of the container"));
+        assert!(text(Errno::EMFILE).ends_with("raise the limit of open files"));
+        assert!(text(Errno::ENOMEM).contains("control group"));
+    }
+
+    #[test]
+    fn the_directory_of_pages_is_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::at(dir.path());
+        let absent = pages(&host, None).to_string();
+        assert!(
+            absent.contains("fix: mount it: `mount -t tmpfs"),
+            "{absent}"
+        );
+        let named = pages(&host, Some("/nonexistent".into())).to_string();
+        assert!(named.ends_with("create it, or unset OPS_PAGES"), "{named}");
+        fs::create_dir_all(dir.path().join(SHARED_MEMORY)).unwrap();
+        assert!(!pages(&host, None).is_problem());
+        let own = dir
+            .path()
+            .join(SHARED_MEMORY)
+            .join(format!("ops-{}", geteuid()));
+        fs::create_dir(&own).unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(!pages(&host, None).is_problem());
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+        let open = pages(&host, None).to_string();
+        assert!(open.contains("other users may enter"), "{open}");
+        fs::remove_dir(&own).unwrap();
+        fs::write(&own, "").unwrap();
+        let file = pages(&host, None).to_string();
+        assert!(file.contains("is not a directory of this user"), "{file}");
+    }
+}
