@@ -1,11 +1,13 @@
-//! The command line. A file of its own, because the manual page is made out of it too.
+//! The command line. This file is separate because the manual page is generated from it too.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Runs a program with its TCP connections offloaded where possible, or explains one choice.
+/// Runs a program whose TCP connections are offloaded where possible, explains the choice for one
+/// socket, or lists the sockets of all such programs.
 #[derive(Debug, Parser)]
 #[command(
     name = "opsrun",
@@ -15,25 +17,26 @@ use clap::{Parser, Subcommand, ValueEnum};
     disable_help_subcommand = true
 )]
 pub(crate) struct Args {
-    /// The command instead of a program; `opsrun -- ss` runs the program of that name.
+    /// The command to execute instead of a program. `opsrun -- ss` runs the program of that name.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// Run nothing; tell what would carry a socket that connects to ADDRESS:PORT or listens there,
-    /// and why.
+    /// Run no program. Print the protocol that would carry a socket that connects to ADDRESS:PORT, or
+    /// listens there, and the reason.
     #[arg(long, value_name = "WHAT")]
     pub(crate) explain: Option<Role>,
-    /// Use this rule file instead of the one of OPS_RULES, LIBSDP_CONFIG_FILE or /etc.
+    /// The rule file. Without it, the file that OPS_RULES or LIBSDP_CONFIG_FILE names, else that of
+    /// /etc.
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
-    /// Carry each socket by SDP over the software provider, which is slower than TCP and meant for
-    /// development and tests; without this, only those for which a rule names `sdp`.
+    /// Carry each socket by SDP over the software provider, for development and tests; it is slower
+    /// than TCP. Without this option, SDP carries only the sockets for which a rule names `sdp`.
     #[arg(long)]
     pub(crate) software: bool,
-    /// Have threads poll connections within the host for 50 microseconds before they sleep, where a
-    /// processor is idle: answers come sooner and take more processor time.
+    /// Have threads poll connections within the host for 50 microseconds before they sleep, if a
+    /// processor is idle. This shortens the response time and takes more processor time.
     #[arg(long)]
     pub(crate) spin: bool,
-    /// With --explain: the program that the rules are asked about, as a shell would start it.
+    /// With --explain: the program whose socket it is, as a shell would start it.
     #[arg(
         long,
         value_name = "PATH",
@@ -41,7 +44,7 @@ pub(crate) struct Args {
         requires = "explain"
     )]
     pub(crate) program: String,
-    /// The program and its arguments; with --explain an address and port, such as `192.0.2.1:6379`
+    /// The program and its arguments. With --explain: an address and port, such as `192.0.2.1:6379`
     /// or `[::]:80`.
     #[arg(
         value_name = "COMMAND",
@@ -61,20 +64,48 @@ pub(crate) enum Role {
     Listen,
 }
 
-/// The commands instead of a program.
+/// The commands that run no program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the sockets of all programs that run with the library, and why some are on TCP.
+    /// List the sockets of all programs that run under opsrun, and the reasons for which some are on
+    /// TCP.
     Ss(Listed),
 }
 
 /// The output format of a list of sockets.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Listed {
-    /// Print JSON, with what each process has counted since its first socket.
-    #[arg(long)]
+    /// Print JSON, with the totals of each process since its first socket.
+    #[arg(long, conflicts_with_all = ["openmetrics", "watch"])]
     pub(crate) json: bool,
+    /// Print metrics of each process in the OpenMetrics text format, for Prometheus.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) openmetrics: bool,
+    /// Print the list again and again, with the bytes per second since the last time. The interval
+    /// is in seconds; without a number, 1 second.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = seconds
+    )]
+    pub(crate) watch: Option<Duration>,
     /// Print no line with the names of the columns.
     #[arg(short = 'H', long)]
     pub(crate) no_header: bool,
+}
+
+/// The shortest and the longest interval, in seconds.
+const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| INTERVALS.contains(number));
+    let (min, max) = (INTERVALS.start(), INTERVALS.end());
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("a number of seconds from {min} to {max} is expected"))
 }

@@ -1,17 +1,22 @@
-//! Runs a program with its TCP connections offloaded where possible, or explains the choice for
-//! one.
+//! Runs a program whose TCP connections are offloaded where possible, explains the choice for one
+//! socket, or lists the sockets of all such programs.
 //!
 //! - `args.rs` the command line
+//! - `columns.rs` text in aligned columns
 //! - `explain.rs` the explanation of a decision
 //! - `libraries.rs` the directories of our libraries
-//! - `sockets.rs` the sockets of all programs, read from their pages
+//! - `sockets.rs` the sockets of all programs, read from their pages; `watch.rs` prints them at
+//!   intervals, and `openmetrics.rs` as metrics
 //! - `start.rs` starts a program with the library loaded before its C library
 
 mod args;
+mod columns;
 mod explain;
 mod libraries;
+mod openmetrics;
 mod sockets;
 mod start;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -9,36 +9,64 @@ use ops::observe::{Carrier, Counter, Kind, Listing, Place, Process, Row, State};
 use serde_json::{Value, json};
 
 use crate::args::Listed;
+use crate::columns::{self, Column};
+use crate::{openmetrics, watch};
 
-/// The names of the columns. The last one holds the device of an offloaded socket, or the reason
-/// for which another socket is on TCP.
-const TITLES: [&str; 8] = [
-    "Proto", "State", "Local", "Peer", "Sent", "Received", "Process", "By",
+/// The columns. The last one holds the device of an offloaded socket, or the reason for which
+/// another socket is on TCP.
+const COLUMNS: [Column; 8] = [
+    Column::text("Proto"),
+    Column::text("State"),
+    Column::text("Local"),
+    Column::text("Peer"),
+    Column::number("Sent"),
+    Column::number("Received"),
+    Column::text("Process"),
+    Column::text("By"),
 ];
-/// The columns of numbers, which are aligned to the right.
-const NUMBERS: [usize; 2] = [4, 5];
 
 /// Prints the sockets.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
-    let listing = Listing::read(&Place::choose(host::environment::variable));
+    let place = Place::choose(host::environment::variable);
+    if let Some(interval) = how.watch {
+        return written(watch::run(&place, interval, !how.no_header));
+    }
+    let listing = Listing::read(&place);
     for (user, name, fault) in &listing.faults {
-        eprintln!("opsrun: page {name} of user {user} is passed over: {fault}");
+        eprintln!("opsrun: page {name} of user {user} is not read: {fault}");
     }
     let text = if how.json {
         let processes: Vec<Value> = listing.processes.iter().map(process).collect();
         format!("{:#}\n", json!({ "processes": processes }))
+    } else if how.openmetrics {
+        openmetrics::text(&listing)
     } else {
         table(&listing.processes, !how.no_header)
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // The reader has closed the pipe, which is no error.
+    written(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Returns the exit code after output. A reader that has closed the pipe is no error.
+fn written(result: io::Result<()>) -> Result<ExitCode> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        written => Ok(written.map(|()| ExitCode::SUCCESS)?),
+        result => Ok(result.map(|()| ExitCode::SUCCESS)?),
     }
 }
 
+/// Returns a counter of a process, which includes its open and its closed connections.
+pub(crate) fn total(process: &Process, which: Counter) -> u64 {
+    let open = process.rows.iter().map(|row| row.counter(which));
+    let closed = match which {
+        Counter::Sent => process.totals.sent,
+        Counter::Received => process.totals.received,
+        Counter::AcceptedOffloaded | Counter::AcceptedTcp => 0,
+    };
+    // The numbers are from another program and may be any.
+    open.fold(closed, u64::wrapping_add)
+}
+
 fn process(process: &Process) -> Value {
-    let live = |which| -> u64 { process.rows.iter().map(|row| row.counter(which)).sum() };
     let reasons: Vec<Value> = process
         .reasons
         .iter()
@@ -52,8 +80,8 @@ fn process(process: &Process) -> Value {
         "totals": {
             "offloaded": process.totals.offloaded,
             "tcp": process.totals.tcp,
-            "sent": process.totals.sent.wrapping_add(live(Counter::Sent)),
-            "received": process.totals.received.wrapping_add(live(Counter::Received)),
+            "sent": total(process, Counter::Sent),
+            "received": total(process, Counter::Received),
             "unlisted": process.totals.unlisted,
         },
         "tcp_reasons": reasons,
@@ -98,40 +126,19 @@ fn state(state: State) -> Option<String> {
     (state != State::Native).then(|| state.to_string())
 }
 
-fn table(processes: &[Process], header: bool) -> String {
-    let mut lines: Vec<[String; TITLES.len()]> = Vec::new();
-    if header {
-        lines.push(TITLES.map(str::to_owned));
-    }
-    for process in processes {
-        lines.extend(process.rows.iter().map(|row| line(process, row)));
-    }
-    let width = |column: usize| {
-        let widths = lines.iter().map(|line| line[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
-    let widths: [usize; TITLES.len()] = std::array::from_fn(width);
-    let mut text = String::new();
-    for line in &lines {
-        let mut printed = String::new();
-        for (column, (word, width)) in line.iter().zip(widths).enumerate() {
-            let word = match NUMBERS.contains(&column) {
-                true => format!("{word:>width$}  "),
-                false => format!("{word:<width$}  "),
-            };
-            printed.push_str(&word);
-        }
-        text.push_str(printed.trim_end());
-        text.push('\n');
-    }
-    text
+fn table(processes: &[Process], has_header: bool) -> String {
+    let rows = processes
+        .iter()
+        .flat_map(|process| process.rows.iter().map(|row| line(process, row)));
+    columns::table(&COLUMNS, &rows.collect::<Vec<_>>(), has_header)
 }
 
-fn line(process: &Process, row: &Row) -> [String; TITLES.len()] {
+/// Returns the cells of a socket.
+pub(crate) fn line(process: &Process, row: &Row) -> [String; COLUMNS.len()] {
     let description = &row.description;
-    let count = |which| match row.state {
-        State::Native | State::Listening => "-".to_owned(),
-        _ => row.counter(which).to_string(),
+    let count = |which| match counts_bytes(row) {
+        true => row.counter(which).to_string(),
+        false => "-".to_owned(),
     };
     let (peer, by) = match description.kind {
         Kind::Connection => (address(description.remote), by(&description.carrier)),
@@ -147,6 +154,12 @@ fn line(process: &Process, row: &Row) -> [String; TITLES.len()] {
         format!("{}[{}]", process.program, process.pid),
         by,
     ]
+}
+
+/// Returns true if the process counts the bytes of the socket. It does not see those of a socket
+/// that the kernel carries.
+pub(crate) fn counts_bytes(row: &Row) -> bool {
+    !matches!(row.state, State::Native | State::Listening)
 }
 
 fn by(carrier: &Carrier) -> String {

@@ -1,0 +1,53 @@
+//! Text in aligned columns.
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    title: &'static str,
+    is_number: bool,
+}
+
+impl Column {
+    /// A column that is aligned to the left.
+    pub(crate) const fn text(title: &'static str) -> Self {
+        Self {
+            title,
+            is_number: false,
+        }
+    }
+
+    /// A column that is aligned to the right.
+    pub(crate) const fn number(title: &'static str) -> Self {
+        Self {
+            title,
+            is_number: true,
+        }
+    }
+}
+
+/// Returns the rows below the titles of the columns, one row per line.
+pub(crate) fn table<const N: usize>(
+    columns: &[Column; N],
+    rows: &[[String; N]],
+    has_header: bool,
+) -> String {
+    let header = has_header.then(|| columns.map(|column| column.title.to_owned()));
+    let lines: Vec<&[String; N]> = header.iter().chain(rows).collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let widths = lines.iter().map(|line| line[column].chars().count());
+        widths.max().unwrap_or(0)
+    });
+    let mut text = String::new();
+    for line in lines {
+        let mut printed = String::new();
+        for ((cell, width), column) in line.iter().zip(widths).zip(columns) {
+            printed.push_str(&match column.is_number {
+                true => format!("{cell:>width$}  "),
+                false => format!("{cell:<width$}  "),
+            });
+        }
+        text.push_str(printed.trim_end());
+        text.push('\n');
+    }
+    text
+}

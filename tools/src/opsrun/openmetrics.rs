@@ -1,0 +1,258 @@
+//! The sockets as metrics in the text format of OpenMetrics 1.0, which Prometheus reads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ops::observe::{Carrier, Counter, Kind, Listing, Process, Row, State};
+
+use crate::sockets;
+
+/// The labels of a sample, in the order in which they are printed.
+type Labels = Vec<(&'static str, String)>;
+
+/// The samples of a family. Each set of labels occurs once, as the format demands.
+type Samples = BTreeMap<Labels, u64>;
+
+/// The type of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    /// A number that never decreases while the process lives. Its samples end in `_total`.
+    Counter,
+    /// A number that may decrease.
+    Gauge,
+}
+
+/// A metric family.
+struct Family {
+    /// Ends in the unit, if there is one.
+    name: &'static str,
+    kind: Type,
+    unit: Option<&'static str>,
+    help: &'static str,
+    samples: Samples,
+}
+
+/// Returns the metrics of all processes.
+pub(crate) fn text(listing: &Listing) -> String {
+    let mut text = String::new();
+    for family in families(listing) {
+        family.write(&mut text);
+    }
+    text.push_str("# EOF\n");
+    text
+}
+
+fn families(listing: &Listing) -> [Family; 8] {
+    let processes = &listing.processes;
+    let counter = |name, help, samples| Family {
+        name,
+        kind: Type::Counter,
+        unit: None,
+        help,
+        samples,
+    };
+    let bytes = |name, help, which| Family {
+        unit: Some("bytes"),
+        ..counter(
+            name,
+            help,
+            each(processes, |process| {
+                vec![(vec![], sockets::total(process, which))]
+            }),
+        )
+    };
+    let unreadable = u64::try_from(listing.faults.len()).unwrap_or(u64::MAX);
+    [
+        Family {
+            kind: Type::Gauge,
+            ..counter(
+                "ops_sockets",
+                "Sockets that a process has open.",
+                each(processes, open_sockets),
+            )
+        },
+        counter(
+            "ops_connections",
+            "Connections by carrier: an offload protocol, or TCP.",
+            each(processes, connections),
+        ),
+        counter(
+            "ops_tcp_connections",
+            "Connections that stayed on TCP, by reason.",
+            each(processes, reasons),
+        ),
+        counter(
+            "ops_accepted_connections",
+            "Connections that a listener which is open has accepted, by carrier.",
+            each(processes, accepted),
+        ),
+        bytes(
+            "ops_sent_bytes",
+            "Bytes that a process has sent on offloaded connections.",
+            Counter::Sent,
+        ),
+        bytes(
+            "ops_received_bytes",
+            "Bytes that a process has received on offloaded connections.",
+            Counter::Received,
+        ),
+        counter(
+            "ops_unlisted_sockets",
+            "Sockets for which the page of a process had no record.",
+            each(processes, |process| vec![(vec![], process.totals.unlisted)]),
+        ),
+        Family {
+            kind: Type::Gauge,
+            ..counter(
+                "ops_unreadable_pages",
+                "Pages of processes that cannot be read.",
+                [(vec![], unreadable)].into(),
+            )
+        },
+    ]
+}
+
+/// Returns the samples of all processes, with the labels of the process in front of their own.
+fn each(processes: &[Process], of: impl Fn(&Process) -> Vec<(Labels, u64)>) -> Samples {
+    let mut samples = Samples::new();
+    for process in processes {
+        for (labels, value) in of(process) {
+            let mut all = vec![
+                ("pid", process.pid.to_string()),
+                ("program", process.program.clone()),
+                ("user", process.user.to_string()),
+            ];
+            all.extend(labels);
+            let sum = samples.entry(all).or_default();
+            // The numbers are from another program and may be any.
+            *sum = sum.wrapping_add(value);
+        }
+    }
+    samples
+}
+
+fn open_sockets(process: &Process) -> Vec<(Labels, u64)> {
+    let rows = process.rows.iter();
+    rows.map(|row| {
+        let kind = match row.description.kind {
+            Kind::Connection => "connection",
+            Kind::Listener => "listener",
+        };
+        let state = match row.state {
+            // The kernel carries the socket, and this program does not know its state.
+            State::Native => "kernel".to_owned(),
+            state => state.to_string(),
+        };
+        let labels = vec![
+            ("protocol", row.description.carrier.protocol().to_owned()),
+            ("kind", kind.to_owned()),
+            ("state", state),
+        ];
+        (labels, 1)
+    })
+    .collect()
+}
+
+fn connections(process: &Process) -> Vec<(Labels, u64)> {
+    by_carrier(&[], process.totals.offloaded, process.totals.tcp)
+}
+
+fn reasons(process: &Process) -> Vec<(Labels, u64)> {
+    let reasons = process.reasons.iter();
+    reasons
+        .map(|(reason, count)| (vec![("reason", reason.clone())], *count))
+        .collect()
+}
+
+fn accepted(process: &Process) -> Vec<(Labels, u64)> {
+    // Connections that the kernel alone accepts are not counted.
+    let is_counted = |row: &&Row| {
+        row.description.kind == Kind::Listener
+            && matches!(row.description.carrier, Carrier::Offload { .. })
+    };
+    let rows = process.rows.iter();
+    rows.filter(is_counted)
+        .flat_map(|row| {
+            by_carrier(
+                &[("local", row.description.local.to_string())],
+                row.counter(Counter::AcceptedOffloaded),
+                row.counter(Counter::AcceptedTcp),
+            )
+        })
+        .collect()
+}
+
+fn by_carrier(labels: &[(&'static str, String)], offloaded: u64, tcp: u64) -> Vec<(Labels, u64)> {
+    let carriers = [("offload", offloaded), ("tcp", tcp)];
+    let samples = carriers.map(|(carrier, count)| {
+        let carrier = ("carrier", carrier.to_owned());
+        (labels.iter().cloned().chain([carrier]).collect(), count)
+    });
+    samples.into()
+}
+
+impl Family {
+    /// Appends the metadata and the samples.
+    fn write(&self, text: &mut String) {
+        let Self { name, help, .. } = self;
+        let (kind, suffix) = match self.kind {
+            Type::Counter => ("counter", "_total"),
+            Type::Gauge => ("gauge", ""),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        if let Some(unit) = self.unit {
+            let _ = writeln!(text, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(text, "# HELP {name} {help}");
+        for (labels, value) in &self.samples {
+            let _ = writeln!(text, "{name}{suffix}{} {value}", set(labels));
+        }
+    }
+}
+
+/// Returns the labels between braces; nothing if there are none.
+fn set(labels: &Labels) -> String {
+    let pairs = labels.iter();
+    let pairs: Vec<String> = pairs
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .collect();
+    match pairs.is_empty() {
+        true => String::new(),
+        false => format!("{{{}}}", pairs.join(",")),
+    }
+}
+
+/// Escapes the value of a label (OpenMetrics 1.0, section "Escaping").
+fn escaped(value: &str) -> String {
+    let mut text = String::new();
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_labels_are_escaped() {
+        assert_eq!(escaped("a\\b\"c\nd"), "a\\\\b\\\"c\\nd");
+        let labels = vec![("a", "x".to_owned()), ("b", "\"".to_owned())];
+        assert_eq!(set(&labels), "{a=\"x\",b=\"\\\"\"}");
+        assert_eq!(set(&Labels::new()), "");
+    }
+
+    #[test]
+    fn no_process_is_no_error() {
+        let text = text(&Listing::default());
+        assert!(text.contains("\nops_unreadable_pages 0\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+}
