@@ -5,9 +5,10 @@
 
 use std::any::TypeId;
 use std::ffi::{CString, c_char};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use dat_abi::{DAT_FALSE, DatProvider, DatProviderInfo};
+use host::locks::IgnorePoison as _;
 
 use crate::handle::ProviderRef;
 use crate::rnic::{Rnic, RnicConfig};
@@ -120,5 +121,5 @@ impl Announced {
 }
 
 fn lock() -> MutexGuard<'static, Vec<Announced>> {
-    ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner)
+    ANNOUNCED.lock().ignore_poison()
 }

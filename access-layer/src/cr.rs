@@ -7,9 +7,10 @@
 mod answer;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use self::answer::Answer;
 use crate::addr::SharedAddress;
@@ -221,7 +222,7 @@ impl<R: Rnic> Cr<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Answer<Pending<R>>> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answer.lock().ignore_poison()
     }
 }
 

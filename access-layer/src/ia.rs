@@ -6,9 +6,10 @@
 mod binds;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 pub(crate) use self::binds::{Binds, NewBind};
 use crate::attr::Attributes;
@@ -243,7 +244,7 @@ impl<R: Rnic> Ia<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Children> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+        self.children.lock().ignore_poison()
     }
 }
 

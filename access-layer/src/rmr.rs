@@ -2,9 +2,10 @@
 
 mod binding;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use self::binding::Binding;
 use crate::ep::{Ep, check_flags};
@@ -194,7 +195,7 @@ impl<R: Rnic> Rmr<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Binding<Bound>> {
-        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
+        self.binding.lock().ignore_poison()
     }
 }
 

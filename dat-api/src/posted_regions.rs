@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use host::locks::IgnorePoison as _;
 
 use crate::lmr::Segment;
 use crate::region::Region;
@@ -38,7 +40,7 @@ impl PostedRegions {
     }
 
     pub(crate) fn keep_region(&self, region: &Region) {
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.lock().ignore_poison();
         regions
             .entry(Arc::as_ptr(&region.inner).addr())
             .or_insert_with(|| region.clone());
@@ -47,7 +49,7 @@ impl PostedRegions {
 
     /// Leaks the regions, because the object that may access them could not be freed.
     pub(crate) fn leak(&self) {
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.lock().ignore_poison();
         std::mem::forget(std::mem::take(&mut *regions));
     }
 }

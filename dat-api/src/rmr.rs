@@ -3,9 +3,10 @@
 mod bindings;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use self::bindings::Bindings;
 use crate::decode::Route;
@@ -162,14 +163,14 @@ impl RmrInner {
     }
 
     fn bound(&self) -> MutexGuard<'_, Bound> {
-        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bound.lock().ignore_poison()
     }
 }
 
 impl Drop for RmrInner {
     fn drop(&mut self) {
         let key = self.handle.key();
-        let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let bound = self.bound.get_mut().ignore_poison();
         for inner in bound.evds.iter().filter_map(Weak::upgrade) {
             Evd { inner }.routes().remove(&key);
         }

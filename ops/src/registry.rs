@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
+
+use host::locks::IgnorePoison as _;
 
 use crate::protosw::OffloadProtocol;
 
@@ -44,7 +46,7 @@ impl Registry {
         protocol: Arc<dyn OffloadProtocol>,
         priority: i32,
     ) -> Result<Registration, NameTaken> {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write().ignore_poison();
         let number = protocol.capabilities().number;
         let same = |entry: &Entry| {
             let other = entry.protocol.capabilities().number;
@@ -69,7 +71,7 @@ impl Registry {
     /// Returns the protocols, the preferred one first.
     #[must_use]
     pub fn protocols(&self) -> Vec<Arc<dyn OffloadProtocol>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.read().ignore_poison();
         entries
             .iter()
             .map(|entry| Arc::clone(&entry.protocol))
@@ -79,7 +81,7 @@ impl Registry {
     /// Calls a function with each protocol, the preferred one first. No protocol can be registered
     /// meanwhile.
     pub fn for_each(&self, mut call: impl FnMut(&dyn OffloadProtocol)) {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.read().ignore_poison();
         entries.iter().for_each(|entry| call(&*entry.protocol));
     }
 
@@ -103,7 +105,7 @@ impl Registry {
     }
 
     fn remove(&self, id: u64) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write().ignore_poison();
         entries.retain(|entry| entry.id != id);
         self.notify();
     }

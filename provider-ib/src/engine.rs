@@ -13,10 +13,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::AsyncEvent;
+use host::locks::lock;
 use host::threads::{spawn_quiet, survive};
 
 use crate::events;
-use crate::lock::lock;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 

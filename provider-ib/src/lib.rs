@@ -12,7 +12,6 @@
 //! | `engine` | one thread for events for which no consumer waits: connections, queues and the device |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device`, `quirks` | the settings in `dat.conf`, the device that they name, known deviations of devices |
-//! | `lock` | locks that stay usable after a panic of another thread |
 //! | `offset_guard` | keeps queues away from where libsiw cannot map them |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
@@ -38,7 +37,6 @@ mod cq;
 mod device;
 mod engine;
 mod events;
-mod lock;
 mod memory;
 mod objects;
 mod offset_guard;

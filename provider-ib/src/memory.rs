@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
+use host::locks::lock;
 use verbs_dl::types::*;
 
 use crate::device::checked;
-use crate::lock::lock;
 use crate::rnic::Shared;
 
 /// A protection domain.

@@ -6,9 +6,10 @@
 //! inline only when this table confirms that its segments are registered.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
 use access_layer::rnic::Sge;
+use host::locks::IgnorePoison as _;
 
 /// The first byte and the length that are registered under each local key.
 #[derive(Debug, Default)]
@@ -17,20 +18,20 @@ pub(crate) struct Regions(RwLock<HashMap<u32, (u64, u64)>>);
 impl Regions {
     /// Adds a registered region whose segments are named by address.
     pub(crate) fn insert(&self, lkey: u32, first: u64, len: u64) {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.write().ignore_poison();
         table.insert(lkey, (first, len));
     }
 
     /// Removes a region that is about to be deregistered.
     pub(crate) fn remove(&self, lkey: u32) {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.write().ignore_poison();
         table.remove(&lkey);
     }
 
     /// True if every byte of the segments is registered under their keys.
     #[inline]
     pub(crate) fn cover(&self, segments: &[Sge]) -> bool {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.read().ignore_poison();
         segments.iter().all(|segment| {
             let Some((first, len)) = table.get(&segment.lkey) else {
                 return false;

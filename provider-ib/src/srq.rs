@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SrqToken, WcOpcode};
+use host::locks::lock;
 use verbs_dl::types::*;
 
 use crate::device::checked;
-use crate::lock::lock;
 use crate::memory::{Pd, of, refused};
 use crate::segments::Segments;
 use crate::work::{At, Posted, SHARED_QUEUES, Ticket};

@@ -18,9 +18,10 @@
 //! window fails, and breaks the connection.
 
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use access_layer::rnic::{BindMw, QpToken, Resource, RnicError};
+use host::locks::IgnorePoison as _;
 use verbs_dl::types::*;
 
 use crate::memory::{Mr, Pd, access_flags, of};
@@ -210,7 +211,7 @@ impl Mw {
     }
 
     fn lock(&self) -> MutexGuard<'_, Hw> {
-        self.hw.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hw.lock().ignore_poison()
     }
 }
 

@@ -11,9 +11,10 @@
 //! under the same lock, and its caller makes one upcall after it has released every lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use access_layer::rnic::{Completion, CqToken, Notify, Resource, RnicError};
+use host::locks::IgnorePoison as _;
 
 /// The most completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;
@@ -144,7 +145,7 @@ impl Cq {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock().ignore_poison()
     }
 }
 

@@ -13,7 +13,9 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
+
+use host::locks::IgnorePoison as _;
 
 /// The identity of a socket: two descriptors of one socket have the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +88,7 @@ pub(crate) fn prepare() {
 }
 
 fn open() -> MutexGuard<'static, Option<Open>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.lock().ignore_poison()
 }
 
 /// A socket that the child of a fork does not keep.
@@ -180,9 +182,10 @@ fn close(fd: RawFd) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
 
     #[test]
     fn a_number_is_known_by_a_process_that_has_no_descriptors_left() {

@@ -13,7 +13,7 @@
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
 //! | `socket`, `forking` | our sockets and consumers' sockets, and which of them a fork inherits |
 //! | `engine` | one thread for all work that no consumer's thread does, its poller and timers |
-//! | `config`, `lock`, `pool`, `event`, `tally` | tools of the other modules |
+//! | `config`, `pool`, `event`, `tally` | tools of the other modules |
 //!
 //! A module uses those below it. `cargo xtask tidy` checks that.
 //!
@@ -44,7 +44,6 @@ mod engine;
 mod event;
 mod forking;
 mod lingering;
-mod lock;
 mod memory;
 mod objects;
 mod pool;

@@ -7,8 +7,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use host::locks::IgnorePoison as _;
 
 use crate::engine::io::{self, Received, Sent};
 use crate::engine::{Engine, Interest, Key, Source};
@@ -96,7 +98,7 @@ impl LingeringSocket {
     /// Sends, then shuts down our side, then discards input. Returns the interest to wait for, or
     /// `None` when it is done.
     fn proceed(&self) -> Option<Interest> {
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = self.rest.lock().ignore_poison();
         if let Some(bytes) = &mut *rest {
             if !bytes.is_empty() {
                 match io::send(self.fd(), bytes) {
@@ -138,7 +140,7 @@ impl LingeringSocket {
     }
 
     fn late(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+        self.late.lock().ignore_poison()
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -167,7 +169,7 @@ impl Source for LingeringSocket {
         let Some(late) = late else {
             return self.end(key);
         };
-        if let Some(rest) = &mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(rest) = &mut *self.rest.lock().ignore_poison() {
             rest.extend(late);
         }
         self.engine

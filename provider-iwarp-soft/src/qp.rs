@@ -36,21 +36,20 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use access_layer::rnic::{
     AsyncEvent, Completion, QpAttr, QpToken, RnicError, Traffic, UpcallQueue,
 };
+use completion_gate::CompletionGate;
+use host::locks::lock;
+use watermarks::Watermarks;
 
 use crate::adapter::Shared;
 use crate::carrier::ReceiveSource;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::event::OwnEvent;
-use crate::lock::lock;
 use crate::pool::Staging;
 use crate::srq::Srq;
 use crate::startup::attempt::ConnectAttempt;
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SendSlot};
-
-use completion_gate::CompletionGate;
-use watermarks::Watermarks;
 
 /// The state of a queue pair.
 ///

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use access_layer::rnic::{Resource, RnicError, SrqToken};
+use host::locks::IgnorePoison as _;
 
 use crate::work::RecvSlot;
 
@@ -93,14 +94,15 @@ impl Srq {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use access_layer::rnic::RecvWr;
+
+    use super::*;
 
     const TOKEN: SrqToken = SrqToken(7);
 

@@ -3,11 +3,12 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use dat_api::{Cr, Evd, EvdFlags, Event, Psp, abi::DAT_INTERRUPTED_CALL};
+use host::locks::IgnorePoison as _;
 use rustix::io::Errno;
 use sdp_proto::wire::Hello;
 
@@ -39,7 +40,7 @@ struct WaiterGuard<'a>(&'a WaiterLock);
 
 impl WaiterLock {
     fn is_taken(&self) -> MutexGuard<'_, bool> {
-        self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_taken.lock().ignore_poison()
     }
 
     /// Waits for the lock. Returns `None` if the lock is not free by `until`.
@@ -51,8 +52,8 @@ impl WaiterLock {
                 return None;
             }
             let pause = left.unwrap_or(Duration::from_secs(3600));
-            let waited = self.released.wait_timeout(is_taken, pause);
-            is_taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.is_over.wait_timeout(is_taken, pause);
+            is_taken = waited.ignore_poison().0;
         }
         *is_taken = true;
         Some(WaiterGuard(self))

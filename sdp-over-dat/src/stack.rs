@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use dat_api::{AsyncKind, EvdId, Event, Ia, ProviderAttr};
+use host::locks::IgnorePoison as _;
 use rustix::event::{EventfdFlags, eventfd};
 use sdp_proto::{Connection, wire::WireError};
 
@@ -192,7 +193,7 @@ impl StackInner {
     }
 
     fn sockets(&self) -> MutexGuard<'_, HashMap<EvdId, Arc<Socket>>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sockets.lock().ignore_poison()
     }
 
     /// Makes the stack's thread write the eventfd `doorbell` whenever the dispatcher `for_evd`
@@ -206,9 +207,7 @@ impl StackInner {
     }
 
     fn doorbells(&self) -> MutexGuard<'_, HashMap<EvdId, Weak<OwnedFd>>> {
-        self.doorbells
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.doorbells.lock().ignore_poison()
     }
 
     /// Makes the stack's thread serve this socket until its connection has ended.

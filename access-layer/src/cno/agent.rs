@@ -5,10 +5,11 @@
 //! serves all CNOs of the process; it starts with the first due call and then stays.
 
 use std::cell::Cell;
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, PoisonError};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use crate::handle::Handle;
 
@@ -145,7 +146,7 @@ pub(super) fn is_agent_thread() -> bool {
 
 /// Runs `job` on the agent thread.
 pub(super) fn run(job: Job) {
-    let mut runner = RUNNER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runner = RUNNER.lock().ignore_poison();
     let pid = std::process::id();
     if runner.as_ref().is_none_or(|runner| runner.pid != pid) {
         *runner = start(pid);

@@ -11,9 +11,10 @@ mod signal;
 mod state;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use self::agent::{Agent, AgentState};
 use self::signal::Signal;
@@ -213,10 +214,7 @@ impl<R: Rnic> Cno<R> {
         }
         let mut inner = self.lock();
         while inner.agent.is_running() {
-            inner = self
-                .agent_returned
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            inner = self.agent_returned.wait(inner).ignore_poison();
         }
     }
 
@@ -247,7 +245,7 @@ impl<R: Rnic> Cno<R> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

@@ -3,9 +3,10 @@
 //! The RNIC counts. An endpoint reads the counts of its queue pair's connections, and an IA adds up
 //! the counts of its endpoints, including freed endpoints.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use crate::rnic::{Flow, Traffic};
 
@@ -55,7 +56,7 @@ impl TrafficCounters {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

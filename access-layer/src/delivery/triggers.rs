@@ -2,10 +2,11 @@
 //!
 //! A waiter drives the CQs of all EVDs of the CNO in its own thread.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use crate::cno::{Cno, Inner};
 use crate::error::{DatError, DatResult};
@@ -118,13 +119,10 @@ impl<R: Rnic> Cno<R> {
         remaining: Option<Duration>,
     ) -> MutexGuard<'a, Inner> {
         match remaining {
-            None => self
-                .turn
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner),
+            None => self.turn.wait(inner).ignore_poison(),
             Some(remaining) => {
                 let result = self.turn.wait_timeout(inner, remaining);
-                result.unwrap_or_else(PoisonError::into_inner).0
+                result.ignore_poison().0
             }
         }
     }

@@ -40,9 +40,10 @@ pub(crate) use post::check_flags;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use self::attr::{EpAttrs, SegmentLimits};
 use self::parts::{HeldParts, handle_of};
@@ -394,7 +395,7 @@ impl<R: Rnic> Ep<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     /// Runs one change of the state and copies the new state's number for the data path.

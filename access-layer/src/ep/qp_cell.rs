@@ -1,8 +1,10 @@
 //! The cell of an endpoint's queue pair: read without a lock, replaced rarely.
 
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use host::locks::IgnorePoison as _;
 
 /// A value that is set late, read by every work request, and rarely replaced.
 ///
@@ -46,23 +48,19 @@ impl<T> QpCell<T> {
 
     /// Returns all values that were ever set, the current one last.
     pub(crate) fn all(&self) -> Vec<&T> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.lock().ignore_poison();
         // SAFETY: as for `get`: only the drop of the cell frees the boxes.
         all.iter().map(|raw| unsafe { &**raw }).collect()
     }
 
     /// Returns true if another value may be set.
     pub(crate) fn has_room(&self) -> bool {
-        self.all
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
-            < KEPT_MAX
+        self.all.lock().ignore_poison().len() < KEPT_MAX
     }
 
     /// Sets or replaces the value. `Err` returns the value when the limit is reached.
     pub(crate) fn replace(&self, value: T) -> Result<(), T> {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock().ignore_poison();
         if all.len() >= KEPT_MAX {
             return Err(value);
         }
@@ -75,7 +73,7 @@ impl<T> QpCell<T> {
 
 impl<T> Drop for QpCell<T> {
     fn drop(&mut self) {
-        let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.get_mut().ignore_poison();
         for raw in all.drain(..) {
             // SAFETY: each pointer came from a box and is in the list once, and no reference
             // outlives the borrow of the cell that is being dropped.
@@ -86,8 +84,9 @@ impl<T> Drop for QpCell<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Arc;
+
+    use super::*;
 
     #[test]
     fn a_replaced_value_stays_valid_and_all_are_dropped_with_the_cell() {

@@ -29,9 +29,10 @@ mod wait;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use self::queue::{OwnQueue, Pulled};
 use self::state::EvdState;
@@ -591,7 +592,7 @@ impl<R: Rnic> Evd<R> {
 
     /// Takes the lock without clearing [`Self::idle`]. The caller sets that flag itself afterwards.
     fn lock_to_look(&self) -> MutexGuard<'_, Inner<R>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

@@ -26,8 +26,10 @@ mod qp;
 mod work;
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use host::locks::lock;
 
 pub use self::cm::{FakeArmed, FakeListener, FakeRequest};
 pub use self::cq::FakeCq;
@@ -304,9 +306,4 @@ pub fn let_time_pass(net: &str) {
 #[must_use]
 pub fn is_deserted(net: &str) -> bool {
     Network::named(net).is_deserted()
-}
-
-/// Locks whatever a panicking test left behind.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

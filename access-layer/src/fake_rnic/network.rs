@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+
+use host::locks::IgnorePoison as _;
 
 use super::held_upcalls::HeldUpcalls;
 use super::qp::QpInner;
@@ -106,7 +108,7 @@ impl Network {
     /// waited do not count and are dropped.
     pub(super) fn is_deserted(&self) -> bool {
         self.drop_ended();
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = self.regions.read().ignore_poison();
         regions.is_empty()
             && lock(&self.services).is_empty()
             && lock(&self.armed).is_empty()
@@ -155,18 +157,12 @@ impl Network {
     fn insert(&self, region: Region) -> u32 {
         // Never 0, and different from other numbers that a test may confuse with a key.
         let key = u32::try_from(self.next_id() & 0x00FF_FFFF).unwrap_or(0) | 0x4B00_0000;
-        self.regions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, region);
+        self.regions.write().ignore_poison().insert(key, region);
         key
     }
 
     fn remove(&self, key: u32) {
-        self.regions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
+        self.regions.write().ignore_poison().remove(&key);
     }
 
     /// Returns the address of `len` bytes at `place` of `key`, if `pd` may access them in this way.
@@ -178,7 +174,7 @@ impl Network {
         len: u32,
         wanted: Use,
     ) -> Result<u64, Denied> {
-        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let regions = self.regions.read().ignore_poison();
         let region = regions
             .get(&key)
             .filter(|region| region.pd == pd)

@@ -10,9 +10,10 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use dat_abi::DatProvider;
+use host::locks::IgnorePoison as _;
 
 use super::pins::{self, Entry};
 use super::state::{Phase, State};
@@ -291,7 +292,7 @@ pub(super) fn give_back(slot: &Slot) {
         return;
     };
     let offset = (&raw const *slot).addr() - table.base.addr().get();
-    let mut free = table.free.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = table.free.lock().ignore_poison();
     free.resting.push_back(offset / size_of::<Slot>());
 }
 
@@ -299,7 +300,7 @@ pub(super) fn give_back(slot: &Slot) {
 #[cfg(not(miri))]
 fn lock() -> Option<MutexGuard<'static, Free>> {
     let table = TABLE.get()?.as_ref()?;
-    Some(table.free.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(table.free.lock().ignore_poison())
 }
 
 /// Takes the lock as a thread that creates and frees an object does.
@@ -340,7 +341,7 @@ impl Table {
     }
 
     fn take_index(&self) -> Option<usize> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock().ignore_poison();
         let fresh_left = free.fresh < self.capacity;
         if free.resting.len() >= QUARANTINE || !fresh_left {
             return free.resting.pop_front();

@@ -5,9 +5,10 @@
 //! reused: for a completion that is late, nothing is found rather than another bind.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 use slab::Slab;
 
 use crate::error::{DatError, DatResult};
@@ -124,7 +125,7 @@ impl Binds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

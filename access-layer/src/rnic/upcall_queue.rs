@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
+
+use host::locks::IgnorePoison as _;
 
 /// The undelivered events of one queue pair.
 ///
@@ -76,15 +78,12 @@ impl<T> UpcallQueue<T> {
         let mut state = self.lock();
         let me = thread::current().id();
         while state.teller.is_some_and(|teller| teller != me) {
-            state = self
-                .told
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.told.wait(state).ignore_poison();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Common part of public and common service points: a listener and an EVD, until the service point
 //! is freed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use crate::ep::Held;
 use crate::evd::Evd;
@@ -89,7 +90,7 @@ impl<R: Rnic> Listening<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage<R::Listener, Held<Evd<R>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

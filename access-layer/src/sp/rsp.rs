@@ -1,8 +1,9 @@
 //! Reserved service point: one connection request for one endpoint (DAT 2.0 `dat_rsp_*`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use super::psp::listen_error;
 use super::{check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
@@ -176,7 +177,7 @@ impl<R: Rnic> Rsp<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

@@ -2,9 +2,10 @@
 //! (iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.3).
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
 use crate::consumer_socket::{ConsumerSocket, Owner, log_no_sockets};
@@ -257,7 +258,7 @@ impl<R: Rnic> Ssp<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`descriptors`] | descriptors of the library, above those of the program |
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
+//! | [`locks`] | locks that are taken although a thread panicked with them |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
 //! | [`threads`] | threads of the library, which receive none of the program's signals |
 
 pub mod descriptors;
 pub mod environment;
+pub mod locks;
 pub mod reserve;
 pub mod stand_in;
 pub mod threads;

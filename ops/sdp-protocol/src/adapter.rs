@@ -1,9 +1,10 @@
 //! One interface adapter, opened by the process that uses it with its first connection.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use host::locks::IgnorePoison as _;
 use rustix::process::{Pid, getpid};
 use sdp_over_dat::Stack;
 
@@ -16,7 +17,7 @@ static OPENING: Mutex<()> = Mutex::new(());
 
 /// Keeps other threads from choosing and opening adapters.
 pub(crate) fn opening() -> MutexGuard<'static, ()> {
-    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
+    OPENING.lock().ignore_poison()
 }
 
 /// An adapter.
@@ -79,7 +80,7 @@ impl Adapter {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// The adapter, opened.

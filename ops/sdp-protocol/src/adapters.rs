@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use dat_conf::{Entry, Source};
+use host::locks::IgnorePoison as _;
 use ops::RdmaPort;
 use ops::netlink::NetStack;
 
@@ -146,7 +147,7 @@ impl Adapters {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     /// The adapter of the software provider. Opens nothing.

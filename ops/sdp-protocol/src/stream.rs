@@ -3,8 +3,9 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use host::locks::IgnorePoison as _;
 use ops::{Half, OffloadStream, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -199,7 +200,7 @@ impl sdp_over_dat::Watch for WatchAdapter {
     }
 
     fn show(&self, now: Readiness, arrived: bool) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock().ignore_poison();
         let before = std::mem::replace(&mut *told, now);
         if now.urgent && !before.urgent {
             self.watch.urgent();

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use host::locks::IgnorePoison as _;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -263,7 +264,7 @@ impl NetStack {
     /// Returns the state after all queued notifications. The child of a fork opens its own sockets
     /// first.
     fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().ignore_poison();
         if inner.owner != rustix::process::getpid() {
             let marks = inner.rdma.clone();
             let generation = inner.generation;

@@ -4,11 +4,12 @@ mod strangers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use host::locks::IgnorePoison as _;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -28,7 +29,7 @@ type Own = (NetSpace, MutexGuard<'static, ()>);
 /// child of a fork holds copies of the descriptors of other tests, which would wait for its end.
 fn own_network() -> Result<Option<Own>> {
     static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = TURN.lock().ignore_poison();
     match NetSpace::enter()? {
         NetSpace::Host(_) => {
             not_run("no network namespaces; run as root or allow user namespaces");

@@ -2,9 +2,10 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
+use host::locks::IgnorePoison as _;
 use ops::{
     Accepted, DecisionTrace, Half, Socket, SocketState, StackRequest, Switch, Terms, WITHIN,
 };
@@ -199,7 +200,7 @@ fn a_protocol_carries_only_the_families_that_it_can() -> Result<()> {
 #[test]
 fn the_route_decides_by_the_device_that_it_leaves_by() -> Result<()> {
     let net = NetSpace::enter()?;
-    let alone = NO_CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+    let alone = NO_CHILDREN.write().ignore_poison();
     let Some(_veth) = Veth::lay(&net, true)? else {
         not_run("no network namespaces; run as root or allow user namespaces");
         return Ok(());

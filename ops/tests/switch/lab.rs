@@ -3,11 +3,12 @@
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
+use host::locks::IgnorePoison as _;
 use ops::netlink::NetStack;
 use ops::{
     Accepted, DecisionTrace, OffloadStream, Program, Reason, Registration, Registry, Socket,
@@ -73,7 +74,7 @@ impl Lab {
             )?,
             registry,
             _registrations: registrations,
-            _no_children: NO_CHILDREN.read().unwrap_or_else(PoisonError::into_inner),
+            _no_children: NO_CHILDREN.read().ignore_poison(),
         })
     }
 

@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use host::locks::IgnorePoison as _;
 use ops::portmap::PORT;
 use ops::{DecisionTrace, SocketState};
 use stack_tests::{NetSpace, not_run};
@@ -133,7 +133,7 @@ impl Shell {
     fn start() -> Result<Self> {
         let mut shell = Command::new("sh");
         shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let _alone = NO_CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = NO_CHILDREN.write().ignore_poison();
         let mut process = shell.spawn()?;
         let said = process.stdout.take().map(BufReader::new);
         let said = said.ok_or(anyhow!("no pipe"))?;

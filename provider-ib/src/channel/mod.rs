@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use access_layer::rnic::{Arm, Resource, RnicError, Waker};
+use host::locks::lock;
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
 use self::attendance::{Attendance, Sleeper, TICK, Todo};
 use crate::device::{Device, set_nonblocking};
 use crate::engine::Source;
-use crate::lock::lock;
 use crate::memory::refused;
 use crate::rnic::Shared;
 

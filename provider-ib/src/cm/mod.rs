@@ -53,15 +53,16 @@ use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 pub(crate) use connection::Connection;
 
-use crate::device::Device;
-use crate::engine::Source;
-use crate::lock::lock;
-use crate::qp::Qp;
-use crate::rnic::Shared;
 use connection::own_depth;
+use host::locks::lock;
 use id::{Channel, CmEvent, ConnParam, Id, Key};
 use listen::Listener;
 use timers::Timers;
+
+use crate::device::Device;
+use crate::engine::Source;
+use crate::qp::Qp;
+use crate::rnic::Shared;
 
 /// The timer key for reading the event channel again.
 const CHANNEL: Key = Key(0);

@@ -20,9 +20,10 @@ mod wc;
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use access_layer::rnic::{AsyncEvent, Completion, CqToken, Resource, RnicError};
+use host::locks::IgnorePoison as _;
 use verbs_dl::types::*;
 
 use self::inner::{Armed, Inner};
@@ -289,7 +290,7 @@ impl Cq {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 }
 
@@ -330,6 +331,6 @@ impl Cqs {
     }
 
     fn lock(&self) -> MutexGuard<'_, slab::Slab<Weak<Cq>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

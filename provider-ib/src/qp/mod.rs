@@ -14,23 +14,22 @@ use std::collections::HashMap;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, QpAttr, QpToken, Resource, RnicError};
+use host::locks::{IgnorePoison as _, lock};
+use hw::Hw;
 use verbs_dl::types::*;
 
 use crate::cm::Connection;
 use crate::cq::Cq;
 use crate::device::Transport;
-use crate::lock::lock;
 use crate::memory::Pd;
 use crate::rnic::Shared;
 use crate::srq::Srq;
 use crate::window::Mw;
 use crate::work::Work;
-
-use hw::Hw;
 pub(crate) use lifecycle::Lifecycle;
 pub(crate) use post::Bound;
 
@@ -233,10 +232,7 @@ impl Qp {
         if !self.begin_end() {
             let mut stage = lock(&self.stage);
             while *stage == Lifecycle::Ending {
-                stage = self
-                    .stage_changed
-                    .wait(stage)
-                    .unwrap_or_else(PoisonError::into_inner);
+                stage = self.stage_changed.wait(stage).ignore_poison();
             }
             return false;
         }

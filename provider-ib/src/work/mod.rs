@@ -20,7 +20,8 @@ use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 pub(crate) use ring::{At, Posted, Ring, Taken};
 pub(crate) use ticket::{EPOCHS, Kind, PLACES, SHARED_QUEUES, Ticket};
 
-use crate::lock::lock;
+use host::locks::lock;
+
 use crate::qp::Qp;
 use crate::srq::Receives;
 

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use access_layer::rnic::Flow as Way;
+use host::locks::lock;
 use iwarp_proto::{Connection, Ends, ProtectionFault, TransmitFpdu, TransmitPayload};
+use lane::{Lane, Random};
 use rustix::io::Errno;
 
 use super::inbox::{Accepted, Sinks};
@@ -29,12 +31,9 @@ use super::local::rendezvous::UnixConn;
 use super::{
     Carrier, Distance, Flow, Payloads, Reception, RxEnd, SecondCarrier, TxFault, visit_payload,
 };
-use crate::lock::lock;
 use crate::memory::{Bytes, Lender};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
-
-use lane::{Lane, Random};
 
 /// The longest payload of one segment.
 const PAYLOAD_MAX: usize = 16 * 1024;

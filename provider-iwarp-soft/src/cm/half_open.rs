@@ -7,8 +7,10 @@
 //! wait in the kernel, and get the first place that becomes free.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
+
+use host::locks::IgnorePoison as _;
 
 use crate::engine::Key;
 
@@ -94,6 +96,6 @@ impl<T> HalfOpen<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Places<T>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock().ignore_poison()
     }
 }

@@ -2,23 +2,23 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
+use host::locks::IgnorePoison as _;
 use iwarp_proto::mpa::{Progress, RequestInfo};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
+use super::half_open::{HalfOpen, Room};
+use super::request::SoftRequest;
 use crate::adapter::Shared;
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
 use crate::forking::NotInherited;
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
-
-use super::half_open::{HalfOpen, Room};
-use super::request::SoftRequest;
 
 /// Connections that the kernel queues for us.
 const BACKLOG: i32 = 1024;
@@ -395,7 +395,7 @@ impl Inbound {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use host::locks::lock;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::Owner;
 use crate::carrier::local::VERSION;
 use crate::carrier::local::rendezvous::{
     Answer, HelloReceiver, Name, ReceivedHello, Refusal, Rendezvous, UnixConn, send_answer,
 };
 use crate::engine::{Engine, Interest, Key, Source};
-use crate::lock::lock;
-
-use super::Owner;
 
 /// The time that a connected process has to send its hello.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -249,11 +248,12 @@ impl Drop for Stranger {
 
 #[cfg(test)]
 mod tests {
+    use access_layer::rnic::Rnic;
+
     use super::*;
     use crate::qp::Link;
     use crate::support::scripted::Scripted;
     use crate::support::{DEADLINE, Event, Node};
-    use access_layer::rnic::Rnic;
 
     #[test]
     fn an_offer_that_nobody_took_ends_with_its_connection() {

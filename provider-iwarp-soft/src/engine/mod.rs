@@ -24,15 +24,15 @@ mod timer;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
+use host::locks::IgnorePoison as _;
+use poller::Poller;
 use rustix::event::epoll::EventData;
 use rustix::io::Errno;
-
-use poller::Poller;
 use timer::Timers;
 
 /// The name of a source for the poller and the timers; never reused.
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     fn start(self: &Arc<Self>) -> Result<(), RnicError> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock().ignore_poison();
         if self.stop.load(Ordering::Acquire) {
             return Err(RnicError::InvalidState(
                 "the interface adapter is being closed",
@@ -233,11 +233,7 @@ impl Engine {
     pub(crate) fn shutdown(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().ignore_poison().take();
         if let Some(thread) = thread
             // An upcall that closes the adapter runs on the thread that would be joined.
             && thread.thread().id() != std::thread::current().id()
@@ -250,7 +246,7 @@ impl Engine {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().ignore_poison()
     }
 }
 

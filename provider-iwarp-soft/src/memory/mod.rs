@@ -29,14 +29,14 @@ mod random;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
 
-use crate::lock::lock;
 pub(crate) use copy::{Bytes, write_late};
 use entry::{Entry, Kind};
+use host::locks::{IgnorePoison as _, lock};
 pub(crate) use mapping::is_mapped;
 use random::RandomStags;
 
@@ -235,12 +235,12 @@ impl MemoryTable {
     /// Opens the table for accesses; deregistration waits until the result is dropped.
     pub(crate) fn access(&self) -> MemoryAccess<'_> {
         MemoryAccess {
-            table: self.table.read().unwrap_or_else(PoisonError::into_inner),
+            table: self.table.read().ignore_poison(),
         }
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.write().ignore_poison()
     }
 }
 

@@ -29,9 +29,11 @@
 //! wake all of them for every message. The engine then serves the set and wakes the consumer that
 //! has an event.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use host::locks::IgnorePoison as _;
 
 /// The time without a poll after which the engine takes over.
 pub(super) const TICK: Duration = Duration::from_millis(1);
@@ -289,7 +291,7 @@ impl Attendance {
     /// Runs `call` if consumers or the engine poll, and keeps the state until it returns. Returns
     /// false if neither polls.
     pub(super) fn while_polled(&self, call: impl FnOnce()) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock().ignore_poison();
         let is_polled = matches!(
             state.attendant,
             Attendant::Pollers | Attendant::Spinner { .. }
@@ -303,7 +305,7 @@ impl Attendance {
     /// Starts the engine's service of the set, unless it was started before. The polls of consumers
     /// until then started no timer, so the engine listens in any case.
     pub(super) fn begin<E>(&self, begin: impl FnOnce() -> Result<Begun, E>) -> Result<(), E> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if begin()? == Begun::Now {
             state.attendant = Attendant::NEW;
             self.attendant
@@ -371,7 +373,7 @@ impl Attendance {
     /// Changes the state and acts on it under the lock, so that actions follow the order of the
     /// changes.
     fn change<T>(&self, act: impl FnOnce(Todo), change: impl FnOnce(&mut State) -> (T, Todo)) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         let (result, todo) = change(&mut state);
         self.attendant
             .store(state.attendant.as_byte(), Ordering::Relaxed);

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Key, Source};
-use crate::lock::lock;
+use host::locks::lock;
 
 use super::conn_socket::{FirstFrame, Service};
+use crate::engine::{Engine, Key, Source};
 
 /// The pause before another check of a connection that another thread holds.
 const RETRY: Duration = Duration::from_micros(100);

@@ -43,13 +43,12 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Arm, RnicError};
 use arc_swap::ArcSwap;
-
-use crate::engine::{Engine, Interest, Key, Source};
-use crate::lock::lock;
-
 use attendance::{Attendance, Begun, Sleep, Todo};
 use conn_set::{ConnSet, Ready};
 use conn_socket::{Arming, ConnSocket, Driver};
+use host::locks::lock;
+
+use crate::engine::{Engine, Interest, Key, Source};
 pub(crate) use place::Place;
 
 /// Connections that every poll drives.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use access_layer::rnic::Completion;
 
-use crate::lock::lock;
+use host::locks::lock;
 
 /// The upcall for which the completions of a queue pair wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,10 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
+use host::locks::IgnorePoison as _;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
 };
@@ -65,7 +66,7 @@ impl AsFd for StandIn {
 
 impl Watch for StandIn {
     fn show(&self, now: Readiness, arrived: bool) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().ignore_poison();
         if let Err(error) = state.follow(&self.program, now, arrived) {
             tracing::warn!(%error, "a descriptor does not show the readiness of its socket");
         }

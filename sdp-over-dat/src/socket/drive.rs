@@ -11,6 +11,7 @@ use dat_api::{
     RemoteRegion,
     abi::{DAT_INTERRUPTED_CALL, DAT_INVALID_STATE},
 };
+use host::locks::IgnorePoison as _;
 use rustix::io::Errno;
 use sdp_proto::{ConnectionState, Payload, Read, Transmit, wire::HEADER_MAX};
 
@@ -445,7 +446,7 @@ impl Socket {
             let pause = left.unwrap_or(Duration::MAX).min(Duration::from_secs(3600));
             inner.followers += 1;
             let waited = self.changed.wait_timeout(inner, pause);
-            let mut inner = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            let mut inner = waited.ignore_poison().0;
             inner.followers -= 1;
             return Ok(inner);
         }

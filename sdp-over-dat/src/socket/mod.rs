@@ -36,10 +36,11 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::BorrowedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 
 use dat_api::{Ep, Evd};
+use host::locks::IgnorePoison as _;
 
 use crate::{Config, Options, Readiness, Watch, adapter::Adapter, transport::Transport};
 pub use close::Commitment;
@@ -73,7 +74,7 @@ impl Drop for Socket {
     /// may still be notified of it, and the last owner of the socket may be another thread.
     fn drop(&mut self) {
         let inner = self.inner.get_mut();
-        let inner = inner.unwrap_or_else(PoisonError::into_inner);
+        let inner = inner.ignore_poison();
         if !inner.attendance.is_stacks() {
             return;
         }
@@ -87,7 +88,7 @@ impl Drop for Socket {
 
 impl Socket {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().ignore_poison()
     }
 
     /// Counters of the socket, and the sizes of its memory.

@@ -5,9 +5,11 @@
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use host::locks::IgnorePoison as _;
 
 /// Exit status of a process that its watchdog has ended.
 pub(crate) const TOO_LONG: i32 = 90;
@@ -65,7 +67,7 @@ impl Watchdog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deadline.lock().ignore_poison()
     }
 }
 
@@ -89,8 +91,9 @@ fn is_gone(peer: &TcpStream) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::TcpListener;
+
+    use super::*;
 
     #[test]
     fn a_peer_that_closed_is_gone_and_one_that_is_silent_is_not() {

@@ -1,10 +1,13 @@
 //! Providers that registered themselves with `dat_registry_add_provider`.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use dat_abi::*;
+use host::locks::IgnorePoison as _;
+
 use super::{Key, NOT_REGISTERED};
 use crate::handle::{self, ProviderRef};
-use dat_abi::*;
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A registered provider.
 #[derive(Debug)]
@@ -91,10 +94,8 @@ impl DynamicRegistry {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
         // Every change under this lock is a single insertion, removal or count, so a panic cannot
-        // leave an incomplete change.
-        self.registrations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        // leave it half done.
+        self.registrations.lock().ignore_poison()
     }
 }
 

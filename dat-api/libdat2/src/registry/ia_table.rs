@@ -6,11 +6,14 @@
 //! Reading takes no lock, because every call on an IA reads the table, from any thread, and because
 //! a reader's lock that is held during a fork would block writers in the child.
 
-use super::Key;
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock};
+
 use arc_swap::ArcSwap;
 use dat_abi::*;
-use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use host::locks::IgnorePoison as _;
+
+use super::Key;
 
 /// An open IA.
 #[derive(Clone, Debug)]
@@ -94,9 +97,9 @@ impl IaTable {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
-        // Readers see either the old or the new table, so a panic of a writer cannot leave an
-        // incomplete change.
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Readers see either the old or the new table, so a panic of a writer cannot leave it half
+        // changed.
+        let _writing = self.writing.lock().ignore_poison();
         let mut places = Places::clone(&self.places.load());
         let result = change(&mut places);
         self.places.store(Arc::new(places));

@@ -3,9 +3,12 @@
 //! The close operation identifies its provider only by a handle of the provider. So the references
 //! of the open operation are stored here by key. A close without an open releases nothing.
 
-use super::{Key, open};
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use host::locks::IgnorePoison as _;
+
+use super::{Key, open};
 
 #[derive(Debug)]
 struct Query {
@@ -34,5 +37,5 @@ pub fn closed(name: &CStr) {
 
 fn lock() -> MutexGuard<'static, Vec<Query>> {
     // Only pushes and removals happen under this lock.
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.lock().ignore_poison()
 }

@@ -3,16 +3,19 @@
 //! Entries with the same key form one group; their libraries are tried in file order until one
 //! registers the key. A group's first reference loads the library, and its last release unloads it.
 
-use super::load::ProviderLibrary;
-use super::{Key, NOT_REGISTERED, builtin, dynamic};
-use dat_abi::*;
-use dat_conf::{Entry, Parsed, Source};
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, ThreadId};
 
-/// Maximum number of bad lines that are reported; more errors usually have one cause.
+use dat_abi::*;
+use dat_conf::{Entry, Parsed, Source};
+use host::locks::IgnorePoison as _;
+
+use super::load::ProviderLibrary;
+use super::{Key, NOT_REGISTERED, builtin, dynamic};
+
+/// Maximum number of bad lines that are reported one by one; more errors usually have one cause.
 const REPORTS_MAX: usize = 50;
 
 /// A library that may serve a group.
@@ -237,17 +240,14 @@ impl StaticRegistry {
             if by == thread::current().id() {
                 return Err(DatReturn::error(DAT_INVALID_STATE, DAT_NO_SUBTYPE));
             }
-            groups = self
-                .settled
-                .wait(groups)
-                .unwrap_or_else(PoisonError::into_inner);
+            groups = self.settled.wait(groups).ignore_poison();
         }
         Ok((groups, index))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Group>> {
         // Nothing that can panic runs under this lock: it guards assignments only.
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        self.groups.lock().ignore_poison()
     }
 }
 

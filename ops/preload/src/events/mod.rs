@@ -19,9 +19,10 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use host::descriptors::raise;
+use host::locks::IgnorePoison as _;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -197,10 +198,10 @@ impl EventThread {
     }
 
     fn soon(&self) -> MutexGuard<'_, Vec<Arc<dyn EventHandler>>> {
-        self.soon.lock().unwrap_or_else(PoisonError::into_inner)
+        self.soon.lock().ignore_poison()
     }
 
     fn watches(&self) -> MutexGuard<'_, Watches> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock().ignore_poison()
     }
 }

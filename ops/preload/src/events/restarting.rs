@@ -5,10 +5,11 @@
 //! `accept` is, so the event thread watches the descriptors and the caller waits on a futex.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use host::descriptors::raise;
+use host::locks::IgnorePoison as _;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -94,8 +95,8 @@ static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {
     let sleepers = SLEEPERS.get_or_init(Mutex::default);
-    let _signals_blocked = SignalsBlocked::begin();
-    let mut sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+    let _undisturbed = Undisturbed::begin();
+    let mut sleepers = sleepers.lock().ignore_poison();
     sleepers.retain(|it| it.strong_count() > 0);
     sleepers.push(Arc::downgrade(waker));
 }
@@ -105,8 +106,8 @@ pub(crate) fn wake_all() {
     let Some(sleepers) = SLEEPERS.get() else {
         return;
     };
-    let _signals_blocked = SignalsBlocked::begin();
-    let sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+    let _undisturbed = Undisturbed::begin();
+    let sleepers = sleepers.lock().ignore_poison();
     let awake = sleepers.iter().filter_map(Weak::upgrade);
     awake.for_each(|it| it.0.wake());
 }

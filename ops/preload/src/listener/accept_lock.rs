@@ -6,9 +6,10 @@
 //! queue again, and accepts only then.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use host::descriptors::raise;
+use host::locks::IgnorePoison as _;
 use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, memfd_create};
 use rustix::io::Errno;
 
@@ -40,8 +41,9 @@ impl AcceptLock {
 
     /// Runs `work`, which must not wait, with the lock held.
     pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _own = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // `DEADLK` is a false alarm: no thread waits for anything else with the lock held.
+        let _own = self.threads.lock().ignore_poison();
+        // A deadlock that the kernel reports is none: no thread waits for anything else with the
+        // lock held.
         while let Err(Errno::INTR | Errno::DEADLK) = self.lock(FlockOperation::LockExclusive) {}
         let done = work();
         // Releasing an own lock cannot fail. If taking the lock failed (the kernel has no memory),

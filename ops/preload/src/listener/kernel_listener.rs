@@ -3,10 +3,11 @@
 //! Each process that inherits the TCP listener also inherits the descriptor of the kernel listener.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use host::descriptors::raise;
+use host::locks::IgnorePoison as _;
 use ops::{KernelConnection, KernelSockets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
@@ -82,7 +83,7 @@ impl KernelListener {
         connection: BorrowedFd<'_>,
     ) -> Kept {
         let now = carried::changes();
-        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut carried = self.carried.lock().ignore_poison();
         if carried.as_ref().is_none_or(|(at, _)| *at != now) {
             *carried = Some((now, Carried::of_listener(listener, family)));
         }

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use host::descriptors::raise;
+use host::locks::IgnorePoison as _;
 use host::stand_in::Flags;
 use ops::observe::{Counter, Record};
 use ops::{OffloadListener, OffloadStream, Switch};
@@ -271,7 +272,7 @@ impl Service {
             return false;
         }
         let now = Instant::now();
-        let mut tried = owner.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tried = owner.tried.lock().ignore_poison();
         let is_time = tried.is_none_or(|tried| now.duration_since(tried) >= TRY_AGAIN);
         if is_time {
             *tried = Some(now);
@@ -349,17 +350,15 @@ impl AcceptQueue {
     }
 
     fn arrivals(&self) -> MutexGuard<'_, VecDeque<Box<dyn OffloadStream>>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrivals.lock().ignore_poison()
     }
 
     fn offered(&self) -> MutexGuard<'_, Option<Offered>> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.offered.lock().ignore_poison()
     }
 
     fn accept_end(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.accept_end
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.accept_end.lock().ignore_poison()
     }
 
     /// Queues and counts the connections that have arrived.

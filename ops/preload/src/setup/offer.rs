@@ -5,8 +5,9 @@
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use host::locks::IgnorePoison as _;
 use ops::observe::Record;
 use ops::portmap::Offering;
 use ops::rules::Role;
@@ -48,8 +49,8 @@ pub(crate) fn take_over(fd: c_int) {
     }
     let _signals_blocked = SignalsBlocked::begin();
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
-    let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
-    // Another thread may have begun the service already.
+    let _own = lock.lock().ignore_poison();
+    // Another thread may have done it already.
     let Some(before) = table::find_listener(fd) else {
         return;
     };

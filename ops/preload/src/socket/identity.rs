@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use host::locks::IgnorePoison as _;
 
 use crate::tcp::names::Family;
 use crate::tcp::options::{Options, OptionsCopy};
@@ -69,7 +71,7 @@ impl Identity {
     }
 
     pub(crate) fn options(&self) -> MutexGuard<'_, Options> {
-        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+        self.options.lock().ignore_poison()
     }
 
     /// Sets the timeouts of the connection on a descriptor that carries bytes.

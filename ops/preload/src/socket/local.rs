@@ -1,7 +1,8 @@
 //! The state that this process keeps of a connection within the host.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use host::locks::IgnorePoison as _;
 use ops::observe::Record;
 
 use crate::tcp::kept::Kept;
@@ -24,6 +25,6 @@ impl LocalSocket {
     }
 
     pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().ignore_poison()
     }
 }

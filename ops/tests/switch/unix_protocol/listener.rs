@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use host::locks::IgnorePoison as _;
 use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -78,7 +79,7 @@ impl OffloadListener for UnixListener {
     fn descriptors(&self) -> Vec<RawFd> {
         let mut own = vec![self.socket.as_raw_fd(), self.poller.as_raw_fd()];
         let half_open = self.half_open.lock();
-        let half_open = half_open.unwrap_or_else(PoisonError::into_inner);
+        let half_open = half_open.ignore_poison();
         own.extend(half_open.iter().map(|one| one.socket.as_raw_fd()));
         own
     }
@@ -88,10 +89,7 @@ impl OffloadListener for UnixListener {
     }
 
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
-        let mut half_open = self
-            .half_open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut half_open = self.half_open.lock().ignore_poison();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(socket) = rustix::net::accept_with(&self.socket, flags) {
             epoll::add(&self.poller, &socket, EventData::new_u64(1), EventFlags::IN)?;

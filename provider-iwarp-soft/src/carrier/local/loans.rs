@@ -6,18 +6,18 @@
 //! and waits for one that is being read.
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use host::locks::IgnorePoison as _;
 use iwarp_proto::Stag;
-
-use crate::engine::io;
-use crate::memory::Lender;
 
 use super::record::Position;
 use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
+use crate::engine::io;
+use crate::memory::Lender;
 
 /// The time that a peer has to finish a read. A process that is stopped during the read may read
 /// memory that is no longer registered; its connection then ends instead of delivering the bytes
@@ -95,7 +95,7 @@ impl Loans {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Loan>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().ignore_poison()
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::locks::lock;
+
 use super::Ended;
-use crate::lock::lock;
 
 /// Bytes that a lane holds.
 const CAPACITY: usize = 32 * 1024;

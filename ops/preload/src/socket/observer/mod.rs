@@ -9,8 +9,9 @@ mod state;
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
+use host::locks::IgnorePoison as _;
 use host::stand_in::{LibraryEnd, Signals};
 use ops::Watch;
 use rustix::io::Errno;
@@ -249,7 +250,7 @@ impl Observer {
     }
 
     fn end(&self) -> MutexGuard<'_, Option<LibraryEnd>> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+        self.end.lock().ignore_poison()
     }
 }
 

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use host::locks::IgnorePoison as _;
 use host::stand_in::{Carrier, LibraryEnd, Move, Stage};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -184,7 +185,7 @@ pub(crate) fn await_last() {
 
 impl Shared {
     fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().ignore_poison()
     }
 }
 
@@ -283,7 +284,7 @@ impl Relay {
     }
 
     fn flow(&self) -> MutexGuard<'_, Option<Flow>> {
-        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flow.lock().ignore_poison()
     }
 
     /// Stops the signals and begins to carry bytes, as a user has requested.
