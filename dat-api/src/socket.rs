@@ -6,8 +6,9 @@
 //! closes the number when that connection ends. So the number has exactly one owner at a time;
 //! [`SocketOwnership`] names it. This crate returns either an [`OwnedFd`] or nothing.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use host::descriptors::Identity;
 
 use crate::error::SocketError;
 
@@ -16,7 +17,7 @@ use crate::error::SocketError;
 #[derive(Debug)]
 pub(crate) struct PassedSocket {
     number: RawFd,
-    inode: u64,
+    identity: Identity,
 }
 
 /// The owner of a socket that was passed to the provider.
@@ -33,15 +34,18 @@ pub(crate) enum SocketOwnership {
     Returned(OwnedFd),
 }
 
-impl PassedSocket {
-    /// Takes a socket out of Rust's ownership. Returns the socket if it cannot be identified.
-    pub(crate) fn pass(socket: OwnedFd) -> Result<Self, (OwnedFd, SocketError)> {
-        match inode_of(socket.as_raw_fd()) {
-            Some(inode) => Ok(Self {
+impl LentSocket {
+    /// Takes a socket out of Rust's ownership; returns it when it cannot be identified.
+    pub(crate) fn lend(socket: OwnedFd) -> Result<Self, (OwnedFd, SocketError)> {
+        match Identity::of(&socket) {
+            Ok(identity) => Ok(Self {
                 number: socket.into_raw_fd(),
-                inode,
+                identity,
             }),
-            None => Err((socket, SocketError::last())),
+            Err(error) => {
+                let errno = error.raw_os_error();
+                Err((socket, SocketError { errno }))
+            }
         }
     }
 
@@ -59,8 +63,8 @@ impl PassedSocket {
 
     /// Returns the descriptor if the number still refers to the socket that was passed. Used when
     /// it is unknown whether a connection was established before the endpoint was freed.
-    pub(crate) fn reclaim(self) -> Option<OwnedFd> {
-        (inode_of(self.number) == Some(self.inode)).then(|| self.into_owned())
+    pub(crate) fn settle(self) -> Option<OwnedFd> {
+        (Identity::of_number(self.number) == Ok(self.identity)).then(|| self.give_back())
     }
 }
 
@@ -107,25 +111,14 @@ impl SocketOwnership {
     }
 }
 
-/// Returns the inode behind a descriptor. Each socket has its own inode number, which is not reused
-/// soon.
-fn inode_of(number: RawFd) -> Option<u64> {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the out-pointer is writable; for a bad descriptor the call returns an error.
-    if unsafe { libc::fstat(number, stat.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: the call succeeded, so the structure is filled.
-    Some(unsafe { stat.assume_init() }.st_ino)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
-    fn passed() -> (PassedSocket, UnixStream) {
+    use super::*;
+
+    fn lent() -> (LentSocket, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (PassedSocket::pass(ours.into()).unwrap(), theirs)
     }
@@ -173,7 +166,7 @@ mod tests {
         drop(ownership);
         // SAFETY: the duplicate made above has no other owner; it is closed here and nowhere else.
         let duplicate = unsafe { OwnedFd::from_raw_fd(number) };
-        assert!(inode_of(duplicate.as_raw_fd()).is_some());
+        assert!(Identity::of(&duplicate).is_ok());
     }
 
     #[test]
@@ -190,10 +183,5 @@ mod tests {
         assert!(socket.reclaim().is_none());
         // SAFETY: the duplicate made above has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
-    }
-
-    #[test]
-    fn a_closed_descriptor_has_no_inode() {
-        assert_eq!(inode_of(-1), None);
     }
 }

@@ -15,34 +15,9 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once};
 
+use host::descriptors::Identity;
+use host::forks;
 use host::locks::IgnorePoison as _;
-
-/// The identity of a socket: two descriptors of one socket have the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
-        let stat = rustix::fs::fstat(fd).ok()?;
-        Some(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        })
-    }
-
-    /// Needs no free descriptor: there may be none.
-    pub(crate) fn of_number(number: RawFd) -> Option<Self> {
-        if number < 0 {
-            return None;
-        }
-        // SAFETY: the number may be invalid; it is only passed to one system call, which answers
-        // EBADF then.
-        Self::of(unsafe { BorrowedFd::borrow_raw(number) })
-    }
-}
 
 /// The table. The child of a fork starts with an empty one.
 #[derive(Debug, Default)]
@@ -81,9 +56,7 @@ thread_local! {
 pub(crate) fn prepare() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
-        // SAFETY: the handlers are written to run around a fork. They are removed with this
-        // library.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        forks::around(Some(before), Some(in_parent), Some(in_child));
     });
 }
 
@@ -166,7 +139,7 @@ extern "C" fn in_child() {
     let sockets = held.take().unwrap_or_default().sockets;
     for (fd, borrowed) in sockets {
         if let Some((number, identity)) = borrowed
-            && Identity::of_number(number) == Some(identity)
+            && Identity::of_number(number) == Ok(identity)
         {
             close(number);
         }
@@ -191,7 +164,7 @@ mod tests {
     fn a_number_is_known_by_a_process_that_has_no_descriptors_left() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let number = socket.as_raw_fd();
-        let identity = Identity::of(socket.as_fd());
+        let identity = Identity::of(&socket);
         // SAFETY: the child calls the kernel only.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -218,7 +191,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         let number = client.as_raw_fd();
-        let identity = Identity::of(client.as_fd()).unwrap();
+        let identity = Identity::of(&client).unwrap();
         let ours = OwnedFd::from(client.try_clone().unwrap());
         let ours = NotInherited::borrow(ours, number, identity).unwrap();
         let (mut told, tell) = std::io::pipe().unwrap();

@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use access_layer::rnic::SocketFault;
+use host::descriptors::Identity;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use crate::engine::io;
-use crate::forking::{Identity, InUse, NotInherited};
+use crate::forking::{InUse, NotInherited};
 
 /// A TCP socket that we may use.
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl Socket {
         if !is_routed(local) {
             return Err(SocketFault::NotRouted);
         }
-        let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
+        let identity = Identity::of(&duplicate).map_err(|_| SocketFault::NotASocket)?;
         // The consumer does not own the socket now, so the child of a fork must not keep it, like
         // our own sockets.
         let duplicate = NotInherited::borrow(duplicate, number, identity)
@@ -175,7 +176,7 @@ impl ConsumerSocket {
 
     fn close_number(&self) {
         let number = self.number.swap(-1, Ordering::Relaxed);
-        if number >= 0 && Identity::of_number(number) == Some(self.identity) {
+        if number >= 0 && Identity::of_number(number) == Ok(self.identity) {
             // SAFETY: the number still refers to the socket that its consumer handed over for good
             // (DAT 2.0 iWARP extensions 3.1.1.3), and the swap ensures that no other thread closes
             // it.
@@ -213,9 +214,10 @@ impl AsRawFd for Socket {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
 
     const LOOPBACK: fn(SocketAddr) -> bool = |local| local.ip().is_loopback();
 

@@ -7,11 +7,11 @@
 
 use std::{
     ffi::c_int,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
+use host::descriptors::Identity;
 use rustix::{
-    fs::fstat,
     io::{Errno, fcntl_dupfd_cloexec},
     ioctl::{Getter, Opcode, ioctl},
     net::sockopt,
@@ -25,7 +25,7 @@ const SIOCOUTQ: Opcode = 0x5411;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Transport {
     number: RawFd,
-    identity: (u64, u64),
+    identity: Identity,
 }
 
 impl Transport {
@@ -33,7 +33,7 @@ impl Transport {
     pub(crate) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
         Ok(Self {
             number: socket.as_raw_fd(),
-            identity: identity(socket.as_fd())?,
+            identity: Identity::of(socket)?,
         })
     }
 
@@ -69,13 +69,8 @@ impl Transport {
         // The duplicate gets no lower number than the original, because the owner of the socket has
         // chosen the range.
         let socket = fcntl_dupfd_cloexec(number, self.number).ok()?;
-        (identity(socket.as_fd()) == Ok(self.identity)).then_some(socket)
+        (Identity::of(&socket) == Ok(self.identity)).then_some(socket)
     }
-}
-
-fn identity(socket: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
-    let stat = fstat(socket)?;
-    Ok((stat.st_dev, stat.st_ino))
 }
 
 #[cfg(test)]
@@ -83,6 +78,7 @@ mod tests {
     use std::{
         io::{self, Write},
         net::{TcpListener, TcpStream},
+        os::fd::AsFd as _,
         time::Duration,
     };
 

@@ -6,9 +6,10 @@
 //! many files. So a program that closes all descriptors from some number on can be spared those
 //! that are not its own: see [`lowest`].
 
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use rustix::fs::fstat;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
@@ -69,6 +70,42 @@ pub fn copy(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(made)
 }
 
+/// The identity of what a descriptor refers to: all descriptors of one file or socket have the same
+/// one. A number alone does not identify a socket, because a program may close the number and get
+/// it again for another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Returns the identity of an open descriptor.
+    ///
+    /// # Errors
+    /// The error of `fstat(2)`.
+    pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
+        let stat = fstat(fd)?;
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    /// Returns the identity behind a number that may not be open. Needs no free descriptor.
+    ///
+    /// # Errors
+    /// `EBADF` if the number is not open.
+    pub fn of_number(number: RawFd) -> Result<Self, Errno> {
+        if number < 0 {
+            return Err(Errno::BADF);
+        }
+        // SAFETY: the number is not -1, and it is only passed to one system call, which returns
+        // EBADF if the number is not open.
+        Self::of(unsafe { BorrowedFd::borrow_raw(number) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -85,6 +122,18 @@ mod tests {
         let copied = copy(&raised).unwrap();
         assert!(raised.as_raw_fd() >= lowest() && copied.as_raw_fd() > lowest());
         assert!(file().as_raw_fd() < lowest());
+    }
+
+    #[test]
+    fn a_descriptor_is_identified_by_its_file() {
+        let (one, other) = (File::open("/dev/null").unwrap(), File::open("/").unwrap());
+        let identity = Identity::of(&one).unwrap();
+        assert_eq!(Identity::of(one.try_clone().unwrap()), Ok(identity));
+        assert_eq!(Identity::of_number(one.as_raw_fd()), Ok(identity));
+        assert_ne!(Identity::of(&other), Ok(identity));
+        for closed in [-1, RawFd::MIN, RawFd::MAX] {
+            assert_eq!(Identity::of_number(closed), Err(Errno::BADF));
+        }
     }
 
     /// Simulates another library, whose number depends on an earlier limit.

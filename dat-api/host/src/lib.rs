@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`descriptors`] | descriptors of the library, above those of the program |
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
+//! | [`forks`] | handlers that run around a `fork` of the program |
 //! | [`locks`] | locks that are taken although a thread panicked with them |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
@@ -11,6 +12,7 @@
 
 pub mod descriptors;
 pub mod environment;
+pub mod forks;
 pub mod locks;
 pub mod reserve;
 pub mod stand_in;

@@ -16,6 +16,8 @@ use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::RawFd;
 use std::sync::{Once, OnceLock};
+
+use host::descriptors::Identity;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -99,30 +101,17 @@ impl Destination {
     }
 }
 
-/// The device and inode of a file. Descriptors with the same pair refer to the same file.
-type Identity = (libc::dev_t, libc::ino_t);
-
-/// The files of descriptors 1 and 2 when this library was loaded.
-static FILES_AT_LOAD: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
+/// Descriptors 1 and 2 as they were when this library was loaded.
+static AT_FIRST: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
 
 /// Called by the loader when the library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = record_descriptors;
 
-extern "C" fn record_descriptors() {
-    let _ = FILES_AT_LOAD.set([libc::STDOUT_FILENO, libc::STDERR_FILENO].map(identity));
-}
-
-fn identity(fd: RawFd) -> Option<Identity> {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the call writes a whole structure of this frame, or fails.
-    unsafe {
-        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
-            let stat = stat.assume_init();
-            (stat.st_dev, stat.st_ino)
-        })
-    }
+extern "C" fn note_descriptors() {
+    let _ = AT_FIRST
+        .set([libc::STDOUT_FILENO, libc::STDERR_FILENO].map(|fd| Identity::of_number(fd).ok()));
 }
 
 /// Destination of log lines.
@@ -133,10 +122,10 @@ struct Outlet {
     is_requested: bool,
 }
 
-/// True while descriptor 1 or 2 refers to the file of the time when this library was loaded.
-fn is_as_at_load(fd: RawFd) -> bool {
-    let now = identity(fd);
-    let at_load = FILES_AT_LOAD
+/// True while descriptor 1 or 2 is the file that it was at first.
+fn is_as_at_first(fd: RawFd) -> bool {
+    let now = Identity::of_number(fd).ok();
+    let at_first = AT_FIRST
         .get()
         .map(|all| all[usize::from(fd == libc::STDERR_FILENO)]);
     // If the loader has not run `record_descriptors`, the file counts as unchanged.

@@ -33,12 +33,9 @@ fn list(description: &Description, state: State) -> Record {
 fn begin() {
     WRITER.begin(Place::choose(host::environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handlers may run at a fork and at the exit: they swap a pointer and remove a
-        // file.
-        unsafe {
-            libc::pthread_atfork(None, None, Some(in_child));
-            libc::atexit(at_exit);
-        }
+        host::forks::around(None, None, Some(in_child));
+        // SAFETY: the handler may run at the exit: it takes a file away.
+        unsafe { libc::atexit(at_exit) };
     }
 }
 

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags, fstat};
+use host::descriptors::Identity;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::getpid;
@@ -22,34 +23,17 @@ const SYSTEM_LOG: &str = "/dev/log";
 
 #[derive(Debug)]
 pub(super) enum Outlet {
-    /// Descriptor 2, while it still names this file.
+    /// Descriptor 2, while it still is this file: a program may close the descriptor and get the
+    /// number again for a connection, whose peer would receive the log.
     StandardError(Option<Identity>),
     System,
     File(PathBuf),
 }
 
-/// The file that a descriptor names. A program may close descriptor 2 and get the number again for
-/// a connection, whose peer would receive the log.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
-        let stat = fstat(fd).ok()?;
-        Some(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        })
-    }
-}
-
 impl Outlet {
     pub(super) fn new(destination: &Destination) -> Self {
         match destination {
-            Destination::Stderr => Self::StandardError(Identity::of(io::stderr().as_fd())),
+            Destination::Stderr => Self::StandardError(Identity::of(io::stderr()).ok()),
             Destination::Syslog => Self::System,
             Destination::File(path) => {
                 // The path is made absolute now, because the program may change its directory.
@@ -72,7 +56,7 @@ impl Outlet {
 
     /// Writes a message that is no event, in the form of the program `opsrun`.
     pub(super) fn complain(&self, text: &str) {
-        let identity = Identity::of(io::stderr().as_fd());
+        let identity = Identity::of(io::stderr()).ok();
         let line = match self {
             Self::StandardError(_) => format!("opsrun: {text}\n"),
             Self::System | Self::File(_) => {
@@ -88,7 +72,7 @@ impl Outlet {
 
 fn to_standard_error(identity: Option<&Identity>, line: &str) -> Result<(), Errno> {
     let stderr = io::stderr();
-    if identity.is_some() && Identity::of(stderr.as_fd()).as_ref() == identity {
+    if identity.is_some() && Identity::of(&stderr).ok().as_ref() == identity {
         write_quietly(stderr.as_fd(), line.as_bytes())?;
     }
     Ok(())
@@ -227,15 +211,5 @@ mod tests {
         assert_eq!(write_quietly(writer.as_fd(), b"x"), Err(Errno::PIPE));
         // SAFETY: restores the action that `signal` returned above.
         unsafe { libc::signal(libc::SIGPIPE, before) };
-    }
-
-    #[test]
-    fn a_descriptor_is_known_by_its_file() {
-        let one = tempfile::tempfile().unwrap();
-        let other = tempfile::tempfile().unwrap();
-        let identity = Identity::of(one.as_fd());
-        assert!(identity.is_some());
-        assert_eq!(identity, Identity::of(one.try_clone().unwrap().as_fd()));
-        assert_ne!(identity, Identity::of(other.as_fd()));
     }
 }

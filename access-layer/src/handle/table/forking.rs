@@ -20,9 +20,7 @@ thread_local! {
 
 /// Installs the handlers. Called once, when the table is created.
 pub(super) fn prepare() {
-    // SAFETY: the handlers are written to run around a fork, and are unregistered together with
-    // this library.
-    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    host::forks::around(Some(before), Some(after), Some(after));
 }
 
 extern "C" fn before() {

@@ -29,11 +29,9 @@ use crate::{events, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
-    // SAFETY: the handlers have the signatures that the C library demands, and are never unloaded.
-    unsafe {
-        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
-        libc::atexit(at_exit);
-    }
+    host::forks::around(Some(before), Some(in_parent), Some(in_child));
+    // SAFETY: the handler is made to run at the exit.
+    unsafe { libc::atexit(at_exit) };
 }
 
 /// The guards of a thread that is about to fork, held until both processes run.
