@@ -1,9 +1,5 @@
-//! A descriptor whose poll state follows a socket's: one end of an AF_UNIX stream pair.
-//!
-//! End A belongs to the program, end B to the library. One byte from B to A makes A readable. A's
-//! own send buffer is as small as the kernel allows, and always holds one byte that B does not
-//! read. A second byte makes A unwritable. When B is closed with the unread byte, A sees a true
-//! reset.
+//! A descriptor whose poll state follows a socket's: a pair of [`host::stand_in`] of which this
+//! library keeps both ends.
 
 use std::{
     io,
@@ -11,10 +7,11 @@ use std::{
     sync::Mutex,
 };
 
-use host::locks::IgnorePoison as _;
-use rustix::net::{
-    self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
+use host::{
+    locks::lock,
+    stand_in::{self, Flags, LibraryEnd, Signals},
 };
+use rustix::net::{RecvFlags, recv};
 
 use super::{Readiness, Watch};
 
@@ -22,39 +19,86 @@ use super::{Readiness, Watch};
 #[derive(Debug)]
 pub struct StandIn {
     program: OwnedFd,
+    signals: Signals,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// End B; closed to show a reset.
-    library: Option<OwnedFd>,
+    /// The end that controls the descriptor; closed to show a reset.
+    library: Option<LibraryEnd>,
     shown: Readiness,
-    /// Bytes from B that A has not read.
-    in_bytes: u32,
-    /// True if A's second byte fills the send buffer.
-    is_full: bool,
 }
 
 impl StandIn {
     /// Creates a pair whose descriptor is neither readable nor writable.
     pub fn new() -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let family = AddressFamily::UNIX;
-        let (program, library) = net::socketpair(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_send_buffer_size(&program, 1)?;
-        net::send(&program, b"s", SendFlags::NOSIGNAL)?;
-        net::send(&program, b"f", SendFlags::NOSIGNAL)?;
+        let flags = Flags {
+            nonblocking: true,
+            close_on_exec: true,
+        };
+        let (program, library) = stand_in::established(flags).map_err(|why| why.errno())?;
+        let signals = Signals::new();
+        stand_in::close_window(&program, &signals)?;
         let state = State {
             library: Some(library),
             shown: Readiness::default(),
-            in_bytes: 0,
-            is_full: true,
         };
         Ok(Self {
             program,
+            signals,
             state: Mutex::new(state),
         })
+    }
+
+    fn follow(&self, state: &mut State, now: Readiness, arrived: bool) -> io::Result<()> {
+        let Some(library) = &state.library else {
+            return Ok(());
+        };
+        let before = std::mem::replace(&mut state.shown, now);
+        if now.readable && (arrived || !before.readable) {
+            // The new announcement is sent before the old one is read, because the descriptor must
+            // not look empty in between. It fails after the end of the stream, which shows `IN` by
+            // itself.
+            let _ = library.announce(&self.signals);
+        }
+        if before.readable {
+            stand_in::consume(&self.program, &self.signals, !now.readable)?;
+        }
+        if now.urgent && !before.urgent {
+            library.announce_urgent()?;
+        } else if !now.urgent && before.urgent {
+            self.take_urgent(now.readable);
+        }
+        if now.writable {
+            library.open_window(&self.signals)?;
+        } else if !now.write_closed {
+            stand_in::close_window(&self.program, &self.signals)?;
+        }
+        if now.failed {
+            if let Some(library) = state.library.take() {
+                library.reset();
+            }
+            return Ok(());
+        }
+        if now.read_closed && !before.read_closed {
+            library.half_close()?;
+        }
+        if now.read_closed && now.write_closed && !(before.read_closed && before.write_closed) {
+            library.end()?;
+        }
+        Ok(())
+    }
+
+    /// Removes the urgent byte, which is gone already if a byte after it was taken.
+    fn take_urgent(&self, is_readable: bool) {
+        let byte = &mut [0_u8; 1];
+        let urgent = RecvFlags::OOB | RecvFlags::DONTWAIT;
+        let _ = recv(&self.program, &mut byte[..], urgent);
+        if !is_readable {
+            // Some kernels keep the emptied message, which shows as readable.
+            let _ = recv(&self.program, &mut byte[..], RecvFlags::DONTWAIT);
+        }
     }
 }
 
@@ -66,63 +110,10 @@ impl AsFd for StandIn {
 
 impl Watch for StandIn {
     fn show(&self, now: Readiness, arrived: bool) {
-        let mut state = self.state.lock().ignore_poison();
-        if let Err(error) = state.follow(&self.program, now, arrived) {
-            tracing::warn!(%error, "a descriptor does not show the readiness of its socket");
+        let mut state = lock(&self.state);
+        if let Err(error) = self.follow(&mut state, now, arrived) {
+            tracing::warn!(%error, "a descriptor does not show what its socket is ready for");
         }
-    }
-}
-
-impl State {
-    fn follow(&mut self, program: &OwnedFd, now: Readiness, arrived: bool) -> io::Result<()> {
-        let Some(library) = &self.library else {
-            return Ok(());
-        };
-        let before = std::mem::replace(&mut self.shown, now);
-        if now.readable && (self.in_bytes == 0 || arrived) {
-            // The new byte is sent before the old one is read, because the descriptor must not look
-            // empty in between.
-            if net::send(library, b"r", SendFlags::NOSIGNAL).is_ok() {
-                self.in_bytes += 1;
-            }
-        }
-        let wanted = u32::from(now.readable);
-        while self.in_bytes > wanted {
-            if net::recv(program, &mut [0_u8; 1][..], RecvFlags::DONTWAIT).is_err() {
-                break;
-            }
-            self.in_bytes -= 1;
-        }
-        if now.urgent && !before.urgent {
-            net::send(library, b"!", SendFlags::OOB | SendFlags::NOSIGNAL)?;
-        } else if !now.urgent && before.urgent {
-            // The urgent byte is gone if a byte after it was read. Some kernels keep the emptied
-            // message, and the descriptor stays readable.
-            let byte = &mut [0_u8; 1];
-            let _ = net::recv(program, &mut byte[..], RecvFlags::OOB | RecvFlags::DONTWAIT);
-            if self.in_bytes == 0 {
-                let _ = net::recv(program, &mut byte[..], RecvFlags::DONTWAIT);
-            }
-        }
-        if now.writable && self.is_full {
-            net::recv(library, &mut [0_u8; 1][..], RecvFlags::DONTWAIT)?;
-            self.is_full = false;
-        } else if !now.writable && !self.is_full && !now.write_closed {
-            net::send(program, b"f", SendFlags::NOSIGNAL)?;
-            self.is_full = true;
-        }
-        if now.failed {
-            // B is closed with an unread byte of A, so A sees a reset.
-            self.library = None;
-            return Ok(());
-        }
-        if now.read_closed && !before.read_closed {
-            net::shutdown(library, Shutdown::Write)?;
-        }
-        if now.read_closed && now.write_closed && !(before.read_closed && before.write_closed) {
-            net::shutdown(program, Shutdown::Write)?;
-        }
-        Ok(())
     }
 }
 
