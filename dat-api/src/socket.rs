@@ -6,7 +6,7 @@
 //! closes the number when that connection ends. So the number has exactly one owner at a time;
 //! [`SocketOwnership`] names it. This crate returns either an [`OwnedFd`] or nothing.
 
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use host::descriptors::Identity;
 
@@ -114,6 +114,7 @@ impl SocketOwnership {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;
