@@ -106,7 +106,7 @@ impl<'a> Connecting<'a> {
     ) -> Self {
         let now = Instant::now();
         let deadline = now + offer.within;
-        let path = switch.path_of(&offer);
+        let path = switch.path_to(offer.route.as_ref());
         let mut connecting = Self {
             switch,
             service,
@@ -388,6 +388,18 @@ impl<'a> Connecting<'a> {
 }
 
 impl Switch {
+    /// Begins to connect to `service` with the protocols of `offer`. `reserve` takes the local
+    /// address as soon as a protocol is about to try.
+    pub fn connect<'a>(
+        self: &Arc<Self>,
+        service: SocketAddr,
+        reserve: Reserve<'a>,
+        offer: Offer,
+        trace: DecisionTrace,
+    ) -> Connecting<'a> {
+        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
+    }
+
     /// Connects by the first protocol of an offer whose connections are kernel sockets. Such
     /// protocols are tried before all others, because they answer at once. Protocols that fail are
     /// removed from the offer.

@@ -104,8 +104,16 @@ struct Found {
     local: bool,
 }
 
+impl Switch {
+    /// Decides by the rules, then by the route, then by the capabilities of each protocol. The peer
+    /// is not asked yet.
+    pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
+        decide(self, intent, trace)
+    }
+}
+
 /// Decides which stacks may carry the socket.
-pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
+fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
     let mut finder = Finder {
         switch,
         intent,

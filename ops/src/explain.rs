@@ -86,7 +86,7 @@ impl Switch {
     }
 
     fn ask(&self, intent: &Intent<'_>, offer: &Offer) -> Result<Answer, Errno> {
-        let path = self.path_of(offer);
+        let path = self.path_to(offer.route.as_ref());
         let kept = self.answers().get(intent.address, &path, Instant::now());
         kept.map_or_else(
             || Asking::begin(intent.address, offer.within / 2).map(Asking::wait),

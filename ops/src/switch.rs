@@ -11,14 +11,11 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::connect::{Connecting, Reserve};
-use crate::decision::{Intent, Offer, Plan, decide};
 use crate::netlink::{NetStack, Route};
 use crate::portmap::{Answers, Offering, PortMapper};
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::rules::Rules;
-use crate::trace::DecisionTrace;
 
 /// The time that offload protocols may delay TCP where no rule sets another. Within a data centre a
 /// peer answers in less than a millisecond. A peer that drops datagrams costs half of this time,
@@ -129,32 +126,14 @@ impl Switch {
         lock(&self.fall_backs).clone()
     }
 
-    /// Decides by the rules, then by the route, then by the capabilities of each protocol. The peer
-    /// is not asked yet.
-    pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
-        decide(self, intent, trace)
-    }
-
-    /// Begins to connect to `service` with the protocols of `offer`. `reserve` takes the local
-    /// address as soon as a protocol is about to try.
-    pub fn connect<'a>(
-        self: &Arc<Self>,
-        service: SocketAddr,
-        reserve: Reserve<'a>,
-        offer: Offer,
-        trace: DecisionTrace,
-    ) -> Connecting<'a> {
-        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
-    }
-
     /// Returns the current route to a peer; `None` if no route was looked up.
     ///
     /// Hosts receive notifications of network changes all the time: routers repeat their
     /// advertisements, containers start and stop. Asking a silent peer costs part of the bound each
     /// time, so the switch does not ask again for changes that do not concern the route to the
     /// peer.
-    pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
-        let route = offer.route.clone()?;
+    pub(crate) fn path_to(&self, route: Option<&Route>) -> Option<Path> {
+        let route = route.cloned()?;
         let device_changes = self.stack.as_ref()?.device_changes(route.device).ok()?;
         Some(Path {
             route,

@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use crate::observe::description::{Carrier, Description, Kind};
 use crate::observe::layout::WORDS;
 use crate::observe::page::Page;
 use crate::observe::state::State;
@@ -59,8 +60,29 @@ impl Tally {
     }
 }
 
+impl Writer {
+    /// Lists a socket until its record is dropped.
+    pub fn list(&'static self, description: &Description, state: State) -> Record {
+        let page = self.make();
+        if description.kind == Kind::Connection
+            && let Some(header) = page.header()
+        {
+            match &description.carrier {
+                Carrier::Offload { .. } => header.offloaded.fetch_add(1, Ordering::Relaxed),
+                Carrier::Tcp { reason } => {
+                    if !reason.is_empty() {
+                        page.count_reason(reason);
+                    }
+                    header.tcp.fetch_add(1, Ordering::Relaxed)
+                }
+            };
+        }
+        Record::new(self, page, description.encode(), state)
+    }
+}
+
 impl Record {
-    pub(super) fn new(
+    fn new(
         writer: &'static Writer,
         page: &'static Page,
         description: [u64; WORDS],

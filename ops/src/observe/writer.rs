@@ -4,12 +4,9 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::observe::description::{Carrier, Description, Kind};
 use crate::observe::listing;
 use crate::observe::page::Page;
 use crate::observe::place::Place;
-use crate::observe::record::Record;
-use crate::observe::state::State;
 
 /// The maximum number of pages of dead processes that are removed when a page is made.
 const SWEPT: usize = 32;
@@ -36,25 +33,6 @@ impl Writer {
     pub fn begin(&self, place: Place) {
         // The first call decides; later calls have no effect.
         let _ = self.place.set(place);
-    }
-
-    /// Lists a socket until its record is dropped.
-    pub fn list(&'static self, description: &Description, state: State) -> Record {
-        let page = self.make();
-        if description.kind == Kind::Connection
-            && let Some(header) = page.header()
-        {
-            match &description.carrier {
-                Carrier::Offload { .. } => header.offloaded.fetch_add(1, Ordering::Relaxed),
-                Carrier::Tcp { reason } => {
-                    if !reason.is_empty() {
-                        page.count_reason(reason);
-                    }
-                    header.tcp.fetch_add(1, Ordering::Relaxed)
-                }
-            };
-        }
-        Record::new(self, page, description.encode(), state)
     }
 
     /// Detaches the child of a `fork` from its parent's page; the child calls this before anything

@@ -31,10 +31,19 @@ use super::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The crates whose modules must form layers.
-const CHECKED: [&str; 4] = [
+const CHECKED: [&str; 13] = [
+    "dat-abi",
+    "dat-conf",
+    "host",
     "access-layer",
     "provider-iwarp-soft",
+    "verbs-dl",
     "sdp-over-dat",
+    "sdp-proto",
+    "sdp-checker",
+    "ops",
+    "ops-local-protocol",
+    "ops-sdp-protocol",
     "ops-preload",
 ];
 
