@@ -34,9 +34,9 @@ pub(crate) enum SocketOwnership {
     Returned(OwnedFd),
 }
 
-impl LentSocket {
-    /// Takes a socket out of Rust's ownership; returns it when it cannot be identified.
-    pub(crate) fn lend(socket: OwnedFd) -> Result<Self, (OwnedFd, SocketError)> {
+impl PassedSocket {
+    /// Takes a socket out of Rust's ownership. Returns the socket if it cannot be identified.
+    pub(crate) fn pass(socket: OwnedFd) -> Result<Self, (OwnedFd, SocketError)> {
         match Identity::of(&socket) {
             Ok(identity) => Ok(Self {
                 number: socket.into_raw_fd(),
@@ -63,8 +63,8 @@ impl LentSocket {
 
     /// Returns the descriptor if the number still refers to the socket that was passed. Used when
     /// it is unknown whether a connection was established before the endpoint was freed.
-    pub(crate) fn settle(self) -> Option<OwnedFd> {
-        (Identity::of_number(self.number) == Ok(self.identity)).then(|| self.give_back())
+    pub(crate) fn reclaim(self) -> Option<OwnedFd> {
+        (Identity::of_number(self.number) == Ok(self.identity)).then(|| self.into_owned())
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn lent() -> (LentSocket, UnixStream) {
+    fn passed() -> (PassedSocket, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (PassedSocket::pass(ours.into()).unwrap(), theirs)
     }

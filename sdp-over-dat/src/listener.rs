@@ -52,7 +52,7 @@ impl WaiterLock {
                 return None;
             }
             let pause = left.unwrap_or(Duration::from_secs(3600));
-            let waited = self.is_over.wait_timeout(is_taken, pause);
+            let waited = self.released.wait_timeout(is_taken, pause);
             is_taken = waited.ignore_poison().0;
         }
         *is_taken = true;

@@ -101,16 +101,16 @@ impl Destination {
     }
 }
 
-/// Descriptors 1 and 2 as they were when this library was loaded.
-static AT_FIRST: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
+/// The files of descriptors 1 and 2 when this library was loaded.
+static FILES_AT_LOAD: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
 
 /// Called by the loader when the library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = record_descriptors;
 
-extern "C" fn note_descriptors() {
-    let _ = AT_FIRST
+extern "C" fn record_descriptors() {
+    let _ = FILES_AT_LOAD
         .set([libc::STDOUT_FILENO, libc::STDERR_FILENO].map(|fd| Identity::of_number(fd).ok()));
 }
 
@@ -122,10 +122,10 @@ struct Outlet {
     is_requested: bool,
 }
 
-/// True while descriptor 1 or 2 is the file that it was at first.
-fn is_as_at_first(fd: RawFd) -> bool {
+/// True while descriptor 1 or 2 refers to the file of the time when this library was loaded.
+fn is_as_at_load(fd: RawFd) -> bool {
     let now = Identity::of_number(fd).ok();
-    let at_first = AT_FIRST
+    let at_load = FILES_AT_LOAD
         .get()
         .map(|all| all[usize::from(fd == libc::STDERR_FILENO)]);
     // If the loader has not run `record_descriptors`, the file counts as unchanged.

@@ -432,10 +432,10 @@ impl Drop for EpInner {
             return;
         }
         let attempts = self.attempts.get_mut().ignore_poison();
-        if let Some(socket) = attempts.ownership.take_lent() {
-            // Nobody read the outcome. If the descriptor still is that socket, nobody else will
-            // close it.
-            drop(socket.settle());
+        if let Some(socket) = attempts.ownership.take_passed() {
+            // The outcome was not read. If the number still refers to the socket, the provider does
+            // not close it, so this end does.
+            drop(socket.reclaim());
         }
     }
 }

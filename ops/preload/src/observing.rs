@@ -34,7 +34,7 @@ fn begin() {
     WRITER.begin(Place::choose(host::environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {
         host::forks::around(None, None, Some(in_child));
-        // SAFETY: the handler may run at the exit: it takes a file away.
+        // SAFETY: the handler may run at the exit: it removes a file.
         unsafe { libc::atexit(at_exit) };
     }
 }

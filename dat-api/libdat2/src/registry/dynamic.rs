@@ -94,7 +94,7 @@ impl DynamicRegistry {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
         // Every change under this lock is a single insertion, removal or count, so a panic cannot
-        // leave it half done.
+        // leave an incomplete change.
         self.registrations.lock().ignore_poison()
     }
 }

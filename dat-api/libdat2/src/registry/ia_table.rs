@@ -97,8 +97,8 @@ impl IaTable {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
-        // Readers see either the old or the new table, so a panic of a writer cannot leave it half
-        // changed.
+        // Readers see either the old or the new table, so a panic of a writer cannot leave an
+        // incomplete change.
         let _writing = self.writing.lock().ignore_poison();
         let mut places = Places::clone(&self.places.load());
         let result = change(&mut places);

@@ -15,7 +15,7 @@ use host::locks::IgnorePoison as _;
 use super::load::ProviderLibrary;
 use super::{Key, NOT_REGISTERED, builtin, dynamic};
 
-/// Maximum number of bad lines that are reported one by one; more errors usually have one cause.
+/// Maximum number of bad lines that are reported; more errors usually have one cause.
 const REPORTS_MAX: usize = 50;
 
 /// A library that may serve a group.

@@ -95,7 +95,7 @@ static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {
     let sleepers = SLEEPERS.get_or_init(Mutex::default);
-    let _undisturbed = Undisturbed::begin();
+    let _signals_blocked = SignalsBlocked::begin();
     let mut sleepers = sleepers.lock().ignore_poison();
     sleepers.retain(|it| it.strong_count() > 0);
     sleepers.push(Arc::downgrade(waker));
@@ -106,7 +106,7 @@ pub(crate) fn wake_all() {
     let Some(sleepers) = SLEEPERS.get() else {
         return;
     };
-    let _undisturbed = Undisturbed::begin();
+    let _signals_blocked = SignalsBlocked::begin();
     let sleepers = sleepers.lock().ignore_poison();
     let awake = sleepers.iter().filter_map(Weak::upgrade);
     awake.for_each(|it| it.0.wake());

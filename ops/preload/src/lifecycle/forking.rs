@@ -30,7 +30,7 @@ use crate::{events, switch};
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
     host::forks::around(Some(before), Some(in_parent), Some(in_child));
-    // SAFETY: the handler is made to run at the exit.
+    // SAFETY: the handler has the signature that the C library demands, and is never unloaded.
     unsafe { libc::atexit(at_exit) };
 }
 

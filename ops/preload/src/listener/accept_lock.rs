@@ -42,8 +42,7 @@ impl AcceptLock {
     /// Runs `work`, which must not wait, with the lock held.
     pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _own = self.threads.lock().ignore_poison();
-        // A deadlock that the kernel reports is none: no thread waits for anything else with the
-        // lock held.
+        // `DEADLK` is a false alarm: no thread waits for anything else with the lock held.
         while let Err(Errno::INTR | Errno::DEADLK) = self.lock(FlockOperation::LockExclusive) {}
         let done = work();
         // Releasing an own lock cannot fail. If taking the lock failed (the kernel has no memory),

@@ -50,7 +50,7 @@ pub(crate) fn take_over(fd: c_int) {
     let _signals_blocked = SignalsBlocked::begin();
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
     let _own = lock.lock().ignore_poison();
-    // Another thread may have done it already.
+    // Another thread may have begun the service already.
     let Some(before) = table::find_listener(fd) else {
         return;
     };
