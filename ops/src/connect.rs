@@ -21,7 +21,7 @@ use crate::stage::Stage;
 use crate::switch::{Path, Switch};
 use crate::trace::{DecisionTrace, Subject};
 
-/// The divisor of the bound: the peer's port mapper may take one half of it.
+/// The divisor of the bound: the answer of the peer's port mapper may take half of the bound.
 const ASKING_SHARE: u32 = 2;
 
 /// The time that opening an adapter may take before it counts against the bound.
@@ -43,7 +43,7 @@ pub enum Outcome {
     Impossible(Reason),
 }
 
-/// Takes the local address of the connection, with a port that the kernel reserves for it.
+/// Reserves the local address of a connection in the kernel.
 ///
 /// The attempt calls this function when a protocol is about to connect, so a connection that falls
 /// back to TCP has reserved no port. A reserved port belongs to one socket alone, while TCP shares
@@ -51,7 +51,7 @@ pub enum Outcome {
 pub struct Reserve<'a>(Box<dyn FnOnce() -> Result<SocketAddr, Errno> + Send + 'a>);
 
 impl<'a> Reserve<'a> {
-    /// Reserves with this function.
+    /// Wraps the function that reserves.
     pub fn new(take: impl FnOnce() -> Result<SocketAddr, Errno> + Send + 'a) -> Self {
         Self(Box::new(take))
     }
@@ -74,7 +74,7 @@ enum Local<'a> {
     None(Errno),
 }
 
-/// An attempt under way. Poll its descriptor for input until its deadline, then call
+/// An attempt in progress. Poll its descriptor for input until its deadline, then call
 /// [`Connecting::step`]; or call [`Connecting::wait`].
 #[derive(Debug)]
 pub struct Connecting<'a> {
@@ -89,7 +89,7 @@ pub struct Connecting<'a> {
     attempt: Option<Box<dyn OffloadConnecting>>,
     mapped: Option<SocketAddr>,
     /// True if the peer's answer is from the cache, so it may be out of date.
-    is_remembered: bool,
+    is_cached: bool,
     deadline: Instant,
     last: Option<Reason>,
     trace: DecisionTrace,
@@ -117,7 +117,7 @@ impl<'a> Connecting<'a> {
             asking: None,
             attempt: None,
             mapped: None,
-            is_remembered: false,
+            is_cached: false,
             deadline,
             last: None,
             trace,
@@ -133,7 +133,7 @@ impl<'a> Connecting<'a> {
         asking.map_or(self.deadline, |asking| asking.min(self.deadline))
     }
 
-    /// The descriptor to poll for input; it may change with each step.
+    /// The descriptor to poll for input. Each step may change it.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         let asking = self.asking.as_ref().map(AsFd::as_fd);
@@ -152,14 +152,14 @@ impl<'a> Connecting<'a> {
             match self.stage {
                 Stage::Asking => {
                     let answer = self.asking.as_mut()?.step()?;
-                    self.keep(answer);
-                    self.hear(answer);
+                    self.cache(answer);
+                    self.on_answer(answer);
                 }
                 Stage::Trying(_) if Instant::now() >= self.deadline => {
                     let within = self.offer.within;
                     self.attempt = None;
-                    self.distrust();
-                    self.pass_over(Reason::Late { within });
+                    self.cache_refusal();
+                    self.skip_protocol(Reason::Late { within });
                     self.stage.on_late();
                 }
                 Stage::Trying(at) => {
@@ -172,7 +172,7 @@ impl<'a> Connecting<'a> {
                     }
                 }
                 Stage::Connected => return None,
-                Stage::Over => return Some(self.give_up()),
+                Stage::Over => return Some(self.finish()),
             }
         }
     }
@@ -210,21 +210,21 @@ impl<'a> Connecting<'a> {
         let known = self.switch.answers().get(self.service, &self.path, now);
         if let Some(answer) = known {
             self.trace
-                .note(Subject::Peer, || "answered lately".to_owned());
-            self.is_remembered = true;
-            return self.hear(answer);
+                .note(Subject::Peer, || "the cached answer is used".to_owned());
+            self.is_cached = true;
+            return self.on_answer(answer);
         }
         let left = self.deadline.saturating_duration_since(now);
         match Asking::begin(self.service, left.min(self.offer.within / ASKING_SHARE)) {
             Ok(asking) => self.asking = Some(asking),
             Err(errno) => {
-                self.pass_over(Reason::NoRoute(errno));
-                self.go_on_without_answer();
+                self.skip_protocol(Reason::NoRoute(errno));
+                self.continue_without_answer();
             }
         }
     }
 
-    fn hear(&mut self, answer: Answer) {
+    fn on_answer(&mut self, answer: Answer) {
         self.asking = None;
         if let Answer::Mapped(mapped) = answer {
             self.trace
@@ -235,11 +235,11 @@ impl<'a> Connecting<'a> {
         let reason = Reason::of_answer(answer).unwrap_or(Reason::PeerRefused);
         self.trace.note(Subject::Peer, || reason.to_string());
         self.last = Some(reason);
-        self.go_on_without_answer();
+        self.continue_without_answer();
     }
 
     /// Continues with the protocols that need no answer of the peer.
-    fn go_on_without_answer(&mut self) {
+    fn continue_without_answer(&mut self) {
         self.offer
             .protocols
             .retain(|protocol| !protocol.capabilities().asks_peer);
@@ -256,7 +256,7 @@ impl<'a> Connecting<'a> {
         self.local = match std::mem::replace(&mut self.local, Local::None(Errno::INVAL)) {
             Local::Free(Reserve(take)) => match take() {
                 Ok(local) => Local::Taken(local),
-                // The error of TCP where no port is left for a connection.
+                // The error that TCP returns if no port is left for a connection.
                 Err(Errno::ADDRINUSE) => Local::None(Errno::ADDRNOTAVAIL),
                 Err(errno) => Local::None(errno),
             },
@@ -265,7 +265,7 @@ impl<'a> Connecting<'a> {
         match self.local {
             Local::Taken(local) => Some(local),
             Local::None(errno) => {
-                self.pass_over(Reason::Failed(errno));
+                self.skip_protocol(Reason::Failed(errno));
                 None
             }
             Local::Free(_) => None,
@@ -273,7 +273,7 @@ impl<'a> Connecting<'a> {
     }
 
     /// Steps the protocol at this place of the list once. Returns `None` if it needs more time, and
-    /// `Some(None)` if it has failed and the next one is to be tried.
+    /// `Some(None)` if it has failed and the next protocol must be tried.
     fn try_protocol(&mut self, at: usize, local: SocketAddr) -> Option<Option<Outcome>> {
         let protocol = Arc::clone(&self.offer.protocols[at]);
         let stepped = match &mut self.attempt {
@@ -295,23 +295,23 @@ impl<'a> Connecting<'a> {
             }
             Err(failure) => {
                 self.attempt = None;
-                if self.asks_again(failure) {
+                if self.retry_with_new_answer(failure) {
                     return Some(None);
                 }
-                self.distrust();
+                self.cache_refusal();
                 let reason = Reason::from(failure);
                 let subject = Subject::Protocol(protocol.name().to_owned());
                 self.trace.note(subject, || reason.to_string());
-                self.pass_over(reason);
+                self.skip_protocol(reason);
                 self.stage.on_failed(self.offer.protocols.len());
                 Some(None)
             }
         }
     }
 
-    /// Begins to connect by a protocol. The first connection of a process may open an adapter here.
-    /// Up to [`OPENING_MAX`], this time does not count against the bound, which limits the wait for
-    /// peers.
+    /// Begins to connect with a protocol. The first connection of a process may open an adapter
+    /// here. This time, up to [`OPENING_MAX`], does not count against the bound, which limits the
+    /// wait for peers.
     fn begin_attempt(
         &mut self,
         protocol: &dyn OffloadProtocol,
@@ -325,16 +325,16 @@ impl<'a> Connecting<'a> {
 
     /// Asks the peer again, once, if the service of a cached answer is gone. Returns false
     /// otherwise.
-    fn asks_again(&mut self, failure: ConnectFailure) -> bool {
+    fn retry_with_new_answer(&mut self, failure: ConnectFailure) -> bool {
         let is_gone = matches!(
             failure,
             ConnectFailure::Refused | ConnectFailure::Failed(Errno::CONNRESET)
         );
-        if !is_gone || !std::mem::take(&mut self.is_remembered) {
+        if !is_gone || !std::mem::take(&mut self.is_cached) {
             return false;
         }
         self.trace.note(Subject::Peer, || {
-            "offers it there no longer; asked again".to_owned()
+            "the cached answer is out of date; asked again".to_owned()
         });
         self.switch.answers().forget(self.service);
         self.mapped = None;
@@ -357,23 +357,23 @@ impl<'a> Connecting<'a> {
 
     /// Caches a refusal, because the connection to the mapped port failed. Until it expires no
     /// connection follows the peer's earlier answer.
-    fn distrust(&self) {
+    fn cache_refusal(&self) {
         if self.mapped.is_some() {
-            self.keep(Answer::Refused);
+            self.cache(Answer::Refused);
         }
     }
 
-    fn keep(&self, answer: Answer) {
+    fn cache(&self, answer: Answer) {
         let mut answers = self.switch.answers();
         answers.put(self.service, answer, self.path.clone(), Instant::now());
     }
 
-    fn pass_over(&mut self, reason: Reason) {
-        debug!(service = %self.service, %reason, "an offload protocol is passed over");
+    fn skip_protocol(&mut self, reason: Reason) {
+        debug!(service = %self.service, %reason, "an offload protocol is not used");
         self.last = Some(reason);
     }
 
-    fn give_up(&mut self) -> Outcome {
+    fn finish(&mut self) -> Outcome {
         let reason = self.last.clone().unwrap_or(Reason::NoProtocol);
         if self.offer.may_fall_back {
             self.trace
@@ -388,21 +388,9 @@ impl<'a> Connecting<'a> {
 }
 
 impl Switch {
-    /// Begins to connect to `service` with the protocols of `offer`. `reserve` takes the local
-    /// address as soon as a protocol is about to try.
-    pub fn connect<'a>(
-        self: &Arc<Self>,
-        service: SocketAddr,
-        reserve: Reserve<'a>,
-        offer: Offer,
-        trace: DecisionTrace,
-    ) -> Connecting<'a> {
-        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
-    }
-
-    /// Connects by the first protocol of an offer whose connections are kernel sockets. Such
-    /// protocols are tried before all others, because they answer at once. Protocols that fail are
-    /// removed from the offer.
+    /// Connects with the first protocol of an offer whose connections are kernel sockets. Such
+    /// protocols are tried before all other protocols, because they answer at once. Protocols that
+    /// fail are removed from the offer.
     ///
     /// # Errors
     /// Fails with the reason of the last protocol, or with [`Reason::NoProtocol`] if the offer had

@@ -71,7 +71,7 @@ impl Offer {
     }
 }
 
-/// The choice of the program or of the rule file, before the protocols are asked.
+/// The choice of the program or of the rule file, before the protocols are checked.
 struct Policy {
     target: Target,
     line: Option<u32>,
@@ -82,7 +82,7 @@ struct Policy {
 }
 
 impl Policy {
-    /// Returns true where the program or a rule names the protocols.
+    /// Returns true if the program or a rule names the protocols.
     fn is_named(&self) -> bool {
         !self.protocols.is_empty()
     }
@@ -123,7 +123,7 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
         return Plan::Native(Reason::NoRules);
     };
     let may_fall_back = policy.target != Target::Offload;
-    let nobody = |reason| {
+    let without_protocol = |reason| {
         if may_fall_back {
             Plan::Native(reason)
         } else {
@@ -135,7 +135,7 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
         return Plan::Native(Reason::Rule { line });
     }
     if let Some(option) = intent.tcp_only {
-        return nobody(Reason::Option(option));
+        return without_protocol(Reason::Option(option));
     }
     let mut protocols = Vec::new();
     let mut passed_over = None;
@@ -151,8 +151,9 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
             }
             Err(reason) => {
                 trace.note(subject, || format!("no: {reason}"));
-                // The first protocol is the preferred one, so its reason is reported. A protocol
-                // that nobody asked for explains nothing, so a later reason replaces it.
+                // The reason of the preferred protocol, which is the first, is reported. The reason
+                // of a protocol that no rule selects explains nothing, so a later reason replaces
+                // it.
                 match &passed_over {
                     Some(kept) if is_unasked(&reason) || !is_unasked(kept) => {}
                     _ => passed_over = Some(reason),
@@ -161,7 +162,7 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
         }
     }
     if protocols.is_empty() {
-        return nobody(passed_over.unwrap_or(Reason::NoProtocol));
+        return without_protocol(passed_over.unwrap_or(Reason::NoProtocol));
     }
     let (route, ports) = match finder.found {
         Some(Ok(found)) => (found.route, found.ports),
@@ -271,8 +272,8 @@ fn check(
         return Err(Reason::NotNamed);
     }
     let ip = intent.address.ip().to_canonical();
-    let is_kept_away = can.needs_rule_within_host && !policy.is_named();
-    if is_kept_away && ip.is_loopback() {
+    let needs_rule_here = can.needs_rule_within_host && !policy.is_named();
+    if needs_rule_here && ip.is_loopback() {
         return Err(Reason::NotNamed);
     }
     if !if ip.is_ipv4() { can.ipv4 } else { can.ipv6 } {
@@ -296,7 +297,8 @@ fn check(
             String::new()
         })
     };
-    // A loopback address, or one to listen at, belongs to this host in any case and needs no route.
+    // A loopback address, or an address to listen at, always belongs to this host and needs no
+    // route.
     let is_here = !can.remote && (intent.role == Role::Listen || ip.is_loopback());
     if can.self_routing || is_here {
         return answer(&way, trace);
@@ -305,7 +307,7 @@ fn check(
     if found.local && !can.loopback {
         return Err(Reason::Local);
     }
-    if found.local && is_kept_away {
+    if found.local && needs_rule_here {
         return Err(Reason::NotNamed);
     }
     if !found.local && !can.remote {
@@ -329,9 +331,9 @@ impl Finder<'_> {
         }
         let found = match self.intent.role {
             Role::Connect => self.toward_peer(),
-            Role::Listen => self.at_home(),
+            Role::Listen => self.at_own_address(),
         };
-        trace.note(Subject::Route, || told(&found));
+        trace.note(Subject::Route, || describe(&found));
         self.found = Some(found.clone());
         found
     }
@@ -372,9 +374,9 @@ impl Finder<'_> {
         })
     }
 
-    /// Finds the device of a listening socket's address. There is no route, and no device for
-    /// zeros.
-    fn at_home(&self) -> Result<Found, Reason> {
+    /// Finds the device of a listening socket's address. There is no route, and no device for the
+    /// unspecified address.
+    fn at_own_address(&self) -> Result<Found, Reason> {
         let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
         let refused = |error: crate::netlink::Error| Reason::NoRoute(error.errno());
         let rdma = stack.rdma().map_err(refused)?;
@@ -405,7 +407,7 @@ impl Finder<'_> {
     }
 }
 
-fn told(found: &Result<Found, Reason>) -> String {
+fn describe(found: &Result<Found, Reason>) -> String {
     let found = match found {
         Ok(found) => found,
         Err(reason) => return reason.to_string(),
@@ -428,8 +430,8 @@ fn told(found: &Result<Found, Reason>) -> String {
 }
 
 impl Reason {
-    /// Returns the error of a call where TCP is not permitted and this is the reason that no
-    /// protocol carries the connection.
+    /// Returns the error of a call if TCP is not permitted and no protocol carries the connection
+    /// for this reason.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

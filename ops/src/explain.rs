@@ -96,8 +96,8 @@ impl Switch {
 }
 
 impl Reason {
-    /// Returns the reason for which a peer with this answer is not connected to by a protocol that
-    /// asks the peer; `None` if it is connected to.
+    /// Returns the reason why a protocol that asks peers does not connect after this answer.
+    /// `None`: the protocol connects.
     pub(crate) fn of_answer(answer: Answer) -> Option<Self> {
         match answer {
             Answer::Mapped(_) => None,
@@ -113,8 +113,8 @@ fn fails(reason: &Reason) -> String {
     format!("connect() would fail: {reason} ({})", reason.errno())
 }
 
-/// The kernel's listener is kept whatever the rule says of TCP: peers without offload protocols
-/// could not be reached otherwise.
+/// The kernel's listener is kept whether or not the rule permits TCP: without it, peers that lack
+/// offload protocols could not connect.
 fn listening(offer: &Offer) -> String {
     format!("{} and tcp", names(offer))
 }

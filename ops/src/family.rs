@@ -1,9 +1,9 @@
-//! The sockets that the switch handles.
+//! The address families that the switch handles.
 //!
-//! Programs that are not written for the switch ask for `AF_INET` and `AF_INET6`. Other programs
-//! may name a family of their own: `*_OFFLOAD` spans all stacks whatever the rule file says, and
-//! with the number of an offload protocol selects that one alone; `*_DIRECT` is the kernel's stack
-//! alone. The kernel has no such families, so a program that runs without the switch gets
+//! Programs that are not written for the switch use `AF_INET` and `AF_INET6`. Other programs may
+//! use a family of the switch. `*_OFFLOAD` spans all stacks and ignores the rule file; with the
+//! number of an offload protocol it selects this protocol alone. `*_DIRECT` selects the kernel's
+//! stack alone. The kernel has no such families, so a program that runs without the switch gets
 //! `EAFNOSUPPORT`.
 
 use rustix::io::Errno;
@@ -34,15 +34,15 @@ const STREAM: i32 = 1;
 /// `SOCK_NONBLOCK` and `SOCK_CLOEXEC`, which are flags in the argument of the type.
 const TYPE_FLAGS: i32 = 0o4000 | 0o2_000_000;
 
-/// `IPPROTO_TCP`, by which careful programs ask for a stream.
+/// `IPPROTO_TCP`, which a program may pass instead of 0.
 const TCP: i32 = 6;
 
-/// The stacks that a socket may use by the choice of its program.
+/// The stacks that the program has chosen for a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StackRequest {
     /// The stacks of the matching rule.
     ByRule,
-    /// All of them.
+    /// All stacks.
     Every,
     /// This offload protocol alone.
     Only(String),
@@ -53,7 +53,7 @@ pub enum StackRequest {
 pub enum Choice {
     /// A kernel socket of this family.
     Native {
-        /// The family in the call of the kernel.
+        /// The family of the kernel socket.
         family: i32,
     },
     /// A socket of the switch, with a kernel socket of this family.

@@ -1,8 +1,8 @@
-//! The offload protocol switch: which stack carries this socket?
+//! The offload protocol switch, which decides for each stream socket which stack carries it.
 //!
 //! A stream socket spans every stack until `bind`, `listen` or `connect` gives the switch enough
-//! facts to decide. Offload protocols register with a description of their capabilities; the switch
-//! knows none of them by name.
+//! facts to decide. Offload protocols register with a description of their capabilities; no
+//! protocol is named in the switch.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -14,14 +14,14 @@
 //! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
 //! | `protosw` | the traits that an offload protocol implements |
 //! | `registry` | the registered protocols, by priority |
-//! | `decision` | policy, route, device: the protocols that may carry a connection, and why the others may not |
-//! | `reason` | the reasons for which a socket stays on TCP, or a protocol is passed over |
+//! | `decision` | policy, route, device: the protocols that may carry a connection, and the reasons against all other protocols |
+//! | `reason` | the reasons why a socket stays on TCP, or a protocol is not used |
 //! | `trace`, `explain` | the steps of a decision, and a decision without a connection |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
 //! | `stage` | the progress of an attempt to connect |
 //! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | the address at which a service listens |
-//! | `socket`, `state` | one socket; its states and nothing else |
+//! | `socket`, `state` | one socket; the state machine of its states |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
 //! A socket that stays on TCP is the program's own kernel socket: no code of this crate runs on its

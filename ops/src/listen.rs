@@ -16,7 +16,7 @@ use crate::reason::Reason;
 /// The number of ports that are tried until one is free on every stack.
 const PORTS_MAX: u32 = 16;
 
-/// A protocol that has taken the address.
+/// A protocol that is bound to the address.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) protocol: String,
@@ -33,9 +33,9 @@ pub(crate) struct Bound {
 
 /// Binds the kernel socket and every protocol of the offer to `address`.
 ///
-/// The kernel decides first: an address that it refuses is given to no other stack. Port 0 becomes
-/// a port that is free on every stack, if one is found within `PORTS_MAX` tries. A port that the
-/// program chose is bound in the kernel even if a protocol has given it to another socket.
+/// The kernel decides first: no protocol is bound to an address that the kernel refuses. Port 0
+/// becomes a port that is free on every stack, if `PORTS_MAX` tries find one. A port that the
+/// program chose is bound in the kernel even if a protocol uses it for another socket.
 pub(crate) fn bind(
     native: &OwnedFd,
     address: SocketAddr,
@@ -107,7 +107,7 @@ fn take(offer: &Offer, local: Local) -> Bound {
 /// A connection that was accepted.
 #[derive(Debug)]
 pub enum Accepted {
-    /// Accepted by TCP: a kernel socket, which the switch does not handle any more.
+    /// Accepted by TCP: a kernel socket, which the switch no longer handles.
     Native(OwnedFd),
     /// Accepted by an offload protocol.
     Offloaded {
@@ -131,12 +131,12 @@ impl Listening {
         Self { offloads, turn: 0 }
     }
 
-    /// The protocols that listen.
+    /// Returns the protocols that listen.
     pub fn protocols(&self) -> impl Iterator<Item = &str> {
         self.offloads.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The descriptors to poll for input in addition to the kernel's listener.
+    /// Returns the descriptors to poll for input in addition to the kernel's listener.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.offloads.iter().map(|(_, listener)| listener.as_fd())
     }

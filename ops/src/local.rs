@@ -8,15 +8,15 @@ use rustix::net::sockopt;
 /// The address of a listening socket on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Local {
-    /// The address; zeros stand for every address of the host.
+    /// The address; the unspecified address means every address of the host.
     pub address: SocketAddr,
-    /// `IPV6_V6ONLY`: the zeros of IPv6 do not stand for those of IPv4 as well.
+    /// `IPV6_V6ONLY`: the unspecified address of IPv6 does not include IPv4.
     pub ipv6_only: bool,
 }
 
 impl Local {
-    /// Returns the address that the program's socket has or is about to get, with `IPV6_V6ONLY` as
-    /// set.
+    /// Returns `address`, to which the program's socket is or will be bound, with the socket's
+    /// `IPV6_V6ONLY`.
     pub fn of(socket: impl AsFd, address: SocketAddr) -> Self {
         Self {
             address,

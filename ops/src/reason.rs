@@ -1,11 +1,11 @@
-//! The reasons for which a socket stays on TCP, or a protocol is passed over.
+//! The reasons why a socket stays on TCP, or a protocol is not used.
 
 use std::fmt;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// The reason for which a socket stays on TCP, or a protocol is passed over.
+/// The reason why a socket stays on TCP, or a protocol is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// A rule selects TCP.
@@ -52,7 +52,7 @@ pub enum Reason {
     },
     /// The protocol's own reason.
     Protocol(String),
-    /// The protocol has given the port to another socket.
+    /// The protocol uses the port for another socket.
     PortTaken,
     /// The peer has no port mapper.
     PeerAbsent,
@@ -60,15 +60,15 @@ pub enum Reason {
     PeerSilent,
     /// The peer does not offer this service over an offload protocol.
     PeerRefused,
-    /// The peer's answer leads to a port that may be another user's.
+    /// The peer's answer names a port that may belong to another user.
     PeerUntrusted,
     /// The protocol's peer refused the connection.
     Refused,
-    /// The protocol's peer speaks another version.
+    /// The peer uses another version of the protocol.
     Version,
     /// No protocol connected within the bound.
     Late {
-        /// The time that the protocols together had.
+        /// The time limit for all protocols together.
         within: Duration,
     },
     /// The protocol failed.
@@ -98,9 +98,9 @@ impl fmt::Display for Reason {
             Self::NoProtocol => f.write_str("no offload protocol is registered"),
             Self::OtherProtocol => f.write_str("the rule wants another protocol"),
             Self::Family => f.write_str("does not carry this address family"),
-            Self::NoUnicast => f.write_str("the address is not that of one host"),
+            Self::NoUnicast => f.write_str("the address is not a unicast address"),
             Self::NoRoute(errno) => write!(f, "no route: {errno}"),
-            Self::NoNetlink => f.write_str("routes cannot be asked for: netlink is not permitted"),
+            Self::NoNetlink => f.write_str("routes cannot be looked up: netlink is not permitted"),
             Self::Local => f.write_str("does not carry connections within this host"),
             Self::Remote => f.write_str("the peer is another host"),
             Self::NotNamed => f.write_str("no rule names the protocol"),
@@ -117,7 +117,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::Protocol(why) => f.write_str(why),
-            Self::PortTaken => f.write_str("has given the port to somebody else"),
+            Self::PortTaken => f.write_str("uses the port for another socket"),
             Self::PeerAbsent => f.write_str("no program of the peer runs under opsrun"),
             Self::PeerSilent => f.write_str("UDP port 3935 of the peer does not answer"),
             Self::PeerRefused => f.write_str("the peer does not offer this service over RDMA"),

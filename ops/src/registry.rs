@@ -8,11 +8,12 @@ use host::locks::IgnorePoison as _;
 
 use crate::protosw::OffloadProtocol;
 
-/// The protocols by priority, the highest first; among equal ones the order of registration.
+/// The protocols by priority, the highest first. Protocols of equal priority are in the order of
+/// registration.
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: RwLock<Vec<Entry>>,
-    news: AtomicU64,
+    generation: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -48,14 +49,14 @@ impl Registry {
     ) -> Result<Registration, NameTaken> {
         let mut entries = self.entries.write().ignore_poison();
         let number = protocol.capabilities().number;
-        let same = |entry: &Entry| {
+        let has_name_or_number = |entry: &Entry| {
             let other = entry.protocol.capabilities().number;
             entry.protocol.name() == protocol.name() || number.is_some() && other == number
         };
-        if entries.iter().any(same) {
+        if entries.iter().any(has_name_or_number) {
             return Err(NameTaken(protocol.name().to_owned()));
         }
-        let id = self.news.fetch_add(1, Ordering::Relaxed);
+        let id = self.generation.fetch_add(1, Ordering::Relaxed);
         entries.push(Entry {
             id,
             priority,
@@ -68,7 +69,7 @@ impl Registry {
         })
     }
 
-    /// Returns the protocols, the preferred one first.
+    /// Returns the protocols in order of preference.
     #[must_use]
     pub fn protocols(&self) -> Vec<Arc<dyn OffloadProtocol>> {
         let entries = self.entries.read().ignore_poison();
@@ -78,7 +79,7 @@ impl Registry {
             .collect()
     }
 
-    /// Calls a function with each protocol, the preferred one first. No protocol can be registered
+    /// Calls a function with each protocol in order of preference. No protocol can be registered
     /// meanwhile.
     pub fn for_each(&self, mut call: impl FnMut(&dyn OffloadProtocol)) {
         let entries = self.entries.read().ignore_poison();
@@ -93,15 +94,16 @@ impl Registry {
         self.protocols().into_iter().find(has)
     }
 
-    /// Reports a change of a protocol's devices or addresses, so that decisions are made again.
+    /// Reports a change of a protocol's devices or addresses, so that cached answers of peers are
+    /// dropped.
     pub fn notify(&self) {
-        self.news.fetch_add(1, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The number of registrations, removals and notifications so far.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.news.load(Ordering::Relaxed)
+        self.generation.load(Ordering::Relaxed)
     }
 
     fn remove(&self, id: u64) {

@@ -76,7 +76,7 @@ impl Socket {
         self.state
     }
 
-    /// Returns the reason for which the socket is on TCP, or listens without a protocol.
+    /// Returns the reason why the socket is on TCP, or listens without a protocol.
     #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
@@ -116,7 +116,7 @@ impl Socket {
     /// Listens on every stack. The kernel socket does not block from then on.
     ///
     /// # Errors
-    /// The error of `listen`. A protocol that cannot listen is passed over.
+    /// The error of `listen`. A protocol that cannot listen is skipped.
     pub fn listen(&mut self, backlog: u32) -> Result<(), Errno> {
         let state = self.state.on(Event::Listen)?;
         if self.state == SocketState::Fresh {
@@ -182,12 +182,12 @@ impl Socket {
         self.listening.as_ref()
     }
 
-    /// Begins to connect and returns the new state. In state `Connecting` continue with
-    /// [`Socket::drive`] or [`Socket::finish`]. In state `Native` the caller connects the kernel
-    /// socket, because only the caller knows whether the program wants to wait.
+    /// Begins to connect and returns the new state. In state `Connecting`, call [`Socket::drive`]
+    /// or [`Socket::finish`] next. In state `Native`, connect the kernel socket, in a blocking or
+    /// non-blocking way.
     ///
     /// # Errors
-    /// The error of `connect`, where TCP is not permitted.
+    /// The error of `connect`, if TCP is not permitted.
     pub fn connect(
         &mut self,
         address: SocketAddr,
@@ -215,10 +215,10 @@ impl Socket {
         Ok(self.state)
     }
 
-    /// Makes progress with the connection; never waits.
+    /// Makes progress with the connection, without waiting.
     ///
     /// # Errors
-    /// The error of `connect`, where TCP is not permitted.
+    /// The error of `connect`, if TCP is not permitted.
     pub fn drive(&mut self) -> Result<SocketState, Errno> {
         match self.connecting.as_mut().and_then(Connecting::step) {
             Some(outcome) => self.conclude(outcome),
@@ -229,7 +229,7 @@ impl Socket {
     /// Waits until the connection is decided, which takes no longer than the bound.
     ///
     /// # Errors
-    /// The error of `connect`, where TCP is not permitted.
+    /// The error of `connect`, if TCP is not permitted.
     pub fn finish(&mut self) -> Result<SocketState, Errno> {
         match self.connecting.as_mut().map(Connecting::wait) {
             Some(outcome) => self.conclude(outcome),
@@ -237,7 +237,7 @@ impl Socket {
         }
     }
 
-    /// Returns the attempt under way.
+    /// Returns the attempt in progress.
     #[must_use]
     pub fn connecting(&self) -> Option<&Connecting<'static>> {
         self.connecting.as_ref()
@@ -266,14 +266,14 @@ impl Socket {
     /// directly.
     ///
     /// # Errors
-    /// The socket, if TCP does not carry it.
+    /// Returns the socket itself if TCP does not carry it.
     pub fn into_native(self) -> Result<OwnedFd, Box<Self>> {
         if self.state != SocketState::Native {
             return Err(Box::new(self));
         }
         let native = Arc::clone(&self.native);
         drop(self);
-        Ok(Arc::into_inner(native).expect("only the socket keeps it"))
+        Ok(Arc::into_inner(native).expect("the socket has the only reference"))
     }
 
     fn plan(&self, role: Role, address: SocketAddr, trace: &mut DecisionTrace) -> Plan {
@@ -315,8 +315,8 @@ impl Socket {
     }
 }
 
-/// Makes the kernel reserve the port of the connection, so that both ends can learn it before
-/// either of them is connected.
+/// Binds the kernel socket to reserve a port, because both ends must know the port before they
+/// connect.
 fn reserve(native: &OwnedFd, source: Option<IpAddr>) -> Result<SocketAddr, Errno> {
     let mut local: SocketAddr = rustix::net::getsockname(native)?.try_into()?;
     if local.port() == 0 {

@@ -11,9 +11,9 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Waits for the answer of the peer's port mapper.
+    /// The peer's port mapper has not answered yet.
     Asking,
-    /// The protocol at this place of the list tries to connect.
+    /// The protocol at this index of the list tries to connect.
     Trying(usize),
     /// A protocol has connected.
     Connected,
@@ -34,7 +34,7 @@ impl Stage {
         }
     }
 
-    /// Handles the failure of the protocol that tries; the list has `of` protocols.
+    /// Continues with the next protocol after a failure. The list has `of` protocols.
     pub(crate) fn on_failed(&mut self, of: usize) {
         if let Self::Trying(at) = *self {
             *self = if at + 1 < of {

@@ -1,4 +1,4 @@
-//! The states of a socket as its program sees it.
+//! The state machine of a socket.
 
 use rustix::io::Errno;
 
@@ -13,24 +13,24 @@ use rustix::io::Errno;
 /// ```
 ///
 /// No transition leads from `Offloaded` to `Native`: once a connection is established, its failures
-/// are reported to the program. `Native` is final as well; the switch does not handle the socket
-/// any more.
+/// are reported to the program. `Native` is final as well, because the switch no longer handles the
+/// socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {
-    /// Spans every stack.
+    /// The socket spans every stack.
     Fresh,
-    /// Bound to the same address on every stack.
+    /// The socket is bound to the same address on every stack.
     Bound,
-    /// Listens on every stack.
+    /// The socket listens on every stack.
     Listening,
     /// An offload protocol tries to connect; `bound` selects the state after a refusal.
     Connecting {
         /// True if the socket was bound before.
         bound: bool,
     },
-    /// On the kernel's TCP alone.
+    /// The kernel's TCP carries the socket.
     Native,
-    /// Connected by an offload protocol.
+    /// An offload protocol carries the socket.
     Offloaded,
 }
 
@@ -39,7 +39,7 @@ pub enum SocketState {
 pub enum Event {
     /// The program binds the socket.
     Bind,
-    /// The program listens on it.
+    /// The program listens on the socket.
     Listen,
     /// The program connects the socket.
     Connect,

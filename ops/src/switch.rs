@@ -17,15 +17,14 @@ use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::rules::Rules;
 
-/// The time that offload protocols may delay TCP where no rule sets another. Within a data centre a
-/// peer answers in less than a millisecond. A peer that drops datagrams costs half of this time,
-/// once a minute.
+/// The default time by which offload protocols may delay TCP. Within a data centre a peer answers
+/// in less than a millisecond. A peer that drops datagrams costs half of this time, once a minute.
 pub const WITHIN: Duration = Duration::from_millis(200);
 
 /// The program that owns the sockets.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// Path of its file.
+    /// The path of the program's file.
     pub path: String,
     /// The name by which the program was started; it differs from `path` if that name is a link.
     pub called: String,
@@ -33,7 +32,7 @@ pub struct Program {
     pub user: u32,
 }
 
-/// The route over which a peer was asked. Its answer may be wrong for another route.
+/// The route over which a peer was asked, because its answer may be wrong for another route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
     route: Route,
@@ -50,7 +49,7 @@ pub struct Switch {
     stack: Option<NetStack>,
     within: Duration,
     answers: Mutex<Answers<Option<Path>>>,
-    heard: Mutex<u64>,
+    answers_generation: Mutex<u64>,
     port_mapper: Mutex<PortMapper>,
     wake: OwnedFd,
     fall_backs: Mutex<BTreeMap<String, u64>>,
@@ -59,8 +58,7 @@ pub struct Switch {
 impl Switch {
     /// Returns a switch whose offload protocols may delay TCP for `within`; use [`WITHIN`] unless
     /// there is a reason for another bound. Without `rules` every socket stays on TCP, because the
-    /// intended stack is unknown. Without `stack` only protocols with routing of their own are
-    /// used.
+    /// intended stack is unknown. Without `stack` only protocols with their own routing are used.
     ///
     /// # Errors
     /// Fails if the process has no free descriptor.
@@ -80,7 +78,7 @@ impl Switch {
             stack,
             within,
             answers: Mutex::default(),
-            heard: Mutex::default(),
+            answers_generation: Mutex::default(),
             port_mapper: Mutex::new(port_mapper),
             wake: host::descriptors::raise(eventfd(
                 0,
@@ -108,13 +106,13 @@ impl Switch {
         &self.registry
     }
 
-    /// Returns the network stack, or `None` where netlink is not permitted.
+    /// Returns the network stack, or `None` if netlink is not permitted.
     #[must_use]
     pub fn stack(&self) -> Option<&NetStack> {
         self.stack.as_ref()
     }
 
-    /// The time that offload protocols may delay TCP where no rule sets another.
+    /// The time by which offload protocols may delay TCP unless a rule sets another time.
     #[must_use]
     pub fn within(&self) -> Duration {
         self.within
@@ -126,14 +124,31 @@ impl Switch {
         lock(&self.fall_backs).clone()
     }
 
+    /// Decides by the rules, then by the route, then by the capabilities of each protocol. The peer
+    /// is not asked yet.
+    pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
+        decide(self, intent, trace)
+    }
+
+    /// Begins to connect to `service` with the protocols of `offer`. `reserve` is called when a
+    /// protocol is about to connect.
+    pub fn connect<'a>(
+        self: &Arc<Self>,
+        service: SocketAddr,
+        reserve: Reserve<'a>,
+        offer: Offer,
+        trace: DecisionTrace,
+    ) -> Connecting<'a> {
+        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
+    }
+
     /// Returns the current route to a peer; `None` if no route was looked up.
     ///
-    /// Hosts receive notifications of network changes all the time: routers repeat their
-    /// advertisements, containers start and stop. Asking a silent peer costs part of the bound each
-    /// time, so the switch does not ask again for changes that do not concern the route to the
-    /// peer.
-    pub(crate) fn path_to(&self, route: Option<&Route>) -> Option<Path> {
-        let route = route.cloned()?;
+    /// The kernel often reports network changes: routers repeat their advertisements, containers
+    /// start and stop. Asking a silent peer costs part of the bound, so the switch asks again only
+    /// after changes of the route to that peer.
+    pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
+        let route = offer.route.clone()?;
         let device_changes = self.stack.as_ref()?.device_changes(route.device).ok()?;
         Some(Path {
             route,
@@ -146,9 +161,9 @@ impl Switch {
     pub(crate) fn answers(&self) -> MutexGuard<'_, Answers<Option<Path>>> {
         let now = self.registry.generation();
         let mut answers = lock(&self.answers);
-        let mut heard = lock(&self.heard);
-        if *heard != now {
-            *heard = now;
+        let mut answers_generation = lock(&self.answers_generation);
+        if *answers_generation != now {
+            *answers_generation = now;
             answers.clear();
         }
         answers
@@ -177,10 +192,10 @@ impl Switch {
         self.wake();
     }
 
-    /// Makes this process take part in answering port mapper requests, on the thread that runs
-    /// [`PortMapperService::serve`]. Returns `None` if the process takes part already, or cannot.
-    /// Until the result is dropped, each offered service is announced at once, so call this before
-    /// the first service is offered, and give the result to a thread that exists.
+    /// Makes this process answer port mapper requests, on the thread that runs
+    /// [`PortMapperService::serve`]. Returns `None` if the process answers already, or cannot. Call
+    /// this before the first service is offered. Until the result is dropped, each offered service
+    /// is announced at once, so a thread must run the service.
     pub fn port_mapper_service(self: &Arc<Self>) -> Option<PortMapperService> {
         if !lock(&self.port_mapper).resume() {
             return None;
@@ -248,9 +263,9 @@ impl PortMapperService {
         let switch = &*self.switch;
         let mut generation = None;
         while !stop() {
-            let due = self.look_around(&mut generation);
+            let due = self.run_due_work(&mut generation);
             let timeout = Timespec::try_from(due.min(10 * WITHIN)).ok();
-            // Which descriptor is ready does not matter: `look_around` makes progress on all of
+            // Which descriptor is ready does not matter: `run_due_work` makes progress on all of
             // them.
             match epoll::wait(&self.set, &mut [nothing][..], timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -262,8 +277,8 @@ impl PortMapperService {
         }
     }
 
-    /// Does the work that is due, and returns the time until the next work is due.
-    fn look_around(&self, generation: &mut Option<u64>) -> Duration {
+    /// Runs the work that is due, and returns the time until more work is due.
+    fn run_due_work(&self, generation: &mut Option<u64>) -> Duration {
         let switch = &*self.switch;
         let now = switch.stack().and_then(|stack| stack.generation().ok());
         // A call of `offer` on another thread waits for this lock.
@@ -292,8 +307,8 @@ pub struct PortMapperLock<'a>(MutexGuard<'a, PortMapper>);
 
 impl PortMapperLock<'_> {
     /// Returns the descriptors that must be open in this process alone. The child of a fork closes
-    /// its copies. Otherwise peers would ask a process that never answers, and no other process
-    /// could take over.
+    /// its copies. An open copy would keep peers asking a process that never answers, and no other
+    /// process could take over.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.0.descriptors().map(|fd| fd.as_raw_fd()).collect()
