@@ -1,4 +1,4 @@
-//! Connects, listens and accepts.
+//! `connect`, `listen`, `accept`.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tracing::info;
 use crate::names::{self, Addresses, Name, places};
 use crate::{ports, trust};
 
-/// The number of ports that are tried. Each is taken only if it is free for the service.
+/// The number of ports that are tried until one is free for the service.
 const PORTS_MAX: u32 = 64;
 
 /// Connections and listeners of this protocol.
@@ -64,7 +64,7 @@ impl KernelSockets for Sockets {
         let addresses = named(&socket, target)?;
         let listener = reach(&socket, target.service)?;
         if let Err(user) = trust::check_listener(socket.as_fd(), listener.address) {
-            let why = format!("user {user}, who does not listen at the port, has its name");
+            let why = format!("its name belongs to user {user}, who does not listen at the port");
             return Err(Reason::Protocol(why));
         }
         if !target.flags.contains(SocketFlags::NONBLOCK) {
@@ -129,7 +129,7 @@ impl KernelSockets for Sockets {
             }
             info!(
                 ?peer,
-                "a peer of local whose address is not its own is refused"
+                "a local peer is refused because the address in its name is not its own"
             );
         }
     }

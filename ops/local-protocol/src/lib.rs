@@ -3,8 +3,8 @@
 //! A service's TCP listener gets a second listener, of `AF_UNIX`, whose abstract name holds the
 //! address and port. Abstract names belong to a network namespace, as addresses do. A connecting
 //! program tries that name first, and the socket that the kernel connects becomes the program's
-//! descriptor. The library sends no byte of its own, and no code of it is on the path of the
-//! program's bytes.
+//! descriptor. The library adds no bytes to the connection, and none of its code is on the path of
+//! the program's bytes.
 //!
 //! ```text
 //!   connecting                                        listening, accepting
@@ -15,23 +15,22 @@
 //! ```
 //!
 //! The addresses of a connection are in the names that the kernel keeps with its two sockets. So
-//! [`Addresses::of`] finds them in each process that holds the descriptor, also after `fork`,
-//! `exec` and `SCM_RIGHTS`, and no table is needed.
+//! [`Addresses::of`] finds the addresses in each process that holds the descriptor, also after
+//! `fork`, `exec` and `SCM_RIGHTS`, without a table.
 //!
 //! | File | Contents |
 //! |---|---|
 //! | `names` | abstract names of services and connections, written and parsed |
-//! | `connection` | connecting, listening and accepting |
+//! | `connection` | `connect`, `listen`, `accept` |
 //! | `trust` | checks that a listener is the service, and that a peer may have its address |
-//! | `ports` | the port of a connection whose program has chosen none |
+//! | `ports` | chooses the local port of a connection |
 //!
 //! The port of a connection is unique among the local connections to one service. It is not
-//! reserved in TCP's port space, because that would cost a descriptor for each connection. But as
-//! long as such ports are free, the library chooses one that the kernel gives to no socket by
-//! itself.
+//! reserved in TCP's port space, because that would cost a descriptor for each connection. But the
+//! library prefers ports outside the range from which the kernel assigns ports.
 //!
-//! Listeners with `SO_REUSEPORT` are not offered. Several of them would have one name, and the
-//! first would get all connections of the others, which may be processes that share the work.
+//! Listeners with `SO_REUSEPORT` are not offered. Several such listeners, often of processes that
+//! share the work, would have one name, and the first would receive all connections.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +62,8 @@ pub struct LocalProtocol {
 }
 
 impl LocalProtocol {
-    /// With `needs_rule`, carries only connections for which a rule names the protocol.
+    /// Makes the protocol. With `needs_rule`, it carries only connections for which a rule names
+    /// it.
     #[must_use]
     pub fn new(needs_rule: bool) -> Self {
         Self { needs_rule }

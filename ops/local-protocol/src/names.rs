@@ -23,18 +23,18 @@ const FROM_6: &str = "ops1from6 ";
 pub struct Addresses {
     /// True where the program's socket was of `AF_INET6`.
     pub is_ipv6: bool,
-    /// This end's address.
+    /// The local address.
     pub local: SocketAddr,
-    /// The other end's address.
+    /// The peer's address.
     pub peer: SocketAddr,
 }
 
 impl Addresses {
     /// Returns the addresses of a connected socket; `None` if it is no connection of this protocol.
     ///
-    /// A connecting end has bound its own socket to its name. An accepting end has the name of its
-    /// listener, and only in this case the peer's name is used: a process can choose any name when
-    /// it connects to a listener that is not ours.
+    /// A connecting end is bound to the name of the connection. An accepting end has the name of
+    /// its listener, and the addresses are in the peer's name. The peer's name is used only in this
+    /// case, because a process can choose any name when it connects to another listener.
     #[must_use]
     pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let own = getsockname(socket).ok()?;
@@ -50,8 +50,8 @@ impl Addresses {
         }
     }
 
-    /// Returns the addresses from the accepting end's side. `is_ipv6`: the accepting socket is of
-    /// `AF_INET6`.
+    /// Returns the addresses from the view of the accepting end. `is_ipv6`: the accepting socket is
+    /// of `AF_INET6`.
     #[must_use]
     pub(crate) fn seen_from_service(self, is_ipv6: bool) -> Self {
         Self {
@@ -117,7 +117,7 @@ pub(crate) fn of_service(local: Local) -> Result<SocketAddrUnix, Errno> {
 fn service_text(local: Local) -> String {
     let prefix = match local.address {
         SocketAddr::V4(_) => AT_4,
-        // `IPV6_V6ONLY` matters where the zeros would stand for IPv4 too.
+        // `IPV6_V6ONLY` matters only if the unspecified address would include IPv4.
         SocketAddr::V6(v6) if local.ipv6_only && v6.ip().is_unspecified() => ONLY_6,
         SocketAddr::V6(_) => AT_6,
     };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_left_alone() {
+    fn other_names_are_not_parsed() {
         for name in [
             "",
             "ops1",

@@ -1,4 +1,4 @@
-//! The port of a connection whose program has chosen none.
+//! Chooses the local port of a connection whose program has chosen none.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The range of ports if `/proc` cannot be read: the kernel's default.
 const DEFAULT: (u16, u16) = (32768, 60999);
 
-/// Counts the ports that were given out. It starts at a random value, so that processes seldom
-/// choose the same port.
+/// The number of ports returned so far, plus a random start value, so that processes seldom choose
+/// the same port.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The number of tries with ports that the kernel never assigns itself. After that, ports of the
@@ -19,8 +19,8 @@ const BEYOND_MAX: u32 = 16;
 
 /// Returns a port for the connection; `taken` ports of earlier calls were in use.
 ///
-/// Ports above the kernel's range come first: a TCP connection to the same service must not get the
-/// same address, and the kernel does not know which ports are taken here.
+/// Ports above the kernel's range come first, because the kernel could assign a port of its range
+/// to a TCP connection to the same service.
 pub(crate) fn next(taken: u32) -> u16 {
     static RANGE: OnceLock<(u16, u16)> = OnceLock::new();
     let (first, last) = *RANGE.get_or_init(|| {

@@ -3,8 +3,8 @@
 //! Each local user can bind an abstract name. The connecting side trusts a listener of its own user
 //! and of root. A listener of another user must have a TCP socket that listens at the same address,
 //! according to `sock_diag(7)`. The accepting side accepts a peer's address if it belongs to this
-//! host, and a privileged port if the peer is root. So a name can claim nothing that its owner
-//! could not have over TCP.
+//! host, and a privileged port if the peer is root. So a name proves no more than its owner could
+//! have over TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -18,8 +18,8 @@ use rustix::process::geteuid;
 /// The time for which the kernel's answer about a listener of another user is cached.
 const CACHE_FOR: Duration = Duration::from_secs(1);
 
-/// The cached answers: address, user that listens there, and end of validity.
-static BELIEVED: Mutex<Vec<(SocketAddr, u32, Instant)>> = Mutex::new(Vec::new());
+/// The cached answers: an address, the user that listens there, and the end of validity.
+static TRUSTED: Mutex<Vec<(SocketAddr, u32, Instant)>> = Mutex::new(Vec::new());
 
 /// Returns `Ok` if the listener may be the service at `address`, else the user id of its owner.
 pub(crate) fn check_listener(socket: BorrowedFd<'_>, address: SocketAddr) -> Result<(), u32> {
@@ -33,30 +33,30 @@ pub(crate) fn check_listener(socket: BorrowedFd<'_>, address: SocketAddr) -> Res
     let listening = ListeningSocket::at(address).unwrap_or_default();
     // A socket that is bound to a device may coexist with another user's socket at the same
     // address.
-    let stands = listening
+    let is_service = listening
         .iter()
         .any(|socket| socket.user == user && socket.device == 0);
-    if stands {
+    if is_service {
         remember(address, user);
     }
-    stands.then_some(()).ok_or(user)
+    is_service.then_some(()).ok_or(user)
 }
 
-// `try_lock`, because in the child of a fork the thread that holds the lock may not exist.
+// The lock is only tried, because in the child of a fork its holder may not exist.
 
 fn is_remembered(address: SocketAddr, user: u32) -> bool {
     let now = Instant::now();
-    BELIEVED.try_lock().is_ok_and(|believed| {
-        let mut all = believed.iter();
+    TRUSTED.try_lock().is_ok_and(|trusted| {
+        let mut all = trusted.iter();
         all.any(|(at, who, until)| (*at, *who) == (address, user) && now < *until)
     })
 }
 
 fn remember(address: SocketAddr, user: u32) {
     let now = Instant::now();
-    if let Ok(mut believed) = BELIEVED.try_lock() {
-        believed.retain(|(_, _, until)| now < *until);
-        believed.push((address, user, now + CACHE_FOR));
+    if let Ok(mut trusted) = TRUSTED.try_lock() {
+        trusted.retain(|(_, _, until)| now < *until);
+        trusted.push((address, user, now + CACHE_FOR));
     }
 }
 
