@@ -1,4 +1,4 @@
-//! One interface adapter, opened by the process that uses it with its first connection.
+//! An interface adapter, which each process opens for its first connection.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard};
@@ -10,12 +10,12 @@ use sdp_over_dat::Stack;
 
 use crate::settings::Settings;
 
-/// Held while a thread chooses or opens an adapter, which loads a library: the child of a fork in
-/// the midst of it would wait for ever for the thread that it does not have. Every other lock of
-/// adapters is taken under this one, so a process that forks holds all of them.
+/// Held while a thread chooses or opens an adapter, which may load a library. A fork takes this
+/// lock, because the child lacks the other threads and would wait for ever for a lock that one of
+/// them holds. Every other lock of adapters is taken under this lock, so none is held at a fork.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Keeps other threads from choosing and opening adapters.
+/// Prevents other threads from choosing and opening adapters.
 pub(crate) fn opening() -> MutexGuard<'static, ()> {
     OPENING.lock().ignore_poison()
 }
@@ -23,7 +23,7 @@ pub(crate) fn opening() -> MutexGuard<'static, ()> {
 /// An adapter.
 #[derive(Debug)]
 pub(crate) struct Adapter {
-    /// The name under which the registry has it.
+    /// The name in the DAT registry.
     ia_name: String,
     /// The name in listings: the RDMA device, or the adapter's own name.
     shown: String,
@@ -32,7 +32,7 @@ pub(crate) struct Adapter {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody has needed it.
+    /// The adapter was not needed yet.
     Closed,
     /// Connections use it.
     Open(Opened),
@@ -40,11 +40,11 @@ enum State {
     Failed { at: Instant, why: String },
 }
 
-/// For so long an adapter that cannot be opened is not tried again: that may mean loading a
-/// library, and every connection would pay for it.
+/// The time after a failure in which the adapter is not opened again, because each try may load a
+/// library and delays a connection.
 const FAILED_FOR: Duration = Duration::from_secs(10);
 
-/// An adapter belongs to the process that opened it; the child of a fork opens its own.
+/// An open adapter belongs to the process that opened it. The child of a fork opens its own.
 #[derive(Debug)]
 struct Opened {
     process: Pid,
@@ -70,7 +70,7 @@ impl Adapter {
         &self.shown
     }
 
-    /// The names for an explanation: the device, and the adapter where it has another name.
+    /// The names for an explanation: the device, and the adapter if its name differs.
     pub(crate) fn described(&self) -> String {
         if self.shown == self.ia_name {
             self.shown.clone()
@@ -83,7 +83,7 @@ impl Adapter {
         self.state.lock().ignore_poison()
     }
 
-    /// The adapter, opened.
+    /// Returns the stack of the adapter, and opens the adapter if necessary.
     pub(crate) fn stack(&self) -> io::Result<Stack> {
         let _opening = opening();
         let mut state = self.state();
@@ -107,18 +107,19 @@ impl Adapter {
             },
         };
         match std::mem::replace(&mut *state, now) {
-            // Its device is lost. Closing it may wait for sockets that are being closed.
+            // The device of this adapter is lost. Closing the adapter may wait for sockets that are
+            // being closed, so another thread closes it.
             State::Open(lost) if lost.process == process => {
-                // Without a thread it is closed here.
+                // If no thread can be started, the adapter is closed here.
                 drop(host::threads::spawn_quiet("sdp-lost", move || drop(lost)));
             }
-            // A parent's adapter has no threads here and must not be closed here either.
+            // An adapter of the parent has no threads in this process, and must not be closed here.
             before => std::mem::forget(before),
         }
         opened.map_err(io::Error::other)
     }
 
-    /// The adapter, if this process has opened it.
+    /// Returns the stack, if this process has opened the adapter.
     pub(crate) fn opened(&self) -> Option<Stack> {
         let _opening = opening();
         match &*self.state() {
@@ -127,7 +128,7 @@ impl Adapter {
         }
     }
 
-    /// The adapter, opened, for sockets of a rule that sets something.
+    /// Returns the stack with the settings of a rule.
     pub(crate) fn stack_for(&self, settings: Settings) -> io::Result<Stack> {
         let stack = self.stack()?;
         let config = settings.applied_to(stack.config());

@@ -1,9 +1,9 @@
-//! Which adapter carries the connections of which network device.
+//! Selects the adapter for the connections of a network device.
 //!
-//! The adapter of an RDMA device is the one that `dat.conf` lists for it, by the device, its
-//! network device or an address of that; where there is no such line, `libdapl-ib.so.2` serves the
-//! device itself. The software provider carries sockets of every network device, where a rule or
-//! `opsrun --software` asks for it. `OPS_SDP_ADAPTER` names the one adapter that is used.
+//! The adapter of an RDMA device is the adapter whose line in `dat.conf` names the device, its
+//! network device, or an address of that network device. Without such a line, `libdapl-ib.so.2`
+//! serves the device. The software provider carries sockets of every network device, if a rule or
+//! `opsrun --software` selects it. `OPS_SDP_ADAPTER` restricts the choice to one adapter.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,27 +19,28 @@ use ops::netlink::NetStack;
 use crate::Place;
 use crate::adapter::{Adapter, opening};
 
-/// Environment variable that names the interface adapter, as `dat.conf` lists it.
+/// The environment variable with the name of the interface adapter in `dat.conf`.
 pub const ADAPTER_ENV: &str = "OPS_SDP_ADAPTER";
 
-/// The prefix of the names of software adapters where no `dat.conf` says otherwise.
+/// The prefix of the default names of software adapters.
 const SOFTWARE: &str = "iwarp-";
 
 /// The software adapter that carries the connections of every local address.
 const FIRST_CHOICE: &str = "iwarp-any";
 
-/// Its parameters: an interface that is always up, and sockets of all others.
+/// The parameters of [`FIRST_CHOICE`]: an interface that is always up, and sockets of all
+/// interfaces.
 const FIRST_CHOICE_PARAMS: &str = "lo 0 sockets=any";
 
-/// Its line.
+/// The line of [`FIRST_CHOICE`] in `dat.conf`.
 const FIRST_CHOICE_LINE: &str = "iwarp-any u2.0 nonthreadsafe default libdapl-iwarp.so.2 \
                                  dat-rs.1.0 \"lo 0 sockets=any\" \"\"";
 
-/// The registry file where no variable names another.
+/// The default registry file.
 const SYSTEM_FILE: &str = "/etc/dat.conf";
 
-/// Environment variable that names another file than the system's `dat.conf`: only what that file
-/// lists is used.
+/// The environment variable that replaces the system's `dat.conf`. Only adapters in that file are
+/// used.
 const FILE_ENV: &str = "DAT_OVERRIDE";
 
 /// The file of the software provider.
@@ -49,15 +50,14 @@ const SOFTWARE_PROVIDER: &str = "libdapl-iwarp.so.2";
 const DEVICE_PROVIDER: &str = "libdapl-ib.so.2";
 
 /// OFA's providers with connection managers of their own, over sockets (scm) or datagrams (ucm).
-/// They reach only peers that use the same one, while the kind of an adapter that is offered says
-/// nothing of that. One is used where `OPS_SDP_ADAPTER` names it.
+/// They reach only peers that use the same provider, which the kind of an offered adapter does not
+/// show. So such a provider is used only if `OPS_SDP_ADAPTER` names it.
 const OWN_MANAGERS: [&str; 2] = ["libdaploscm.so", "libdaploucm.so"];
 
-/// The directory in which the two are, where they were found.
+/// The directory of these two providers, if they were found.
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
-/// Names the directory of a DAT registry library and of the providers, where the environment and
-/// `dat.conf` name none.
+/// Sets the default directory of the DAT registry library and of the providers.
 pub fn prefer_libraries_in(directory: &Path) {
     let registry = directory.join(dat_api::LIBRARY_NAME);
     if registry.exists() {
@@ -65,24 +65,24 @@ pub fn prefer_libraries_in(directory: &Path) {
     }
     let providers = [SOFTWARE_PROVIDER, DEVICE_PROVIDER];
     if providers.iter().any(|file| directory.join(file).exists()) {
-        // Once is enough: a process has one.
+        // The value is set once, because a process has only one directory.
         let _ = DIRECTORY.set(directory.to_owned());
     }
 }
 
-/// A provider that may be registered without a line of `dat.conf`.
+/// Returns the path of a provider that may be registered without a line of `dat.conf`.
 fn own_provider(name: &str) -> Option<PathBuf> {
     let file = DIRECTORY.get()?.join(name);
     (host::environment::variable(FILE_ENV).is_none() && file.exists()).then_some(file)
 }
 
-/// The line that helps where no adapter serves an address.
+/// Returns advice for a host without a suitable adapter.
 pub(crate) fn advice() -> String {
     let file = file();
     format!("add to {file}: {FIRST_CHOICE_LINE} - or name another adapter in {ADAPTER_ENV}")
 }
 
-/// The registry file that is in force.
+/// Returns the name of the registry file in force.
 fn file() -> String {
     let named =
         host::environment::variable(FILE_ENV).map(|file| file.to_string_lossy().into_owned());
@@ -116,7 +116,7 @@ pub(crate) struct Adapters {
     network: OnceLock<Option<NetStack>>,
 }
 
-/// The adapters that were chosen.
+/// The adapters that were chosen so far.
 #[derive(Debug, Default)]
 struct Inner {
     software: Option<Arc<Adapter>>,
@@ -141,7 +141,7 @@ impl Adapters {
         }
     }
 
-    /// Puts a descriptor out of the program's way.
+    /// Returns the function that moves a descriptor out of the range that programs use.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
@@ -150,10 +150,10 @@ impl Adapters {
         self.inner.lock().ignore_poison()
     }
 
-    /// The adapter of the software provider. Opens nothing.
+    /// Returns the adapter of the software provider, without opening it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(crate) fn software(&self) -> Result<Arc<Adapter>, String> {
         let _opening = opening();
         let mut inner = self.inner();
@@ -172,11 +172,11 @@ impl Adapters {
         Ok(adapter)
     }
 
-    /// The adapter of the software provider, opened, if it carries connections of this local
-    /// address.
+    /// Opens and returns the adapter of the software provider, if it carries connections of this
+    /// local address.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the adapter cannot be used.
     pub(crate) fn software_at(&self, local: IpAddr) -> Result<Arc<Adapter>, String> {
         let adapter = self.software()?;
         let stack = adapter.stack().map_err(|error| error.to_string())?;
@@ -191,10 +191,10 @@ impl Adapters {
         ))
     }
 
-    /// The adapter of an RDMA device. Opens nothing.
+    /// Returns the adapter of an RDMA device, without opening it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(crate) fn device(&self, port: &RdmaPort) -> Result<Arc<Adapter>, String> {
         let _opening = opening();
         let mut inner = self.inner();
@@ -204,7 +204,7 @@ impl Adapters {
         let addresses = self.addresses_of(&port.network_device);
         let lines = inner.lines.get_or_insert_with(read_lines);
         let name = choose_for(port, lines, &addresses)?;
-        // Several network devices may be in front of one port: a VLAN, for example.
+        // Several network devices, such as VLANs, may use one port.
         let same = inner.devices.values().find(|it| it.ia_name() == name);
         let adapter = match same {
             Some(adapter) => Arc::clone(adapter),
@@ -214,12 +214,9 @@ impl Adapters {
         Ok(adapter)
     }
 
-    /// The usable RDMA ports behind the network device that has this address of the host, or, for
-    /// the unspecified address, behind all network devices.
-    pub(crate) fn ports_at(&self, own: IpAddr, usable: UsableDevices) -> Vec<RdmaPort> {
-        if usable == UsableDevices::None {
-            return Vec::new();
-        }
+    /// Returns the RDMA ports behind the network device that has this address of the host. The
+    /// unspecified address selects all ports.
+    pub(crate) fn ports_at(&self, own: IpAddr) -> Vec<RdmaPort> {
         let own = own.to_canonical();
         let _opening = opening();
         let ports = self.network().map(|stack| match own.is_unspecified() {
@@ -245,13 +242,13 @@ impl Adapters {
         found.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// To be called while [`opening`] is held.
+    /// Returns the network stack. [`opening`] must be held.
     fn network(&self) -> Option<&NetStack> {
         self.network.get_or_init(|| NetStack::open().ok()).as_ref()
     }
 
-    /// Waits until what was written here has been sent, and returns when none of it has for as long
-    /// as `patience`.
+    /// Waits until all written bytes have been sent. Returns early if no byte was sent for
+    /// `patience`.
     pub(crate) fn settle(&self, patience: Duration) {
         let all: Vec<Arc<Adapter>> = {
             let _opening = opening();
@@ -265,7 +262,7 @@ impl Adapters {
     }
 }
 
-/// The name of the software adapter.
+/// Returns the name of the software adapter.
 fn choose_software() -> Result<String, String> {
     if let Some(name) = host::environment::text(ADAPTER_ENV) {
         return Ok(name);
@@ -276,21 +273,23 @@ fn choose_software() -> Result<String, String> {
     if usable.iter().any(|name| name == FIRST_CHOICE) {
         return Ok(FIRST_CHOICE.to_owned());
     }
-    // No file, or one that was written for other purposes: a line for an interface would leave the
-    // connections of all other addresses on TCP.
+    // There is no file, or the file has lines for single interfaces only. Such an adapter would
+    // leave connections of all other addresses on TCP, so an adapter for all addresses is
+    // registered.
     if let Some(library) = own_provider(SOFTWARE_PROVIDER) {
         dat_api::register_provider(&library, FIRST_CHOICE, FIRST_CHOICE_PARAMS)
             .map_err(|error| error.to_string())?;
         return Ok(FIRST_CHOICE.to_owned());
     }
-    // Across hosts rather than within this one, where a file leaves the choice.
+    // If the file has several adapters, an adapter for other hosts is preferred to the loopback
+    // adapter.
     usable.sort_by_key(|name| name == "iwarp-lo");
     let none = || format!("{} lists no adapter of the software provider", file());
     usable.into_iter().next().ok_or_else(none)
 }
 
-/// The lines of the file that is in force, but for those of the software provider and of providers
-/// that may not reach the peer's.
+/// Returns the lines of the file in force, except those of the software provider and of providers
+/// that may not reach the peer's provider.
 fn read_lines() -> Vec<Line> {
     let Source::File { content, .. } = Source::of_process() else {
         return Vec::new();
@@ -317,7 +316,7 @@ fn is_for_devices(entry: &Entry, is_named: bool) -> bool {
     entry.is_registered() && file != SOFTWARE_PROVIDER && (is_named || !has_own_manager)
 }
 
-/// The name of the adapter for a device.
+/// Returns the name of the adapter for a device.
 fn choose_for(port: &RdmaPort, lines: &[Line], addresses: &[IpAddr]) -> Result<String, String> {
     let listed = lines.iter().find(|line| line.is_of(port, addresses));
     if let Some(line) = listed {
@@ -335,8 +334,8 @@ fn choose_for(port: &RdmaPort, lines: &[Line], addresses: &[IpAddr]) -> Result<S
 }
 
 impl Line {
-    /// True if the parameters name the port: by its device and number, its network device, or one
-    /// of the addresses of that.
+    /// Returns true if the parameters name the port: by its device and number, its network device,
+    /// or an address of that network device.
     fn is_of(&self, port: &RdmaPort, addresses: &[IpAddr]) -> bool {
         let mut words = self.params.split_whitespace();
         let Some(first) = words.next() else {

@@ -1,4 +1,4 @@
-//! A descriptor that is readable from a moment on.
+//! A descriptor that is readable from a deadline on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use rustix::time::{
 
 use crate::Place;
 
-/// A timer. It runs only while it is set.
+/// A timer that runs only while it is set.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: OwnedFd,
@@ -28,17 +28,17 @@ impl Alarm {
         })
     }
 
-    /// Readable from `due` on, or at once where that is past.
+    /// Makes the descriptor readable from `due` on, or at once if `due` has passed.
     pub(crate) fn set(&self, due: Option<Instant>) {
         if let Some(due) = due {
-            // None at all would stop it.
+            // A time of zero would stop the timer.
             let left = due.saturating_duration_since(Instant::now());
             self.arm(left.max(Duration::from_millis(1)));
             self.is_set.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Not readable any more, and not before it is set again.
+    /// Makes the descriptor unreadable until the alarm is set again.
     pub(crate) fn silence(&self) {
         if self.is_set.swap(false, Ordering::Relaxed) {
             self.arm(Duration::ZERO);
@@ -53,7 +53,7 @@ impl Alarm {
                 tv_nsec: after.subsec_nanos().into(),
             },
         };
-        // It fails for values out of range alone, which this is not.
+        // This call fails only for values out of range.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

@@ -1,4 +1,4 @@
-//! A connection in the making.
+//! The connecting end of the set-up of a connection.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
 use crate::settings::Settings;
 use crate::stream::{SdpOffload, WakeupFd};
 
-/// An adapter of this end that may carry the connection.
+/// A local adapter that may carry the connection.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) adapter: Arc<Adapter>,
@@ -55,7 +55,8 @@ enum State {
 pub(crate) struct SdpConnecting {
     candidates: Vec<Open>,
     state: State,
-    /// The TCP connection, while a device connects. The peer takes its end for an abort.
+    /// The TCP connection of the rendezvous, open while a device connects. The peer treats its end
+    /// as an abort.
     _rendezvous: Option<OwnedFd>,
     poller: OwnedFd,
     wakeup: Arc<WakeupFd>,
@@ -64,7 +65,7 @@ pub(crate) struct SdpConnecting {
 }
 
 impl SdpConnecting {
-    /// Begins to connect. `candidates` are the adapters of this end, the best first.
+    /// Begins to connect. `candidates` are the local adapters, the best first.
     pub(crate) fn begin(
         adapters: &Adapters,
         candidates: Vec<Candidate>,
@@ -83,7 +84,7 @@ impl SdpConnecting {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let tcp = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         let tcp = place(tcp)?;
-        // The peer takes this end's address from the kernel, so the socket is bound to it.
+        // The peer reads the local address from its kernel, so the socket is bound to that address.
         let mut source = target.local;
         source.set_port(0);
         rustix::net::bind(&tcp, &source)?;
@@ -106,8 +107,8 @@ impl SdpConnecting {
         })
     }
 
-    /// Sends the offer. Its Hello is that of the best adapter; those of one connection have the
-    /// same sizes.
+    /// Sends the offer, with the Hello of the best adapter. All candidates have the same buffer
+    /// sizes.
     fn offer(&mut self, tcp: OwnedFd) -> Result<(), Errno> {
         let best = self.candidates.first().ok_or(Errno::NODEV)?;
         let offer = Offer {
@@ -120,7 +121,7 @@ impl SdpConnecting {
         Ok(())
     }
 
-    /// Does what the peer has chosen.
+    /// Connects as the peer has chosen.
     fn follow(&mut self, tcp: OwnedFd, answer: Answer) -> Result<(), ConnectFailure> {
         let failed = |error: std::io::Error| ConnectFailure::Failed(errno_of(&error));
         epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
@@ -183,7 +184,7 @@ impl SdpConnecting {
         Ok(true)
     }
 
-    /// Says Hello once the answer was received. Returns true if that was done.
+    /// Sends Hello once the answer was received. Returns true if Hello was sent.
     fn step_offered(&mut self) -> Result<bool, ConnectFailure> {
         let State::Offered(tcp, incoming) = &mut self.state else {
             return Ok(true);
@@ -204,7 +205,7 @@ impl SdpConnecting {
     }
 }
 
-/// The candidates whose adapters can be opened.
+/// Opens the adapters of the candidates, and drops those that cannot be opened.
 fn opened(candidates: Vec<Candidate>, settings: Settings) -> Vec<Open> {
     let open = |Candidate { adapter, kind }| match adapter.stack_for(settings) {
         Ok(stack) => Some(Open {
@@ -213,12 +214,12 @@ fn opened(candidates: Vec<Candidate>, settings: Settings) -> Vec<Open> {
             stack,
         }),
         Err(error) => {
-            tracing::warn!(%error, "an interface adapter is passed over");
+            tracing::warn!(%error, "an interface adapter is not used");
             None
         }
     };
     let mut opened: Vec<Open> = candidates.into_iter().filter_map(open).collect();
-    // One Hello is for all devices.
+    // One Hello describes all devices, so all must have the same configuration.
     let first = opened.first().map(|it| it.stack.config());
     opened.retain(|it| it.kind == AdapterKind::Socket || Some(it.stack.config()) == first);
     opened
@@ -262,7 +263,8 @@ impl OffloadConnecting for SdpConnecting {
             return Err(ConnectFailure::Failed(Errno::ISCONN));
         };
         self.wakeup.clear();
-        // Looked at before the error is: one that comes in between makes a stream writable too.
+        // Read before the error, because an error that occurs in between makes the stream writable
+        // too.
         let now = stream.readiness();
         if let Some(error) = stream.take_error() {
             return Err(match errno_of(&error) {
@@ -287,7 +289,8 @@ impl OffloadConnecting for SdpConnecting {
 impl Drop for SdpConnecting {
     fn drop(&mut self) {
         if let State::Hello(stream, ..) = &self.state {
-            // A graceful close would send a message, which the peer would take for the first one.
+            // A graceful close would send a message, which the peer would treat as the first
+            // message.
             stream.abort();
         }
     }

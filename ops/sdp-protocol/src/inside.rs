@@ -1,4 +1,4 @@
-//! Connections that the kernel has accepted next to a service and the program has not.
+//! Connections of a service that the kernel has accepted and the program has not accepted yet.
 //!
 //! ```text
 //!                    offer                    Hello (its own socket)
@@ -7,9 +7,8 @@
 //!                                      token (device)
 //! ```
 //!
-//! A connection that exceeds its time limit is closed, and its peer continues over TCP. Each
-//! connection occupies a place of the backlog, which a stopped or hostile peer would occupy for
-//! ever.
+//! A connection that exceeds its time limit is closed, and its peer continues over TCP. Without the
+//! limit, a stopped or hostile peer would occupy a place of the backlog for ever.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,8 +30,8 @@ use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
 use crate::settings::Settings;
 use crate::stream::WakeupFd;
 
-/// The maximum number of connections whose peers have not made their offers. Each event checks all
-/// of them.
+/// The maximum number of connections whose peers have not sent their offers. Each event checks all
+/// of these connections.
 const MEETING_MAX: usize = 64;
 
 /// Ends the TCP connection of a peer whose offer cannot be answered. The end is sent even if other
@@ -45,16 +44,17 @@ fn refuse(tcp: &OwnedFd, why: Errno) {
     let _ = rustix::net::shutdown(tcp, Shutdown::Both);
 }
 
-/// Adapters and settings that a service may use.
+/// The adapters and settings that a service may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     pub(crate) settings: Settings,
-    /// The software provider.
+    /// True if the software provider may be used.
     pub(crate) software: bool,
-    pub(crate) devices: UsableDevices,
+    /// True if RDMA devices may be used.
+    pub(crate) devices: bool,
 }
 
-/// The service, as its connections see it.
+/// The parts of a service that its connections use.
 #[derive(Debug)]
 pub(crate) struct Service<'a> {
     pub(crate) port: u16,
@@ -66,20 +66,20 @@ pub(crate) struct Service<'a> {
     pub(crate) wakeup: &'a Arc<WakeupFd>,
 }
 
-/// The connections.
+/// The connections of one service.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     meeting: Vec<Meeting>,
-    /// Of the software provider's.
+    /// Connections that wait for a Hello through the software provider.
     pending_hellos: Option<(PendingHellos, Arc<Adapter>)>,
-    /// Of each device's.
+    /// Connections that wait for a token at the service point of each device.
     expected: Vec<(Rendezvous, Arc<Adapter>)>,
-    /// The TCP connections of the peers that are expected there.
+    /// The TCP connections of the peers that have such a token.
     invited: Vec<Invited>,
     answered: Vec<Answered>,
 }
 
-/// A connection whose peer has not made its offer.
+/// A connection whose peer has not sent its offer.
 #[derive(Debug)]
 struct Meeting {
     tcp: OwnedFd,
@@ -88,7 +88,7 @@ struct Meeting {
     until: Instant,
 }
 
-/// A peer that has a token, on the TCP connection on which it got that.
+/// A peer that has a token, with the TCP connection on which the token was sent.
 #[derive(Debug)]
 struct Invited {
     tcp: OwnedFd,
@@ -111,12 +111,12 @@ struct Answered {
 }
 
 impl Inside {
-    /// True if no more connections may be admitted, of a service that has so much room.
+    /// Returns true if no more connections may be admitted. `room` is the limit of the service.
     pub(crate) fn is_full(&self, room: usize) -> bool {
         self.count() >= room || self.meeting.len() >= MEETING_MAX
     }
 
-    /// The number of connections.
+    /// Returns the number of connections.
     fn count(&self) -> usize {
         let pending = self.pending_hellos.as_ref().map_or(0, |(it, _)| it.len());
         let expected: usize = self.expected.iter().map(|(it, _)| it.len()).sum();
@@ -160,7 +160,7 @@ impl Inside {
         meeting.chain(pending).chain(expected).chain(answered).min()
     }
 
-    /// Takes a connection that the kernel has accepted.
+    /// Adds a connection that the kernel has accepted.
     pub(crate) fn admit(&mut self, service: &Service<'_>, tcp: OwnedFd) -> io::Result<()> {
         let peer: SocketAddr = rustix::net::getpeername(&tcp)?
             .ok_or(Errno::NOTCONN)?
@@ -179,7 +179,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Answers the peers that have made their offer.
+    /// Answers the peers that have sent their offer.
     pub(crate) fn meet(&mut self, service: &Service<'_>) {
         self.check_invited(service);
         let mut at = 0;
@@ -205,7 +205,7 @@ impl Inside {
             };
             // The peer continues over TCP.
             if let Err(error) = answered {
-                debug!(%error, "a connection comes to nothing at its rendezvous");
+                debug!(%error, "a connection fails at its rendezvous");
             }
         }
     }
@@ -248,8 +248,8 @@ impl Inside {
         Ok(rendezvous::send(meeting.tcp.as_fd(), &answer)?)
     }
 
-    /// Sends a peer to the service point of a device, and keeps its TCP connection, which ends when
-    /// the peer aborts the attempt.
+    /// Directs a peer to the service point of a device. The TCP connection is kept, because its end
+    /// shows that the peer has aborted the attempt.
     fn invite(
         &mut self,
         service: &Service<'_>,
@@ -275,8 +275,8 @@ impl Inside {
         }
     }
 
-    /// Drops the TCP connections of peers that have used their token, and the tokens of peers that
-    /// have given up: a peer has nothing more to send there.
+    /// Drops the TCP connections of peers that have used their token, and the tokens of peers whose
+    /// TCP connection has ended. A peer sends no more bytes on this connection.
     fn check_invited(&mut self, service: &Service<'_>) {
         let mut at = 0;
         while let Some(Invited { tcp, token }) = self.invited.get(at) {
@@ -293,7 +293,7 @@ impl Inside {
         }
     }
 
-    /// Expects the peer at the service point of a device.
+    /// Prepares the service point of a device for the peer, and returns its address and the token.
     fn expect(
         &mut self,
         service: &Service<'_>,
@@ -320,7 +320,7 @@ impl Inside {
         Ok((rendezvous.place(), token))
     }
 
-    /// Makes an RDMA connection of the socket of the rendezvous.
+    /// Converts the TCP connection of the rendezvous to an RDMA connection.
     fn convert(&mut self, service: &Service<'_>, meeting: Meeting) -> io::Result<()> {
         let pending_hellos = match &mut self.pending_hellos {
             Some((pending_hellos, _)) => pending_hellos,
@@ -332,7 +332,7 @@ impl Inside {
                 &mut self.pending_hellos.insert((made, adapter)).0
             }
         };
-        // The peer says Hello behind the answer.
+        // The answer is sent first, because the peer sends Hello after it.
         rendezvous::send(meeting.tcp.as_fd(), &Answer::Convert.emit())?;
         let Names { local, peer } = meeting.names;
         pending_hellos.admit(meeting.tcp, local, peer)
@@ -362,8 +362,8 @@ impl Inside {
         }
     }
 
-    /// The first connection whose peer has sent its first message. Those whose peers have given up
-    /// are let go of.
+    /// Returns the first connection whose peer has sent its first message, and drops connections
+    /// that the peer has aborted.
     pub(crate) fn next_committed(
         &mut self,
         wakeup: &WakeupFd,
@@ -371,13 +371,13 @@ impl Inside {
         let mut at = 0;
         while let Some(answered) = self.answered.get(at) {
             match answered.stream.commitment() {
-                // What the peer has sent can be read, even if the peer has gone since.
+                // The bytes of the peer can be read, even if the peer has closed since.
                 Commitment::Made => {
                     let Answered {
                         stream, adapter, ..
                     } = self.answered.remove(at);
                     if !self.answered.is_empty() {
-                        // Others may have signalled what this look has not come to.
+                        // The signal may have been for a connection that was not checked yet.
                         wakeup.signal();
                     }
                     return Some((stream, adapter));
@@ -385,7 +385,7 @@ impl Inside {
                 Commitment::Withdrawn => {
                     let gone = self.answered.remove(at).stream;
                     let error = gone.take_error().map(|error| errno_of(&error));
-                    debug!(?error, "a peer gave up");
+                    debug!(?error, "a peer has aborted its connection");
                 }
                 Commitment::Open => at += 1,
             }

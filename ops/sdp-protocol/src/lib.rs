@@ -1,10 +1,10 @@
 //! SDP over DAT as an offload protocol of the switch.
 //!
-//! A connection begins with a rendezvous: a kernel TCP connection next to that of the program, to a
-//! port that the peer's port mapper names, where a plain kernel socket listens. The connecting end
-//! offers its adapters there, and the accepting end chooses: an RDMA device of the kind of one of
-//! them, at both ends the one behind the network device of the connection, or the software
-//! provider, for which that TCP connection becomes an RDMA connection (DAT 2.0 iWARP extensions).
+//! A connection begins with a rendezvous: a kernel TCP connection to the port that the peer's port
+//! mapper names, where a kernel socket listens. The connecting end offers its adapters, and the
+//! accepting end chooses one of two ways. If both ends have an RDMA device of the same kind behind
+//! the network device of the connection, these devices connect. Otherwise the software provider
+//! converts the TCP connection to an RDMA connection (DAT 2.0 iWARP extensions).
 //!
 //! ```text
 //!   connecting                                     accepting
@@ -19,21 +19,21 @@
 //! With the software provider, the answer is "convert", and Hello and HelloAck are in the MPA
 //! frames (`dat_iw_socket_connect`, `dat_iw_ssp_create`).
 //!
-//! So connecting never blocks, the listening socket is inherited over `fork` as any other, and a
-//! device needs no service point that processes share. The software provider, and the kernel's
-//! software devices (`rdma_rxe`, `siw`), are slower than TCP, so they are used only where a rule names
-//! the protocol. [`SdpProtocol::for_all`] uses the software provider for everything.
+//! Because of the rendezvous, connecting never blocks, `fork` inherits the listening socket like
+//! any other, and processes share no service point of a device. The software provider is slower
+//! than TCP, so it is used only if a rule names the protocol, or for all sockets
+//! ([`SdpProtocol::for_all`]).
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `adapters.rs` | which adapter carries the connections of which network device |
+//! | `adapters.rs` | selects the adapter for the connections of a network device |
 //! | `adapter.rs` | one adapter, opened by this process with its first connection |
-//! | `alarm.rs` | a descriptor that is readable from a moment on |
-//! | `rendezvous.rs` | what the two ends of a rendezvous say, as bytes |
+//! | `alarm.rs` | a descriptor that is readable from a deadline on |
+//! | `rendezvous.rs` | the wire format of a rendezvous |
 //! | `connecting.rs` | the connecting end |
 //! | `listener.rs` | the accepting end |
-//! | `inside.rs` | its connections before the program accepts them |
-//! | `settings.rs` | what rule files may set |
+//! | `inside.rs` | connections of a service that the program has not accepted yet |
+//! | `settings.rs` | the settings of SDP in rule files |
 //! | `stream.rs` | an established connection, and its events |
 
 #![forbid(unsafe_code)]
@@ -75,7 +75,7 @@ pub use crate::settings::SETTINGS;
 /// The name of the protocol in rule files and listings.
 pub(crate) const NAME: &str = "sdp";
 
-/// Where the descriptors of this protocol are to be, out of the program's way.
+/// A function that moves a descriptor of this protocol out of the range that programs use.
 pub type Place = fn(OwnedFd) -> Result<OwnedFd, Errno>;
 
 /// The protocol.
@@ -91,14 +91,14 @@ pub struct SdpProtocol {
 /// The adapters that carry sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Uses {
-    /// RDMA devices; and software, of the kernel or of the provider, where a rule names the protocol.
+    /// RDMA devices, and the software provider if a rule names the protocol.
     Devices,
     /// The software provider, for every socket.
     Software,
 }
 
 impl SdpProtocol {
-    /// Its descriptors are put where `place` puts them.
+    /// Makes the protocol. `place` is called for each of its descriptors.
     #[must_use]
     pub fn new(place: Place) -> Self {
         Self {
@@ -109,8 +109,8 @@ impl SdpProtocol {
         }
     }
 
-    /// A protocol for those who want to know what another would do: it opens the adapter for
-    /// whatever it is asked.
+    /// Makes a protocol for explanations: it opens the adapter even if only
+    /// [`reaches`](OffloadProtocol::reaches) is called.
     #[must_use]
     pub fn for_explanations() -> Self {
         Self {
@@ -119,9 +119,9 @@ impl SdpProtocol {
         }
     }
 
-    /// With `all`, carries each socket that no rule keeps from it by the software provider, which
-    /// is slower than TCP; without, by RDMA devices, and by software only where a rule names the
-    /// protocol.
+    /// With `all`, the software provider carries all sockets that the rules permit, although it is
+    /// slower than TCP. Otherwise RDMA devices carry the sockets, and the software provider only if
+    /// a rule names the protocol.
     #[must_use]
     pub fn for_all(self, all: bool) -> Self {
         Self {
@@ -141,12 +141,10 @@ impl SdpProtocol {
         self.uses == Uses::Software || terms.is_named
     }
 
-    /// Returns the RDMA devices that may carry sockets on these terms.
-    fn usable_devices(&self, terms: Terms<'_>) -> UsableDevices {
-        match self.uses {
-            Uses::Software => UsableDevices::None,
-            Uses::Devices if terms.is_named => UsableDevices::All,
-            Uses::Devices => UsableDevices::Hardware,
+    /// Returns the adapters of these RDMA ports.
+    fn devices(&self, ports: &[RdmaPort]) -> Vec<Candidate> {
+        if self.uses == Uses::Software {
+            return Vec::new();
         }
     }
 
@@ -167,24 +165,24 @@ impl SdpProtocol {
         ports.filter_map(candidate).collect()
     }
 
-    /// Checks whether the software provider can go this way.
+    /// Checks whether the software provider can carry a socket on this route.
     fn software_reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
         let found = match way.route {
-            // Before the clock starts that bounds the attempt.
+            // The adapter is opened here, before the time limit of the attempt begins.
             Some(route) => {
                 let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
                 let source = route.source.unwrap_or(any);
                 self.adapters.software_at(source).map(drop)
             }
             None if self.explains => self.adapters.software_at(way.address.ip()).map(drop),
-            // A program that listens may never have a connection to open it for.
+            // For a listener the adapter is not opened, because no connection may ever need it.
             None => self.adapters.software().map(drop),
         };
         self.lacks_adapter.store(found.is_err(), Ordering::Relaxed);
         found.map_err(Reason::Protocol)
     }
 
-    /// The names of the adapters by which a service at this address may accept.
+    /// Returns the names of the adapters through which a service at this address may accept.
     fn shown(&self, at: IpAddr, terms: Terms<'_>) -> String {
         let software = self.may_use_software(terms);
         if self.uses == Uses::Software {
@@ -216,7 +214,7 @@ impl OffloadProtocol for SdpProtocol {
             needs_rdma: false,
             loopback: true,
             remote: true,
-            // It depends on the way: see `reaches`.
+            // Whether a rule is needed depends on the route: see `reaches`.
             needs_rule: false,
             needs_rule_within_host: self.uses == Uses::Devices,
             asks_peer: true,
@@ -297,7 +295,7 @@ impl OffloadProtocol for SdpProtocol {
     }
 }
 
-/// A call of the stack that failed, as a socket call's number.
+/// Converts an error of the SDP stack to the error of a socket call.
 fn errno_of(error: &std::io::Error) -> Errno {
     match error.kind() {
         std::io::ErrorKind::WouldBlock => Errno::AGAIN,

@@ -1,4 +1,4 @@
-//! Services.
+//! The accepting end: a service with its rendezvous listener.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,14 +17,14 @@ use crate::alarm::Alarm;
 use crate::inside::{Choice, Inside, Service};
 use crate::stream::{SdpOffload, WakeupFd};
 
-/// Ports below this are given to privileged programs only, and a peer trusts a privileged service
-/// only to such a port.
+/// Only privileged programs can bind to lower ports, and a peer accepts the answer for a privileged
+/// service only if it names such a port.
 const UNPRIVILEGED: u16 = 1024;
 
-/// Where privileged ports that nobody is known by begin.
+/// The first privileged port to use. Lower ports belong to well-known services.
 const PRIVILEGED_FROM: u16 = 600;
 
-/// An address of a service, and the port next to it.
+/// The address of a service, and the socket bound to the rendezvous port.
 #[derive(Debug)]
 pub(crate) struct SdpBound {
     adapters: Arc<Adapters>,
@@ -52,7 +52,7 @@ impl SdpBound {
             sockopt::set_ipv6_v6only(&tcp, local.ipv6_only)?;
         }
         let tcp = (adapters.place())(tcp)?;
-        bind_beside(&tcp, service)?;
+        bind_rendezvous(&tcp, service)?;
         Ok(Self {
             adapters: Arc::clone(adapters),
             service,
@@ -63,17 +63,17 @@ impl SdpBound {
     }
 }
 
-/// Binds to a port of the same kind as the service's, at the same address.
-fn bind_beside(tcp: &OwnedFd, service: SocketAddr) -> Result<(), Errno> {
-    let mut beside = service;
+/// Binds to a port at the service's address. The port is privileged if the service's port is.
+fn bind_rendezvous(tcp: &OwnedFd, service: SocketAddr) -> Result<(), Errno> {
+    let mut address = service;
     if service.port() >= UNPRIVILEGED {
-        beside.set_port(0);
-        return rustix::net::bind(tcp, &beside);
+        address.set_port(0);
+        return rustix::net::bind(tcp, &address);
     }
     let mut last = Errno::ADDRINUSE;
     for port in (PRIVILEGED_FROM..UNPRIVILEGED).rev() {
-        beside.set_port(port);
-        match rustix::net::bind(tcp, &beside) {
+        address.set_port(port);
+        match rustix::net::bind(tcp, &address) {
             Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
             done => return done,
         }
@@ -89,7 +89,8 @@ impl OffloadBound for SdpBound {
     }
 }
 
-/// A service. Its descriptor is a poller of what may bring a connection nearer.
+/// A service. Its descriptor is an `epoll` set of all descriptors on which a connection may make
+/// progress.
 #[derive(Debug)]
 struct SdpListener {
     adapters: Arc<Adapters>,
@@ -101,10 +102,10 @@ struct SdpListener {
     tcp: OwnedFd,
     poller: OwnedFd,
     wakeup: Arc<WakeupFd>,
-    /// Rings when a peer inside has taken too long and others wait for its place.
+    /// Expires when an admitted peer exceeds its time limit while peers wait in the kernel.
     alarm: Alarm,
-    /// The largest number of peers inside, each with its descriptor and its buffers. Further peers
-    /// wait in the kernel, and continue over TCP when that takes too long.
+    /// The maximum number of admitted peers, each of which has a descriptor and buffers. Further
+    /// peers wait in the kernel, and continue over TCP after a time.
     room: usize,
     inside: Mutex<Inside>,
 }
@@ -121,7 +122,7 @@ impl SdpListener {
         let place = adapters.place();
         let poller = place(epoll::create(CreateFlags::CLOEXEC)?)?;
         let wakeup = Arc::new(WakeupFd::new(place)?);
-        // Processes that share the service need not all wake.
+        // One event need not wake all processes that share the service.
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         epoll::add(&poller, &tcp, EventData::new_u64(0), flags)?;
         epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
@@ -170,16 +171,16 @@ impl SdpListener {
                 .and_then(|tcp| inside.admit(&self.service(), tcp));
             // A connection that cannot be served is closed, and its peer continues over TCP.
             if let Err(error) = admitted {
-                warn!(%error, service = %self.service, "an offloaded connection is turned away");
+                warn!(%error, service = %self.service, "an offloaded connection is refused");
             }
         }
     }
 }
 
-/// Opens the adapters of the devices behind an address, in a thread that ends with that. A peer
-/// that had to wait for it would run into its bound.
-fn open_soon(adapters: &Adapters, at: IpAddr, usable: UsableDevices) {
-    let ports = adapters.ports_at(at, usable);
+/// Opens the adapters of the devices behind an address on a thread of its own, because a peer that
+/// waited for this would exceed its time limit.
+fn open_soon(adapters: &Adapters, at: IpAddr) {
+    let ports = adapters.ports_at(at);
     let found = ports.iter().filter_map(|port| adapters.device(port).ok());
     let found: Vec<_> = found.collect();
     if found.is_empty() {
@@ -187,11 +188,11 @@ fn open_soon(adapters: &Adapters, at: IpAddr, usable: UsableDevices) {
     }
     let open = move || {
         for adapter in found {
-            // Whoever needs the adapter gets the reason.
+            // The caller that needs the adapter gets the error.
             let _ = adapter.stack();
         }
     };
-    // Without a thread, the first connection opens them.
+    // If no thread can be started, the first connection opens the adapters.
     drop(host::threads::spawn_quiet("sdp-open", open));
 }
 
@@ -218,19 +219,20 @@ impl OffloadListener for SdpListener {
         let service = self.service();
         loop {
             self.admit(&mut inside);
-            // Before places become free: peers may wait in the kernel for these.
+            // Read before places become free, because peers may wait in the kernel for these
+            // places.
             let was_full = inside.is_full(self.room);
             inside.meet(&service);
             inside.answer(&service);
             if let Some((stream, adapter)) = inside.next_committed(&self.wakeup) {
                 return Ok(Some(Box::new(SdpOffload::new(stream, adapter))));
             }
-            // Those who wait in the kernel signal no second time.
+            // Peers that wait in the kernel cause no second event.
             if !was_full {
                 return Ok(None);
             }
             if inside.is_full(self.room) {
-                // Nor does a peer that stays silent.
+                // A silent peer causes no event either, so the alarm is set.
                 self.alarm.set(inside.next_due());
                 return Ok(None);
             }

@@ -1,7 +1,7 @@
 //! Wire format of the messages of a rendezvous.
 //!
-//! The ends of a candidate connection meet on a kernel TCP connection next to the service. The
-//! connecting end lists its adapters, the best first, and says Hello; the accepting end chooses.
+//! The two ends exchange these messages on a kernel TCP connection to a port next to the service.
+//! The connecting end sends its adapters, the best first, and its Hello; the accepting end chooses.
 //! All fields are big-endian.
 //!
 //! ```text
@@ -25,26 +25,26 @@ const HEADER_LEN: usize = 8;
 const OFFER: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// More adapters than a host has.
+/// The maximum number of adapters in an offer.
 const ADAPTERS_MAX: usize = 64;
 const ADAPTER_LEN: usize = 4;
 const HELLO_LEN: usize = 92;
 const ANSWER_LEN: usize = 56;
 const LEN_MAX: usize = HEADER_LEN + 4 + ADAPTERS_MAX * ADAPTER_LEN + HELLO_LEN;
 
-/// The way in which an adapter's connections are made. Only adapters of one kind can be connected.
+/// The way in which an adapter makes connections. Only adapters of the same kind can be connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdapterKind {
     /// The TCP connection of the rendezvous becomes an RDMA connection (DAT 2.0 iWARP extensions).
     Socket = 1,
-    /// By the connection manager of InfiniBand and RoCE.
+    /// The connection manager of InfiniBand and RoCE connects.
     InfiniBand = 2,
-    /// By that of iWARP devices.
+    /// The connection manager of iWARP devices connects.
     Iwarp = 3,
 }
 
 impl AdapterKind {
-    /// The kind of an RDMA device.
+    /// Returns the kind of an RDMA device.
     pub(crate) const fn of_device(is_iwarp: bool) -> Self {
         if is_iwarp {
             Self::Iwarp
@@ -62,22 +62,22 @@ impl AdapterKind {
 /// The message of the connecting end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Its adapters, the best first; `None` is a kind that is unknown here.
+    /// The adapters of the connecting end, the best first; `None` for an unknown kind.
     pub(crate) adapters: Vec<Option<AdapterKind>>,
-    /// Its Hello.
+    /// The Hello of the connecting end.
     pub(crate) hello: Vec<u8>,
 }
 
 /// The message of the accepting end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// No adapters fit, or none has room.
+    /// No connection is possible.
     Nothing(WhyNot),
-    /// Turn this TCP connection into an RDMA connection.
+    /// This TCP connection becomes an RDMA connection.
     Convert,
-    /// Connect to this place with the token as private data.
+    /// The connecting end must connect to this service point, with the token as private data.
     Device {
-        /// The adapter of the offer that is meant.
+        /// The index of the chosen adapter in the offer.
         adapter: u8,
         /// The address of the accepting end's adapter. It has no port.
         at: IpAddr,
@@ -86,18 +86,18 @@ pub(crate) enum Answer {
     },
 }
 
-/// Why the accepting end chooses nothing.
+/// The reason why the accepting end chooses no adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhyNot {
-    /// The ends have no adapters of one kind.
+    /// The ends have no adapters of the same kind.
     NoAdapter = 1,
-    /// The Hello is of another version.
+    /// The Hello has another version.
     Version = 2,
     /// The accepting end has failed.
     Failed = 3,
 }
 
-/// Why bytes are not a message of a rendezvous.
+/// The reason why bytes are not a message of a rendezvous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Version,
@@ -205,7 +205,7 @@ impl Answer {
         }
     }
 
-    /// The answer that sends a peer to this place.
+    /// Returns the answer that directs a peer to this service point.
     pub(crate) fn device(adapter: u8, (at, conn_qual): (SocketAddr, u64), token: Token) -> Self {
         Self::Device {
             adapter,
@@ -222,7 +222,7 @@ fn array_at<const N: usize>(bytes: &[u8; ANSWER_LEN], at: usize) -> [u8; N] {
     array
 }
 
-/// The length that a header states, checked.
+/// Checks a header, and returns the length of its message.
 fn stated_len(header: &[u8]) -> Result<usize, Malformed> {
     if header[..4] != *MAGIC {
         return Err(Malformed::Other);
@@ -238,7 +238,7 @@ fn stated_len(header: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// Returns the bytes behind the header of a complete message of this kind.
+/// Returns the bytes after the header of a complete message of this kind.
 fn body_of(bytes: &[u8], kind: u8) -> Result<&[u8], Malformed> {
     let header = bytes.get(..HEADER_LEN).ok_or(Malformed::Other)?;
     if stated_len(header)? != bytes.len() || header[5] != kind {
@@ -247,17 +247,17 @@ fn body_of(bytes: &[u8], kind: u8) -> Result<&[u8], Malformed> {
     Ok(&bytes[HEADER_LEN..])
 }
 
-/// A message that is being received. No byte behind it is taken: what follows may belong to the
-/// RDMA connection.
+/// A message that is being received. No byte after the message is read, because it may belong to
+/// the RDMA connection.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming(Vec<u8>);
 
 impl Incoming {
-    /// Receives what is there; the message, once it is complete.
+    /// Receives the bytes that have arrived. Returns the message once it is complete.
     ///
     /// # Errors
-    /// `ECONNRESET` when the peer has ended, what [`Malformed`] means for bytes that are no
-    /// message, else what `recv` says.
+    /// `ECONNRESET` if the peer has closed, the error of [`Malformed`] for bytes that are no
+    /// message, else the error of `recv`.
     pub(crate) fn receive(&mut self, from: BorrowedFd<'_>) -> Result<Option<&[u8]>, Errno> {
         loop {
             let wanted = match self.0.get(..HEADER_LEN) {
@@ -269,7 +269,7 @@ impl Incoming {
                 return Ok(Some(&self.0));
             }
             if have == wanted {
-                // A message of a header alone.
+                // The message consists of a header alone.
                 return Err(Errno::PROTO);
             }
             let mut more = [0; LEN_MAX];
@@ -285,10 +285,10 @@ impl Incoming {
     }
 }
 
-/// Sends a message into the buffer of a fresh socket, which has room for it.
+/// Sends a message on a new connection, whose buffer has room for it.
 ///
 /// # Errors
-/// The error of `send`; `EPIPE` where there was no room after all.
+/// The error of `send`; `EPIPE` if there was no room.
 pub(crate) fn send(to: BorrowedFd<'_>, message: &[u8]) -> Result<(), Errno> {
     let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
     match rustix::net::send(to, message, flags)? {
@@ -332,14 +332,15 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_of_an_unknown_kind_is_passed_over() {
+    fn an_adapter_of_an_unknown_kind_is_skipped() {
         let mut bytes = offer().emit();
         bytes[12] = 99;
         let parsed = Offer::parse(&bytes).expect("an offer");
         assert_eq!(parsed.adapters, [None, Some(AdapterKind::Socket)]);
     }
 
-    /// No input panics, and what is cut off, too long or of another kind is refused.
+    /// Checks that no input panics, and that messages that are cut off, too long or of another kind
+    /// are refused.
     #[test]
     fn mutated_messages_are_refused_or_parsed() {
         let messages = answers().map(Answer::emit).into_iter();
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_received_in_pieces_and_nothing_behind_it() -> std::io::Result<()> {
+    fn a_message_is_received_in_pieces_and_no_byte_after_it() -> std::io::Result<()> {
         let (mut near, far) = UnixStream::pair()?;
         let bytes = offer().emit();
         let mut incoming = Incoming::default();
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_ends_or_says_something_else_is_an_error() -> std::io::Result<()> {
+    fn a_peer_that_closes_or_sends_another_message_is_an_error() -> std::io::Result<()> {
         for (said, errno) in [
             (&b"SDP"[..], Errno::CONNRESET),
             (b"MPA ID Req Frame", Errno::PROTO),

@@ -1,8 +1,8 @@
 //! The settings of SDP in rule files.
 //!
-//! Sizes of a connection's buffers, no more. A call of the switch never waits, so nothing may leave
-//! from the caller's memory, and the thresholds of [`Config`] from which it would say nothing here;
-//! how long connecting may take is the rule's `within`.
+//! Only the sizes of a connection's buffers can be set. Calls of the switch never wait, so no bytes
+//! are sent from the caller's memory, and the thresholds of [`Config`] for that have no effect. The
+//! time limit for connecting is the rule's `within`.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use sdp_over_dat::Config;
 
 use crate::NAME;
 
-/// The header of a message, which its size in [`Config`] counts (SDP's BSDH).
+/// The length of a message header (BSDH) in bytes, which sizes in [`Config`] include.
 const HEADER_LEN: u32 = 16;
 
 const KIB: usize = 1 << 10;
@@ -21,7 +21,7 @@ const SEND_BUFFER: &str = "send-buffer";
 const RECEIVE_BUFFERS: &str = "receive-buffers";
 const RECEIVE_SIZE: &str = "receive-size";
 
-/// The settings that there are, for those who read rule files.
+/// The known settings, for readers of rule files.
 pub const SETTINGS: &[Known] = &[
     Known {
         protocol: NAME,
@@ -57,7 +57,7 @@ fn receive_size(text: &str) -> Option<u32> {
     u32::try_from(size).ok()
 }
 
-/// Bytes, or a number with `K` or `M` behind it.
+/// Parses a size: a number of bytes, or a number followed by `K` or `M`.
 fn size(text: &str) -> Option<usize> {
     let (digits, unit) = match text.char_indices().next_back()? {
         (at, 'k' | 'K') => (&text[..at], KIB),
@@ -67,7 +67,7 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// The settings in the rule of a socket; all others have the adapter's values.
+/// The settings in the rule of a socket. Settings that are absent have the adapter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Settings {
     send_buffer: Option<usize>,
@@ -91,7 +91,7 @@ impl Settings {
         own
     }
 
-    /// A configuration with these in it.
+    /// Returns the configuration with these settings.
     pub(crate) fn applied_to(self, config: Config) -> Config {
         let buffer_size = self.receive_size.map(|size| size + HEADER_LEN);
         Config {
@@ -103,7 +103,7 @@ impl Settings {
     }
 }
 
-/// The settings that a configuration comes to, as rules have them.
+/// The settings of a configuration, written as in rules.
 #[derive(Debug)]
 pub(crate) struct InForce(pub(crate) Config);
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_applied_and_told() {
+    fn every_setting_is_applied_and_displayed() {
         let mut all = vec![
             set(SEND_BUFFER, "2M"),
             set(RECEIVE_BUFFERS, "8"),
@@ -141,14 +141,14 @@ mod tests {
             ..set(SEND_BUFFER, "1M")
         });
         let config = Settings::of(&all).applied_to(Config::default());
-        let told = InForce(config).to_string();
+        let text = InForce(config).to_string();
         assert_eq!(
-            told,
+            text,
             "sdp.send-buffer=2097152 sdp.receive-buffers=8 sdp.receive-size=4096"
         );
         assert_eq!(config.buffer_size, 4096 + HEADER_LEN);
         for known in SETTINGS {
-            assert!(told.contains(known.key), "{}", known.key);
+            assert!(text.contains(known.key), "{}", known.key);
         }
         assert_eq!(
             Settings::of(&[]).applied_to(Config::default()),

@@ -1,4 +1,4 @@
-//! An established connection, and its events.
+//! An established connection and its events.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -14,7 +14,7 @@ use sdp_over_dat::{Options, Readiness, SdpStream};
 use crate::adapter::Adapter;
 use crate::{Place, errno_of};
 
-/// A connection as the switch wants it.
+/// An SDP connection that implements the interface of the switch.
 #[derive(Debug)]
 pub(crate) struct SdpOffload {
     stream: SdpStream,
@@ -24,7 +24,7 @@ pub(crate) struct SdpOffload {
 }
 
 impl SdpOffload {
-    /// Wraps a stream that does not block and has both addresses.
+    /// Wraps a non-blocking stream that has both addresses.
     pub(crate) fn new(stream: SdpStream, adapter: Arc<Adapter>) -> Self {
         let peer = stream.peer_addr();
         let local = stream.local_addr().unwrap_or(peer);
@@ -171,23 +171,23 @@ impl OffloadStream for SdpOffload {
     fn watch(&self, watch: Arc<dyn Watch>) {
         self.stream.watch(Arc::new(WatchAdapter {
             watch,
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }));
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // The stack's thread makes progress on it.
+        // The thread of the SDP stack makes progress on the stream.
         None
     }
 
     fn drive(&self) {}
 }
 
-/// Translates the events of a stream to calls of the switch's watch.
+/// Translates readiness of a stream to events for the switch's watch.
 #[derive(Debug)]
 struct WatchAdapter {
     watch: Arc<dyn Watch>,
-    told: Mutex<Readiness>,
+    reported: Mutex<Readiness>,
 }
 
 impl sdp_over_dat::Watch for WatchAdapter {
@@ -200,8 +200,8 @@ impl sdp_over_dat::Watch for WatchAdapter {
     }
 
     fn show(&self, now: Readiness, arrived: bool) {
-        let mut told = self.told.lock().ignore_poison();
-        let before = std::mem::replace(&mut *told, now);
+        let mut reported = self.reported.lock().ignore_poison();
+        let before = std::mem::replace(&mut *reported, now);
         if now.urgent && !before.urgent {
             self.watch.urgent();
         }
@@ -238,20 +238,20 @@ impl WakeupFd {
     }
 
     pub(crate) fn signal(&self) {
-        // A counter that is full is readable as well.
+        // A full counter makes the write fail, but the descriptor is readable then.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Before looking at the streams.
+    /// Clears the signal. Must be called before the streams are checked.
     pub(crate) fn clear(&self) {
-        // Nothing to read: it was not signalled.
+        // The read fails if no signal is pending.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
 impl sdp_over_dat::Watch for WakeupFd {
-    /// Each look at a stream shows it, so one that is still on its way must not signal it: whoever
-    /// looks would wake himself to look again.
+    /// Called after each check of a stream too. A stream that is still connecting must not signal,
+    /// because its checks would otherwise wake their own caller again and again.
     fn show(&self, now: Readiness, _: bool) {
         if now.writable || now.failed || now.errno.is_some() {
             self.signal();
