@@ -99,9 +99,9 @@ struct Finder<'a> {
 struct Found {
     route: Option<Route>,
     device: Option<String>,
-    rdma: bool,
+    has_rdma: bool,
     ports: Vec<RdmaPort>,
-    local: bool,
+    is_local: bool,
 }
 
 impl Switch {
@@ -304,16 +304,16 @@ fn check(
         return answer(&way, trace);
     }
     let found = finder.find(trace)?;
-    if found.local && !can.loopback {
+    if found.is_local && !can.loopback {
         return Err(Reason::Local);
     }
-    if found.local && needs_rule_here {
+    if found.is_local && needs_rule_here {
         return Err(Reason::NotNamed);
     }
-    if !found.local && !can.remote {
+    if !found.is_local && !can.remote {
         return Err(Reason::Remote);
     }
-    if can.needs_rdma && !found.rdma && !found.local {
+    if can.needs_rdma && !found.has_rdma && !found.is_local {
         return Err(Reason::NoRdma {
             device: found.device,
         });
@@ -366,9 +366,9 @@ impl Finder<'_> {
             rdma.active_ports(Some(&device))
         };
         Ok(Found {
-            local,
+            is_local: local,
             route: Some(route),
-            rdma: rdma.can(&device) || !ports.is_empty(),
+            has_rdma: rdma.can(&device) || !ports.is_empty(),
             device: Some(device),
             ports,
         })
@@ -385,9 +385,9 @@ impl Finder<'_> {
             return Ok(Found {
                 route: None,
                 device: None,
-                rdma: rdma.network_devices().any(|name| rdma.can(name)),
+                has_rdma: rdma.network_devices().any(|name| rdma.can(name)),
                 ports: rdma.active_ports(None),
-                local: false,
+                is_local: false,
             });
         }
         let addresses = stack.addresses().map_err(refused)?;
@@ -396,13 +396,13 @@ impl Finder<'_> {
         let device = device.transpose().map_err(refused)?;
         Ok(Found {
             route: None,
-            rdma: device.as_deref().is_some_and(|name| rdma.can(name)),
+            has_rdma: device.as_deref().is_some_and(|name| rdma.can(name)),
             ports: device
                 .as_deref()
                 .map(|name| rdma.active_ports(Some(name)))
                 .unwrap_or_default(),
             device,
-            local: ip.is_loopback(),
+            is_local: ip.is_loopback(),
         })
     }
 }
@@ -425,7 +425,11 @@ fn describe(found: &Result<Found, Reason>) -> String {
             text.push_str(&format!(", from {source}"));
         }
     }
-    text.push_str(if found.rdma { ", RDMA" } else { ", no RDMA" });
+    text.push_str(if found.has_rdma {
+        ", RDMA"
+    } else {
+        ", no RDMA"
+    });
     text
 }
 

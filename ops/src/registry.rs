@@ -94,7 +94,7 @@ impl Registry {
         self.protocols().into_iter().find(has)
     }
 
-    /// Reports a change of a protocol's devices or addresses, so that cached answers of peers are
+    /// Records a change of a protocol's devices or addresses, so that cached answers of peers are
     /// dropped.
     pub fn notify(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);

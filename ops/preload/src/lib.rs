@@ -4,15 +4,15 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | `process` | the process that this library lives in: the C library's functions, threads, signals |
-//! | `events` | the thread `ops-events`, started with the first offloaded socket; where threads sleep |
+//! | `process` | the process into which this library is loaded: the C library's functions, threads, signals |
+//! | `events` | the thread `ops-events`, which starts with the first offloaded socket; sleeping threads |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
 //! | `switch` | the decision which protocol carries a socket |
 //! | `observing` | the records of this process's sockets, which `opsrun ss` reads |
 //! | `socket` | the connections behind the program's descriptors |
 //! | `listener` | a listening TCP socket, and the offload listeners next to it |
 //! | `table` | the entries of the program's descriptors: two loads for every socket call |
-//! | `numbers` | adds, replaces and removes the entries of descriptors |
+//! | `numbers` | adds, replaces and removes the table entries of descriptors |
 //! | `registrations` | the program's `epoll` sets that watch a descriptor |
 //! | `local` | connections within the host, whose descriptors are `AF_UNIX` sockets |
 //! | `sharing` | connections that more than one process uses |

@@ -60,9 +60,9 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
     Box::new(Observed {
         stream,
         record: list(&description, State::Established),
-        we_ended: AtomicBool::new(false),
-        peer_ended: AtomicBool::new(false),
-        broken: AtomicBool::new(false),
+        has_local_ended: AtomicBool::new(false),
+        has_peer_ended: AtomicBool::new(false),
+        is_broken: AtomicBool::new(false),
     })
 }
 
@@ -131,18 +131,18 @@ pub(crate) fn native(
 struct Observed {
     stream: Box<dyn OffloadStream>,
     record: Record,
-    we_ended: AtomicBool,
-    peer_ended: AtomicBool,
-    broken: AtomicBool,
+    has_local_ended: AtomicBool,
+    has_peer_ended: AtomicBool,
+    is_broken: AtomicBool,
 }
 
 impl Observed {
     /// Records an end in `what`, and updates the listed state if the end is new.
-    fn ended(&self, what: &AtomicBool) {
+    fn record_end(&self, what: &AtomicBool) {
         if what.swap(true, Ordering::SeqCst) {
             return;
         }
-        let all = [&self.we_ended, &self.peer_ended, &self.broken];
+        let all = [&self.has_local_ended, &self.has_peer_ended, &self.is_broken];
         let state = match all.map(|end| end.load(Ordering::SeqCst)) {
             [_, _, true] => State::Broken,
             [false, false, _] => State::Established,
@@ -153,9 +153,9 @@ impl Observed {
         self.record.set_state(state);
     }
 
-    fn failed(&self, error: Errno) -> Errno {
+    fn record_failure(&self, error: Errno) -> Errno {
         if matches!(error, Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT) {
-            self.ended(&self.broken);
+            self.record_end(&self.is_broken);
         }
         error
     }
@@ -176,9 +176,9 @@ impl OffloadStream for Observed {
 
     fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
         let received = self.stream.receive(into, peek);
-        let count = received.map_err(|error| self.failed(error))?;
+        let count = received.map_err(|error| self.record_failure(error))?;
         if count == 0 && into.iter().any(|part| !part.is_empty()) {
-            self.ended(&self.peer_ended);
+            self.record_end(&self.has_peer_ended);
         }
         if !peek {
             self.record.count(Counter::Received, count);
@@ -196,7 +196,7 @@ impl OffloadStream for Observed {
 
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let sent = self.stream.send(from);
-        let count = sent.map_err(|error| self.failed(error))?;
+        let count = sent.map_err(|error| self.record_failure(error))?;
         self.record.count(Counter::Sent, count);
         Ok(count)
     }
@@ -209,7 +209,7 @@ impl OffloadStream for Observed {
 
     fn shutdown(&self, half: Half) -> Result<(), Errno> {
         if half != Half::Read {
-            self.ended(&self.we_ended);
+            self.record_end(&self.has_local_ended);
         }
         self.stream.shutdown(half)
     }
@@ -255,7 +255,7 @@ impl OffloadStream for Observed {
     }
 
     fn abort(&self) {
-        self.ended(&self.broken);
+        self.record_end(&self.is_broken);
         self.stream.abort();
     }
 }

@@ -13,18 +13,18 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM, epo
 
 use crate::process::real;
 
-/// The sets that watch a number, with their events.
+/// The sets that watch a descriptor, with their events.
 pub(crate) struct Registrations {
     fd: c_int,
     found: Vec<(c_int, epoll_event)>,
 }
 
 impl Registrations {
-    /// Returns the sets that watch a number. Without `/proc` there are none.
+    /// Returns the sets that watch a descriptor. Without `/proc` the result is empty.
     pub(crate) fn of(fd: c_int) -> Self {
         static IS_SCANNED: AtomicBool = AtomicBool::new(false);
-        // Sets from before the first call were inherited over an `exec`. Two threads may search at
-        // the same time, so the child of a fork never waits for a thread that it does not have.
+        // The first call records sets that were inherited over an `exec`. Two threads may do this
+        // at the same time, so the child of a fork never waits for a thread of its parent.
         if !IS_SCANNED.load(Ordering::Acquire) {
             record_all();
             IS_SCANNED.store(true, Ordering::Release);
@@ -47,11 +47,11 @@ impl Registrations {
         Self { fd, found }
     }
 
-    /// Removes the number from the sets.
+    /// Removes the descriptor from the sets.
     pub(crate) fn withdraw(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: the set and the number belong to this process, and the event is a local
+            // SAFETY: the set and the descriptor belong to this process, and the event is a local
             // variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, self.fd, &raw mut event) };
         }
@@ -63,23 +63,23 @@ impl Registrations {
         for (set, event) in &self.found {
             let mut event = arrival_event(event);
             if let Some(before) = before {
-                // SAFETY: the set and the number belong to this process, and the event is a local
+                // SAFETY: the set and the descriptor belong to this process, and the event is a local
                 // variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
             }
             if let Some(now) = now {
-                // SAFETY: the set and the number belong to this process, and the event is a local
+                // SAFETY: the set and the descriptor belong to this process, and the event is a local
                 // variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, now, &raw mut event) };
             }
         }
     }
 
-    /// Adds the number to the sets again, with the object that it names now.
+    /// Adds the descriptor to the sets again, after its number was given to another kernel object.
     pub(crate) fn renew(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: the set and the number belong to this process, and the event is a local
+            // SAFETY: the set and the descriptor belong to this process, and the event is a local
             // variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
         }
@@ -100,13 +100,14 @@ pub(crate) fn arrival_event(listeners: &epoll_event) -> epoll_event {
 const NUMBERS: usize = 1 << 20;
 const BITS: usize = 64;
 
-/// The numbers that were sets when they were last used. `/proc` shows what such a number names now.
+/// The descriptors that were last used as sets. `/proc` shows whether such a descriptor still is a
+/// set.
 static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
 /// The highest word that has a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
-/// Records that the program has used a number as a set.
+/// Records that the program has used a descriptor as a set.
 pub(crate) fn record_set(set: c_int) {
     let Ok(number) = usize::try_from(set) else {
         return;
@@ -120,13 +121,13 @@ pub(crate) fn record_set(set: c_int) {
     }
 }
 
-/// The numbers that were added to a set since they were last closed.
+/// The descriptors that were added to a set since their numbers were last closed.
 static WATCHED: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// True if sets were inherited over an `exec`; they watch numbers that were not recorded.
+/// True if sets were inherited over an `exec`. The descriptors that they watch were not recorded.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// Records that the program adds a number to a set.
+/// Records that the program adds a descriptor to a set.
 pub(crate) fn record_watched(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit == 0
@@ -135,7 +136,7 @@ pub(crate) fn record_watched(fd: c_int) {
     }
 }
 
-/// Records that the program closes a number.
+/// Records that the program closes a descriptor.
 pub(crate) fn record_closed(fd: c_int) {
     if let Some((word, bit)) = place(fd)
         && word.load(Ordering::Relaxed) & bit != 0
@@ -144,8 +145,8 @@ pub(crate) fn record_closed(fd: c_int) {
     }
 }
 
-/// Returns false for a number that no set watches. Without this check each connection would read
-/// every number of all sets.
+/// Returns false for a descriptor that no set watches. Without this check each connection would
+/// read the lists of all sets.
 fn is_watched(fd: c_int) -> bool {
     IS_INHERITED.load(Ordering::Acquire)
         || place(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
@@ -194,8 +195,8 @@ fn recorded_sets() -> impl Iterator<Item = c_int> {
         })
 }
 
-/// Parses a line such as `tfd: 5 events: 80000019 data: 5 ...`. The first number is decimal, the
-/// others are hexadecimal.
+/// Parses a line such as `tfd: 5 events: 80000019 data: 5 ...`. The descriptor is decimal; events
+/// and data are hexadecimal.
 fn parse(line: &str) -> Option<(c_int, epoll_event)> {
     let mut words = line.split_whitespace();
     let mut after = |label: &str| words.by_ref().find(|word| *word == label).and(words.next());

@@ -49,9 +49,9 @@ fn refuse(tcp: &OwnedFd, why: Errno) {
 pub(crate) struct Choice {
     pub(crate) settings: Settings,
     /// True if the software provider may be used.
-    pub(crate) software: bool,
+    pub(crate) may_use_software: bool,
     /// True if RDMA devices may be used.
-    pub(crate) devices: bool,
+    pub(crate) may_use_devices: bool,
 }
 
 /// The parts of a service that its connections use.
@@ -212,13 +212,16 @@ impl Inside {
 
     /// Answers an offer.
     fn choose(&mut self, service: &Service<'_>, meeting: Meeting, offer: &Offer) -> io::Result<()> {
-        let at = meeting.names.local.ip();
-        let ports = service.adapters.ports_at(at, service.choice.devices);
+        let ports = if service.choice.may_use_devices {
+            service.adapters.ports_at(meeting.names.local.ip())
+        } else {
+            Vec::new()
+        };
         let mut why_not = WhyNot::NoAdapter;
         for (index, kind) in offer.adapters.iter().enumerate() {
             let Some(kind) = *kind else { continue };
             let tried = if kind == AdapterKind::Socket {
-                if !service.choice.software {
+                if !service.choice.may_use_software {
                     continue;
                 }
                 return self.convert(service, meeting);

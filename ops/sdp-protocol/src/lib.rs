@@ -260,8 +260,8 @@ impl OffloadProtocol for SdpProtocol {
     fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         let choice = Choice {
             settings: Settings::of(terms.settings),
-            software: self.may_use_software(terms),
-            devices: self.usable_devices(terms),
+            may_use_software: self.may_use_software(terms),
+            may_use_devices: self.uses == Uses::Devices,
         };
         let bound = SdpBound::new(
             &self.adapters,

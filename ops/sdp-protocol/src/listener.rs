@@ -129,7 +129,9 @@ impl SdpListener {
         let alarm = Alarm::new(place)?;
         epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
-        open_soon(&adapters, service.ip(), choice.devices);
+        if choice.may_use_devices {
+            open_soon(&adapters, service.ip());
+        }
         Ok(Self {
             adapters,
             service,

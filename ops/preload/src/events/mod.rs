@@ -1,4 +1,4 @@
-//! The library's thread in the program: it handles events while the program makes no call.
+//! The library's thread in the program, which handles events while the program makes no call.
 //!
 //! The thread is started with the first offloaded socket or listener, never before. It sleeps in
 //! `epoll` until a registered descriptor is ready. A program without such a socket has no thread of

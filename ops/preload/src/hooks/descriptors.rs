@@ -30,7 +30,8 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
     if marks_only || first > last {
-        // The library's own descriptors have this flag already. SAFETY: the call takes no pointers.
+        // The library's own descriptors have this flag already.
+        // SAFETY: the call takes no pointers.
         return unsafe { real::close_range(first, last, flags) };
     }
     let lowest = host::descriptors::lowest().unsigned_abs();

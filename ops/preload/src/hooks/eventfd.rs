@@ -25,7 +25,7 @@ pub(crate) fn raise_own(made: c_int) -> c_int {
     if made < 0 || !guard::is_inside() {
         return made;
     }
-    // SAFETY: the kernel has just given the number to the stack, whose call has not returned yet.
+    // SAFETY: the stack has just made the descriptor, and its call has not returned yet.
     let own = unsafe { OwnedFd::from_raw_fd(made) };
     match raise(own) {
         Ok(raised) => raised.into_raw_fd(),

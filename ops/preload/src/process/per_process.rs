@@ -26,7 +26,7 @@ impl<T: Send + Sync> PerProcess<T> {
         (own.process == process::id()).then_some(&own.value)
     }
 
-    /// Returns the value, and makes it if there is none. If two threads call this at once, one of
+    /// Returns the value, and makes it at the first call. If two threads call this at once, one of
     /// the two values is dropped.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &'static T {
         if let Some(value) = self.get() {

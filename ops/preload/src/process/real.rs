@@ -1,4 +1,4 @@
-//! The C library's functions behind the hooks: the next ones in the loader's order.
+//! The C library's functions that the hooks replace: the next definitions in the loader's order.
 //!
 //! The address of each function is looked up at its first call and cached; each later call costs
 //! one load and one jump. The hooks call the C library and not the kernel, because the C library's

@@ -59,7 +59,7 @@ pub(crate) fn take_over(fd: c_int) {
     }
 }
 
-/// Begins a service in this process, in place of the one that has ended.
+/// Begins a service in this process, to replace the service that has ended.
 fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
     let Some(wanted) = Wanted::of(socket) else {

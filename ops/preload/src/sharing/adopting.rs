@@ -38,7 +38,7 @@ const LEN: usize = 8 + 8 + 1 + 2 * ADDRESS;
 /// Binds the program's end to an abstract name that holds the family and addresses of the
 /// connection, before another program gets the descriptor.
 pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
-    if identity.is_signed() {
+    if identity.mark_signed() {
         return;
     }
     let Ok(status) = fstat(fd) else { return };

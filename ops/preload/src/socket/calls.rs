@@ -13,28 +13,28 @@ pub(super) const HANDED_OVER: Errno = Errno::RESTART;
 /// The calls in progress on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    under_way: AtomicU32,
-    stopped: AtomicBool,
+    in_progress: AtomicU32,
+    is_stopped: AtomicBool,
 }
 
 /// A call in progress, which ends when the guard is dropped.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'a> {
+pub(crate) struct CallGuard<'a> {
     calls: &'a Calls,
 }
 
 impl Calls {
     /// Begins a call. `None`: calls are stopped.
-    pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
-        self.under_way.fetch_add(1, Ordering::SeqCst);
-        let call = UnderWay { calls: self };
+    pub(crate) fn begin(&self) -> Option<CallGuard<'_>> {
+        self.in_progress.fetch_add(1, Ordering::SeqCst);
+        let call = CallGuard { calls: self };
         // Either `await_none` counts this call, or this call reads the flag that `stop` has set.
-        (!self.are_stopped()).then_some(call)
+        (!self.is_stopped()).then_some(call)
     }
 
     /// Returns true while no call may use the stream.
-    pub(crate) fn are_stopped(&self) -> bool {
-        self.stopped.load(Ordering::SeqCst)
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
     }
 
     /// Pauses a call in progress while calls are stopped. Returns true when calls are allowed
@@ -50,33 +50,33 @@ impl Calls {
             if is_over() {
                 // Balances the decrement when the call is dropped. No thread waits for the count
                 // any more.
-                self.under_way.fetch_add(1, Ordering::SeqCst);
+                self.in_progress.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
         }
     }
 
     fn end_one(&self) {
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
-        if self.are_stopped() {
+        self.in_progress.fetch_sub(1, Ordering::SeqCst);
+        if self.is_stopped() {
             let flags = futex::Flags::PRIVATE;
-            let _ = futex::wake(&self.under_way, flags, u32::MAX >> 1);
+            let _ = futex::wake(&self.in_progress, flags, u32::MAX >> 1);
         }
     }
 
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
+        self.is_stopped.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn allow(&self) {
-        self.stopped.store(false, Ordering::SeqCst);
+        self.is_stopped.store(false, Ordering::SeqCst);
     }
 
     /// Waits until no call is in progress. Returns false if the time has passed before.
     pub(crate) fn await_none(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         loop {
-            let count = self.under_way.load(Ordering::SeqCst);
+            let count = self.in_progress.load(Ordering::SeqCst);
             if count == 0 {
                 return true;
             }
@@ -89,12 +89,12 @@ impl Calls {
                 tv_nsec: left.subsec_nanos().into(),
             };
             let flags = futex::Flags::PRIVATE;
-            let _ = futex::wait(&self.under_way, flags, count, Some(&timeout));
+            let _ = futex::wait(&self.in_progress, flags, count, Some(&timeout));
         }
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.calls.end_one();
     }

@@ -16,7 +16,7 @@ pub(crate) struct Identity {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     options: Mutex<Options>,
-    signed: AtomicBool,
+    is_signed: AtomicBool,
 }
 
 /// The copy of an identity that the parent makes for the child of a fork.
@@ -40,7 +40,7 @@ impl Identity {
             local,
             peer,
             options: Mutex::new(options),
-            signed: AtomicBool::new(false),
+            is_signed: AtomicBool::new(false),
         }
     }
 
@@ -64,10 +64,10 @@ impl Identity {
         )
     }
 
-    /// Returns true if the pair has a name already (`sharing::adopting`). Returns false to the
-    /// first caller, which must then name the pair.
-    pub(crate) fn is_signed(&self) -> bool {
-        self.signed.swap(true, Ordering::Relaxed)
+    /// Marks the pair as named (`sharing::adopting`). Returns false to the first caller, which must
+    /// then bind the name.
+    pub(crate) fn mark_signed(&self) -> bool {
+        self.is_signed.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn options(&self) -> MutexGuard<'_, Options> {

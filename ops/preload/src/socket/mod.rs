@@ -3,6 +3,9 @@
 //! A [`Socket`] is a connection of this process whose bytes an offload protocol carries, with the
 //! semantics of a TCP socket. The bytes of a [`relayed`] connection pass through the program's
 //! descriptor to the process that owns the connection. A [`local`] connection is a kernel socket.
+//! For the first two, the program's descriptor is one end of a socket pair (crate `stand_in`). The
+//! pair carries either *signals*, single bytes by which the library steers the readiness of the
+//! program's end, or the *bytes* of the connection.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -47,7 +50,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
-use calls::{Calls, UnderWay};
+use calls::{CallGuard, Calls};
 use identity::Identity;
 use observer::Observer;
 
@@ -120,7 +123,7 @@ impl Socket {
     }
 
     /// Begins a call. `None`: the descriptor carries bytes, or is about to.
-    pub(crate) fn begin_call(&self) -> Option<UnderWay<'_>> {
+    pub(crate) fn begin_call(&self) -> Option<CallGuard<'_>> {
         self.calls.begin()
     }
 
@@ -144,7 +147,7 @@ impl Socket {
     /// The call does not return early with a part of its bytes, because a call on a TCP socket
     /// would not.
     fn may_use_stream(&self, fd: BorrowedFd<'_>) -> bool {
-        if !self.calls.are_stopped() {
+        if !self.calls.is_stopped() {
             return true;
         }
         // The relay stays alive until the decision is made. The outcome is in the shared state.
@@ -262,7 +265,7 @@ impl Patience {
     /// Waits for an event after `seen`. Any signal ends a call that has already moved bytes
     /// (`begun`), which then returns their number, as on a TCP socket.
     pub(crate) fn wait(self, socket: &Socket, seen: u32, begun: bool) -> Result<(), Errno> {
-        if socket.calls.are_stopped() {
+        if socket.calls.is_stopped() {
             return Err(calls::HANDED_OVER);
         }
         let wait_queue = socket.observer.wait_queue();

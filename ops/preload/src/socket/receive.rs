@@ -50,8 +50,8 @@ impl Socket {
             ReceiveCall {
                 wanted,
                 flags,
-                peek: flags & MSG_PEEK != 0,
-                all: flags & MSG_WAITALL != 0,
+                is_peek: flags & MSG_PEEK != 0,
+                is_wait_all: flags & MSG_WAITALL != 0,
                 place,
                 done: 0,
                 patience: None,
@@ -116,12 +116,12 @@ impl Socket {
             return Ok(Attempt::Enough(call.done));
         }
         // Evaluated before the receive, which then finds all bytes that arrived before this point.
-        let is_all_there = !(call.peek && call.all) || self.is_peek_complete();
+        let is_all_there = !(call.is_peek && call.is_wait_all) || self.is_peek_complete();
         match call.receive_from_stream(&*self.stream) {
             Ok(0) if call.done == 0 && call.wanted > 0 && self.has_broken_unseen() => self
                 .end_of_receive(fd, 0, Errno::CONNRESET)
                 .map(Attempt::Enough),
-            Ok(count) if call.peek => {
+            Ok(count) if call.is_peek => {
                 let is_enough = is_all_there || count == 0 || count >= call.wanted;
                 Ok(if is_enough {
                     Attempt::Enough(count)
@@ -135,7 +135,7 @@ impl Socket {
                     self.observer.on_end_read();
                 }
                 self.after_receive(fd);
-                let is_enough = !call.all || count == 0 || call.done >= call.wanted;
+                let is_enough = !call.is_wait_all || count == 0 || call.done >= call.wanted;
                 Ok(if is_enough {
                     Attempt::Enough(call.done)
                 } else {
@@ -227,8 +227,8 @@ impl Socket {
 /// A receiving call and its progress.
 struct ReceiveCall<'a> {
     wanted: usize,
-    peek: bool,
-    all: bool,
+    is_peek: bool,
+    is_wait_all: bool,
     flags: i32,
     place: Place<'a>,
     /// The number of bytes received. A peek does not count.
@@ -260,11 +260,11 @@ impl ReceiveCall<'_> {
     /// Receives the bytes that have arrived, up to the number wanted.
     fn receive_from_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
         let count = match &mut self.place {
-            Place::Parts(parts) => stream.receive(parts, self.peek)?,
+            Place::Parts(parts) => stream.receive(parts, self.is_peek)?,
             Place::Nowhere => {
                 let mut bytes = [0; DISCARD];
                 let room = (self.wanted - self.done).min(DISCARD);
-                stream.receive(&mut [IoSliceMut::new(&mut bytes[..room])], self.peek)?
+                stream.receive(&mut [IoSliceMut::new(&mut bytes[..room])], self.is_peek)?
             }
             Place::None => match stream.receive(&mut [IoSliceMut::new(&mut [0])], true)? {
                 0 => 0,
@@ -293,7 +293,7 @@ impl ReceiveCall<'_> {
     }
 
     fn advance(&mut self, count: usize) {
-        if let (Place::Parts(parts), false) = (&mut self.place, self.peek) {
+        if let (Place::Parts(parts), false) = (&mut self.place, self.is_peek) {
             IoSliceMut::advance_slices(parts, count);
         }
     }

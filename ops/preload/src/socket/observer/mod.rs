@@ -137,7 +137,8 @@ impl Observer {
         if error == 0 {
             return None;
         }
-        // The pair has an error of its own to show the pending error, and reading it clears it.
+        // The kernel keeps an error for the pair too, which `poll` shows. Reading that error clears
+        // it.
         let _ = rustix::net::sockopt::socket_error(program);
         Some(Errno::from_raw_os_error(error))
     }

@@ -42,8 +42,8 @@ pub(crate) struct Flow {
     to_peer: Pending,
     /// An urgent byte for which the peer has no room yet.
     urgent_to_peer: Option<u8>,
-    peer_ended: bool,
-    program_ended: bool,
+    has_peer_ended: bool,
+    has_program_ended: bool,
     /// True once the program has ended its reading half.
     has_reading_ended: bool,
     /// True once bytes for the program were dropped.
@@ -93,8 +93,8 @@ impl Flow {
             to_program: Pending::default(),
             to_peer: Pending::default(),
             urgent_to_peer: None,
-            peer_ended: reading_ended,
-            program_ended: writing_ended,
+            has_peer_ended: reading_ended,
+            has_program_ended: writing_ended,
             has_reading_ended: reading_ended,
             has_lost_bytes: false,
             has_reset: false,
@@ -120,7 +120,7 @@ impl Flow {
             for _ in 0..ROUNDS {
                 match self.round(stream, buffer) {
                     Ok(true) => {}
-                    Ok(false) if broken && self.peer_ended => return State::Broken,
+                    Ok(false) if broken && self.has_peer_ended => return State::Broken,
                     Ok(false) => return State::Waiting,
                     Err(state) => return state,
                 }
@@ -137,7 +137,7 @@ impl Flow {
         let outward = self.outward(stream, buffer)?;
         let inward = self.inward(stream, buffer)?;
         let all_given = self.to_peer.is_empty() && self.to_program.is_empty();
-        if self.program_ended && self.peer_ended && all_given {
+        if self.has_program_ended && self.has_peer_ended && all_given {
             return Err(State::Finished);
         }
         Ok(outward || inward)
@@ -168,9 +168,9 @@ impl Flow {
         if self.urgent_to_peer.is_some() {
             return Ok(false);
         }
-        if self.program_ended {
+        if self.has_program_ended {
             // The program may have closed the descriptor some time after its shutdown.
-            let is_closed = self.seen.contains(EventFlags::HUP) && !self.peer_ended;
+            let is_closed = self.seen.contains(EventFlags::HUP) && !self.has_peer_ended;
             return if is_closed {
                 Err(State::Unheld)
             } else {
@@ -187,7 +187,7 @@ impl Flow {
             Ok(Taken::Nothing) => Ok(false),
             // A program that has shut down both directions receives nothing, so the flow ends as
             // after a close.
-            Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && !self.peer_ended => {
+            Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && !self.has_peer_ended => {
                 Err(State::Unheld)
             }
             // After the peer's end, a close looks like a shutdown. If the program has set a reset,
@@ -196,7 +196,7 @@ impl Flow {
                 Err(State::Discarded)
             }
             Ok(Taken::Ended) => {
-                self.program_ended = true;
+                self.has_program_ended = true;
                 stream.shutdown(Half::Write).map_err(|_| State::Broken)?;
                 Ok(true)
             }
@@ -212,12 +212,12 @@ impl Flow {
         if !self.to_program.is_empty() {
             return self.send_to_program();
         }
-        if self.peer_ended {
+        if self.has_peer_ended {
             return Ok(false);
         }
         match stream.receive(&mut [IoSliceMut::new(buffer)], false) {
             Ok(0) => {
-                self.peer_ended = true;
+                self.has_peer_ended = true;
                 self.carrier.end_of_peer();
                 Ok(true)
             }

@@ -73,7 +73,7 @@ pub(crate) struct Relay {
     /// The descriptor number of the library's end.
     end: RawFd,
     flow: Mutex<Option<Flow>>,
-    nudged: AtomicBool,
+    is_nudged: AtomicBool,
     /// True once this process has closed all its descriptors of the connection.
     is_closed_here: AtomicBool,
     myself: Weak<Relay>,
@@ -213,7 +213,7 @@ impl Relay {
             on_carrying,
             end,
             flow: Mutex::new(None),
-            nudged: AtomicBool::new(false),
+            is_nudged: AtomicBool::new(false),
             is_closed_here: AtomicBool::new(false),
             myself: myself.clone(),
             _counted: counted,
@@ -260,7 +260,7 @@ impl Relay {
 
     /// Makes the event thread run the relay, because of an event of the connection.
     pub(crate) fn nudge(&self) {
-        if self.nudged.swap(true, Ordering::AcqRel) {
+        if self.is_nudged.swap(true, Ordering::AcqRel) {
             return;
         }
         if let (Ok(thread), Some(relay)) = (event_thread(), self.myself.upgrade()) {
@@ -375,7 +375,7 @@ impl Relay {
     }
 
     fn run(&self, seen: EventFlags) {
-        self.nudged.store(false, Ordering::Release);
+        self.is_nudged.store(false, Ordering::Release);
         let mut place = self.flow();
         let Some(flow) = &mut *place else {
             return;
@@ -465,7 +465,7 @@ impl EventHandler for Relay {
             self.run(seen);
             return;
         }
-        self.nudged.store(false, Ordering::Release);
+        self.is_nudged.store(false, Ordering::Release);
         self.socket.show_end_if_read();
         // The event may belong to an earlier pair, so the hang-up is checked. This process may
         // cause a hang-up at any time, so `shows_hang_up` is read after that check.
