@@ -44,7 +44,7 @@ pub enum Plan {
 /// The protocols that can carry a connection.
 #[derive(Debug)]
 pub struct Offer {
-    /// In order of preference, the preferred one first; not empty.
+    /// The protocols in order of preference; not empty.
     pub protocols: Vec<Arc<dyn OffloadProtocol>>,
     /// True if TCP is used after all protocols have failed.
     pub may_fall_back: bool,

@@ -96,7 +96,7 @@ fn take(offer: &Offer, local: Local) -> Bound {
                     other => Reason::Failed(other),
                 };
                 let address = local.address;
-                info!(%address, protocol = name, %reason, "listening without a protocol");
+                info!(%address, protocol = name, %reason, "a protocol does not listen");
                 all.passed_over.push((name, reason));
             }
         }

@@ -61,8 +61,8 @@ impl KernelSockets for Sockets {
     fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
         // The socket does not block here, so that a full backlog does not make the caller wait.
         let socket = socket(target.flags | SocketFlags::NONBLOCK).map_err(Reason::Failed)?;
-        let addresses = named(&socket, target)?;
-        let listener = reach(&socket, target.service)?;
+        let addresses = bind_name(&socket, target)?;
+        let listener = connect_to_listener(&socket, target.service)?;
         if let Err(user) = trust::check_listener(socket.as_fd(), listener.address) {
             let why = format!("its name belongs to user {user}, who does not listen at the port");
             return Err(Reason::Protocol(why));
@@ -144,11 +144,11 @@ fn is_acceptable(socket: BorrowedFd<'_>, of: &Addresses, listening: SocketAddr) 
         } else {
             of.local.ip() == listening_ip
         };
-    is_addressed && trust::may_have(socket, of.peer, of.local.ip())
+    is_addressed && trust::may_use_address(socket, of.peer, of.local.ip())
 }
 
 /// Binds the socket to the name of the connection, and returns the addresses in it.
-fn named(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
+fn bind_name(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
     let bound = target.bound;
     let ip = match bound.ip().to_canonical() {
         ip if ip.is_unspecified() => target.source.unwrap_or_else(|| source(target.service.ip())),
@@ -192,7 +192,7 @@ fn source(service: IpAddr) -> IpAddr {
 }
 
 /// Connects to the listener of the service, and returns the address at which it listens.
-fn reach(socket: &OwnedFd, service: SocketAddr) -> Result<Local, Reason> {
+fn connect_to_listener(socket: &OwnedFd, service: SocketAddr) -> Result<Local, Reason> {
     for place in places(service) {
         let name = names::of_service(place).map_err(Reason::Failed)?;
         match connect(socket, &name) {

@@ -21,7 +21,7 @@ const FROM_6: &str = "ops1from6 ";
 /// The addresses of a connection, from the names of its socket. IPv4 addresses are not mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// True where the program's socket was of `AF_INET6`.
+    /// True if the program's socket was of `AF_INET6`.
     pub is_ipv6: bool,
     /// The local address.
     pub local: SocketAddr,

@@ -61,7 +61,7 @@ fn remember(address: SocketAddr, user: u32) {
 }
 
 /// Returns true for a peer whose TCP socket could have this address.
-pub(crate) fn may_have(socket: BorrowedFd<'_>, peer: SocketAddr, service: IpAddr) -> bool {
+pub(crate) fn may_use_address(socket: BorrowedFd<'_>, peer: SocketAddr, service: IpAddr) -> bool {
     const PRIVILEGED: u16 = 1024;
     let is_root =
         || sockopt::socket_peercred(socket).is_ok_and(|credentials| credentials.uid.is_root());

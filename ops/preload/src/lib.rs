@@ -1,6 +1,6 @@
 //! The `LD_PRELOAD` library that replaces the C library's socket functions.
 //!
-//! The modules form layers: each one uses only those above it in this table.
+//! The modules form layers: each module uses only modules above it in this table.
 //!
 //! | Module | Contents |
 //! |---|---|

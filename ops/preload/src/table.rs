@@ -23,13 +23,13 @@ const CHUNK: usize = 1024;
 /// native.
 const CHUNKS: usize = 1024;
 
-/// The state of a descriptor that the kernel does not have.
+/// The state that this library keeps for a descriptor.
 #[derive(Clone)]
 pub(crate) enum Entry {
     /// A connection that an offload protocol carries; the kernel sees one end of a pair.
     Socket(Arc<Socket>),
-    /// A connection whose bytes a relay moves, in this process or in another one; the kernel sees
-    /// one end of a pair that carries them.
+    /// A connection whose bytes a relay moves, in this process or in another process; the kernel
+    /// sees one end of a pair that carries these bytes.
     Relayed(Arc<Relayed>),
     /// A listening kernel socket that accepts offloaded connections as well.
     Listener(Arc<Listener>),
@@ -114,7 +114,7 @@ impl Slot {
         node.map(|node| node.entry.clone())
     }
 
-    /// Stores an entry, or none, and returns the former one.
+    /// Stores or removes the entry, and returns the former entry.
     fn replace(&self, entry: Option<Entry>) -> Option<Entry> {
         let fresh = Node::make(entry);
         let held = Held::of(self);
@@ -122,7 +122,7 @@ impl Slot {
         held.remove_node(before)
     }
 
-    /// Stores another entry if `is_it` accepts the present one, and returns that.
+    /// Stores another entry if `is_it` accepts the present entry, and returns the former entry.
     fn exchange(
         &self,
         is_it: impl FnOnce(&Entry) -> bool,
@@ -372,8 +372,8 @@ pub(crate) fn contains(fd: c_int) -> bool {
     matches!(kind(fd), SOCKET | RELAYED)
 }
 
-/// Makes an entry for a descriptor, and returns the former one. Fails with `entry` if the table has
-/// no slot.
+/// Makes an entry for a descriptor, and returns the former entry. Fails with `entry` if the table
+/// has no slot.
 pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     let Some(slot) = slot(fd) else {
         return Err(entry);

@@ -39,7 +39,7 @@ impl Alarm {
     }
 
     /// Makes the descriptor unreadable until the alarm is set again.
-    pub(crate) fn silence(&self) {
+    pub(crate) fn clear(&self) {
         if self.is_set.swap(false, Ordering::Relaxed) {
             self.arm(Duration::ZERO);
         }

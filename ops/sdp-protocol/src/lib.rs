@@ -27,12 +27,12 @@
 //! | File | Contents |
 //! |---|---|
 //! | `adapters.rs` | selects the adapter for the connections of a network device |
-//! | `adapter.rs` | one adapter, opened by this process with its first connection |
+//! | `adapter.rs` | an adapter, which each process opens for its first connection |
 //! | `alarm.rs` | a descriptor that is readable from a deadline on |
 //! | `rendezvous.rs` | the wire format of a rendezvous |
 //! | `connecting.rs` | the connecting end |
 //! | `listener.rs` | the accepting end |
-//! | `inside.rs` | connections of a service that the program has not accepted yet |
+//! | `pending.rs` | connections of a service that the program has not accepted yet |
 //! | `settings.rs` | the settings of SDP in rule files |
 //! | `stream.rs` | an established connection, and its events |
 
@@ -42,8 +42,8 @@ mod adapter;
 mod adapters;
 mod alarm;
 mod connecting;
-mod inside;
 mod listener;
+mod pending;
 mod rendezvous;
 mod settings;
 mod stream;
@@ -64,8 +64,8 @@ use rustix::io::Errno;
 
 use crate::adapters::{Adapters, UsableDevices};
 use crate::connecting::{Candidate, SdpConnecting};
-use crate::inside::Choice;
 use crate::listener::SdpBound;
+use crate::pending::Choice;
 use crate::rendezvous::AdapterKind;
 use crate::settings::{InForce, Settings};
 

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::adapters::{Adapters, UsableDevices};
 use crate::alarm::Alarm;
-use crate::inside::{Choice, Inside, Service};
+use crate::pending::{Choice, PendingConnections, Service};
 use crate::stream::{SdpOffload, WakeupFd};
 
 /// Only privileged programs can bind to lower ports, and a peer accepts the answer for a privileged
@@ -107,7 +107,7 @@ struct SdpListener {
     /// The maximum number of admitted peers, each of which has a descriptor and buffers. Further
     /// peers wait in the kernel, and continue over TCP after a time.
     room: usize,
-    inside: Mutex<Inside>,
+    pending: Mutex<PendingConnections>,
 }
 
 impl SdpListener {
@@ -143,12 +143,12 @@ impl SdpListener {
             wakeup,
             alarm,
             room: (backlog as usize).saturating_add(1),
-            inside: Mutex::default(),
+            pending: Mutex::default(),
         })
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().ignore_poison()
+    fn pending(&self) -> MutexGuard<'_, PendingConnections> {
+        self.pending.lock().ignore_poison()
     }
 
     fn service(&self) -> Service<'_> {
@@ -162,15 +162,15 @@ impl SdpListener {
     }
 
     /// Accepts kernel connections while there is room.
-    fn admit(&self, inside: &mut Inside) {
+    fn admit(&self, pending: &mut PendingConnections) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        inside.forget_silent(&self.service());
-        while !inside.is_full(self.room)
+        pending.drop_expired(&self.service());
+        while !pending.is_full(self.room)
             && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
         {
             let admitted = (self.adapters.place())(tcp)
                 .map_err(io::Error::from)
-                .and_then(|tcp| inside.admit(&self.service(), tcp));
+                .and_then(|tcp| pending.admit(&self.service(), tcp));
             // A connection that cannot be served is closed, and its peer continues over TCP.
             if let Err(error) = admitted {
                 warn!(%error, service = %self.service, "an offloaded connection is refused");
@@ -215,27 +215,27 @@ impl OffloadListener for SdpListener {
     }
 
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
-        let mut inside = self.inside();
+        let mut pending = self.pending();
         self.wakeup.clear();
-        self.alarm.silence();
+        self.alarm.clear();
         let service = self.service();
         loop {
-            self.admit(&mut inside);
+            self.admit(&mut pending);
             // Read before places become free, because peers may wait in the kernel for these
             // places.
-            let was_full = inside.is_full(self.room);
-            inside.meet(&service);
-            inside.answer(&service);
-            if let Some((stream, adapter)) = inside.next_committed(&self.wakeup) {
+            let was_full = pending.is_full(self.room);
+            pending.meet(&service);
+            pending.answer(&service);
+            if let Some((stream, adapter)) = pending.next_committed(&self.wakeup) {
                 return Ok(Some(Box::new(SdpOffload::new(stream, adapter))));
             }
             // Peers that wait in the kernel cause no second event.
             if !was_full {
                 return Ok(None);
             }
-            if inside.is_full(self.room) {
+            if pending.is_full(self.room) {
                 // A silent peer causes no event either, so the alarm is set.
-                self.alarm.set(inside.next_due());
+                self.alarm.set(pending.next_due());
                 return Ok(None);
             }
         }

@@ -53,7 +53,7 @@ impl<'a> Awaited<'a> {
 }
 
 /// Waits until a descriptor is ready, and returns true if it is the first one. `INTR`: a handler
-/// ran that ends such a call. `AGAIN`: the deadline has passed.
+/// without `SA_RESTART` ran. `AGAIN`: the deadline has passed.
 pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     let mut set: Vec<PollFd<'_>> = all.iter().map(|one| one.polled()).collect();
     loop {

@@ -25,7 +25,7 @@ impl Watches {
         mark(fd, self.last)
     }
 
-    /// Returns the mark that the events of a descriptor's watch carry, if there is one.
+    /// Returns the mark of a descriptor's watch, which its events carry. `None`: there is no watch.
     pub(crate) fn mark_of(&self, fd: RawFd) -> Option<u64> {
         let (watch, _) = self.watched.get(&fd)?;
         Some(mark(fd, *watch))

@@ -325,7 +325,8 @@ impl ExtendedSet {
         (self.all.as_mut_ptr(), self.all.len() as nfds_t)
     }
 
-    /// Takes over the services whose listening process has ended. Returns true if there was one.
+    /// Takes over the services whose listening process has ended. Returns true if there was such a
+    /// service.
     fn take_over(&self) -> bool {
         let processes = self.all[self.own..].iter().zip(&self.owners);
         let mut has_taken_over = false;

@@ -1,6 +1,6 @@
 //! The initialization, which the loader runs after it has loaded this library into a program.
 //!
-//! It does little, because it runs in programs without sockets as well.
+//! The initialization does little, because programs without sockets run it as well.
 
 use std::ffi::{CStr, c_char, c_int};
 

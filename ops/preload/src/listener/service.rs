@@ -213,8 +213,8 @@ impl Service {
         poll(&mut set, Some(&Timespec::default())) == Ok(1)
     }
 
-    /// Accepts a connection, if one waits, with these options and flags. On an error the connection
-    /// stays queued.
+    /// Accepts a waiting connection with these options and flags. On an error the connection stays
+    /// queued.
     pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Incoming>, Errno> {
         match &self.at {
             At::Elsewhere(owner) => {

@@ -106,7 +106,7 @@ pub(crate) fn accept(
         }
         if listener.needs_service() {
             offer::take_over(fd);
-            // Either this thread or another one has taken over.
+            // This thread or another thread has begun the service.
             if let Some(successor) = successor(fd, &listener) {
                 listener = successor;
                 continue;
@@ -150,7 +150,7 @@ fn is_ready(socket: BorrowedFd<'_>) -> bool {
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
-/// Accepts an offloaded connection, if one is queued.
+/// Accepts a queued offloaded connection. `None`: no such connection is queued.
 fn take(
     socket: BorrowedFd<'_>,
     listener: &Listener,

@@ -81,7 +81,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let mut offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) => {
-            info!(peer = %remote, %reason, "a connection over TCP");
+            info!(peer = %remote, %reason, "a connection uses TCP");
             switch.count_fall_back(&reason);
             return Outcome::Kernel(Some(reason.to_string()));
         }
@@ -150,7 +150,7 @@ fn connect_through_library(
             )
         }
         ops::Outcome::Native(reason) => {
-            info!(peer = %remote, %reason, "a connection over TCP");
+            info!(peer = %remote, %reason, "a connection uses TCP");
             switch.count_fall_back(&reason);
             Outcome::Kernel(Some(reason.to_string()))
         }
@@ -163,14 +163,14 @@ fn fall_back(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason
     if !offer.may_fall_back {
         return Outcome::Offloaded(Err(refuse(remote, reason)));
     }
-    info!(peer = %remote, %reason, "a connection over TCP");
+    info!(peer = %remote, %reason, "a connection uses TCP");
     switch.count_fall_back(reason);
     Outcome::Kernel(Some(reason.to_string()))
 }
 
 /// Returns the error of `connect` when TCP is not permitted.
 fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
-    info!(peer = %remote, %reason, "a connection fails, for TCP is not permitted");
+    info!(peer = %remote, %reason, "a connection fails because TCP is not permitted");
     reason.errno()
 }
 

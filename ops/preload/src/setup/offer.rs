@@ -273,7 +273,7 @@ impl Wanted {
 
     fn report_failure(&self, protocol: &dyn OffloadProtocol, reason: Reason) -> Reason {
         let (service, protocol) = (self.place.address, protocol.name());
-        info!(%service, protocol, %reason, "listening without a protocol");
+        info!(%service, protocol, %reason, "a protocol does not listen");
         self.counted(reason)
     }
 
@@ -307,7 +307,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         Ok(listener) => numbers::place(fd, Entry::Listener(Arc::new(listener))),
         Err(reason) => {
             let service = wanted.place.address;
-            info!(%service, %reason, "a service over TCP alone");
+            info!(%service, %reason, "a service uses TCP alone");
             numbers::list(fd, observing::native_listener(service, reason.to_string()));
         }
     }

@@ -21,7 +21,7 @@ use crate::table::{self, Entry};
 
 /// Renews the pair of a connection if this is necessary.
 pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
-    let needed = socket.observer().state().peer_has_ended() && socket.stream().unread() > 0;
+    let needed = socket.observer().state().has_peer_ended() && socket.stream().unread() > 0;
     // The descriptors of a `vfork`ed child are not those of the table.
     if !needed || !process::owns_table() {
         return Ok(());

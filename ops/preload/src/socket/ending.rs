@@ -27,7 +27,7 @@ impl Socket {
             self.observer.on_writing_ended();
         }
         let state = self.observer.state();
-        if state.writing_has_ended() && state.reading_has_ended() {
+        if state.has_writing_ended() && state.has_reading_ended() {
             self.stream.shutdown(Half::Read)?;
         }
         Ok(())
@@ -45,7 +45,7 @@ impl Socket {
             return None;
         }
         if self.observer.end_writing() {
-            // It fails for a connection that is broken already.
+            // Fails if the connection is broken already.
             let _ = self.stream.shutdown(Half::Write);
         }
         linger.map(|linger| Instant::now() + linger)
@@ -57,7 +57,7 @@ impl Socket {
         if reset || self.stream.unread() > 0 {
             self.stream.abort();
         } else if self.observer.end_writing() {
-            // It fails for a connection that is broken already.
+            // Fails if the connection is broken already.
             let _ = self.stream.shutdown(Half::Write);
         }
     }

@@ -12,7 +12,7 @@
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`room`] | the descriptors of a connection, reserved before the connection is made |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
-//! | [`handed_over`] | completes a call when the descriptor has begun to carry the bytes |
+//! | [`handed_over`] | completes a call when the descriptor has has_moved to carry the bytes |
 //! | [`ending`] | `shutdown`, `close`, `SO_LINGER` |
 //! | [`calls`] | counts and stops the calls of this process on a connection |
 //! | [`identity`] | addresses and options; each process that uses a connection has a copy |
@@ -201,7 +201,7 @@ impl Socket {
 
     /// Shows an end of the peer that was held back, once all bytes before that end are read.
     pub(crate) fn show_end_if_read(&self) {
-        if self.observer.state().peer_has_ended() && self.stream.unread() == 0 {
+        if self.observer.state().has_peer_ended() && self.stream.unread() == 0 {
             self.observer.on_end_read();
         }
     }
@@ -263,8 +263,8 @@ impl Patience {
     }
 
     /// Waits for an event after `seen`. Any signal ends a call that has already moved bytes
-    /// (`begun`), which then returns their number, as on a TCP socket.
-    pub(crate) fn wait(self, socket: &Socket, seen: u32, begun: bool) -> Result<(), Errno> {
+    /// (`has_moved`), which then returns their number, as on a TCP socket.
+    pub(crate) fn wait(self, socket: &Socket, seen: u32, has_moved: bool) -> Result<(), Errno> {
         if socket.calls.is_stopped() {
             return Err(calls::HANDED_OVER);
         }
@@ -273,7 +273,7 @@ impl Patience {
             Self::None => Err(Errno::AGAIN),
             Self::Until(deadline) => wait_queue.sleep(seen, Some(deadline)),
             // Every signal ends a sleep that has a deadline.
-            Self::Endless if begun => wait_queue.sleep(seen, Some(Instant::now() + DAY)),
+            Self::Endless if has_moved => wait_queue.sleep(seen, Some(Instant::now() + DAY)),
             Self::Endless => wait_queue.sleep(seen, None),
         }
     }

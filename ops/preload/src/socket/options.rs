@@ -96,7 +96,7 @@ impl Socket {
     }
 
     fn apply_urgent_inline(&self) {
-        let inline = self.options().urgent_inline;
+        let inline = self.options().is_urgent_inline;
         self.stream.set_urgent_inline(inline);
         if inline && self.stream.readiness().readable {
             // An urgent byte that arrived before is part of the stream from now on.
@@ -106,7 +106,7 @@ impl Socket {
 
     /// Applies the options that the program set before the connection was made.
     pub(super) fn apply_initial_options(&self) -> Result<(), Errno> {
-        if self.options().urgent_inline {
+        if self.options().is_urgent_inline {
             self.apply_urgent_inline();
         }
         let options = self.options();
@@ -156,7 +156,7 @@ impl Socket {
             return unsafe { write_number(error, value, len) };
         }
         let state = self.observer.state();
-        let state = match (state.has_shut_down(), state.peer_has_ended()) {
+        let state = match (state.has_shut_down(), state.has_peer_ended()) {
             _ if state.is_broken() => TCP_CLOSE,
             (false, false) => TCP_ESTABLISHED,
             (true, false) => TCP_FIN_WAIT2,

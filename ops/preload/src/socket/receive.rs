@@ -62,7 +62,7 @@ impl Socket {
     /// # Safety
     /// As for `receive`.
     unsafe fn receive_urgent(&self, into: &mut Vector, flags: i32) -> Result<usize, Errno> {
-        let inline = self.options().urgent_inline;
+        let inline = self.options().is_urgent_inline;
         if inline {
             return Err(Errno::INVAL);
         }
@@ -90,7 +90,7 @@ impl Socket {
         }
         loop {
             let seen = self.observer.wait_queue().seq();
-            if self.observer.state().reading_has_ended() && !self.stream.readiness().readable {
+            if self.observer.state().has_reading_ended() && !self.stream.readiness().readable {
                 return Ok(call.done);
             }
             let peeked = match self.attempt(fd, &mut call)? {
@@ -163,7 +163,7 @@ impl Socket {
     /// after the peer's end is `EPIPE`, and concerns writers only.
     fn has_broken_unseen(&self) -> bool {
         let error = self.observer.pending_error();
-        error.is_some_and(|error| error != Errno::PIPE) && !self.observer.state().peer_has_ended()
+        error.is_some_and(|error| error != Errno::PIPE) && !self.observer.state().has_peer_ended()
     }
 
     fn await_more(
@@ -171,12 +171,12 @@ impl Socket {
         fd: BorrowedFd<'_>,
         call: &mut ReceiveCall<'_>,
         seen: u32,
-        begun: bool,
+        has_moved: bool,
     ) -> Result<(), Errno> {
         let patience = call
             .patience
             .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().receive_timeout));
-        patience.wait(self, seen, begun)
+        patience.wait(self, seen, has_moved)
     }
 
     /// Returns true if no later peek can return more bytes. A peek ends at the urgent mark.
@@ -184,7 +184,7 @@ impl Socket {
         let readiness = self.stream.readiness();
         readiness.peer_ended
             || readiness.failed
-            || self.observer.state().reading_has_ended()
+            || self.observer.state().has_reading_ended()
             || !self.stream.is_at_mark() && self.has_urgent()
     }
 

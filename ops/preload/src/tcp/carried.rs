@@ -2,8 +2,8 @@
 //! connects, the listener if it accepts.
 //!
 //! All options of a listener are read at the first connection, and again after the program has set
-//! one. For a connecting socket, only options are read that the program has ever set on an
-//! unconnected socket. The number of system calls, counted by strace, of a program that sets
+//! one. For a connecting socket, only options that the program has ever set on an unconnected
+//! socket are read. The number of system calls, counted by strace, of a program that sets
 //! `TCP_NODELAY` and has a listener with `SO_REUSEADDR`:
 //!
 //! | Call | Over TCP | Within the host |

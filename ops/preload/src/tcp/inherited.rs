@@ -70,7 +70,7 @@ pub(crate) struct Value {
     len: socklen_t,
 }
 
-/// Makes a TCP socket with the options of the listening one.
+/// Makes a TCP socket with the options of a listening socket.
 pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let made = new(family)?;
     let is_new = as_new(family, made.as_fd());
@@ -100,8 +100,7 @@ pub(crate) fn bit_of(level: c_int, name: c_int) -> u64 {
     place.map_or(0, |place| 1 << place)
 }
 
-/// Returns the options of a socket that differ from those of a new one, among those whose bits are
-/// set.
+/// Returns the options in `among` whose values differ from those of a new socket.
 pub(crate) fn set_on(
     socket: BorrowedFd<'_>,
     family: Family,

@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// `SO_LINGER`.
     pub(crate) linger: Option<Duration>,
     /// `SO_OOBINLINE`.
-    pub(crate) urgent_inline: bool,
+    pub(crate) is_urgent_inline: bool,
     /// The TCP socket that checks and keeps all other options.
     native: OwnedFd,
 }
@@ -48,7 +48,7 @@ pub(crate) struct OptionsCopy {
     receive_timeout: Option<Duration>,
     send_timeout: Option<Duration>,
     linger: Option<Duration>,
-    urgent_inline: bool,
+    is_urgent_inline: bool,
     native: RawFd,
 }
 
@@ -59,7 +59,7 @@ impl Options {
             receive_timeout: self.receive_timeout,
             send_timeout: self.send_timeout,
             linger: self.linger,
-            urgent_inline: self.urgent_inline,
+            is_urgent_inline: self.is_urgent_inline,
             native: self.native.as_raw_fd(),
         }
     }
@@ -70,7 +70,7 @@ impl Options {
             receive_timeout: copied.receive_timeout,
             send_timeout: copied.send_timeout,
             linger: copied.linger,
-            urgent_inline: copied.urgent_inline,
+            is_urgent_inline: copied.is_urgent_inline,
             // SAFETY: the number was inherited over the fork, and its owner in the parent's memory
             // is never dropped in the child.
             native: unsafe { OwnedFd::from_raw_fd(copied.native) },
@@ -96,7 +96,7 @@ impl Options {
             receive_timeout: timeout_of(fd, SO_RCVTIMEO),
             send_timeout: timeout_of(fd, SO_SNDTIMEO),
             linger: linger_of(fd),
-            urgent_inline: urgent_inline_of(fd),
+            is_urgent_inline: has_urgent_inline(fd),
             native,
         }
     }
@@ -106,7 +106,7 @@ impl Options {
         Ok(Self::of(inherited::new(family)?))
     }
 
-    /// Returns the options of a socket that is accepted from a listening one.
+    /// Returns the options of a socket that is accepted from a listening socket.
     pub(crate) fn inherited_from(listening: BorrowedFd<'_>, family: Family) -> Result<Self, Errno> {
         Ok(Self::of(inherited::socket(family, listening)?))
     }
@@ -140,7 +140,7 @@ impl Options {
             SO_RCVTIMEO => self.receive_timeout = timeout_of(fd, name),
             SO_SNDTIMEO => self.send_timeout = timeout_of(fd, name),
             SO_LINGER => self.linger = linger_of(fd),
-            SO_OOBINLINE => self.urgent_inline = urgent_inline_of(fd),
+            SO_OOBINLINE => self.is_urgent_inline = has_urgent_inline(fd),
             _ => {}
         }
         Ok(())
@@ -201,7 +201,7 @@ fn linger_of(fd: c_int) -> Option<Duration> {
     (value.l_onoff != 0).then_some(Duration::from_secs(seconds))
 }
 
-fn urgent_inline_of(fd: c_int) -> bool {
+fn has_urgent_inline(fd: c_int) -> bool {
     get::<c_int>(fd, SO_OOBINLINE).is_some_and(|value| value != 0)
 }
 

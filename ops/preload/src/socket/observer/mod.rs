@@ -61,7 +61,7 @@ impl Observer {
     /// The program ends its writing half. Returns true to the first caller, which must shut the
     /// stream down.
     pub(crate) fn end_writing(&self) -> bool {
-        !self.apply(Event::WritingEnds).writing_has_ended()
+        !self.apply(Event::WritingEnds).has_writing_ended()
     }
 
     /// The stream was shut down because of the program's `shutdown`.

@@ -178,7 +178,7 @@ impl State {
     }
 
     /// Returns true if the program has ended its writing half, by a shutdown or a close.
-    pub(crate) fn writing_has_ended(self) -> bool {
+    pub(crate) fn has_writing_ended(self) -> bool {
         self.writes != Writes::On
     }
 
@@ -188,17 +188,17 @@ impl State {
     }
 
     /// Returns true if the program has shut its reading half down.
-    pub(crate) fn reading_has_ended(self) -> bool {
+    pub(crate) fn has_reading_ended(self) -> bool {
         self.reads == Reads::Ended
     }
 
-    pub(crate) fn peer_has_ended(self) -> bool {
+    pub(crate) fn has_peer_ended(self) -> bool {
         self.peer == Peer::Ended
     }
 
     /// Returns true if both directions have ended.
     pub(crate) fn is_over(self) -> bool {
-        self.peer_has_ended() && self.has_shut_down()
+        self.has_peer_ended() && self.has_shut_down()
     }
 
     /// Returns true if the connection broke, or its relay has ended.

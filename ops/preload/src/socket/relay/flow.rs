@@ -107,20 +107,20 @@ impl Flow {
         self.has_reset = reset;
     }
 
-    /// Moves bytes in both directions. `seen` has the new events of the pair. `broken`: the
+    /// Moves bytes in both directions. `seen` has the new events of the pair. `is_broken`: the
     /// connection broke, which the stream does not report after the peer's end.
     pub(crate) fn run(
         &mut self,
         stream: &dyn OffloadStream,
         seen: EventFlags,
-        broken: bool,
+        is_broken: bool,
     ) -> State {
         self.seen |= seen;
         CHUNK_BUFFER.with_borrow_mut(|buffer| {
             for _ in 0..ROUNDS {
                 match self.round(stream, buffer) {
                     Ok(true) => {}
-                    Ok(false) if broken && self.has_peer_ended => return State::Broken,
+                    Ok(false) if is_broken && self.has_peer_ended => return State::Broken,
                     Ok(false) => return State::Waiting,
                     Err(state) => return state,
                 }

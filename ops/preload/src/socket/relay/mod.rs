@@ -319,8 +319,8 @@ impl Relay {
         let state = observer.state();
         let flow = Flow::new(
             carrier,
-            state.writing_has_ended(),
-            state.reading_has_ended(),
+            state.has_writing_ended(),
+            state.has_reading_ended(),
         );
         *self.flow() = Some(flow);
         // Bytes that have arrived already are put into the pair before the user is notified.

@@ -68,7 +68,7 @@ pub(crate) struct Service<'a> {
 
 /// The connections of one service.
 #[derive(Debug, Default)]
-pub(crate) struct Inside {
+pub(crate) struct PendingConnections {
     meeting: Vec<Meeting>,
     /// Connections that wait for a Hello through the software provider.
     pending_hellos: Option<(PendingHellos, Arc<Adapter>)>,
@@ -110,7 +110,7 @@ struct Answered {
     until: Instant,
 }
 
-impl Inside {
+impl PendingConnections {
     /// Returns true if no more connections may be admitted. `room` is the limit of the service.
     pub(crate) fn is_full(&self, room: usize) -> bool {
         self.count() >= room || self.meeting.len() >= MEETING_MAX
@@ -124,7 +124,7 @@ impl Inside {
     }
 
     /// Closes connections that have exceeded their time limit.
-    pub(crate) fn forget_silent(&mut self, service: &Service<'_>) {
+    pub(crate) fn drop_expired(&mut self, service: &Service<'_>) {
         let now = Instant::now();
         self.meeting.retain(|meeting| {
             let stays = meeting.until > now;
