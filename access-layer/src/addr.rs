@@ -13,9 +13,9 @@ const FOLDED_PORT_BASE: u64 = 33534;
 /// Number of ports in that range.
 const FOLDED_PORT_COUNT: u64 = 32001;
 
-/// Returns the TCP port of a connection qualifier: the qualifier itself if it is a port, else one
-/// of the range. The mapping is that of OFA's provider over the RDMA connection manager, so that
-/// both providers use the same port.
+/// Returns the TCP port of a connection qualifier: the qualifier itself if it is a port, else a
+/// port of the range. The mapping is that of OFA's provider over the RDMA connection manager, so
+/// that both providers use the same port.
 pub(crate) fn port_of(conn_qual: u64) -> u16 {
     let port = if conn_qual <= u64::from(u16::MAX) {
         conn_qual
@@ -31,7 +31,7 @@ const WORDS: usize = CSocketAddr::LEN / size_of::<u64>();
 /// A socket address that may change while a consumer reads it; `dat_ep_query` returns a pointer to
 /// it.
 ///
-/// A consumer that reads during a change gets parts of both addresses, but never an invalid
+/// A consumer that reads during a change may receive parts of both addresses, but never an invalid
 /// pointer.
 #[derive(Debug)]
 pub(crate) struct SharedAddress([AtomicU64; WORDS]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_survive_the_way_to_c_and_back() {
+    fn addresses_are_unchanged_by_conversion_to_c_and_back() {
         for text in ["127.0.0.1:7", "[fe80::1%3]:65535", "0.0.0.0:0"] {
             let address: SocketAddr = text.parse().unwrap();
             let shared = SharedAddress::new();
@@ -119,7 +119,7 @@ mod tests {
             // SAFETY: the memory is large enough for an address of either family.
             assert_eq!(unsafe { read(shared.as_dat()) }, Ok(address));
             shared.clear();
-            // SAFETY: as above.
+            // SAFETY: the memory is large enough for an address of either family.
             assert_eq!(unsafe { read(shared.as_dat()) }, Ok(NO_ADDRESS));
         }
     }

@@ -1,7 +1,7 @@
 //! The names that a registry library has announced, each with its table of entry points.
 //!
 //! One table is created for each name. Tables stay for the rest of the process, because registry
-//! libraries read through handles that were freed long ago.
+//! libraries read them through handles that were freed long ago.
 
 use std::any::TypeId;
 use std::ffi::{CString, c_char};
@@ -26,8 +26,8 @@ struct Announced {
     entries: Vec<Entry>,
 }
 
-/// The DAT version and thread safety of a `dat.conf` entry. Entries of one name differ in them, and
-/// `dat_ia_open` has no argument for them.
+/// The DAT version and thread safety of a `dat.conf` entry. Entries of one name may differ in these
+/// values, for which `dat_ia_open` has no argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry(u32, u32, bool);
 
@@ -50,7 +50,7 @@ pub(crate) fn announce<R: Rnic>(config: RnicConfig, table: MakeTable) -> Provide
 }
 
 /// Calls [`announce`] for an entry of the registry. Returns `None` if an entry of the same name
-/// with other parameters is in use, because an open by name could then get the settings of either
+/// with other parameters is in use, because an open by name could then use the settings of either
 /// entry.
 pub(crate) fn enter<R: Rnic>(
     config: RnicConfig,
@@ -97,7 +97,7 @@ fn announce_in<R: Rnic>(
     }
     // A name from a NUL-terminated field contains no zero byte.
     let name = CString::new(config.ia_name.clone()).unwrap_or_default();
-    // Both are leaked on purpose, see the module documentation; there is one of each per name.
+    // Name and table are leaked on purpose, once per name; see the module documentation.
     let provider = ProviderRef::new(Box::leak(Box::new(table(name.into_raw()))));
     announced.push_mut(Announced {
         rnic: TypeId::of::<R>(),

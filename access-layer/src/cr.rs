@@ -1,8 +1,8 @@
 //! Connection request: a peer that waits for an answer (DAT 2.0 section 6.5, `dat_cr_*`).
 //!
 //! A request is answered once. Its handle is retired when accept or reject returns success, or when
-//! the RNIC could not continue with the request. Until then the consumer may read and write its
-//! private data.
+//! the RNIC could not continue with the request. Until then the consumer may read and write the
+//! private data of the request.
 
 mod answer;
 
@@ -32,8 +32,8 @@ pub struct Cr<R: Rnic> {
     private_data: PrivateData,
     /// True if the peer's private data was longer than the supported length and has been truncated.
     truncated: bool,
-    /// Endpoint that belongs to the request: that of a reserved or socket service point, or one
-    /// that the provider created.
+    /// Endpoint that belongs to the request: that of a reserved or socket service point, or an
+    /// endpoint that the provider created.
     ep: Option<Handle>,
     answer: Mutex<Answer<Pending<R>>>,
     ia: Arc<Ia<R>>,
@@ -49,7 +49,7 @@ pub(crate) struct Pending<R: Rnic> {
 }
 
 impl<R: Rnic> Pending<R> {
-    /// Refuses the peer as a service that does not exist would.
+    /// Refuses the peer in the same way as a service that does not exist.
     fn refuse(mut self) {
         drop(self.request);
         if let Some(socket) = &mut self.socket {
@@ -110,8 +110,8 @@ impl<R: Rnic> Cr<R> {
         }
     }
 
-    /// Implements `dat_cr_accept`, with the endpoint that belongs to the request (`None`) or one of
-    /// the consumer's.
+    /// Implements `dat_cr_accept`, with the endpoint that belongs to the request (`None`) or with
+    /// an endpoint of the consumer.
     pub fn accept(
         this: &Pinned<Self>,
         ep: Option<Pinned<Ep<R>>>,
@@ -147,7 +147,7 @@ impl<R: Rnic> Cr<R> {
             this.ia.counters().bump(DCNT_IA_CM_REP_TX);
         }
         if result.is_err() && creator == Creator::Provider {
-            // The request is used up, and the endpoint was created only for it.
+            // The request is consumed, and the endpoint was created only for it.
             Ep::abandon(&ep);
         }
         this.end();
@@ -172,7 +172,7 @@ impl<R: Rnic> Cr<R> {
     }
 
     /// Passes the request to `taker`, another service point, as a new request with the current
-    /// private data. The endpoint of the request belongs to the consumer again.
+    /// private data. The endpoint of the request returns to the consumer.
     pub(crate) fn hand_over(
         this: &Pinned<Self>,
         taker: impl FnOnce(Pending<R>, &RequestInfo<'_>) -> DatResult,
@@ -200,7 +200,7 @@ impl<R: Rnic> Cr<R> {
         CrId(self.handle.as_token())
     }
 
-    /// Takes the request for an answer; only the first caller gets it.
+    /// Takes the request for an answer. Only the first caller succeeds.
     fn take(&self) -> DatResult<Pending<R>> {
         self.lock()
             .on_take()
@@ -208,8 +208,8 @@ impl<R: Rnic> Cr<R> {
     }
 
     fn put_back(&self, pending: Pending<R>) {
-        let given_up = self.lock().on_put_back(pending);
-        if let Some(pending) = given_up {
+        let unanswered = self.lock().on_put_back(pending);
+        if let Some(pending) = unanswered {
             pending.refuse();
             self.release_ep();
         }

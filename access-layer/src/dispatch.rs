@@ -1,7 +1,7 @@
 //! Dispatch of the RNIC's upcalls to the objects that they concern.
 //!
-//! Tokens are handles. If a token is not the handle of a live object of the right kind, the event
-//! is a late event of a freed object and has no effect: a request is dropped, which refuses the
+//! Tokens are handles. A token that is not the handle of a live object of the right kind belongs to
+//! a freed object. Its late event has no effect, and its request is dropped, which refuses the
 //! peer.
 
 use std::sync::Arc;

@@ -61,7 +61,7 @@ impl DatError {
         Self::new(DAT_INSUFFICIENT_RESOURCES, subtype)
     }
 
-    /// `DAT_MODEL_NOT_SUPPORTED`, without class bit as in all providers.
+    /// `DAT_MODEL_NOT_SUPPORTED`, without the class bit as in all providers.
     #[must_use]
     pub const fn not_supported() -> Self {
         Self::bare(DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE)
@@ -117,7 +117,7 @@ impl From<Resource> for DatError {
 impl From<RnicError> for DatError {
     fn from(error: RnicError) -> Self {
         match error {
-            // The name of the IA is the first argument of dat_ia_open, and it selects the device.
+            // The first argument of dat_ia_open is the name of the IA, which selects the device.
             RnicError::NoDevice(_) | RnicError::BadConfig(_) => Self::invalid_arg(1),
             RnicError::NoResources(resource) => resource.into(),
             RnicError::InvalidArgument(_) => Self::of(DAT_INVALID_PARAMETER),
@@ -149,7 +149,7 @@ impl From<SocketFault> for DatError {
     }
 }
 
-/// The conversion of OFA's providers, which omits the class bit.
+/// Converts an errno as OFA's providers do, without the class bit.
 fn from_errno(error: &io::Error) -> DatError {
     let (ty, subtype) = match error.raw_os_error() {
         Some(libc::EOVERFLOW) => (DAT_LENGTH_ERROR, DAT_NO_SUBTYPE),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_model_is_said_without_class_bit() {
+    fn a_missing_model_is_reported_without_class_bit() {
         assert_eq!(
             DatError::from(RnicError::NotSupported("x")).code().0,
             0x0009_0000

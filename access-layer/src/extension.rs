@@ -1,7 +1,7 @@
-//! Extension operations, whose arguments are a `va_list`; the operation number determines its
-//! contents.
+//! Extension operations. Their arguments are a `va_list` whose contents depend on the operation
+//! number.
 //!
-//! The open and close of a query are here, because their handles differ from those of other calls;
+//! The open and close of a query are here, because their handles differ from those of other calls.
 //! [`iw_extension`] handles all other operations.
 
 use std::ffi::CStr;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_fails_leaves_no_open_ia() {
+    fn a_query_that_fails_closes_the_ia() {
         let dat = Dat::open();
         let name = dat.provider.device_name.cast_mut();
         let (mut ia, null) = (ptr::null_mut(), ptr::null_mut());

@@ -1,7 +1,7 @@
 //! Interface adapter: an open RNIC, its children and its asynchronous events.
 //!
-//! Owns the RNIC. The drop of the IA shuts the RNIC down. It happens after the drop of every child,
-//! because children hold the IA. DAT 2.0 section 6.2 (`dat_ia_*`).
+//! Owns the RNIC. The drop of the IA shuts the RNIC down. The IA is dropped after all children,
+//! because children own the IA. DAT 2.0 section 6.2 (`dat_ia_*`).
 
 mod binds;
 
@@ -22,9 +22,9 @@ use crate::users::User;
 
 /// An object that its IA can end without a call of the consumer.
 pub trait Child: Object {
-    /// Ends the object in any state, without a notification. It retires the handle (and returns at
-    /// once if another thread has retired it), releases its uses of other objects and removes
-    /// itself from the IA.
+    /// Ends the object in any state, without a notification. The object retires its handle (and
+    /// returns at once if another thread has retired it), releases the objects that it uses and
+    /// removes itself from the IA.
     fn abandon(this: &Pinned<Self>)
     where
         Self: Sized;
@@ -38,19 +38,19 @@ pub struct Ia<R: Rnic> {
     name: String,
     attributes: Attributes,
     children: Mutex<Children>,
-    /// Handle only, not an `Arc`, because the EVD owns the IA. The use keeps the consumer from
-    /// freeing the EVD.
+    /// Stores the handle only, not an `Arc`, because the EVD owns the IA. The use prevents the
+    /// consumer from freeing the EVD.
     async_evd: OnceLock<(Handle, User)>,
     binds: Binds,
     counters: IaCounters,
     traffic: TrafficCounters,
-    rnic: Quiet<R>,
+    rnic: OpaqueRnic<R>,
 }
 
 /// Implements `Debug` for the RNIC, which need not implement it.
-struct Quiet<R>(R);
+struct OpaqueRnic<R>(R);
 
-impl<R> std::fmt::Debug for Quiet<R> {
+impl<R> std::fmt::Debug for OpaqueRnic<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Rnic")
     }
@@ -58,7 +58,7 @@ impl<R> std::fmt::Debug for Quiet<R> {
 
 #[derive(Debug, Default)]
 struct Children {
-    closing: bool,
+    is_closing: bool,
     of_kind: [BTreeSet<Handle>; Kind::COUNT],
 }
 
@@ -79,7 +79,7 @@ impl<R: Rnic> Ia<R> {
             binds: Binds::default(),
             counters: IaCounters::new(),
             traffic: TrafficCounters::default(),
-            rnic: Quiet(rnic),
+            rnic: OpaqueRnic(rnic),
         }
     }
 
@@ -150,7 +150,7 @@ impl<R: Rnic> Ia<R> {
         &self.counters
     }
 
-    /// The part of the traffic counts that the IA stores itself, such as that of freed endpoints.
+    /// The traffic counts that the IA stores itself, such as those of freed endpoints.
     pub(crate) fn traffic_counters(&self) -> &TrafficCounters {
         &self.traffic
     }
@@ -170,7 +170,7 @@ impl<R: Rnic> Ia<R> {
     /// Installs a child under its handle and adds it to the children; refused while the IA closes.
     pub fn install<T: Child>(&self, reservation: Reservation, child: Arc<T>) -> DatResult<Handle> {
         let mut children = self.lock();
-        if children.closing {
+        if children.is_closing {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_IA));
         }
         let handle = reservation.publish(child);
@@ -205,13 +205,13 @@ impl<R: Rnic> Ia<R> {
         self.children().find(|child| wanted(child))
     }
 
-    /// From now on no child can be installed.
+    /// Refuses new children from now on.
     pub(crate) fn begin_close(&self) {
-        self.lock().closing = true;
+        self.lock().is_closing = true;
     }
 
-    /// Returns true if a graceful close must be refused. CNOs and SRQs do not count, nor does the
-    /// IA's own EVD.
+    /// Returns true if a graceful close must be refused. CNOs, SRQs and the IA's own EVD do not
+    /// count.
     pub(crate) fn is_in_use(&self) -> bool {
         let own_evd = self.own_async_evd();
         let children = self.lock();
@@ -254,8 +254,8 @@ impl<R: Rnic> Drop for Ia<R> {
     }
 }
 
-/// Returns the counter of created objects of a kind. Public service points are created by two
-/// calls, which count them themselves.
+/// Returns the counter of created objects of a kind. The two calls that create public service
+/// points count them separately.
 fn creation_counter(kind: Kind) -> Option<u32> {
     match kind {
         Kind::Pz => Some(DCNT_IA_PZ_CREATE),

@@ -76,8 +76,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
 unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_fetch_and_add(va_list, &raw mut args) };
     // SAFETY: the arguments follow the contract of the thunks.
     unsafe { atomic::<R>(ep, &args, 3, |place| SendOp::FetchAdd(place, args.first)) }
@@ -88,8 +88,8 @@ unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResu
 unsafe fn compare_and_swap<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_compare_and_swap(va_list, &raw mut args) };
     let (compare, swap) = (args.first, args.second);
     // SAFETY: the arguments follow the contract of the thunks.
@@ -102,7 +102,7 @@ unsafe fn compare_and_swap<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatR
     }
 }
 
-/// `local_argument` is the number of the local triplet; cookie and remote triplet follow it.
+/// Posts an atomic. Argument `local_argument` is the local triplet, the next are cookie and remote.
 ///
 /// # Safety
 /// As for [`handle()`].
@@ -112,7 +112,7 @@ unsafe fn atomic<R: Rnic>(
     local_argument: u32,
     op: impl FnOnce(crate::rnic::RemoteRange) -> SendOp,
 ) -> DatResult {
-    let ep = pin_able::<R>(ep)?;
+    let ep = pin_capable::<R>(ep)?;
     // SAFETY: the triplets follow the contract of the thunks.
     let (local, remote) = unsafe {
         (
@@ -134,10 +134,10 @@ unsafe fn atomic<R: Rnic>(
 unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: WriteImmediateArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_write_immediate(va_list, &raw mut args) };
-    let ep = pin_able::<R>(ep)?;
+    let ep = pin_capable::<R>(ep)?;
     // SAFETY: list and triplet follow the contract of the thunks.
     let (sgl, remote) = unsafe { (segments(args.segments, args.local)?, read(args.remote, 5)?) };
     check_flags(args.flags, 7)?;
@@ -145,7 +145,7 @@ unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRe
 }
 
 /// Returns the endpoint, if its RNIC supports these operations.
-fn pin_able<R: Rnic>(ep: DatEpHandle) -> DatResult<crate::handle::Pinned<Ep<R>>> {
+fn pin_capable<R: Rnic>(ep: DatEpHandle) -> DatResult<crate::handle::Pinned<Ep<R>>> {
     let ep = pin::<Ep<R>>(ep, DAT_INVALID_HANDLE_EP)?;
     if ep.ia().attr().immediate_and_atomics {
         Ok(ep)

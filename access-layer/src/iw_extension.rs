@@ -3,8 +3,8 @@
 //!
 //! The two extensions were numbered independently: 0 to 3 have one meaning on an IA or a socket
 //! service point and another on an endpoint. The kind of the handle distinguishes them, with one
-//! exception: 3 on an endpoint is "UD send" for IB. That operation needs a kind of endpoint that
-//! this layer does not create, so 3 is the socket connect.
+//! exception: on an endpoint, 3 is also "UD send" of IB. That operation needs a kind of endpoint
+//! that this layer does not create, so 3 is the socket connect.
 //!
 //! Arguments are passed as a `va_list`, which only C can read; `csrc/iw_extension.c` converts it to
 //! one of the structures below.
@@ -24,7 +24,7 @@ use crate::rnic::Rnic;
 use crate::sp::{Ssp, SspArgs};
 use crate::thunk::guard::{Out, pin, pin_or_null, private_data};
 
-/// Numbers of the original header; those of dat-rs are in `dat_abi`.
+/// Numbers of the original header; the numbers of dat-rs are in `dat_abi`.
 const FIRST_SSP_CREATE: DatExtendedOp = 0;
 const FIRST_SSP_FREE: DatExtendedOp = 1;
 const FIRST_SSP_QUERY: DatExtendedOp = 2;
@@ -114,8 +114,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
 unsafe fn ssp_create<R: Rnic>(ia: DatIaHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: SspCreateArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_ssp_create(va_list, &raw mut args) };
     let out = Out::required(args.ssp_handle, 7)?;
     let ia = pin::<Ia<R>>(ia, DAT_INVALID_HANDLE_IA)?;
@@ -143,8 +143,8 @@ fn ssp_free<R: Rnic>(ssp: DatIwSspHandle) -> DatResult {
 unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: SspQueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_ssp_query(va_list, &raw mut args) };
     let ssp = pin::<Ssp<R>>(ssp, DAT_NO_SUBTYPE)?;
     let out = Out::required(args.param, 3)?;
@@ -157,8 +157,8 @@ unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResu
 unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: ConnectArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_socket_connect(va_list, &raw mut args) };
     let ep = pin::<Ep<R>>(ep, DAT_INVALID_HANDLE_EP)?;
     // SAFETY: the private data follows the contract of the thunks.
@@ -175,15 +175,15 @@ unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRes
 unsafe fn begin_sleep<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: BeginSleepArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_begin_sleep(va_list, &raw mut args) };
     let count = Out::required(args.count, 5)?;
     if args.fds.is_null() {
         return Err(DatError::invalid_arg(3));
     }
     let cno = pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
-    // SAFETY: the pointer is not null, so the consumer guarantees space for so many entries.
+    // SAFETY: the pointer is not null, so the consumer guarantees space for `args.room` entries.
     let fds = unsafe { std::slice::from_raw_parts_mut(args.fds, args.room as usize) };
     count.write(u32::try_from(cno.begin_sleep(fds)?).unwrap_or(u32::MAX));
     Ok(())

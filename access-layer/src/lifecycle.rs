@@ -21,14 +21,14 @@ use crate::rnic::{Rnic, RnicConfig, RnicError};
 use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
 
-/// Time by which a close waits until calls of other threads no longer use the objects that it has
-/// ended.
+/// Maximum time for which a close waits until calls of other threads no longer use the objects that
+/// were ended.
 pub(crate) const QUIESCENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// EVD of an IA's asynchronous events.
 #[derive(Debug)]
 pub enum AsyncEvd<R: Rnic> {
-    /// An EVD that the open creates, for at least this many events.
+    /// An EVD for at least this many events, which the open creates.
     New(DatCount),
     /// An EVD of another instance of the same device.
     Given(Arc<Evd<R>>),
@@ -42,7 +42,7 @@ fn report_failure(ia_name: &str, error: &RnicError) {
     if tracing::enabled!(tracing::Level::WARN) {
         tracing::warn!(ia = %ia_name, %error, "open failed");
     } else {
-        open_error::keep(error);
+        open_error::store(error);
     }
 }
 
@@ -88,17 +88,17 @@ impl<R: Rnic> Ia<R> {
         let evds = this.consumers_evds();
         this.abandon_children();
         let ia = this.to_arc();
-        // EVDs may serve endpoints of other instances; then this instance is dropped together with
-        // the last of those.
-        let lent = || {
+        // EVDs may serve endpoints of other instances. This instance is then dropped together with
+        // the last of those endpoints.
+        let has_used_evd = || {
             evds.iter()
                 .any(|evd| evd.upgrade().is_some_and(|evd| evd.is_used()))
         };
-        let alone = || this.pin_count() == 1 && (Arc::strong_count(&ia) == 2 || lent());
+        let alone = || this.pin_count() == 1 && (Arc::strong_count(&ia) == 2 || has_used_evd());
         if !is_quiet(alone) {
             tracing::error!(
                 ia = %ia.name(),
-                "calls of other threads do not return; closing without them"
+                "calls of other threads have not returned; closing anyway"
             );
         }
         tracing::debug!(ia = %ia.name(), "closed");
@@ -114,7 +114,7 @@ impl<R: Rnic> Ia<R> {
             .collect()
     }
 
-    /// Ends all children. Objects that use others are ended before the objects that they use.
+    /// Ends all children. An object is ended before the objects that it uses.
     fn abandon_children(&self) {
         self.abandon_all::<Rmr<R>>();
         self.abandon_all::<Rsp<R>>();
@@ -131,7 +131,7 @@ impl<R: Rnic> Ia<R> {
     }
 }
 
-/// Waits until `condition` is true, for as long as calls that were asked to return may need.
+/// Waits until `condition` is true, at most for [`QUIESCENCE_LIMIT`].
 fn is_quiet(condition: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + QUIESCENCE_LIMIT;
     let mut pause = Duration::from_micros(20);

@@ -1,6 +1,6 @@
 //! Local memory region (DAT 2.0 section 6.9).
 //!
-//! The RNIC decides what a registration does to the memory: a device pins it, the software provider
+//! The RNIC decides how a registration affects the memory: a device pins it, the software provider
 //! neither pins nor accesses it. In this module a region is a handle and a range.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ opaque_debug!(Lmr {
 pub struct LmrSpec {
     /// Kind of memory.
     pub mem_type: DatMemType,
-    /// The memory; its meaning depends on the kind.
+    /// The memory; `mem_type` selects the member.
     pub region: DatRegionDescription,
     /// Length in bytes.
     pub len: DatVlen,
@@ -53,23 +53,23 @@ pub struct LmrSpec {
 // SAFETY: the pointers in the region description are the consumer's values, stored for
 // `dat_lmr_query` and never dereferenced.
 unsafe impl Send for LmrSpec {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for LmrSpec {}
 
 impl LmrSpec {
     /// Looks up the memory to register and returns its first byte. For a region of another region,
-    /// a length of 0 is replaced by the length of the other.
+    /// replaces a length of 0 by the length of the other region.
     fn resolve<R: Rnic>(&mut self, ia: &Arc<Ia<R>>) -> DatResult<u64> {
         match self.mem_type {
             // SAFETY: every member of the union begins with a word, and C has initialised all of
             // it.
             DAT_MEM_TYPE_VIRTUAL => Ok(unsafe { self.region.for_va }.addr() as u64),
             DAT_MEM_TYPE_LMR => {
-                // SAFETY: as above; any word may be looked up as a handle.
+                // SAFETY: C has initialised the union; any word may be looked up as a handle.
                 let parent = handle::pin::<Lmr<R>>(unsafe { self.region.for_lmr_handle })
                     .filter(|parent| Arc::ptr_eq(&parent.ia, ia))
                     .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))?;
-                // A length of 0 selects the length of the other region; any other length must not
+                // A length of 0 selects the length of the parent region. Any other length must not
                 // exceed it.
                 if self.len == 0 {
                     self.len = parent.spec.len;
@@ -99,9 +99,9 @@ impl<R: Rnic> Object for Lmr<R> {
 impl<R: Rnic> Lmr<R> {
     /// Implements `dat_lmr_create`.
     ///
-    /// A region of another region is a separate registration, which may outlive the other. Shared
-    /// memory is registered once for every mapping. An RNIC that accesses the memory through the
-    /// process has nothing to share, so the identifier is only checked for presence.
+    /// A region of another region is a separate registration, which may outlive the other region.
+    /// Shared memory is registered once for every mapping: an RNIC that accesses the memory through
+    /// the process has nothing to share, so the identifier is only checked for presence.
     pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, mut spec: LmrSpec) -> DatResult<Arc<Self>> {
         // Another IA is another RNIC, whose close would wait for this region.
         if !Arc::ptr_eq(pz.ia(), ia) {
@@ -137,7 +137,7 @@ impl<R: Rnic> Lmr<R> {
         self.keys
     }
 
-    /// Returns the first byte and the length granted, which are those requested.
+    /// Returns the first byte and the length granted, which equal those requested.
     pub fn registered(&self) -> (DatVaddr, DatVlen) {
         (self.addr, self.spec.len)
     }

@@ -9,10 +9,10 @@ use tracing_subscriber::EnvFilter;
 /// Name of the environment variable with the filter, for example `warn` or `access_layer=debug`.
 pub const DAT_LOG: &str = "DAT_LOG";
 
-/// Writes the events that `DAT_LOG` selects to standard error; without the variable nothing is set
-/// up and there is no cost.
+/// Writes the events that `DAT_LOG` selects to standard error. Without the variable no subscriber
+/// is set up and logging costs nothing.
 ///
-/// Does nothing when called again or when the program has its own subscriber.
+/// Has no effect on a second call, or if the program has its own subscriber.
 pub fn init_logging() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -23,7 +23,7 @@ pub fn init_logging() {
             .with_env_filter(EnvFilter::new(directives))
             .with_writer(std::io::stderr)
             .finish();
-        // Fails when there is a subscriber already, which then receives the events.
+        // Fails if there is a subscriber already, which then receives the events.
         let _ = tracing::subscriber::set_global_default(subscriber);
     });
 }

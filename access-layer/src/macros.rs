@@ -1,8 +1,8 @@
 //! Macros of this crate: exporting a provider, and `Debug` for objects that contain an RNIC's
 //! objects.
 
-/// Implements `Debug` for an object generic over `R: Rnic`, whose RNIC parts need not implement it.
-/// Shows only the given fields.
+/// Implements `Debug` for an object generic over `R: Rnic`, although the objects of the RNIC need
+/// not implement `Debug`. Shows only the given fields.
 macro_rules! opaque_debug {
     ($ty:ident { $($field:ident),+ $(,)? }) => {
         impl<R: $crate::rnic::Rnic> std::fmt::Debug for $ty<R> {
@@ -58,7 +58,7 @@ macro_rules! export_provider {
             unsafe { $crate::provider::extension::<$rnic>(handle, op, args) }
         }
 
-        /// `dat_rs_open_error`: why the last `dat_ia_open` of this thread failed.
+        /// `dat_rs_open_error`: the reason why the last `dat_ia_open` of this thread failed.
         #[unsafe(no_mangle)]
         pub extern "C" fn dat_rs_open_error() -> *const ::std::ffi::c_char {
             $crate::provider::open_error()

@@ -1,4 +1,4 @@
-//! Network devices of this machine and their addresses, which the first word of `ia_params` names.
+//! Network devices and addresses of this host. The first word of `ia_params` names one of them.
 
 use std::ffi::CStr;
 use std::io;
@@ -81,7 +81,7 @@ pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Returns the device that has an address. The whole of 127/8 belongs to the loopback device.
+/// Returns the device that has an address. All of 127/8 belongs to the loopback device.
 pub fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&str> {
     interfaces
         .iter()
@@ -110,7 +110,7 @@ pub struct Adapter {
 /// Resolves a network device, an address of this machine, or a host name of such an address.
 ///
 /// # Errors
-/// [`RnicError::NoDevice`] when `word` is none of these.
+/// [`RnicError::NoDevice`] if `word` is none of these.
 pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
     let interfaces = interfaces()?;
     let adapter = |name: &str, address| Adapter {
@@ -124,10 +124,10 @@ pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
     }
     if let Some((address, name)) = word.split_once('%') {
         let address = address.parse().map_err(|_| none())?;
-        let is_there = interfaces
+        let exists = interfaces
             .iter()
             .any(|i| i.name == name && i.address == address && is_link_local(&address));
-        return is_there.then(|| adapter(name, address)).ok_or_else(none);
+        return exists.then(|| adapter(name, address)).ok_or_else(none);
     }
     let candidates: Vec<IpAddr> = match word.parse() {
         Ok(address) => vec![address],
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_stands_for_its_first_ipv4_or_the_widest_ipv6() {
+    fn the_main_address_is_the_first_ipv4_or_the_widest_ipv6() {
         assert_eq!(
             address_of(&list(), "eth0"),
             Some("192.0.2.1".parse().unwrap())

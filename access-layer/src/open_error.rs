@@ -1,7 +1,7 @@
 //! The reason why an IA was not opened, for the registry library.
 //!
 //! `dat_ia_open` returns a number. The registry library of dat-rs asks the provider for the text of
-//! the reason and reports it, because the registry library knows the destination of reports.
+//! the reason and reports it, because only the registry library knows where reports are written.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -19,7 +19,7 @@ pub(crate) fn clear() {
 }
 
 /// Stores the reason for [`last`].
-pub(crate) fn keep(error: &impl Display) {
+pub(crate) fn store(error: &impl Display) {
     let text: String = error.to_string().replace('\0', " ");
     REASON.set(CString::new(text).ok());
 }
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_reason_is_that_of_the_last_attempt_of_the_thread() {
         assert!(last().is_null());
-        keep(&"no device: a\0b");
+        store(&"no device: a\0b");
         // SAFETY: the string is valid until the thread opens again.
         let text = unsafe { CStr::from_ptr(last()) };
         assert_eq!(text, c"no device: a b");

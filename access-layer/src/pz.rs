@@ -1,4 +1,4 @@
-//! Protection zone: the memory that endpoints may use (DAT 2.0 section 6.8).
+//! Protection zone: determines which memory endpoints may use (DAT 2.0 section 6.8).
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl<R: Rnic> Pz<R> {
         &self.ia
     }
 
-    /// Adds a use, which keeps the zone from being freed.
+    /// Adds a use, which prevents the zone from being freed.
     pub fn use_it(&self) -> DatResult<User> {
         self.users
             .take()

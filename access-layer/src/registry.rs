@@ -1,6 +1,6 @@
 //! The registry library of the process, of any vendor: found at run time, never linked.
 //!
-//! OFA's providers take `dat_registry_add_provider` from the global scope, which fails when libdat2
+//! OFA's providers look up `dat_registry_add_provider` in the global scope. That fails if libdat2
 //! itself was loaded without `RTLD_GLOBAL` (by a plug-in or a scripting language). The look-up here
 //! works in both cases. Nothing is cached, because these calls are rare, and the registry library
 //! may be replaced in between.
@@ -63,12 +63,12 @@ fn call(name: &CStr, provider: ProviderRef, info: &DatProviderInfo) -> Option<Da
 /// Returns the consumer's small integer for an IA, or the provider's own handle if no registry
 /// library has an integer for it.
 pub(crate) fn consumer_ia_handle(ia: Handle) -> DatIaHandle {
-    known_ia_handle(ia.as_dat()).unwrap_or(ia.as_dat())
+    assigned_ia_handle(ia.as_dat()).unwrap_or(ia.as_dat())
 }
 
 /// Returns the consumer's handle of the IA whose own handle is `ia`; `None` if no registry library
 /// has assigned one.
-fn known_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
+fn assigned_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
     let address = find(c"dats_get_ia_handle")?;
     // SAFETY: every DAT 2.0 registry library exports this name with this signature.
     let func = unsafe { std::mem::transmute::<*mut c_void, GetIaHandleFunc>(address) };
@@ -90,8 +90,8 @@ pub(crate) fn keep_loaded() {
     };
     let here = keep_loaded as fn() as *const c_void;
     // SAFETY: the address is that of a function of this library; `info` is a local.
-    let known = unsafe { libc::dladdr(here, &raw mut info) };
-    if known == 0 || info.dli_fname.is_null() {
+    let is_found = unsafe { libc::dladdr(here, &raw mut info) };
+    if is_found == 0 || info.dli_fname.is_null() {
         return;
     }
     let flags = libc::RTLD_NOLOAD | libc::RTLD_NODELETE | libc::RTLD_LAZY;

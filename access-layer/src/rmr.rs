@@ -37,7 +37,7 @@ struct Bound {
     privileges: DatMemPrivFlags,
     va_type: DatVaType,
     rmr_context: DatRmrContext,
-    /// Keeps the region from being freed.
+    /// Prevents the region from being freed.
     _lmr: User,
 }
 
@@ -188,7 +188,7 @@ impl<R: Rnic> Rmr<R> {
     }
 
     /// Implements `dat_rmr_free`. Destroying the window unbinds it. The unread completions of its
-    /// binds are still delivered, with the handle that the window had.
+    /// binds are still delivered, with the former handle of the window.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         Self::abandon(this);
         Ok(())

@@ -1,5 +1,5 @@
-//! An RNIC that does what the test says, when it says it: it records every call and brings no news
-//! of its own accord, so that a test can put any news between any two calls.
+//! An RNIC that a test controls: it records every call and delivers only the events that the test
+//! requests, so that a test can place any event between any two calls.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use crate::rnic::*;
 use crate::srq::Srq;
 use dat_abi::*;
 
-/// A call that an RNIC got.
+/// A call that an RNIC received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
     CreateQp {
@@ -80,7 +80,7 @@ pub(crate) enum Call {
     },
 }
 
-/// Gets the token of the object that the call is about.
+/// A function that receives the token of the object of the call.
 type Meanwhile = Box<dyn FnOnce(u64) + Send>;
 
 /// The state that a test sets and reads.
@@ -93,7 +93,7 @@ pub(crate) struct Script {
     meanwhile: Mutex<Option<Meanwhile>>,
     pending: Mutex<(u32, u32)>,
     /// True if a disconnect delivers the disconnect event before it returns.
-    tells_endings: AtomicBool,
+    reports_endings: AtomicBool,
 }
 
 impl Script {
@@ -101,7 +101,7 @@ impl Script {
         self.calls.lock().unwrap().push(call);
     }
 
-    /// A call of which the consumer's threads or the network may get ahead.
+    /// Records a call that threads of the consumer or the network may overtake.
     fn record_start(&self, call: Call, token: u64) {
         self.record(call);
         let meanwhile = self.meanwhile.lock().unwrap().take();
@@ -118,7 +118,7 @@ impl Script {
         self.fault.lock().unwrap().take().map_or(Ok(()), Err)
     }
 
-    /// The calls since the last look.
+    /// The calls since the last query.
     pub(crate) fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
@@ -139,8 +139,8 @@ impl Script {
         *self.pending.lock().unwrap() = (recvs, requests);
     }
 
-    pub(crate) fn tell_endings(&self) {
-        self.tells_endings.store(true, Ordering::Relaxed);
+    pub(crate) fn report_endings(&self) {
+        self.reports_endings.store(true, Ordering::Relaxed);
     }
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct ScriptedQp {
     _drop: Recorded,
 }
 
-/// A request that knows whether it was answered.
+/// A request that records whether it was answered.
 pub(crate) struct Request {
     number: u32,
     script: Option<Arc<Script>>,
@@ -402,7 +402,7 @@ impl Rnic for ScriptedRnic {
 
     fn disconnect(&self, qp: &ScriptedQp, abrupt: bool) {
         self.script.record(Call::Disconnect { abrupt });
-        if self.script.tells_endings.load(Ordering::Relaxed) {
+        if self.script.reports_endings.load(Ordering::Relaxed) {
             self.upcall
                 .connection(qp.token, ConnectionEvent::Disconnected);
         }
@@ -450,11 +450,11 @@ pub(crate) fn free_pz(pz: Handle) -> DatResult {
     Pz::free(&handle::pin_handle::<Pz<ScriptedRnic>>(pz).unwrap())
 }
 
-/// An open IA with a protection zone and one EVD for each stream, and what tells of requests.
+/// An open IA with a protection zone and one EVD for each stream, and the receiver of upcalls.
 pub(crate) struct Bench {
     pub(crate) ia: Arc<Ia<ScriptedRnic>>,
     pub(crate) script: Arc<Script>,
-    pub(crate) news: Arc<dyn Upcall<ScriptedRnic>>,
+    pub(crate) upcalls: Arc<dyn Upcall<ScriptedRnic>>,
     pub(crate) pz: Arc<Pz<ScriptedRnic>>,
     pub(crate) dto: Arc<Evd<ScriptedRnic>>,
     pub(crate) conn: Arc<Evd<ScriptedRnic>>,
@@ -484,7 +484,7 @@ impl Bench {
         let pz = handle::pin_handle::<Pz<ScriptedRnic>>(Pz::create(&ia).unwrap()).unwrap();
         Self {
             script: ia.rnic().script.clone(),
-            news: Dispatch::new(ia.handle()),
+            upcalls: Dispatch::new(ia.handle()),
             pz: pz.to_arc(),
             dto: evd(DAT_EVD_DTO_FLAG),
             conn: evd(DAT_EVD_CONNECTION_FLAG),
@@ -517,13 +517,13 @@ impl Bench {
         }
     }
 
-    /// An unconnected endpoint with everything.
+    /// An unconnected endpoint with all parts.
     pub(crate) fn ep(&self) -> TestEp {
         let ep = Ep::create(&self.ia, self.parts(), None).unwrap();
         handle::pin_handle(ep).unwrap()
     }
 
-    /// A connected endpoint whose events are read.
+    /// A connected endpoint whose events were read.
     pub(crate) fn connected(&self) -> TestEp {
         let ep = self.ep();
         ep.connect(&connect_args()).unwrap();
@@ -533,13 +533,14 @@ impl Bench {
         ep
     }
 
-    pub(crate) fn tell(&self, ep: &TestEp, event: ConnectionEvent<'_>) {
-        self.news.connection(QpToken(ep.handle().as_token()), event);
+    pub(crate) fn report(&self, ep: &TestEp, event: ConnectionEvent<'_>) {
+        self.upcalls
+            .connection(QpToken(ep.handle().as_token()), event);
     }
 
     pub(crate) fn establish(&self, ep: &TestEp, private_data: &[u8]) {
         let (local, remote) = (HERE.into(), PEER.into());
-        self.tell(
+        self.report(
             ep,
             ConnectionEvent::Established {
                 local,
@@ -549,7 +550,7 @@ impl Bench {
         );
     }
 
-    /// A peer's request at service point `sp`.
+    /// Delivers a peer's request to service point `sp`.
     pub(crate) fn request(&self, sp: Handle, number: u32, private_data: &[u8]) {
         self.request_source()
             .request_with(sp.as_token(), number, private_data);
@@ -559,7 +560,7 @@ impl Bench {
     pub(crate) fn request_source(&self) -> RequestSource {
         RequestSource {
             script: self.script.clone(),
-            news: self.news.clone(),
+            upcalls: self.upcalls.clone(),
         }
     }
 
@@ -576,15 +577,15 @@ impl Bench {
     pub(crate) fn arrival(&self) -> DatCrArrivalEventData {
         let event = self.cr.dequeue().unwrap();
         assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
-        // SAFETY: the event number says that this member is meant.
+        // SAFETY: the event number selects this member.
         unsafe { event.event_data.cr_arrival_event_data }
     }
 }
 
-/// Tells connection requests.
+/// A source of connection requests.
 pub(crate) struct RequestSource {
     script: Arc<Script>,
-    news: Arc<dyn Upcall<ScriptedRnic>>,
+    upcalls: Arc<dyn Upcall<ScriptedRnic>>,
 }
 
 impl RequestSource {
@@ -603,7 +604,7 @@ impl RequestSource {
             private_data,
             truncated: false,
         };
-        self.news
+        self.upcalls
             .connection_request(ListenToken(token), request, &info);
     }
 }
@@ -619,13 +620,13 @@ pub(crate) fn connect_args() -> crate::ep::ConnectArgs<'static> {
     }
 }
 
-/// The bytes that an event or a query points at.
+/// The bytes to which an event or a query points.
 pub(crate) fn bytes_at(place: *mut std::ffi::c_void, len: i32) -> Vec<u8> {
     if place.is_null() {
         assert_eq!(len, 0);
         return Vec::new();
     }
-    // SAFETY: the caller passes what the access layer said, and its owner is alive.
+    // SAFETY: the caller passes place and length from the access layer; their owner is alive.
     unsafe { std::slice::from_raw_parts(place.cast::<u8>(), usize::try_from(len).unwrap()) }
         .to_vec()
 }

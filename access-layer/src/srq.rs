@@ -16,7 +16,7 @@ use crate::users::{User, Users};
 pub struct Srq<R: Rnic> {
     srq: R::Srq,
     attr: DatSrqAttr,
-    /// The current depth; `attr` contains the one at creation.
+    /// The current depth; `attr` contains the depth at creation.
     max_recv_dtos: AtomicI32,
     low_watermark: AtomicI32,
     failed: AtomicBool,
@@ -96,7 +96,7 @@ impl<R: Rnic> Srq<R> {
         &self.srq
     }
 
-    /// Adds a use, which keeps the queue from being freed: an EP takes its receives from it.
+    /// Adds a use, which prevents the queue from being freed while an EP takes receives from it.
     pub fn use_it(&self) -> DatResult<User> {
         self.check_operational()?;
         self.users
@@ -118,8 +118,8 @@ impl<R: Rnic> Srq<R> {
         Ok(self.ia.rnic().post_srq_recv(&self.srq, &wr)?)
     }
 
-    /// Implements `dat_srq_query`. `outstanding` is the number of receives that its endpoints have
-    /// taken for messages which are still arriving.
+    /// Implements `dat_srq_query`. `outstanding` is the number of receives that the endpoints of
+    /// the queue have taken for messages that are still being received.
     pub fn query(&self, outstanding: DatCount) -> DatSrqParam {
         DatSrqParam {
             ia_handle: self.ia.consumer_handle(),
@@ -162,7 +162,7 @@ impl<R: Rnic> Srq<R> {
         Ok(())
     }
 
-    /// Implements `dat_srq_set_lw`: requests one event for when fewer receives than this remain.
+    /// Implements `dat_srq_set_lw`: requests one event when fewer receives than this remain.
     pub fn set_low_watermark(&self, low_watermark: DatCount) -> DatResult {
         let within = 0..=self.max_recv_dtos.load(Ordering::Relaxed);
         let limit = u32::try_from(low_watermark)
@@ -177,21 +177,21 @@ impl<R: Rnic> Srq<R> {
 
     /// Called when fewer receives remain than the low watermark.
     pub fn on_limit(&self) {
-        self.tell(DAT_SRQ_LOW_WATERMARK_EVENT);
+        self.report(DAT_SRQ_LOW_WATERMARK_EVENT);
     }
 
-    /// Called when the RNIC's queue has failed. Reported once; its endpoints fail separately.
+    /// Called when the RNIC's queue has failed. Reports once; the endpoints fail separately.
     pub fn on_failed(&self) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             tracing::error!(srq = ?self.handle, "a shared receive queue failed");
-            self.tell(DAT_SRQ_TRANSFER_TO_ERROR);
+            self.report(DAT_SRQ_TRANSFER_TO_ERROR);
         }
     }
 
     /// Posts an event of the queue. DAT has reasons for a shared receive queue
-    /// (`DAT_SRQ_ASYNC_ERROR_REASON`) but no event number. So the event number is that of
-    /// endpoints, and the handle distinguishes the two.
-    fn tell(&self, reason: DatAsyncErrorReason) {
+    /// (`DAT_SRQ_ASYNC_ERROR_REASON`) but no event number for it. So the event number is that of
+    /// endpoints, and the handle identifies the queue.
+    fn report(&self, reason: DatAsyncErrorReason) {
         self.ia
             .post_async(DAT_ASYNC_ERROR_EP_BROKEN, self.handle.as_dat(), reason);
     }

@@ -1,4 +1,4 @@
-//! Use counts, which keep an object from being freed while it is used.
+//! Use counts, which prevent an object from being freed while it is used.
 //!
 //! The count and the "being freed" flag are in one word: an object that is being freed accepts no
 //! new users, and an object with users cannot be freed. With two words, a create call on another
@@ -35,7 +35,7 @@ impl Users {
             .map(|_| User(self.0.clone()))
     }
 
-    /// Refuses new users from now on. Returns `false`, and changes nothing, while there are users.
+    /// Refuses new users from now on. Returns `false`, and changes nothing, if there are users.
     #[must_use]
     pub fn close(&self) -> bool {
         self.0
@@ -50,7 +50,7 @@ impl Users {
 
     /// Returns true if the owner has users.
     #[must_use]
-    pub fn any(&self) -> bool {
+    pub fn has_any(&self) -> bool {
         self.0.load(Ordering::Acquire) & !CLOSED != 0
     }
 }
@@ -65,7 +65,7 @@ impl Drop for User {
 mod tests {
     use super::*;
 
-    /// Creates an owner with so many users, open or closed.
+    /// Creates an owner with `count` users, open or closed.
     fn owner(count: u32, closed: bool) -> (Users, Vec<User>) {
         let users = Users::new();
         let held = (0..count).map(|_| users.take().unwrap()).collect();
@@ -83,7 +83,7 @@ mod tests {
             let bits = |count: u32, closed: bool| count | if closed { CLOSED } else { 0 };
 
             let (users, _held) = owner(count, closed);
-            assert_eq!(users.any(), count > 0, "{what}");
+            assert_eq!(users.has_any(), count > 0, "{what}");
             let user = users.take();
             assert_eq!(user.is_some(), !closed, "{what}: take");
             assert_eq!(

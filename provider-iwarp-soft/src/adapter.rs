@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use access_layer::rnic::{RnicAttr, RnicError, Upcall};
 
 use crate::config::Config;
-use crate::conn::meeting::Meeting;
+use crate::conn::offer_listener::OfferListener;
 use crate::engine::Engine;
 use crate::memory::MemoryTable;
 use crate::progress::Progress;
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// Held while a disconnect and the last receive of its queue pair are delivered, so that both
     /// kinds of event are in the same order. OFA's `dtestsrq` takes them for pairs.
     pub(crate) last_receive_order: Mutex<()>,
-    pub(crate) meeting: Meeting,
+    pub(crate) offer_listener: OfferListener,
     next_pd: AtomicU32,
     qps: AtomicU32,
 }
@@ -54,7 +54,7 @@ impl Shared {
             progress: Progress::new(engine.clone())?,
             event_order: EventOrder::default(),
             last_receive_order: Mutex::default(),
-            meeting: Meeting::new(engine.clone(), config.local_dir.clone()),
+            offer_listener: OfferListener::new(engine.clone(), config.local_dir.clone()),
             engine,
             config,
             upcall,

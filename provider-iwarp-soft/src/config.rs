@@ -1,8 +1,8 @@
-//! The IA line: parses `ia_params` once into values that cannot be wrong.
+//! The IA line: parses `ia_params` once into values that are valid by construction.
 //!
 //! Grammar: `<netdev|address|host> [0] [key=value ...]`. A link-local IPv6 address may name its
-//! device as in `fe80::1%eth0`. The second word is the port number of the
-//! other providers' lines; it has no meaning here and may be left out.
+//! device as in `fe80::1%eth0`. The second word is the port number of other providers' lines; here
+//! it has no meaning and may be omitted.
 //!
 //! | Key | Value | Meaning |
 //! |---|---|---|
@@ -25,13 +25,13 @@
 //! | `local_dir` | a path | the directory for the rendezvous with other network namespaces of this host |
 //! | `peer_timeout_s` | 0 to 32767 | the time that a peer may be silent; 0: TCP's own timeouts |
 //!
-//! `docs/man/dat.conf.5` describes the keys to users; the suite `documents` compares.
+//! `docs/man/dat.conf.5` describes the keys to users; the suite `documents` compares the two.
 //!
-//! `long_fpdus=off` at either end is a diagnosis: the peer is then treated as a peer that runs
-//! another implementation, with one FPDU per segment. `markers=on` is a diagnosis as well: markers
-//! serve receivers that see segments. `peer_to_peer=read` offers the only kind that some hardware
-//! sends, an empty Read; a peer that also accepts an empty Write is otherwise never asked for a
-//! Read.
+//! `long_fpdus=off` at either end is for diagnosis: the peer is then treated as a peer that runs
+//! another implementation, with one FPDU per segment. `markers=on` is also for diagnosis: markers
+//! help only receivers that see segments. `peer_to_peer=read` offers only an empty Read, the one
+//! kind of first frame that some hardware sends. Without this setting a peer that also accepts an
+//! empty Write is never asked for a Read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -50,20 +50,20 @@ const FPDU_MAX: usize = 64768;
 /// The default longest ULPDU. The copy and the checksum of 16 KiB stay in the first cache level;
 /// longer frames gain nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
-/// The longest ULPDU between our own ends where nothing is copied or checksummed. Fewer frames mean
-/// fewer system calls for a receiver that places them as they arrive.
+/// The longest ULPDU between own ends if nothing is copied or checksummed. Fewer frames mean fewer
+/// system calls for a receiver that places frames as they arrive.
 const FPDU_DIRECT: usize = FPDU_MAX;
-/// The default time for retries of a refused connect: long enough for a peer that starts at the
-/// same moment to reach its `listen`.
+/// The default time for retries of a refused connect: sufficient for a peer that starts at the same
+/// moment to reach its `listen`.
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
-/// The default number of connections that have not sent their Request. A correct peer sends it as
-/// soon as it has connected.
+/// The default number of connections that have not sent their Request. A correct peer sends its
+/// Request as soon as it has connected.
 const HALF_OPEN_MAX: usize = 512;
-/// The default time before such a connection may be closed in favour of another. A lost Request has
-/// been retransmitted by then: TCP does that after 200 ms. Every `HALF_OPEN_MAX` silent peers delay
-/// others by this time.
+/// The default time before such a connection may be closed in favour of another. TCP retransmits a
+/// lost Request within this time, after 200 ms. Every `HALF_OPEN_MAX` silent peers delay other
+/// peers by this time.
 const HALF_OPEN_GRACE: Duration = Duration::from_millis(250);
-/// The default time for an inbound Request. Linux siw waits as long.
+/// The default time for an inbound Request, which equals that of Linux siw.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The default time for a graceful disconnect without progress: a peer that is stopped for a
@@ -73,32 +73,30 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Settings of one interface adapter.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// Network device that holds `address`, or the word that named it.
+    /// The network device that has `address`, or else the word in the IA line.
     pub(crate) adapter: String,
-    /// The address on which we listen and, unless the route forbids it, from which we connect.
+    /// The address of listeners and, unless the route forbids it, of outgoing connections.
     pub(crate) address: IpAddr,
-    /// The scope of link-local IPv6 addresses on `adapter` (RFC 4007); 0 where there are none.
+    /// The scope of link-local IPv6 addresses on `adapter` (RFC 4007); 0 if the adapter has none.
     pub(crate) scope_id: u32,
-    /// True if we ask for CRC32C. CRC is used when either side asks (RFC 5044 section 7.1).
+    /// True to request CRC32C. CRC is used if either side requests it (RFC 5044 section 7.1).
     pub(crate) crc: bool,
     /// Largest private data of a consumer, in bytes.
     pub(crate) private_data_max: u32,
-    /// The TCP congestion control of our own sockets; `None`: the system's default.
+    /// The TCP congestion control of own sockets; `None`: the system's default.
     pub(crate) congestion: Option<String>,
-    /// The largest ULPDU that we send, whatever the size of segments; `None`: the connection's
-    /// default.
+    /// The largest ULPDU to send, whatever the size of segments; `None`: the connection's default.
     ulpdu_max: Option<usize>,
-    /// True if FPDUs toward peers of this provider are up to that length, and not only as long as a
+    /// True if FPDUs to peers of this provider have up to that length instead of the length of a
     /// segment. If false, every peer is treated as a peer that runs another implementation: for
     /// diagnosis, and to measure the performance of such a peer.
     pub(crate) long_fpdus: bool,
-    /// True if we ask for MPA markers in the stream that we receive (RFC 5044 section 4.3): for
-    /// diagnosis.
+    /// True to request MPA markers in the received stream (RFC 5044 section 4.3), for diagnosis.
     pub(crate) markers: bool,
-    /// True if we ask with the enhanced set-up of RFC 6581, which is revision 2.
+    /// True to use the enhanced set-up of RFC 6581, which is revision 2, in Requests.
     pub(crate) enhanced: bool,
-    /// The kinds of first frame that we offer to send on our own; `None` does not ask for
-    /// peer-to-peer mode.
+    /// The kinds of first frame that this end offers to send; `None` does not request peer-to-peer
+    /// mode.
     pub(crate) peer_to_peer: Option<RtrKinds>,
     /// The implementation of the peers, if the administrator has configured it.
     pub(crate) peer: Peer,
@@ -118,7 +116,7 @@ pub(crate) struct Config {
     /// limit.
     pub(crate) close_timeout: Option<Duration>,
     /// True if a consumer's socket may have any local address, so that one adapter serves all
-    /// addresses of a host. Otherwise the socket must run through this adapter.
+    /// addresses of a host. Otherwise the socket must be routed through this adapter.
     pub(crate) any_socket: bool,
     /// True if connections to peers of this host move from TCP to shared memory.
     pub(crate) local: bool,
@@ -129,14 +127,14 @@ pub(crate) struct Config {
 /// The rule that ends a connection whose peer has vanished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerTimeout {
-    /// TCP's own timeout: that of `net.ipv4.tcp_retries2` for unacknowledged data; an idle
-    /// connection is never ended.
+    /// TCP's own timeout: `net.ipv4.tcp_retries2` limits unacknowledged data; an idle connection is
+    /// never ended.
     System,
     /// An idle connection is probed three times after half a minute. Unacknowledged data has TCP's
-    /// own timeout, so that a peer that is stopped keeps its connection.
+    /// own timeout, so that a stopped peer keeps its connection.
     Idle,
-    /// Both timeouts are this time. A connection whose peer is alive and receives nothing for so
-    /// long is ended as well (`tcp(7)`, `TCP_USER_TIMEOUT`).
+    /// Both timeouts have this value. It also ends the connection of a live peer that receives
+    /// nothing for this time (`tcp(7)`, `TCP_USER_TIMEOUT`).
     Within(Duration),
 }
 
@@ -144,7 +142,7 @@ impl Config {
     /// Parses an IA line and resolves its device, address or host name.
     pub(crate) fn parse(ia_params: &str) -> Result<Self, RnicError> {
         let mut words = ia_params.split_ascii_whitespace();
-        let device = words.next().ok_or_else(|| bad("names no device"))?;
+        let device = words.next().ok_or_else(|| bad("no device is named"))?;
         let Adapter {
             name: adapter,
             address,
@@ -188,7 +186,7 @@ impl Config {
         self.ulpdu_max.unwrap_or(FPDU_DEFAULT)
     }
 
-    /// The longest ULPDU toward a peer that turns out to run this provider.
+    /// The longest ULPDU toward a peer that is found to run this provider.
     pub(crate) fn own_ulpdu_max(&self, negotiated: &Negotiated) -> usize {
         let is_plain = !negotiated.crc && !negotiated.markers_rx && !negotiated.markers_tx;
         let default = if is_plain { FPDU_DIRECT } else { FPDU_DEFAULT };
@@ -208,7 +206,7 @@ impl Config {
             "markers" => self.markers = switch(key, value)?,
             "mpa_revision" => self.enhanced = number(key, value, 1, 2)? == 2,
             "peer_to_peer" => self.peer_to_peer = first_frames(key, value)?,
-            "peer" => self.peer = make(value)?,
+            "peer" => self.peer = peer_implementation(value)?,
             "long_fpdus" => self.long_fpdus = switch(key, value)?,
             "connect_retry_ms" => self.connect_retry = millis(key, value)?,
             "peer_timeout_s" => {
@@ -229,7 +227,7 @@ impl Config {
         Ok(())
     }
 
-    /// The name of the congestion control of our sockets: the configured one, or the system's
+    /// The name of the congestion control of own sockets: the configured one, or the system's
     /// default.
     pub(crate) fn congestion_in_force(&self) -> String {
         match &self.congestion {
@@ -239,9 +237,9 @@ impl Config {
         }
     }
 
-    /// True if a consumer's socket with this local address runs through the adapter. A socket
-    /// without a local address passes, because its route is not known: it is not connected, which
-    /// an event reports (DAT 2.0 iWARP extensions 3.1.1.2).
+    /// True if a consumer's socket with this local address is routed through the adapter. A socket
+    /// without a local address passes, because its route is unknown: it is not connected, which an
+    /// event reports (DAT 2.0 iWARP extensions 3.1.1.2).
     pub(crate) fn routes(&self, local: SocketAddr) -> bool {
         let local = local.ip().to_canonical();
         let both_loopback = local.is_loopback() && self.address.is_loopback();
@@ -299,7 +297,7 @@ fn first_frames(key: &str, value: &str) -> Result<Option<RtrKinds>, RnicError> {
     Ok(is_on.then_some(RtrKinds::WRITE_READ))
 }
 
-fn make(value: &str) -> Result<Peer, RnicError> {
+fn peer_implementation(value: &str) -> Result<Peer, RnicError> {
     match value {
         "any" => Ok(Peer::Unknown),
         "siw" => Ok(Peer::Siw),
@@ -333,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_known_by_device_address_and_name() {
+    fn loopback_is_found_by_device_address_and_name() {
         for line in ["lo", "lo 0", "127.0.0.1 0", "localhost 0 crc=off"] {
             let config = Config::parse(line).unwrap();
             assert!(config.address.is_loopback(), "{line}");
@@ -342,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_other_addresses_are_taken_when_asked_for() {
+    fn sockets_of_other_addresses_are_accepted_if_configured() {
         let elsewhere = "192.0.2.1:80".parse().unwrap();
         for (line, routes) in [
             ("lo 0", false),
@@ -358,15 +356,15 @@ mod tests {
     }
 
     #[test]
-    fn link_local_addresses_are_meant_on_the_adapters_link() {
+    fn link_local_addresses_get_the_scope_of_the_adapter() {
         let mut config = Config::parse("lo").unwrap();
         config.address = "fe80::1".parse().unwrap();
         config.scope_id = 7;
         assert_eq!(config.socket_address(80).to_string(), "[fe80::1%7]:80");
         let scoped = |text: &str| config.scoped(text.parse().unwrap()).to_string();
         assert_eq!(scoped("[fe80::2]:1"), "[fe80::2%7]:1");
-        for as_it_is in ["[fe80::2%3]:1", "[2001:db8::2]:1", "192.0.2.1:1"] {
-            assert_eq!(scoped(as_it_is), as_it_is);
+        for unchanged in ["[fe80::2%3]:1", "[2001:db8::2]:1", "192.0.2.1:1"] {
+            assert_eq!(scoped(unchanged), unchanged);
         }
     }
 
@@ -401,10 +399,10 @@ mod tests {
     }
 
     #[test]
-    fn the_congestion_control_in_force_can_be_told() {
-        let told = |line| Config::parse(line).unwrap().congestion_in_force();
-        assert_eq!(told("lo 0 cc=reno"), "reno");
-        assert!(!told("lo 0").is_empty());
+    fn the_congestion_control_in_force_can_be_queried() {
+        let in_force = |line| Config::parse(line).unwrap().congestion_in_force();
+        assert_eq!(in_force("lo 0 cc=reno"), "reno");
+        assert!(!in_force("lo 0").is_empty());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 mod burst;
 mod closing;
-pub(crate) mod meeting;
 mod moving;
+pub(crate) mod offer_listener;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -34,14 +34,14 @@ pub(crate) use moving::{Move, OFFER_AFTER, Owner};
 /// The purpose of a connection's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// A start-up or a disconnect that makes no progress is aborted.
-    GivingUp,
-    /// A silent peer may have missed the first frame.
-    Repeating,
-    /// Our FIN may be sent as soon as everything before it is acknowledged.
-    Finishing,
-    /// A graceful disconnect that has made no progress since the timer was set is aborted.
-    ComingFurther,
+    /// Abort a start-up or a disconnect that makes no progress.
+    Abort,
+    /// Repeat the first frame, which a silent peer may have missed.
+    Repeat,
+    /// Send our FIN, once everything before it is acknowledged.
+    Finish,
+    /// Abort a graceful disconnect that has made no progress since the timer was set.
+    CheckProgress,
 }
 
 /// The number of repetitions of the first frame. The time before each one is four times as long as
@@ -57,7 +57,7 @@ pub(crate) enum End {
     Broken,
     /// TCP has aborted the connection: no answer was received in time.
     Unanswered,
-    /// A side violated the protocol. A Terminate message is sent if it still may be.
+    /// A side violated the protocol. A Terminate message is sent if that is still possible.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
     Terminated(Option<iwarp_proto::PeerTerminate>),
@@ -90,18 +90,18 @@ pub(crate) struct Conn {
     pub(crate) socket: Arc<ConnSocket>,
     /// The place of the connection among the threads that make progress.
     pub(crate) place: Place,
-    /// Posted requests are held back so that later ones are sent with them.
+    /// True while posted requests are held back so that later ones are sent with them.
     pub(crate) is_held: bool,
-    /// Bytes wait for room in the socket.
+    /// True while bytes wait for room in the socket.
     pub(crate) is_blocked: bool,
     pub(crate) proto: Connection,
     pub(crate) tcp: TcpCarrier,
     pub(crate) moving: Move,
     pub(crate) inbox: Inbox,
-    /// The set has an event of the socket.
+    /// True if the set has an event of the socket.
     is_socket_ready: bool,
     pub(crate) outstanding: Outstanding,
-    /// A bind that waits for reads in `outstanding`, and the requests that were posted behind it.
+    /// A bind that waits for reads in `outstanding`, and the requests that were posted after it.
     pub(crate) fenced: VecDeque<SendSlot>,
     pub(crate) closing: Closing,
     /// True once `Established` is queued, or must not be delivered any more.
@@ -113,14 +113,14 @@ pub(crate) struct Conn {
     pub(crate) send_done: Vec<Completion>,
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
-    /// The last pass sent data and deferred the receive to the next pass.
+    /// True if the last pass sent data and deferred the receive to the next pass.
     pub(crate) owes_receive: bool,
     pub(crate) deadline: Option<(Instant, Due)>,
     /// The number of repetitions of the first frame that remain while the peer is silent.
     repeats: u32,
-    /// The number of times that the acknowledgement of the last data was polled for.
-    fin_looks: u32,
-    /// The progress of a graceful disconnect when it was checked last.
+    /// The number of polls for the acknowledgement of the last data.
+    fin_polls: u32,
+    /// The progress of a graceful disconnect at its last check.
     closing_at: Distance,
 }
 
@@ -157,29 +157,29 @@ impl Conn {
             owes_receive: false,
             deadline: None,
             repeats: 0,
-            fin_looks: 0,
+            fin_polls: 0,
             closing_at: Distance::default(),
         }))
     }
 
-    /// Submits a work request to the protocol, unless it must wait behind the fence of a bind.
+    /// Submits a work request to the protocol, unless it must wait for the fence of a bind.
     ///
-    /// Fails if the request can never be carried out. It then keeps its status, and the connection
-    /// ends.
+    /// Fails if the request can never be executed. The request then keeps its status, and the
+    /// connection ends.
     pub(crate) fn submit(
         &mut self,
         stream: Stream,
         table: &MemoryTable,
         slot: SendSlot,
     ) -> Result<(), End> {
-        if !self.fenced.is_empty() || self.outstanding.holds_up(&slot) {
+        if !self.fenced.is_empty() || self.outstanding.must_wait_for(&slot) {
             self.fenced.push_back(slot);
             return Ok(());
         }
-        self.carry_out(stream, table, slot)
+        self.execute(stream, table, slot)
     }
 
-    /// Submits the requests behind the fence, if the reads before the fence are answered. Returns
+    /// Submits the requests after the fence, if the reads before the fence are answered. Returns
     /// `false` if there is nothing to submit.
     pub(crate) fn pass_fence(&mut self, stream: Stream, table: &MemoryTable) -> Result<bool, End> {
         if self.fenced.is_empty() {
@@ -188,18 +188,18 @@ impl Conn {
         self.note_completions();
         let mut has_passed = false;
         while let Some(slot) = self.fenced.pop_front() {
-            if self.outstanding.holds_up(&slot) {
+            if self.outstanding.must_wait_for(&slot) {
                 self.fenced.push_front(slot);
                 break;
             }
             has_passed = true;
-            self.carry_out(stream, table, slot)?;
+            self.execute(stream, table, slot)?;
         }
         Ok(has_passed)
     }
 
-    /// Submits a work request to the protocol. A bind is carried out here.
-    fn carry_out(
+    /// Submits a work request to the protocol. A bind is executed here.
+    fn execute(
         &mut self,
         stream: Stream,
         table: &MemoryTable,
@@ -231,7 +231,7 @@ impl Conn {
         Err(End::Fault(self.proto.fail_local()))
     }
 
-    /// Frames a small Send or Write behind the bytes that are framed already, so that only its
+    /// Frames a small Send or Write after the bytes that are framed already, so that only its
     /// report must be kept until it is sent.
     ///
     /// Returns `false` if the request must be submitted instead: it is of another kind, is too long
@@ -268,8 +268,7 @@ impl Conn {
         true
     }
 
-    /// Posts a work request to the protocol, and returns the number of protocol requests that it
-    /// became.
+    /// Posts a work request to the protocol, and returns the resulting number of protocol requests.
     fn post(
         &mut self,
         pd: u32,
@@ -384,7 +383,7 @@ impl Conn {
         Ok(parts)
     }
 
-    /// Queues one Read Request, or two where a rule of [`peer`] requires it. Returns the number.
+    /// Queues one Read Request, or two if a rule of [`peer`] requires that. Returns the number.
     fn queue_read(
         &mut self,
         kind: WorkKind,
@@ -430,7 +429,7 @@ impl Conn {
             .map_err(|_| WcStatus::LocalQpOperation)
     }
 
-    /// Sends as much as the transport takes.
+    /// Sends as much as the transport accepts.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.is_held = false;
         self.burst.bytes = 0;
@@ -454,8 +453,8 @@ impl Conn {
         }
     }
 
-    /// Records whether bytes wait for room in the socket. While they do, the set has an event for
-    /// it.
+    /// Records whether bytes wait for room in the socket. While they do, room is an event in the
+    /// set.
     fn set_blocked(&mut self, is_blocked: bool) {
         if self.is_blocked != is_blocked {
             self.is_blocked = is_blocked;
@@ -463,8 +462,8 @@ impl Conn {
         }
     }
 
-    /// Starts polling: from now on every poll drives the connection, if it is armed and consumers
-    /// poll. Returns true if this call started that.
+    /// Makes every poll drive the connection from now on, if it is armed and consumers poll.
+    /// Returns true if the connection was not polled before.
     pub(crate) fn start_polling(&mut self) -> bool {
         let in_set = self.proto.has_rx_moved();
         if !self.socket.start_polling(&mut self.place, in_set) {
@@ -481,8 +480,8 @@ impl Conn {
     /// already; the connection then stays polled.
     ///
     /// An armed connection is not changed. Threads arm the connections of a list that they have
-    /// copied, so another thread may have armed this one first. A check for work would then tell
-    /// the peer to stop ringing, on behalf of a poller that does not exist.
+    /// copied, so another thread may have armed this one first. A check for work would then stop
+    /// the peer from ringing, on behalf of a poller that does not exist.
     pub(crate) fn arm(&mut self) -> Result<bool, End> {
         if !self.place.is_polled() {
             return Ok(false);
@@ -565,16 +564,16 @@ impl Conn {
 
     /// Starts to wait for the first message of the peer after start-up
     /// ([`peer::repeats_first_frame`]). Returns the time of the first check.
-    pub(crate) fn await_first_word(&mut self, rtr: Option<RtrKind>) -> Option<(Duration, Due)> {
+    pub(crate) fn await_first_message(&mut self, rtr: Option<RtrKind>) -> Option<(Duration, Due)> {
         if !peer::repeats_first_frame(self.role, rtr) {
             return None;
         }
         self.repeats = REPEATS;
-        Some((REPEAT_AFTER, Due::Repeating))
+        Some((REPEAT_AFTER, Due::Repeat))
     }
 
-    /// True while the first frame must still be repeated once before this side may close.
-    fn is_unheard(&self) -> bool {
+    /// True while the first frame must be repeated once more before this end may close.
+    fn must_repeat_first_frame(&self) -> bool {
         self.repeats == REPEATS && self.proto.has_sent() && !self.proto.has_received()
     }
 
@@ -592,15 +591,15 @@ impl Conn {
         (self.repeats > 0).then(|| {
             (
                 REPEAT_AFTER * 4_u32.pow(REPEATS - self.repeats),
-                Due::Repeating,
+                Due::Repeat,
             )
         })
     }
 
     /// Returns an empty Write for a peer that may have missed the first frame and must not receive
-    /// our FIN before; `None` if no such frame can be made.
+    /// our FIN before; `None` if no such frame can be sent.
     pub(crate) fn late_frame(&mut self, stream: Stream, table: &MemoryTable) -> Option<Vec<u8>> {
-        if !self.is_unheard() {
+        if !self.must_repeat_first_frame() {
             return None;
         }
         self.proto.repeat_first_frame();
@@ -613,8 +612,8 @@ impl Conn {
         self.tcp.lone_frame(&fpdu, &payloads)
     }
 
-    /// Sends as many as possible of the bytes that must follow so that the stream ends between two
-    /// frames, with a Terminate message at its end if there is one. Returns the rest.
+    /// Sends as many as possible of the bytes that end the stream between two frames, with a
+    /// Terminate message at its end if there is one. Returns the remaining bytes.
     pub(crate) fn last_bytes(
         &mut self,
         stream: Stream,
@@ -678,7 +677,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_waited_in_vain_is_told_from_one_that_was_reset() {
+    fn a_timeout_of_tcp_is_distinguished_from_a_reset() {
         for error in [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH] {
             assert!(matches!(End::of_socket(error), End::Unanswered), "{error}");
         }

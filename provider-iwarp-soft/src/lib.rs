@@ -8,14 +8,14 @@
 //! | `adapter` | the state that all objects of an RNIC share |
 //! | `conn` | a connection in full operation |
 //! | `startup`, `lingering` | a connection's socket before full operation, and after it |
-//! | `carrier` | the transport of its segments: over TCP, or over shared memory within a host |
+//! | `carrier` | the transport of a connection's segments: TCP, or shared memory within a host |
 //! | `work`, `memory` | queued work requests, registered memory |
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
-//! | `socket`, `forking` | our sockets and consumers' sockets, and which of them a fork inherits |
-//! | `engine` | one thread for all work that no consumer's thread does, its poller and timers |
-//! | `config`, `pool`, `event`, `tally` | tools of the other modules |
+//! | `socket`, `forking` | own sockets and consumers' sockets, and which of them a fork inherits |
+//! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
+//! | `config`, `lock`, `pool`, `event`, `tally` | utilities of the other modules |
 //!
-//! A module uses those below it. `cargo xtask tidy` checks that.
+//! A module uses only modules below it in this table. `cargo xtask tidy` checks that.
 //!
 //! A connection begins on TCP. If both ends are on one host and share a user or a directory
 //! (`local`, `local_dir` in the IA's settings), it moves to shared memory once it is in use.
@@ -28,7 +28,7 @@
 //! | | sender | receiver |
 //! |---|---|---|
 //! | system calls, TCP | 1 (`send`), or a share of one | 1 (`recv`), or a share of one |
-//! | system calls, shared memory | none; 1 (`send`) where the receiver sleeps | none; 1 (`process_vm_readv`) for a payload above 8 KiB |
+//! | system calls, shared memory | none; 1 (`send`) if the receiver sleeps | none; 1 (`process_vm_readv`) for a payload above 8 KiB |
 //! | copies in user space, TCP | 1, into the staging buffer | 1, to its place |
 //! | copies, shared memory | 1, into the ring; none above 8 KiB | 1, to its place |
 //! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
@@ -56,7 +56,7 @@ mod startup;
 mod tally;
 mod work;
 
-// The support code of the interface's tests, for unit tests that must act between two steps.
+// The support code of the integration tests, for unit tests that must act between two steps.
 #[cfg(test)]
 extern crate self as provider_iwarp_soft;
 #[cfg(test)]
@@ -68,8 +68,8 @@ pub use cm::armed::SoftArmed;
 pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 
-/// An allocator with a reserve, so that a process that runs out of memory gets an error from the
-/// calls that need some.
+/// An allocator with a reserve. If a process runs out of memory, the calls that need memory return
+/// an error.
 #[global_allocator]
 static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
 

@@ -58,7 +58,7 @@ impl LingeringSocket {
     /// `late`. A socket that is returned to its consumer does not linger: it is neither shut down
     /// nor read any more.
     pub(crate) fn start(socket: Arc<ConnSocket>, rest: Vec<u8>, late: Option<Vec<u8>>) {
-        if socket.goes_back() {
+        if socket.returns_to_consumer() {
             return;
         }
         let engine = socket.progress.engine().clone();

@@ -185,7 +185,7 @@ impl Qp {
     pub(crate) fn destroy(&self) {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
-        self.shared.event_order.leave(self);
+        self.shared.event_order.on_delivered(self);
         self.shared.forget_qp();
     }
 
@@ -305,7 +305,7 @@ impl Qp {
                 upcall.async_event(AsyncEvent::RecvWatermark(self.token));
             }
         }
-        self.events.tell(|event| {
+        self.events.deliver(|event| {
             self.deliver(event);
             if matches!(event, OwnEvent::Established { .. }) {
                 self.open_gate();
@@ -321,7 +321,7 @@ impl Qp {
         let has_last_receive = event.is_disconnect() && self.srq.is_some();
         let order = has_last_receive.then(|| lock(&shared.last_receive_order));
         shared.upcall.connection(self.token, event.as_event());
-        shared.event_order.leave(self);
+        shared.event_order.on_delivered(self);
         if order.is_some() {
             let event = AsyncEvent::LastWqeReached(self.token);
             shared.upcall.async_event(event);

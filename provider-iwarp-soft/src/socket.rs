@@ -144,7 +144,7 @@ impl Socket {
     }
 
     /// True if the socket will be returned to its consumer.
-    pub(crate) fn goes_back(&self) -> bool {
+    pub(crate) fn returns_to_consumer(&self) -> bool {
         matches!(self, Self::Consumer(socket) if !socket.kept.load(Ordering::Relaxed))
     }
 

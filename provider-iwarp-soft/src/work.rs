@@ -332,7 +332,7 @@ impl Outstanding {
     }
 
     /// True if this entry must wait for an earlier read or atomic.
-    pub(crate) fn holds_up(&self, slot: &SendSlot) -> bool {
+    pub(crate) fn must_wait_for(&self, slot: &SendSlot) -> bool {
         slot.is_fenced_bind() && self.slots.iter().any(SendSlot::awaits_answer)
     }
 

@@ -158,10 +158,10 @@ fn a_hello_in_pieces_is_one_hello() {
 fn processes_that_say_nothing_are_turned_away() {
     on_ground(|ground| {
         attack_hello(ground, "silence", |place, token| {
-            let strangers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
+            let pending_peers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
             ground.exchange(5);
-            for mut stranger in strangers {
-                assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+            for mut pending_peer in pending_peers {
+                assert_eq!(pending_peer.read(&mut [0]).unwrap_or(0), 0);
             }
             let _ = token;
         });

@@ -1,7 +1,7 @@
 //! `DAT_IA_ATTR` and `DAT_PROVIDER_ATTR` of an open IA, built once.
 //!
 //! Owns every string and the socket address to which the two structures point, so they stay valid
-//! as long as the IA is open. All fields of both are filled for any mask of the consumer, because
+//! as long as the IA is open. Both structures are complete for any mask of the consumer, because
 //! the test tools of OFA set one bit and read another field.
 
 mod named;
@@ -14,8 +14,8 @@ use self::named::NamedAttrs;
 use crate::addr::SharedAddress;
 use crate::rnic::RnicAttr;
 
-/// Version of the DAT interface, major part. OFA's providers report this version here too; the
-/// release of this provider is the attribute `DAT_RS_VERSION`.
+/// Version of the DAT interface, major part, as OFA's providers report it here. The release of this
+/// provider is the attribute `DAT_RS_VERSION`.
 const PROVIDER_VERSION_MAJOR: u32 = 2;
 /// Version of the DAT interface, minor part.
 const PROVIDER_VERSION_MINOR: u32 = 0;
@@ -43,7 +43,7 @@ pub(crate) struct Attributes {
 
 // SAFETY: the raw pointers inside are to memory that this structure owns (boxed) and never changes.
 unsafe impl Send for Attributes {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Attributes {}
 
 impl Attributes {
@@ -125,11 +125,11 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
 }
 
 /// Returns the family of extensions, for which DAT has only one field. With atomics and immediate
-/// data it is IB, because OFA's tools check for it; Socket Service Points are then announced by a
-/// named attribute.
+/// data it is IB, because OFA's tools check for IB; a named attribute then announces Socket Service
+/// Points.
 ///
-/// Without atomics it is iWARP, even if the device makes no connection over a socket. Only then the
-/// registry library passes the calls on, so that they can return the reason of the refusal
+/// Without atomics it is iWARP, even if the device cannot connect over a socket: only then does the
+/// registry library pass on the calls, so that they can return the reason of the refusal
 /// (`DAT_MODEL_NOT_SUPPORTED`). To consumers (`dtest -w`, `dtestx`) IB would mean that a write with
 /// immediate data is supported.
 fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
@@ -193,9 +193,9 @@ fn merging() -> [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT] {
     STREAMS.map(|row| STREAMS.map(|column| DatBoolean::from(is_mergeable(row | column))))
 }
 
-/// Returns true if these streams may share an EVD: all but asynchronous events, and not data
-/// transfers with connection events, because two queues could not keep their relative order. The
-/// provider attribute `evd_stream_merging_supported` reports the same pairs.
+/// Returns true if these streams may share an EVD. Asynchronous events may not, nor may data
+/// transfers share it with connection events, because two queues could not keep their relative
+/// order. The provider attribute `evd_stream_merging_supported` reports the same pairs.
 pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
     let known = DAT_EVD_SOFTWARE_FLAG
         | DAT_EVD_CR_FLAG

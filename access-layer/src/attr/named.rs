@@ -40,11 +40,11 @@ impl NamedAttrs {
 }
 
 /// The largest MTU of InfiniBand. Messages may be longer here, but consumers that read the
-/// attribute allocate hundreds of buffers of its size.
+/// attribute allocate hundreds of buffers of that size.
 const TRANSPORT_MTU: u32 = 4096;
 
 /// Returns the attributes that this layer reports for every RNIC, unless the RNIC reports them
-/// itself, and those that the RNIC adds. Consumers written for OFA's providers search the
+/// itself, and the attributes that the RNIC adds. Consumers written for OFA's providers search the
 /// `DAT_IB_*` names on any transport.
 fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
     let mtu = attr.message_len_max.min(TRANSPORT_MTU).to_string();
@@ -53,7 +53,7 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
         ("DAT_IB_CONNECTIVITY_MODE", "DIRECT"),
         ("DAT_IB_RDMA_READ", "TRUE"),
         ("DAT_IB_PORT_STATUS", "PORT_ACTIVE"),
-        // The version numbers in the attributes are DAT's or the device's; this one is the release.
+        // The other version numbers are those of DAT or the device; this is the release.
         ("DAT_RS_VERSION", env!("CARGO_PKG_VERSION")),
         ("DAT_IB_TRANSPORT_MTU", &mtu),
     ]

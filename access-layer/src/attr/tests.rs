@@ -11,14 +11,14 @@ fn named(attributes: &Attributes, name: &str) -> Vec<String> {
     let count = usize::try_from(provider.num_provider_specific_attr).unwrap();
     // SAFETY: the array has as many entries as the count says, and lives as long as `attributes`.
     let array = unsafe { std::slice::from_raw_parts(provider.provider_specific_attr, count) };
-    // SAFETY: the C strings live as long.
+    // SAFETY: the C strings live as long as `attributes`.
     let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
     let of_name = array.iter().filter(|attr| text(attr.name) == name);
     of_name.map(|attr| text(attr.value)).collect()
 }
 
 #[test]
-fn zero_based_addresses_and_watermarks_are_announced_where_they_work() {
+fn zero_based_addresses_and_watermarks_are_announced_if_supported() {
     for (works, srq_max) in [(true, 4), (false, 4), (true, 0)] {
         let attributes = Attributes::new(
             "ia",
@@ -36,7 +36,7 @@ fn zero_based_addresses_and_watermarks_are_announced_where_they_work() {
 }
 
 #[test]
-fn the_extension_is_named_whose_calls_have_an_answer() {
+fn the_announced_extension_is_the_usable_one() {
     for (atomics, sockets, expected) in [
         (true, true, DAT_EXTENSION_IB),
         (true, false, DAT_EXTENSION_IB),
@@ -58,7 +58,7 @@ fn the_extension_is_named_whose_calls_have_an_answer() {
 }
 
 #[test]
-fn the_sink_of_a_read_needs_no_right_of_the_peer() {
+fn the_sink_of_a_read_needs_no_remote_privilege() {
     let attributes = Attributes::new("ia", &scripted_rnic::attr());
     assert_eq!(
         attributes.provider().rdma_write_for_rdma_read_req,
@@ -67,7 +67,7 @@ fn the_sink_of_a_read_needs_no_right_of_the_peer() {
 }
 
 #[test]
-fn what_the_rnic_knows_of_itself_comes_once_and_is_not_overruled() {
+fn attributes_of_the_rnic_replace_the_common_ones() {
     let own = [
         ("DAT_IB_DEVICE_NAME", "siw_eth0"),
         ("DAT_IB_CONNECTIVITY_MODE", "INDIRECT"),

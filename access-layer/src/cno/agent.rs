@@ -1,8 +1,8 @@
 //! The consumer's wait-proxy agent and the thread that calls it.
 //!
 //! The agent is consumer code: it may block, and it may call any DAT function, including a close of
-//! the IA. So it never runs on a thread that does the RNIC's work, nor under a lock. One thread
-//! serves all CNOs of the process; it starts with the first due call and then stays.
+//! the IA. So it never runs on a thread that makes progress for the RNIC, nor under a lock. One
+//! thread serves all CNOs of the process. It starts with the first due call and is never stopped.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use host::locks::IgnorePoison as _;
 
 use crate::handle::Handle;
 
-/// An agent that has a function.
+/// An agent: the consumer's function and its data.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agent {
     func: DatAgentFunc,
@@ -46,15 +46,15 @@ impl Agent {
 
     /// Calls the consumer's function.
     pub(super) fn call(self, evd: Handle) {
-        // SAFETY: function and data came from the consumer together, to be called in this way.
+        // SAFETY: the consumer passed the function and the data together, for this call.
         unsafe { (self.func)(self.instance_data, evd.as_dat()) }
     }
 }
 
-/// The action of the next trigger, or of the agent thread.
+/// The next action of a trigger or of the agent thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// No agent: none was set since the last trigger.
+    /// No agent was set since the last trigger.
     Nothing,
     /// The next trigger makes a call of the agent due.
     Armed(Agent),
@@ -62,19 +62,19 @@ enum Next {
     Due(Agent, Handle),
 }
 
-/// State of the agent. The first trigger uses an agent up, and it must be set again. While it runs
-/// the next agent may be set, for example by the agent itself, and become due.
+/// State of the agent. The first trigger consumes the agent, and the consumer must set it again.
+/// The next agent may be set and become due while a call runs, for example by the agent itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AgentState {
     next: Next,
-    running: bool,
+    is_running: bool,
 }
 
 impl AgentState {
     pub(super) fn new(armed: Option<Agent>) -> Self {
         Self {
             next: armed.map_or(Next::Nothing, Next::Armed),
-            running: false,
+            is_running: false,
         }
     }
 
@@ -93,7 +93,7 @@ impl AgentState {
         match self.next {
             Next::Due(agent, evd) => {
                 self.next = Next::Nothing;
-                self.running = true;
+                self.is_running = true;
                 Some((agent, evd))
             }
             Next::Nothing | Next::Armed(_) => None,
@@ -101,17 +101,16 @@ impl AgentState {
     }
 
     pub(super) fn on_end_call(&mut self) {
-        self.running = false;
+        self.is_running = false;
     }
 
-    /// Sets or removes the agent. A call of the former agent that is due and has not begun is
-    /// dropped.
+    /// Sets or removes the agent. Drops a call of the former agent that is due and has not begun.
     pub(super) fn on_modify(&mut self, agent: Option<Agent>) {
         self.next = agent.map_or(Next::Nothing, Next::Armed);
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.running
+        self.is_running
     }
 
     pub(super) fn as_dat(&self) -> DatOsWaitProxyAgent {
@@ -155,7 +154,7 @@ pub(super) fn run(job: Job) {
         .as_ref()
         .is_none_or(|runner| runner.jobs.send(job).is_err())
     {
-        tracing::error!("no thread for wait-proxy agents: a call is lost");
+        tracing::error!("cannot start the thread for wait-proxy agents: a call is lost");
     }
 }
 
@@ -188,7 +187,7 @@ mod tests {
         let evd = Handle::from_token(8).unwrap();
         let (old, new) = (agent(1), agent(2));
         let due = Next::Due(old, evd);
-        let state = |next, running| AgentState { next, running };
+        let state = |next, is_running| AgentState { next, is_running };
         let trigger = |mut state: AgentState| (state.on_trigger(evd), state);
         let begin = |mut state: AgentState| (state.on_begin_call().is_some(), state);
         for running in [false, true] {

@@ -2,9 +2,9 @@
 //!
 //! A CNO owns the list of EVDs that triggered and were not yet reported, each at most once, oldest
 //! first. Waiting for a trigger drives the CQs of the EVDs, so that code is in `delivery`, a layer
-//! above this one. The consumer's agent runs on a separate thread (`agent`), never on a thread that
-//! does the RNIC's work. The descriptor of a CNO that has one (`signal`) is readable while the list
-//! is not empty.
+//! above this module. The consumer's agent runs on a separate thread (`agent`), never on a thread
+//! that makes progress for the RNIC. The descriptor of a CNO (`signal`), if requested, is readable
+//! while the list is not empty.
 
 mod agent;
 mod signal;
@@ -50,8 +50,8 @@ pub(crate) struct Inner {
     pub(crate) evds: Vec<Handle>,
     agent: AgentState,
     pub(crate) state: CnoState,
-    /// A thread sleeps outside this layer ([`Cno::begin_sleep`]).
-    pub(crate) sleeps_outside: bool,
+    /// True while a thread sleeps outside this layer ([`Cno::begin_sleep`]).
+    pub(crate) is_external_sleep: bool,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -59,13 +59,13 @@ impl<R: Rnic> Object for Cno<R> {
 }
 
 impl<R: Rnic> Cno<R> {
-    /// `dat_cno_create`.
+    /// Implements `dat_cno_create`.
     pub fn create(ia: &Arc<Ia<R>>, agent: DatOsWaitProxyAgent) -> DatResult<Handle> {
         Self::install(ia, Agent::from_dat(&agent), None)
     }
 
-    /// `dat_cno_fd_create`: the descriptor is readable while an EVD has triggered and was not
-    /// reported. The CNO owns the descriptor and closes it.
+    /// Implements `dat_cno_fd_create`: the descriptor is readable while an EVD has triggered and
+    /// was not reported. The CNO owns the descriptor and closes it.
     pub fn create_with_fd(ia: &Arc<Ia<R>>) -> DatResult<(Handle, DatFd)> {
         let signal = Signal::new().map_err(|_| NO_DESCRIPTOR)?;
         let fd = signal.fd();
@@ -84,7 +84,7 @@ impl<R: Rnic> Cno<R> {
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
                 state: CnoState::Idle,
-                sleeps_outside: false,
+                is_external_sleep: false,
             }),
             turn: Condvar::new(),
             agent_returned: Condvar::new(),
@@ -105,7 +105,7 @@ impl<R: Rnic> Cno<R> {
         &self.ia
     }
 
-    /// Keeps the CNO from being freed until the result is dropped.
+    /// Prevents the CNO from being freed until the result is dropped.
     pub(crate) fn use_it(&self) -> DatResult<User> {
         self.users
             .take()
@@ -113,22 +113,21 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// Adds an EVD that triggers the CNO from now on.
-    pub(crate) fn join(&self, evd: Handle) {
+    pub(crate) fn add_evd(&self, evd: Handle) {
         let mut inner = self.lock();
         if !inner.evds.contains(&evd) {
             inner.evds.push(evd);
         }
-        // A waiter need not be woken: the caller arms the CQ next, and the upcall of the CQ
-        // triggers the CNO.
+        // The caller arms the CQ next, and the upcall of the CQ triggers the CNO. So a waiter need
+        // not be woken here.
     }
 
-    /// Removes an EVD, which no longer triggers the CNO. An unreported trigger of that EVD is
-    /// discarded.
-    pub(crate) fn leave(&self, evd: Handle) {
+    /// Removes an EVD, which no longer triggers the CNO, and discards its unreported trigger.
+    pub(crate) fn remove_evd(&self, evd: Handle) {
         let mut inner = self.lock();
-        inner.evds.retain(|known| *known != evd);
-        inner.triggered.retain(|known| *known != evd);
-        inner.show();
+        inner.evds.retain(|listed| *listed != evd);
+        inner.triggered.retain(|listed| *listed != evd);
+        inner.update_signal();
     }
 
     /// True while a thread waits on the CNO.
@@ -136,41 +135,41 @@ impl<R: Rnic> Cno<R> {
         self.lock().state.has_waiter()
     }
 
-    /// Notes that an EVD received an event. Until this trigger is taken, further events of the same
-    /// EVD add no second trigger. They only make the agent due, which is called even if no thread
-    /// takes triggers.
+    /// Called when an EVD received an event. Until the trigger is taken, further events of this EVD
+    /// add no second trigger. They only make the agent due, which is called even if no thread takes
+    /// triggers.
     pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
         let mut inner = self.lock();
         if inner.state.is_dead() {
             return;
         }
-        let is_news = !inner.triggered.contains(&evd);
-        if is_news {
+        let is_first = !inner.triggered.contains(&evd);
+        if is_first {
             inner.triggered.push_back(evd);
             if let Some(signal) = &inner.signal {
                 signal.raise();
             }
         }
-        let agent_due = inner.agent.on_trigger(evd);
-        let (waited, followed) = (inner.state.has_waiter(), inner.state.has_followers());
+        let is_agent_due = inner.agent.on_trigger(evd);
+        let (is_waited, has_followers) = (inner.state.has_waiter(), inner.state.has_followers());
         drop(inner);
-        if is_news && waited {
+        if is_first && is_waited {
             self.waker.wake();
         }
         // `notify_one` makes a system call even if no thread waits, so it is called only for
         // followers.
-        if is_news && followed {
+        if is_first && has_followers {
             self.turn.notify_one();
         }
-        if agent_due {
+        if is_agent_due {
             let cno = Arc::downgrade(self);
             agent::run(Box::new(move || Self::call_agent(&cno)));
         }
     }
 
-    /// Calls the consumer's function, on the agent thread. The thread holds no lock and no
-    /// reference to the CNO meanwhile: the function may free the CNO and close the IA, which waits
-    /// until all references are dropped.
+    /// Calls the consumer's function on the agent thread. During the call the thread holds no lock
+    /// and no reference to the CNO, because the function may free the CNO and close the IA, which
+    /// waits until all references are dropped.
     fn call_agent(this: &Weak<Self>) {
         let begun = this
             .upgrade()
@@ -184,8 +183,8 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// `dat_cno_modify_agent`. After the return the former agent is not called any more, unless the
-    /// former agent itself made this call. A CNO made for a descriptor has no agent.
+    /// Implements `dat_cno_modify_agent`. After the return the former agent is not called any more,
+    /// unless the former agent itself made this call. A CNO with a descriptor has no agent.
     pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) -> DatResult {
         let mut inner = self.lock();
         if inner.signal.is_some() {
@@ -203,7 +202,7 @@ impl<R: Rnic> Cno<R> {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
         }
         let evd = inner.triggered.pop_front();
-        inner.show();
+        inner.update_signal();
         Ok(evd)
     }
 
@@ -218,7 +217,7 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// `dat_cno_query`.
+    /// Implements `dat_cno_query`.
     pub fn query(&self) -> DatCnoParam {
         let inner = self.lock();
         let (proxy_type, proxy) = match &inner.signal {
@@ -235,7 +234,7 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// `dat_cno_free`.
+    /// Implements `dat_cno_free`.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if !this.users.close() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_IN_USE));
@@ -251,7 +250,7 @@ impl<R: Rnic> Cno<R> {
 
 impl Inner {
     /// Makes the descriptor unreadable if there is no trigger to report.
-    fn show(&self) {
+    fn update_signal(&self) {
         if let Some(signal) = self.signal.as_ref().filter(|_| self.triggered.is_empty()) {
             signal.lower();
         }

@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// An event counter of the kernel. It is above zero exactly while the CNO has a trigger to report.
-/// If the consumer reads it, it is zero until the next trigger, but the call that takes triggers
-/// still finds the earlier ones. The calls here bypass libc, so a thread is not cancelled in them
-/// while it holds locks.
+/// An event counter of the kernel. The counter is above zero exactly while the CNO has a trigger to
+/// report, except that a consumer's read of it sets it to zero until the next trigger; the earlier
+/// triggers can still be taken. The calls here bypass libc, so that a thread that holds locks is
+/// not cancelled in them.
 #[derive(Debug)]
 pub(super) struct Signal(OwnedFd);
 

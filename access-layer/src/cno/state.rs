@@ -6,7 +6,7 @@
 ///          begin_wait               begin_wait, end_wait, begin_drive, end_drive
 ///    Idle ───────────▶ Waited ──────▶ Waited
 ///      ◀───────────────── the last end_wait
-///    Idle/Waited ── free ──▶ Dead, until those who waited have noticed
+///    Idle/Waited ── free ──▶ Dead, until the waiters have noticed
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CnoState {
@@ -16,8 +16,8 @@ pub(crate) enum CnoState {
     Waited {
         /// Number of waiting threads; not 0.
         waiters: u32,
-        /// True while one of them makes progress in the RNIC.
-        driven: bool,
+        /// True while one of the waiters makes progress for the RNIC.
+        is_driven: bool,
     },
     /// Freed.
     Dead {
@@ -31,11 +31,11 @@ impl CnoState {
         *self = match *self {
             Self::Idle => Self::Waited {
                 waiters: 1,
-                driven: false,
+                is_driven: false,
             },
-            Self::Waited { waiters, driven } => Self::Waited {
+            Self::Waited { waiters, is_driven } => Self::Waited {
                 waiters: waiters + 1,
-                driven,
+                is_driven,
             },
             Self::Dead { waiters } => Self::Dead {
                 waiters: waiters + 1,
@@ -46,9 +46,9 @@ impl CnoState {
     pub(crate) fn on_end_wait(&mut self) {
         *self = match *self {
             Self::Idle | Self::Waited { waiters: 1, .. } => Self::Idle,
-            Self::Waited { waiters, driven } => Self::Waited {
+            Self::Waited { waiters, is_driven } => Self::Waited {
                 waiters: waiters - 1,
-                driven,
+                is_driven,
             },
             Self::Dead { waiters } => Self::Dead {
                 waiters: waiters.saturating_sub(1),
@@ -57,11 +57,11 @@ impl CnoState {
     }
 
     /// Called when a waiter wants to make progress. Returns `false` if another waiter does so, or
-    /// if there is nothing to wait for.
+    /// if the CNO has been freed.
     pub(crate) fn on_begin_drive(&mut self) -> bool {
         match self {
-            Self::Waited { driven, .. } if !*driven => {
-                *driven = true;
+            Self::Waited { is_driven, .. } if !*is_driven => {
+                *is_driven = true;
                 true
             }
             Self::Idle | Self::Waited { .. } | Self::Dead { .. } => false,
@@ -69,8 +69,8 @@ impl CnoState {
     }
 
     pub(crate) fn on_end_drive(&mut self) {
-        if let Self::Waited { driven, .. } = self {
-            *driven = false;
+        if let Self::Waited { is_driven, .. } = self {
+            *is_driven = false;
         }
     }
 
@@ -89,7 +89,7 @@ impl CnoState {
         }
     }
 
-    /// Returns true if threads may wait for the one that makes progress.
+    /// Returns true if threads may wait while another waiter makes progress.
     pub(super) fn has_followers(self) -> bool {
         match self {
             Self::Idle => false,
@@ -107,8 +107,8 @@ impl CnoState {
 mod tests {
     use super::*;
 
-    const fn waited(waiters: u32, driven: bool) -> CnoState {
-        CnoState::Waited { waiters, driven }
+    const fn waited(waiters: u32, is_driven: bool) -> CnoState {
+        CnoState::Waited { waiters, is_driven }
     }
 
     const fn dead(waiters: u32) -> CnoState {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn one_waiter_drives_and_the_dead_are_told_apart() {
+    fn one_waiter_drives_and_a_freed_cno_is_recognised() {
         for (mut state, drives, has_waiter, has_followers, is_dead) in [
             (CnoState::Idle, false, false, false, false),
             (waited(1, false), true, true, false, false),

@@ -35,7 +35,7 @@ fn nothing_triggered_is_an_empty_queue_and_a_null_evd() {
     assert_eq!(call!(dat, cno_wait, cno, 0, ptr::null_mut()), 0x8006_0027);
 }
 
-/// A CNO waits at the RNIC of its own IA, and that IA could not close while the CNO is used.
+/// A waiter of a CNO drives only the RNIC of the CNO's own IA, and that IA could not close.
 #[test]
 fn evds_of_another_ia_are_refused() {
     let (dat, other) = (Dat::open(), Dat::open());
@@ -80,7 +80,7 @@ fn each_evd_that_triggered_is_reported_once_in_order() {
         assert_eq!(dat.cno_wait(cno, LONG_US), Ok(evd));
     }
     assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
-    // Once reported, the next event triggers again, whether or not the EVD was emptied.
+    // After the report the next event triggers again, whether or not the EVD was emptied.
     assert_eq!(dat.post_software(evds[2], 1), SUCCESS);
     assert_eq!(dat.cno_wait(cno, LONG_US), Ok(evds[2]));
 }
@@ -140,7 +140,7 @@ fn completions_trigger_again_after_the_evd_was_drained() {
 }
 
 #[test]
-fn completions_that_were_announced_do_not_trigger_again_until_somebody_looks() {
+fn reported_completions_do_not_trigger_again_before_a_poll() {
     const AT_ONCE: u32 = 0;
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let cno = pair.dat.cno();
@@ -222,7 +222,7 @@ fn an_evd_can_change_its_cno() {
     assert_eq!(
         dat.cno_wait(second, 0),
         Ok(evd),
-        "events that are there trigger a new CNO"
+        "queued events trigger a new CNO"
     );
     assert_eq!(call!(dat, cno_free, second), 0x8007_0043);
     assert_eq!(call!(dat, evd_modify_cno, evd, ptr::null_mut()), SUCCESS);
@@ -232,7 +232,7 @@ fn an_evd_can_change_its_cno() {
 }
 
 #[test]
-fn what_a_freed_evd_triggered_is_forgotten() {
+fn triggers_of_a_freed_evd_are_discarded() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evd = software_evd(&dat, cno);
@@ -243,7 +243,7 @@ fn what_a_freed_evd_triggered_is_forgotten() {
 }
 
 #[test]
-fn freeing_wakes_waiters_with_bad_news_and_guards_the_evds_of_waiters() {
+fn freeing_fails_waits_and_evds_with_waiters_are_kept() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evd = software_evd(&dat, cno);
@@ -314,7 +314,7 @@ fn a_descriptor_is_readable_while_something_has_triggered() {
 }
 
 #[test]
-fn a_wait_and_an_evd_that_leaves_silence_the_descriptor() {
+fn a_wait_or_a_removed_evd_clears_the_descriptor() {
     let dat = Dat::open();
     let (cno, fd) = fd_cno(&dat);
     let evd = dat.try_evd(8, cno, DAT_EVD_SOFTWARE_FLAG).unwrap();
@@ -328,7 +328,7 @@ fn a_wait_and_an_evd_that_leaves_silence_the_descriptor() {
 }
 
 #[test]
-fn a_cno_with_a_descriptor_says_so_and_has_no_agent() {
+fn a_cno_with_a_descriptor_reports_it_and_has_no_agent() {
     let dat = Dat::open();
     let (cno, fd) = fd_cno(&dat);
     let mut param = DatCnoParam::zeroed();
@@ -358,35 +358,35 @@ fn descriptor_calls_check_their_places() {
     assert_eq!(call!(dat, cno_trigger, dat.cno(), none), 0x8006_0026);
 }
 
-/// An agent that reports to the test the EVD for which it was called.
-unsafe extern "C" fn tell(instance_data: DatPvoid, evd: DatEvdHandle) {
+/// An agent that sends to the test the EVD for which it was called.
+unsafe extern "C" fn report(instance_data: DatPvoid, evd: DatEvdHandle) {
     // SAFETY: the tests below pass the address of a sender that lives until the IA is closed.
-    let told = unsafe { &*instance_data.cast::<Sender<usize>>() };
-    told.send(evd.addr()).unwrap();
+    let reports = unsafe { &*instance_data.cast::<Sender<usize>>() };
+    reports.send(evd.addr()).unwrap();
 }
 
-fn agent(told: &Sender<usize>) -> DatOsWaitProxyAgent {
+fn agent(reports: &Sender<usize>) -> DatOsWaitProxyAgent {
     DatOsWaitProxyAgent {
-        instance_data: ptr::from_ref(told).cast_mut().cast(),
-        proxy_agent_func: Some(tell),
+        instance_data: ptr::from_ref(reports).cast_mut().cast(),
+        proxy_agent_func: Some(report),
     }
 }
 
 fn with_agent(test: impl FnOnce(&Dat, DatCnoHandle, DatOsWaitProxyAgent, &Receiver<usize>)) {
-    let (tell, told) = channel();
+    let (reports, reported) = channel();
     let dat = Dat::open();
     let mut cno = ptr::null_mut();
-    let agent = agent(&tell);
+    let agent = agent(&reports);
     assert_eq!(call!(dat, cno_create, dat.ia, agent, &raw mut cno), SUCCESS);
-    test(&dat, cno, agent, &told);
+    test(&dat, cno, agent, &reported);
     assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
     // Every due call has been made or dropped, so the sender is no longer used.
-    drop(tell);
+    drop(reports);
 }
 
 #[test]
 fn an_agent_is_called_once_and_has_to_be_set_again() {
-    with_agent(|dat, cno, agent, told| {
+    with_agent(|dat, cno, agent, reported| {
         let evd = software_evd(dat, cno);
         let mut param = DatCnoParam::zeroed();
         assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
@@ -394,7 +394,10 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         let queried = unsafe { param.proxy.agent };
         assert_eq!(queried.instance_data, agent.instance_data);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
-        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(evd.addr()));
+        assert_eq!(
+            reported.recv_timeout(Duration::from_secs(20)),
+            Ok(evd.addr())
+        );
         assert_eq!(
             dat.cno_wait(cno, 0),
             Ok(evd),
@@ -402,16 +405,19 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         );
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
-        assert!(told.try_recv().is_err());
+        assert!(reported.try_recv().is_err());
         assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
-        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(evd.addr()));
+        assert_eq!(
+            reported.recv_timeout(Duration::from_secs(20)),
+            Ok(evd.addr())
+        );
     });
 }
 
 #[test]
 fn no_agent_is_called_after_it_was_replaced() {
-    with_agent(|dat, cno, _, told| {
+    with_agent(|dat, cno, _, reported| {
         let evd = software_evd(dat, cno);
         for _ in 0..100 {
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
@@ -419,32 +425,34 @@ fn no_agent_is_called_after_it_was_replaced() {
                 call!(dat, cno_modify_agent, cno, DatOsWaitProxyAgent::zeroed()),
                 SUCCESS
             );
-            let calls = told.try_iter().count();
+            let calls = reported.try_iter().count();
             assert!(calls <= 1);
             assert!(dat.dequeue(evd).is_ok());
             let _ = dat.cno_wait(cno, 0);
         }
-        assert!(told.try_recv().is_err());
+        assert!(reported.try_recv().is_err());
     });
 }
 
 /// An agent may use the objects for which it is called, and free them.
 unsafe extern "C" fn free_everything(instance_data: DatPvoid, evd: DatEvdHandle) {
     // SAFETY: the test below passes this tuple and keeps it until it has received from this agent.
-    let (dat, cno, told) = unsafe { &*instance_data.cast::<(Dat, usize, Sender<u32>)>() };
+    let (dat, cno, reports) = unsafe { &*instance_data.cast::<(Dat, usize, Sender<u32>)>() };
     let cno = ptr::with_exposed_provenance_mut(*cno);
-    told.send(dat.dequeue(evd).map_or_else(|code| code, |_| SUCCESS))
+    reports
+        .send(dat.dequeue(evd).map_or_else(|code| code, |_| SUCCESS))
         .unwrap();
-    told.send(call!(dat, evd_free, evd)).unwrap();
-    told.send(call!(dat, cno_free, cno)).unwrap();
-    told.send(call!(dat, ia_close, dat.ia, DAT_CLOSE_GRACEFUL_FLAG))
+    reports.send(call!(dat, evd_free, evd)).unwrap();
+    reports.send(call!(dat, cno_free, cno)).unwrap();
+    reports
+        .send(call!(dat, ia_close, dat.ia, DAT_CLOSE_GRACEFUL_FLAG))
         .unwrap();
 }
 
 #[test]
 fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
-    let (tell, told) = channel();
-    let mut shared = (Dat::open(), 0, tell);
+    let (reports, reported) = channel();
+    let mut shared = (Dat::open(), 0, reports);
     let cno = shared.0.cno();
     shared.1 = cno.expose_provenance();
     let evd = software_evd(&shared.0, cno);
@@ -456,7 +464,7 @@ fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
     assert_eq!(shared.0.post_software(evd, 1), SUCCESS);
     for call in ["dequeue", "evd_free", "cno_free", "ia_close"] {
         assert_eq!(
-            told.recv_timeout(Duration::from_secs(20)),
+            reported.recv_timeout(Duration::from_secs(20)),
             Ok(SUCCESS),
             "{call}"
         );
@@ -475,14 +483,14 @@ const NO_FD: libc::pollfd = libc::pollfd {
     revents: 0,
 };
 
-/// Begins an external sleep. If an EVD has joined, the first calls only poll it and return 0.
+/// Begins an external sleep. If an EVD was added, the first calls only poll it and return 0.
 fn fall_asleep(cno: &Cno<FakeRnic>, fds: &mut [libc::pollfd]) -> usize {
     let counts = std::iter::repeat_with(|| cno.begin_sleep(fds).unwrap());
     counts.take(3).find(|count| *count > 0).unwrap()
 }
 
 #[test]
-fn who_sleeps_elsewhere_is_woken_by_a_trigger_and_takes_it() {
+fn an_external_sleep_is_ended_by_a_trigger() {
     let dat = Dat::open();
     let handle = dat.cno();
     let cno = dat.pin::<Cno<FakeRnic>>(handle);
@@ -494,14 +502,14 @@ fn who_sleeps_elsewhere_is_woken_by_a_trigger_and_takes_it() {
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert!(is_woken(&mut fds[..count]));
         cno.end_sleep();
-        assert!(!is_woken(&mut fds[..count]), "nothing is left of it");
-        assert_eq!(cno.begin_sleep(&mut fds), Ok(0), "it has triggered");
+        assert!(!is_woken(&mut fds[..count]), "the wake-up is consumed");
+        assert_eq!(cno.begin_sleep(&mut fds), Ok(0), "the EVD has triggered");
         assert_eq!(dat.cno_wait(handle, 0), Ok(evd));
     }
 }
 
 #[test]
-fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
+fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
     let dat = Dat::open();
     let handle = dat.cno();
     let cno = dat.pin::<Cno<FakeRnic>>(handle);
@@ -510,10 +518,13 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     cno.end_sleep();
     fall_asleep(&cno, &mut fds);
     let busy = crate::error::DatError::of(DAT_INVALID_STATE);
-    assert_eq!(cno.begin_sleep(&mut fds), Err(busy), "somebody sleeps");
+    assert_eq!(
+        cno.begin_sleep(&mut fds),
+        Err(busy),
+        "another thread sleeps"
+    );
     thread::scope(|scope| {
-        // This thread waits for its turn to make progress, and must not be forgotten when that has
-        // come.
+        // This thread waits for its turn to make progress, and must be woken when the turn comes.
         let waiter = scope.spawn(|| cno.wait(LONG_US));
         thread::sleep(Duration::from_millis(10));
         scope.spawn(|| cno.end_sleep());
@@ -528,19 +539,22 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     assert_eq!(
         cno.begin_sleep(&mut []),
         Err(none),
-        "there is no room to say on what"
+        "the array is too small for the descriptors"
     );
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
 }
 
 #[test]
-fn an_agent_is_called_for_an_evd_whose_trigger_nobody_has_taken() {
-    with_agent(|dat, cno, agent, told| {
+fn an_agent_is_called_for_an_evd_whose_trigger_no_thread_has_taken() {
+    with_agent(|dat, cno, agent, reported| {
         let evd = software_evd(dat, cno);
         for _ in 0..3 {
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
-            assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(evd.addr()));
+            assert_eq!(
+                reported.recv_timeout(Duration::from_secs(5)),
+                Ok(evd.addr())
+            );
             assert!(dat.dequeue(evd).is_ok());
             assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
         }
@@ -550,7 +564,7 @@ fn an_agent_is_called_for_an_evd_whose_trigger_nobody_has_taken() {
 }
 
 #[test]
-fn a_poller_that_leaves_events_behind_is_told_of_more() {
+fn a_poller_that_leaves_events_is_triggered_by_more() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let cno = pair.dat.cno();
     let recv = pair.ends[1].recv;
@@ -572,7 +586,7 @@ fn a_poller_that_leaves_events_behind_is_told_of_more() {
 }
 
 #[test]
-fn an_evd_that_is_enabled_tells_of_what_came_meanwhile() {
+fn an_enabled_evd_triggers_for_earlier_events() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let (cno, fd) = fd_cno(&pair.dat);
     let recv = pair.ends[1].recv;
@@ -589,7 +603,7 @@ fn an_evd_that_is_enabled_tells_of_what_came_meanwhile() {
     assert_eq!(take_trigger(&pair.dat, cno), Ok(recv));
 }
 
-/// An agent that reports that it has begun, and returns when the test lets it.
+/// An agent that reports its start, and returns when the test lets it.
 struct Slow {
     begun: Sender<()>,
     go: std::sync::Mutex<Receiver<()>>,
@@ -603,7 +617,7 @@ unsafe extern "C" fn be_slow(instance_data: DatPvoid, _evd: DatEvdHandle) {
 }
 
 #[test]
-fn those_who_wait_for_the_agent_take_no_turn_from_waiters() {
+fn threads_that_wait_for_the_agent_take_no_turn_from_waiters() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evds = [(); 2].map(|()| software_evd(&dat, cno));
@@ -632,7 +646,7 @@ fn those_who_wait_for_the_agent_take_no_turn_from_waiters() {
                 assert_eq!(call!(dat, cno_modify_agent, cno, none), SUCCESS);
             });
         }
-        // Nothing shows that the threads wait; if they begin later than this, nothing is tested.
+        // Nothing shows that the threads wait. If they begin later, this test checks nothing.
         thread::sleep(brief);
         let waiters = [(); 2].map(|()| {
             scope.spawn(|| {

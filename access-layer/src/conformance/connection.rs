@@ -55,15 +55,15 @@ impl Attempt {
         let all = DAT_CR_FIELD_ALL;
         assert_eq!(call!(self.dat, cr_query, cr, all, &raw mut param), SUCCESS);
         // SAFETY: the provider's bytes are valid until the request is answered.
-        let said = unsafe { bytes_of(param.private_data, param.private_data_size) };
-        (cr, said)
+        let received = unsafe { bytes_of(param.private_data, param.private_data_size) };
+        (cr, received)
     }
 
     /// Checks that private data was received as it was sent. InfiniBand does not transmit the
-    /// length: there the field of the message is padded with zeros, and an attribute reports that.
-    fn expect_carried(&self, said: &[u8], given: &[u8]) {
+    /// length but pads the field with zeros, which an attribute reports.
+    fn expect_carried(&self, received: &[u8], given: &[u8]) {
         let is_padded = self.dat.named("DAT_IB_PRIVATE_DATA_PADDED").as_deref() == Some("TRUE");
-        let (front, rest) = said.split_at(given.len().min(said.len()));
+        let (front, rest) = received.split_at(given.len().min(received.len()));
         assert_eq!(front, given);
         assert!(rest.is_empty() || is_padded, "{} bytes more", rest.len());
         assert!(rest.iter().all(|byte| *byte == 0), "{rest:?}");
@@ -109,16 +109,16 @@ pub(super) fn private_data_reaches_both_sides<R: Rnic>(params: &str) {
     ] {
         let attempt = Attempt::new::<R>(params);
         attempt.connect(LONG_US, question);
-        let (cr, said) = attempt.request();
-        attempt.expect_carried(&said, question);
+        let (cr, received) = attempt.request();
+        attempt.expect_carried(&received, question);
         let len = i32::try_from(answer.len()).unwrap();
         let ep = attempt.passive.ep;
         assert_eq!(
             call!(attempt.dat, cr_accept, cr, ep, len, answer.as_ptr().cast()),
             SUCCESS
         );
-        let heard = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_ESTABLISHED);
-        attempt.expect_carried(&heard, answer);
+        let received = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_ESTABLISHED);
+        attempt.expect_carried(&received, answer);
         attempt.expect(&attempt.passive, DAT_CONNECTION_EVENT_ESTABLISHED);
         assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_CONNECTED);
         assert_eq!(attempt.state(&attempt.passive), DAT_EP_STATE_CONNECTED);
@@ -129,7 +129,7 @@ pub(super) fn private_data_reaches_both_sides<R: Rnic>(params: &str) {
     }
 }
 
-pub(super) fn a_rejected_request_tells_its_reason<R: Rnic>(params: &str) {
+pub(super) fn a_rejection_carries_private_data<R: Rnic>(params: &str) {
     let attempt = Attempt::new::<R>(params);
     attempt.connect(LONG_US, b"please");
     let (cr, _) = attempt.request();
@@ -137,12 +137,12 @@ pub(super) fn a_rejected_request_tells_its_reason<R: Rnic>(params: &str) {
         call!(attempt.dat, cr_reject, cr, 2, b"no".as_ptr().cast()),
         SUCCESS
     );
-    let heard = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_PEER_REJECTED);
-    attempt.expect_carried(&heard, b"no");
+    let received = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_PEER_REJECTED);
+    attempt.expect_carried(&received, b"no");
     assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);
 }
 
-pub(super) fn nobody_listens<R: Rnic>(params: &str) {
+pub(super) fn a_connect_without_listener_is_refused<R: Rnic>(params: &str) {
     let attempt = Attempt::new::<R>(params);
     assert_eq!(call!(attempt.dat, psp_free, attempt.psp), SUCCESS);
     // Providers may retry for a while, in case the service is about to listen.

@@ -106,9 +106,9 @@ impl Dat {
         let code = call!(self, ia_query, self.ia, evd, 0, no_ia, all, &raw mut attr);
         assert_eq!(code, SUCCESS);
         let count = usize::try_from(attr.num_provider_specific_attr).unwrap();
-        // SAFETY: so many attributes of two strings each are valid as long as the IA is open.
+        // SAFETY: `count` attributes of two strings each are valid as long as the IA is open.
         let all = unsafe { std::slice::from_raw_parts(attr.provider_specific_attr, count) };
-        // SAFETY: as above.
+        // SAFETY: both strings of an attribute are valid as long as the IA is open.
         let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap();
         let found = all.iter().find(|attr| text(attr.name) == name)?;
         Some(text(found.value).to_owned())
@@ -240,7 +240,7 @@ impl Drop for Dat {
 
 // SAFETY: handles are words that any thread may use.
 unsafe impl Send for Dat {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Dat {}
 
 /// Returns the data of a DTO completion.
@@ -265,8 +265,7 @@ pub(crate) struct Pair {
     pub(crate) pz: DatPzHandle,
     pub(crate) lmr: DatLmrParam,
     pub(crate) lmr_handle: DatLmrHandle,
-    /// Atomics, because the in-memory RNIC reads and writes the memory without the compiler's
-    /// knowledge.
+    /// Atomics, because the in-memory RNIC accesses the memory without the compiler's knowledge.
     pub(crate) memory: Box<[AtomicU8]>,
 }
 
@@ -349,7 +348,7 @@ impl Pair {
 }
 
 impl Dat {
-    /// Creates a service under a qualifier of the provider's choice.
+    /// Creates a service under a qualifier that the provider chooses.
     pub(crate) fn psp(&self, requests: DatEvdHandle) -> (DatPspHandle, DatConnQual) {
         let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
         let (qual, flag) = (&raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);

@@ -20,11 +20,14 @@ fn expect_one_end(pair: &Pair) {
         );
     }
     for end in &pair.ends {
-        assert!(pair.dat.wait(end.connect, 20_000, 1).is_err(), "told twice");
+        assert!(
+            pair.dat.wait(end.connect, 20_000, 1).is_err(),
+            "reported twice"
+        );
     }
 }
 
-pub(super) fn each_side_hears_of_the_end_once<R: Rnic>(params: &str) {
+pub(super) fn each_side_is_notified_of_the_end_once<R: Rnic>(params: &str) {
     for flags in [DAT_CLOSE_ABRUPT_FLAG, DAT_CLOSE_GRACEFUL_FLAG] {
         let pair = pair::<R>(params);
         assert_eq!(

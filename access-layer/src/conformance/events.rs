@@ -36,7 +36,7 @@ pub(super) fn a_waiter_sleeps_until_its_threshold<R: Rnic>(params: &str) {
     assert_eq!(result, Err((0x000F_0000, 2)));
 }
 
-pub(super) fn a_cno_names_the_evd_that_got_something<R: Rnic>(params: &str) {
+pub(super) fn a_cno_returns_the_evd_that_triggered<R: Rnic>(params: &str) {
     let pair = pair::<R>(params);
     let (dat, cno) = (&pair.dat, pair.dat.cno());
     for end in &pair.ends {

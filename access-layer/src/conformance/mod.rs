@@ -1,5 +1,5 @@
-//! A test suite for every RNIC. It tests the rules on which a consumer may rely, through the
-//! provider table as a C program would.
+//! A test suite for every RNIC. It tests, through the provider table as a C program would, the
+//! rules on which a consumer may rely.
 //!
 //! A provider's test is one line: `access_layer::conformance::run::<SoftRnic>("lo 0")`. Each case
 //! opens an IA of its own and connects over its own address, so the suite needs no second machine.
@@ -14,7 +14,7 @@
 
 #![allow(
     clippy::unwrap_used,
-    reason = "test code: a case that cannot go on has failed"
+    reason = "test code: a case that cannot continue has failed"
 )]
 
 mod connection;
@@ -25,8 +25,8 @@ mod transfer;
 
 use crate::rnic::Rnic;
 
-/// A case: its name, and its function, which takes the `ia_params` of the RNIC and panics when it
-/// fails.
+/// A case: its name, and its function, which takes the `ia_params` of the RNIC and panics on
+/// failure.
 pub type Case = (&'static str, fn(&str));
 
 /// Lists functions that are generic over the RNIC, under their own names.
@@ -42,8 +42,8 @@ pub fn cases<R: Rnic>() -> Vec<Case> {
     cases! { R:
         connection::{
             private_data_reaches_both_sides,
-            a_rejected_request_tells_its_reason,
-            nobody_listens,
+            a_rejection_carries_private_data,
+            a_connect_without_listener_is_refused,
             an_unanswered_request_times_out,
         },
         transfer::{
@@ -55,11 +55,11 @@ pub fn cases<R: Rnic>() -> Vec<Case> {
         },
         events::{
             a_waiter_sleeps_until_its_threshold,
-            a_cno_names_the_evd_that_got_something,
+            a_cno_returns_the_evd_that_triggered,
             a_suppressed_send_completes_silently,
         },
         ending::{
-            each_side_hears_of_the_end_once,
+            each_side_is_notified_of_the_end_once,
             posted_receives_are_flushed,
             a_disconnected_endpoint_can_be_used_again,
             closing_the_ia_ends_everything,
@@ -70,7 +70,7 @@ pub fn cases<R: Rnic>() -> Vec<Case> {
 /// Runs all cases; the output names each case before it runs.
 ///
 /// # Panics
-/// When a case fails.
+/// If a case fails.
 pub fn run<R: Rnic>(ia_params: &str) {
     for (name, case) in cases::<R>() {
         println!("conformance: {name}");

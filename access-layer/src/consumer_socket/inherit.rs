@@ -15,8 +15,8 @@ pub(crate) struct Inherited {
     pub(crate) remote: SocketAddr,
 }
 
-/// Queries the system for `socket`. `None` when it is not a connected internet socket. The RNIC
-/// decides whether that is an error, and which one, when it is asked to take the socket.
+/// Queries the system for `socket`. Returns `None` unless it is a connected internet socket. The
+/// RNIC decides later, when it is asked to take the socket, whether that is an error and which.
 pub(crate) fn from_socket(socket: RawFd) -> Option<Inherited> {
     let comm = DatComm {
         domain: option(socket, libc::SO_DOMAIN)?,
@@ -76,7 +76,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_connected_socket_tells_its_communicator_and_both_addresses() {
+    fn a_connected_socket_returns_its_communicator_and_both_addresses() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let inherited = from_socket(stream.as_raw_fd()).unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn other_descriptors_tell_nothing() {
+    fn other_descriptors_return_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(from_socket(listener.as_raw_fd()), None, "not connected");
         assert_eq!(from_socket(-1), None, "no descriptor");

@@ -1,6 +1,6 @@
 //! Ownership of a consumer's socket (DAT 2.0 iWARP extensions 3.1).
 //!
-//! A socket given to `dat_iw_ssp_create` or `dat_iw_socket_connect` has exactly one owner at any
+//! A socket passed to `dat_iw_ssp_create` or `dat_iw_socket_connect` has exactly one owner at any
 //! time. This module records the owner, and each change of ownership is one method:
 //!
 //! ```text
@@ -25,7 +25,7 @@ use std::os::fd::RawFd;
 pub(crate) enum Owner {
     /// The consumer, which may read, write, poll and close the socket.
     Consumer,
-    /// A service point waits on it for a connection request.
+    /// The service point, which waits for a connection request on the socket.
     Ssp,
     /// The connection request that was received over the socket.
     Cr,
@@ -42,7 +42,7 @@ pub(crate) struct ConsumerSocket {
     id: RawFd,
     owner: Owner,
     /// True if the connection over the socket has been established.
-    carries: bool,
+    has_connection: bool,
 }
 
 impl ConsumerSocket {
@@ -51,7 +51,7 @@ impl ConsumerSocket {
         Self {
             id,
             owner: Owner::Consumer,
-            carries: false,
+            has_connection: false,
         }
     }
 
@@ -103,12 +103,12 @@ impl ConsumerSocket {
     /// Called when the connection over the socket is established.
     pub(crate) fn on_established(&mut self) {
         debug_assert_eq!(self.owner, Owner::Ep);
-        self.carries = true;
+        self.has_connection = true;
     }
 
     /// Called when the endpoint no longer uses the socket, for any reason.
-    pub(crate) fn on_over(&mut self) {
-        if self.carries {
+    pub(crate) fn on_released(&mut self) {
+        if self.has_connection {
             self.on_ended()
         } else {
             self.on_not_made()
@@ -128,7 +128,12 @@ impl ConsumerSocket {
 
     fn pass(&mut self, from: Owner, to: Owner) {
         debug_assert_eq!(self.owner, from, "socket {} cannot pass to {to:?}", self.id);
-        tracing::debug!(socket = self.id, ?from, ?to, "socket changes hands");
+        tracing::debug!(
+            socket = self.id,
+            ?from,
+            ?to,
+            "ownership of the socket changes"
+        );
         self.owner = to;
     }
 }
@@ -149,7 +154,7 @@ mod tests {
         ConsumerSocket {
             id: 5,
             owner,
-            carries: false,
+            has_connection: false,
         }
     }
 
@@ -177,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn what_an_endpoint_leaves_behind_depends_on_whether_it_was_connected() {
+    fn the_last_owner_depends_on_whether_the_endpoint_was_connected() {
         let mut failed = owned_by(Owner::Ep);
-        failed.on_over();
+        failed.on_released();
         assert_eq!(failed.owner(), Owner::Consumer);
         let mut connected = owned_by(Owner::Ep);
         connected.on_established();
-        connected.on_over();
+        connected.on_released();
         assert_eq!(connected.owner(), Owner::System);
     }
 
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "cannot pass")]
-    fn a_socket_cannot_change_hands_out_of_turn() {
+    fn an_owner_cannot_pass_a_socket_that_it_does_not_own() {
         owned_by(Owner::Consumer).on_accepted();
     }
 }

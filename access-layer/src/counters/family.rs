@@ -9,8 +9,8 @@ use super::Counters;
 
 /// The counters of an IA.
 ///
-/// The counters of a family that was stopped do not change, so that they can be read together; when
-/// the family is started again they begin at 0. Counters without a family always count.
+/// The counters of a stopped family do not change, so that they can be read together. A start sets
+/// them to 0. Counters without a family always count.
 #[derive(Debug)]
 pub(crate) struct IaCounters {
     all: Counters<{ DCNT_IA_ALL_COUNTERS as usize }>,
@@ -83,7 +83,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_stopped_family_stands_still_and_begins_at_0_again() {
+    fn a_stopped_family_does_not_change_and_restarts_at_0() {
         for (family, index) in INSIDE {
             let counters = IaCounters::new();
             let read = |index: u32| counters.all().read(index as usize, false);
@@ -94,7 +94,7 @@ mod tests {
             }
             counters.bump(DCNT_IA_PZ_CREATE);
             for (other, any) in INSIDE {
-                assert_eq!(read(any), 1, "family {other} while {family} stands still");
+                assert_eq!(read(any), 1, "family {other} while {family} is stopped");
             }
             assert_eq!(read(DCNT_IA_PZ_CREATE), 1);
             counters.on_start(family).unwrap();

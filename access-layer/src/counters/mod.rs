@@ -6,9 +6,9 @@
 //!
 //! # Cost
 //!
-//! A load and a store for each counter, and no locked instruction, because the locked instructions
-//! of a small Send would be measurable in its latency. If several threads use one object at the
-//! same moment a count may be lost, as with OFA's providers; no decision depends on a counter. A
+//! A load and a store for each counter. No locked instruction is used, because such instructions
+//! would be measurable in the latency of a small Send. If several threads use one object at the
+//! same moment, a count may be lost, as with OFA's providers; no decision depends on a counter. A
 //! received message is counted when its event is taken.
 
 mod family;

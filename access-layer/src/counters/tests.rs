@@ -30,7 +30,7 @@ fn one(handle: DatHandle, counter: u32) -> u64 {
 }
 
 #[test]
-fn adding_reading_and_starting_over() {
+fn adding_reading_and_resetting() {
     let counters: EvdCounters = Counters::new();
     counters.bump(1);
     counters.transfer(2, 100);
@@ -41,7 +41,7 @@ fn adding_reading_and_starting_over() {
 }
 
 #[test]
-fn transfers_are_counted_where_they_are_posted_and_taken() {
+fn transfers_are_counted_when_posted_and_when_taken() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let [sender, receiver] = &pair.ends;
     for _ in 0..2 {
@@ -71,7 +71,7 @@ fn transfers_are_counted_where_they_are_posted_and_taken() {
 }
 
 #[test]
-fn receives_are_counted_by_what_they_took() {
+fn receives_are_counted_by_operation() {
     let pair = Pair::connected("", 0);
     let receiver = &pair.ends[1];
     for operation in [
@@ -103,7 +103,7 @@ fn receives_are_counted_by_what_they_took() {
 }
 
 #[test]
-fn all_of_an_ia_are_copied_out_and_start_over() {
+fn all_counters_of_an_ia_are_copied_and_reset() {
     let pair = Pair::connected("", 0);
     let ia = pair.dat.ia;
     let all = DCNT_IA_ALL_COUNTERS as c_int;
@@ -132,7 +132,7 @@ fn all_of_an_ia_are_copied_out_and_start_over() {
     assert_eq!(
         values[DCNT_IA_ALL_COUNTERS as usize],
         u64::MAX,
-        "one too many"
+        "written past the array"
     );
     assert_eq!(one(ia, DCNT_IA_EP_CREATE), 0);
     let ep = pair.ends[0].ep;
@@ -153,7 +153,7 @@ fn counters_of_dat_rs_have_numbers_behind_those_of_the_extension() {
         let all = DCNT_RS_ALL_COUNTERS as c_int;
         assert_eq!(try_query(handle, all, values.as_mut_ptr(), 1), SUCCESS);
         assert_eq!(values[..count], vec![0; count]);
-        assert_eq!(values[count], u64::MAX, "one too many");
+        assert_eq!(values[count], u64::MAX, "written past the array");
         for bad in [DCNT_RS_TCP_SENT - 1, DCNT_RS_ALL_COUNTERS + 1] {
             let code = try_query(handle, bad as c_int, values.as_mut_ptr(), 0);
             assert_eq!(code, 0x8006_0026, "counter {bad:#x}");
@@ -188,7 +188,11 @@ fn families_of_an_ia_are_stopped_and_started() {
         |handle, op, family: u32| unsafe { access_call_extension(entry, handle, op, family).0 };
     assert_eq!(change(dat.ia, stop, DCNT_IA_CM), SUCCESS);
     pair.dat.psp(dat.evd(DAT_EVD_CR_FLAG));
-    assert_eq!(one(dat.ia, DCNT_IA_CM_LISTEN), 1, "one of before");
+    assert_eq!(
+        one(dat.ia, DCNT_IA_CM_LISTEN),
+        1,
+        "one from before the stop"
+    );
     assert_eq!(one(dat.ia, DCNT_IA_PSP_CREATE_ANY), 2);
     assert_eq!(change(dat.ia, start, DCNT_IA_CM), SUCCESS);
     pair.dat.psp(dat.evd(DAT_EVD_CR_FLAG));

@@ -19,25 +19,25 @@ pub(crate) type Figures = [u64; COUNT];
 /// The traffic counters of an IA or an endpoint: totals of freed endpoints, and the values at the
 /// last reset.
 #[derive(Debug, Default)]
-pub(crate) struct TrafficCounters(Mutex<Kept>);
+pub(crate) struct TrafficCounters(Mutex<Totals>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Totals {
     /// For an IA: the traffic of freed endpoints.
-    gone: Traffic,
+    freed: Traffic,
     /// The values at the last reset.
     base: Figures,
 }
 
 impl TrafficCounters {
     /// Adds the traffic of an endpoint that is freed.
-    pub(crate) fn add_gone(&self, traffic: Traffic) {
-        self.lock().gone += traffic;
+    pub(crate) fn add_freed(&self, traffic: Traffic) {
+        self.lock().freed += traffic;
     }
 
     /// Returns the traffic of freed endpoints.
-    pub(crate) fn gone(&self) -> Traffic {
-        self.lock().gone
+    pub(crate) fn freed(&self) -> Traffic {
+        self.lock().freed
     }
 
     /// Returns the values of `traffic` since the last reset. The counters in `reset` are set to 0.
@@ -55,7 +55,7 @@ impl TrafficCounters {
         since
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Totals> {
         self.0.lock().ignore_poison()
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use crate::rnic::WhyTcp;
 
     #[test]
-    fn figures_are_at_their_numbers() {
+    fn figures_have_their_numbers() {
         let mut traffic = Traffic {
             moved_receiving: 5,
             ..Traffic::default()
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_begins_at_0_again() {
+    fn a_reset_restarts_at_0() {
         let counters = TrafficCounters::default();
         let mut traffic = Traffic::default();
         traffic.tcp.sent.bytes = 7;

@@ -30,8 +30,8 @@ impl<P> Answer<P> {
         }
     }
 
-    /// Called when the answer could not be given. Returns the request if it has ended meanwhile:
-    /// the caller ends it.
+    /// Called when the answer failed. Returns the request if it has ended meanwhile, so that the
+    /// caller ends it.
     pub(super) fn on_put_back(&mut self, pending: P) -> Option<P> {
         match self {
             Self::Taken => {
@@ -42,8 +42,8 @@ impl<P> Answer<P> {
         }
     }
 
-    /// Called when the handle is retired. Returns the request if it was never answered: the caller
-    /// ends it.
+    /// Called when the handle is retired. Returns the request if it was never answered, so that the
+    /// caller ends it.
     pub(super) fn on_over(&mut self) -> Option<P> {
         match std::mem::replace(self, Self::Over) {
             Self::Waiting(pending) => Some(pending),

@@ -1,9 +1,9 @@
-//! Waiting on a CNO in a `poll` of the caller's own, together with other descriptors.
+//! Waiting on a CNO in the caller's own `poll`, together with other descriptors.
 //!
-//! Between [`Cno::begin_sleep`] and [`Cno::end_sleep`] nothing of the wait is on the stack of the
-//! thread: it may never return from its sleep, because a signal handler has left it by a jump, or
-//! because it was cancelled. Any other thread may call [`Cno::end_sleep`] in its place; a second
-//! call does nothing.
+//! Between [`Cno::begin_sleep`] and [`Cno::end_sleep`] the thread's stack holds no part of the
+//! wait, because the thread may never return from its sleep: a signal handler may jump out of it,
+//! or the thread may be cancelled. Any other thread may then call [`Cno::end_sleep`]. A second call
+//! has no effect.
 
 use std::os::fd::AsRawFd;
 
@@ -14,9 +14,9 @@ use crate::error::{DatError, DatResult};
 use crate::rnic::{Arm, Rnic};
 
 impl<R: Rnic> Cno<R> {
-    /// Fills `out` with the descriptors to sleep on and returns how many there are; 0 when
-    /// something has triggered already, or may have. Refused where another thread waits, which
-    /// would not be woken, and where `out` is too small.
+    /// Fills `out` with the descriptors to sleep on and returns their number; 0 if an EVD has
+    /// triggered already, or may have. Refused while another thread waits, because that thread
+    /// would not be woken, and if `out` is too small.
     pub fn begin_sleep(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
         let mut inner = self.lock();
         if inner.state.is_dead() {
@@ -28,7 +28,7 @@ impl<R: Rnic> Cno<R> {
         if !inner.triggered.is_empty() {
             return Ok(0);
         }
-        // From now on whatever triggers wakes.
+        // From now on every trigger wakes the waker.
         inner.state.on_begin_wait();
         inner.state.on_begin_drive();
         drop(inner);
@@ -43,9 +43,9 @@ impl<R: Rnic> Cno<R> {
             rnic.descriptors(&mut fds);
         }
         let mut inner = self.lock();
-        inner.sleeps_outside = true;
+        inner.is_external_sleep = true;
         let is_too_small = fds.len() > out.len();
-        if arm != Arm::LookAgain && inner.triggered.is_empty() && !is_too_small {
+        if arm != Arm::HasWork && inner.triggered.is_empty() && !is_too_small {
             for (place, fd) in out.iter_mut().zip(&fds) {
                 *place = libc::pollfd {
                     fd: *fd,
@@ -63,9 +63,9 @@ impl<R: Rnic> Cno<R> {
         Ok(0)
     }
 
-    /// Ends the sleep, if there is one: makes progress, and lets others wait.
+    /// Ends the sleep, if there is one: makes progress, and lets other threads wait.
     pub fn end_sleep(&self) {
-        if !std::mem::take(&mut self.lock().sleeps_outside) {
+        if !std::mem::take(&mut self.lock().is_external_sleep) {
             return;
         }
         self.waker.end_sleep();

@@ -1,13 +1,13 @@
-//! Taking events, and the effects on the objects of the events.
+//! Taking events, and the effects of events on their objects.
 //!
 //! An EVD queues events and has no access to their objects. A receive is counted at its endpoint
-//! when its event is taken. A connection request ends with its event: only the event contains its
-//! handle, so if nobody can take the event any more, its peer and its endpoint would wait for ever.
+//! when its event is taken. Only the event contains the handle of a connection request. So the
+//! request ends with the event; its peer and its endpoint would otherwise wait for ever.
 //!
 //! | File | Holds |
 //! |---|---|
 //! | `triggers` | taking the triggers of a CNO |
-//! | `external_sleep` | waiting on a CNO in a `poll` of the caller |
+//! | `external_sleep` | waiting on a CNO in the caller's own `poll` |
 
 mod external_sleep;
 mod triggers;
@@ -37,8 +37,8 @@ impl<R: Rnic> Evd<R> {
         Ok(woken)
     }
 
-    /// Implements `dat_evd_free`. Unread events are dropped, and their connection requests are
-    /// refused.
+    /// Implements `dat_evd_free`. Drops unread events, and refuses the connection requests among
+    /// them.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         this.close_to_users()?;
         Self::abandon(this);
@@ -52,8 +52,8 @@ impl<R: Rnic> Child for Evd<R> {
     }
 }
 
-/// Counts a received message at its endpoint. Called without the lock of the EVD, because the
-/// endpoint may be dropped with this pin.
+/// Counts a received message at its endpoint. Called without the lock of the EVD, because the end
+/// of this pin may drop the endpoint.
 pub(crate) fn count_receive<R: Rnic>(event: &DatEvent) {
     if !matches!(
         event.event_number,
@@ -81,7 +81,7 @@ fn is_receive(operation: DatDtos) -> bool {
     )
 }
 
-/// Ends the connection request of an event that nobody can take.
+/// Ends the connection request of an event that can no longer be taken.
 fn refuse_undelivered<R: Rnic>(event: &DatEvent) {
     if event.event_number != DAT_CONNECTION_REQUEST_EVENT {
         return;

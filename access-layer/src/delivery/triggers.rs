@@ -1,6 +1,6 @@
 //! Taking the triggers of a CNO: `dat_cno_wait` and `dat_cno_trigger`.
 //!
-//! A waiter drives the CQs of all EVDs of the CNO in its own thread.
+//! A waiter drives the CQs of all EVDs of the CNO on its own thread.
 
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use crate::evd::{Evd, deadline};
 use crate::handle::{self, Handle, Pinned};
 use crate::rnic::Rnic;
 
-/// Nothing triggered. OFA says so by an empty queue, without class bit.
+/// Error: nothing has triggered. OFA reports an empty queue, without the class bit.
 const NOTHING: DatError = DatError::bare(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
 
 impl<R: Rnic> Cno<R> {
-    /// `dat_cno_trigger`: what [`wait`](Self::wait) with no time would bring. Never blocks.
+    /// Implements `dat_cno_trigger`: the same as [`wait`](Self::wait) with timeout 0. Never blocks.
     pub fn take_trigger(&self) -> DatResult<Handle> {
         if let Some(evd) = self.take_open(&mut self.lock())? {
             return Ok(evd);
@@ -27,8 +27,7 @@ impl<R: Rnic> Cno<R> {
         self.take_open(&mut self.lock())?.ok_or(NOTHING)
     }
 
-    /// Does for a caller that does not block what a wait does: arms the CQs, which triggers EVDs
-    /// that still hold completions, and lets the RNIC use the thread once.
+    /// Arms the CQs, which triggers the EVDs that still hold completions, and drives the RNIC once.
     fn arm_and_progress(&self) {
         self.drive_with(|_| self.ia().rnic().drive());
     }
@@ -39,13 +38,13 @@ impl<R: Rnic> Cno<R> {
         evds.filter_map(|evd| handle::pin_handle(*evd)).collect()
     }
 
-    /// `dat_cno_wait`: the EVD that triggered first and was not yet reported.
+    /// Implements `dat_cno_wait`: returns the first EVD that triggered and was not yet reported.
     pub fn wait(&self, timeout_us: DatTimeout) -> DatResult<Handle> {
         let deadline = deadline(timeout_us);
         let mut inner = self.lock();
         inner.state.on_begin_wait();
         let mut has_driven = false;
-        // The clock is read anew for the second sleep.
+        // The clock is read only before the second sleep.
         let mut first = (timeout_us != DAT_TIMEOUT_INFINITE)
             .then(|| Duration::from_micros(u64::from(timeout_us)));
         let result = loop {
@@ -60,7 +59,7 @@ impl<R: Rnic> Cno<R> {
                 if has_driven {
                     break Err(NOTHING);
                 }
-                // A caller that only polls arms the CQs and drives once, too.
+                // A caller that only polls also arms the CQs and drives once.
                 drop(inner);
                 self.arm_and_progress();
                 has_driven = true;
@@ -83,7 +82,7 @@ impl<R: Rnic> Cno<R> {
         result
     }
 
-    /// Lets the RNIC use this thread until something may have triggered.
+    /// Lets the RNIC use this thread until an EVD may have triggered.
     fn drive<'a>(
         &'a self,
         inner: MutexGuard<'a, Inner>,
@@ -102,7 +101,7 @@ impl<R: Rnic> Cno<R> {
         inner
     }
 
-    /// Calls with the CQs of all EVDs, armed.
+    /// Arms the CQs of all EVDs, and calls `call` with them.
     pub(super) fn drive_with<T>(&self, call: impl FnOnce(&[&R::Cq]) -> T) -> T {
         let evds = self.evds();
         for evd in &evds {

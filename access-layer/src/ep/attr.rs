@@ -16,8 +16,8 @@ const DEFAULT_SIZE: u32 = 0x8000_0000;
 
 /// Attributes as the consumer set them, or the defaults.
 ///
-/// Sizes and the completion flags are stored for `dat_ep_query` only: consumers set sizes smaller
-/// than those that they transfer, and flags are passed with each work request.
+/// Sizes and the completion flags are stored for `dat_ep_query` only. Consumers set smaller sizes
+/// than they transfer, and flags are passed with each work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpAttrs {
     service_type: DatServiceType,
@@ -52,7 +52,7 @@ pub(crate) struct SegmentLimits {
 }
 
 impl EpAttrs {
-    /// Returns the attributes of an endpoint if the consumer passes none.
+    /// Returns the attributes of an endpoint for which the consumer passes none.
     pub(crate) fn defaults(limits: &RnicAttr, has_recv_evd: bool, has_request_evd: bool) -> Self {
         let count = |wish: u32, limit: u32, wanted: bool| if wanted { wish.min(limit) } else { 0 };
         Self {
@@ -76,14 +76,14 @@ impl EpAttrs {
         }
     }
 
-    /// Sets the default counts of a side that had no EVD when the defaults were made and has one
-    /// now.
+    /// Sets the default counts of a side that had no EVD when the defaults were created and now has
+    /// one.
     pub(crate) fn fill_defaults(&mut self, has_recv: bool, has_request: bool, limits: &RnicAttr) {
         if !self.defaulted {
             return;
         }
         let defaults = Self::defaults(limits, true, true);
-        // A segment limit may have been set before the endpoint got the EVD.
+        // A consumer may set a segment limit before the EVD.
         let fill = |place: &mut u32, default| {
             if *place == 0 {
                 *place = default;
@@ -224,7 +224,7 @@ impl EpAttrs {
         Some(())
     }
 
-    /// Refuses receives without an EVD for their completions, and requests likewise.
+    /// Refuses receives or requests that have no EVD for their completions.
     pub(crate) fn check_evds(&self, has_recv_evd: bool, has_request_evd: bool) -> DatResult {
         let recv = has_recv_evd || self.max_recv_dtos == 0;
         let request = has_request_evd || self.max_request_dtos == 0;
@@ -254,8 +254,8 @@ impl EpAttrs {
         }
     }
 
-    /// Returns the segment limits in force. A limit of zero selects the default (for RDMA
-    /// operations that of sends).
+    /// Returns the segment limits in force. A limit of zero selects the default, which for RDMA
+    /// operations is the limit of sends.
     pub(crate) fn segment_limits(&self, limits: &RnicAttr) -> SegmentLimits {
         let or = |wish: u32, otherwise: u32| if wish == 0 { otherwise } else { wish };
         let send = or(self.max_request_iov, DEFAULT_IOV.min(limits.sge_max));
@@ -268,8 +268,8 @@ impl EpAttrs {
     }
 
     /// Returns the number of receives of its shared receive queue that the endpoint may hold before
-    /// the consumer is notified. `None` for 0 as well: consumers that do not use the attribute set
-    /// it to 0.
+    /// the consumer is notified. Returns `None` also for 0, because consumers that do not use the
+    /// attribute set it to 0.
     pub(crate) fn soft_watermark(&self) -> Option<u32> {
         u32::try_from(self.srq_soft_hw)
             .ok()
@@ -301,7 +301,7 @@ impl EpAttrs {
     }
 }
 
-/// Stores a number if the consumer names it. Returns `None` if the number is above the limit.
+/// Stores a count if `is_named`. Returns `None` if the count is above the limit.
 fn set_count(is_named: bool, place: &mut u32, count: DatCount, limit: u32) -> Option<()> {
     if is_named {
         *place = u32::try_from(count).ok().filter(|count| *count <= limit)?;
@@ -310,8 +310,8 @@ fn set_count(is_named: bool, place: &mut u32, count: DatCount, limit: u32) -> Op
 }
 
 fn size(wish: u32, limits: &RnicAttr) -> Option<u32> {
-    // Consumers copy the value of dat_ia_query, which is at least DEFAULT_SIZE if the RNIC supports
-    // it.
+    // Consumers pass the value from dat_ia_query, which is at least DEFAULT_SIZE if the RNIC
+    // supports that size.
     (wish <= limits.message_len_max).then_some(wish)
 }
 
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_passes_and_means_no_wish() {
+    fn zero_is_valid_and_selects_the_default() {
         let attrs = EpAttrs::from_dat(&DatEpAttr::zeroed(), &limits()).unwrap();
         assert_eq!(attrs.to_dat().max_rdma_read_iov, 0);
         let segments = attrs.segment_limits(&limits());
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_count_is_held_against_its_own_limit() {
+    fn each_count_is_checked_against_its_own_limit() {
         type Field = fn(&mut DatEpAttr) -> &mut DatCount;
         let fields: [(Field, u32); 8] = [
             (|a| &mut a.max_recv_dtos, 100),

@@ -37,7 +37,7 @@ pub struct ConnectArgs<'a> {
     pub flags: DatConnectFlags,
 }
 
-/// Numbers of the arguments that a connect call may reject.
+/// Positions of the arguments that a connect call may reject.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     timeout: u32,
@@ -56,7 +56,7 @@ pub(crate) struct SocketConnectArgs<'a> {
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     pub(crate) cr: CrId,
-    /// True if the endpoint belongs to the request; otherwise the consumer chose one.
+    /// True if the endpoint belongs to the request, false if the consumer passed another endpoint.
     pub(crate) own: bool,
     pub(crate) remote: SocketAddr,
     pub(crate) socket: Option<ConsumerSocket>,
@@ -87,7 +87,7 @@ impl<R: Rnic> Ep<R> {
             if !inner.parts.are_complete() || self.wired.get().is_none() {
                 return Err(NOT_READY);
             }
-            // The state machine changes last, because nothing may fail after it.
+            // The state machine changes last, because no later step may fail.
             inner.check_unconnected()?;
             if args.qos != DAT_QOS_BEST_EFFORT || args.flags != DAT_CONNECT_DEFAULT_FLAG {
                 return Err(DatError::of(DAT_MODEL_NOT_SUPPORTED));
@@ -107,7 +107,7 @@ impl<R: Rnic> Ep<R> {
                 Ok(())
             }
             Err(error) if is_unreachable(&error) => {
-                self.change_and_tell(|inner| inner.machine.on_ended(Ending::Unreachable));
+                self.change_and_post(|inner| inner.machine.on_ended(Ending::Unreachable));
                 Ok(())
             }
             Err(error) => {
@@ -236,8 +236,8 @@ impl<R: Rnic> Ep<R> {
         self.ia.counters().bump(DCNT_IA_CM_REQ_TX);
     }
 
-    /// Binds the endpoint to a connection request that is being accepted, and takes over its
-    /// socket. After `Ok`, which contains the creator of the endpoint, the caller calls the RNIC
+    /// Binds the endpoint to a connection request that is being accepted, and takes over the socket
+    /// of the request. `Ok` contains the creator of the endpoint; the caller then calls the RNIC
     /// with [`accept_on`](Self::accept_on).
     pub(crate) fn begin_accept(&self, acceptance: &mut Acceptance) -> DatResult<Creator> {
         self.begin(|inner| {
@@ -310,7 +310,7 @@ impl<R: Rnic> Ep<R> {
             DisconnectStep::Graceful => self.ia.rnic().disconnect(&wired.qp, false),
             DisconnectStep::Abrupt => {
                 self.ia.rnic().disconnect(&wired.qp, true);
-                self.change_and_tell(|inner| {
+                self.change_and_post(|inner| {
                     let event = inner.machine.on_abrupt_done();
                     inner.end_socket();
                     event
@@ -331,7 +331,7 @@ impl<R: Rnic> Ep<R> {
                 inner.machine.on_reset_failed();
                 return Err(error.into());
             }
-            // Private data is kept: an event that points at it may not have been read yet.
+            // Private data is kept, because an unread event may point at it.
             self.forget_addresses(inner);
             Ok(())
         })
@@ -360,7 +360,7 @@ impl<R: Rnic> Ep<R> {
     }
 
     fn on_established(&self, local: SocketAddr, remote: SocketAddr, private_data: &[u8]) {
-        self.change_and_tell(|inner| {
+        self.change_and_post(|inner| {
             let is_active = inner.machine.state() == State::Active;
             let event = inner.machine.on_established()?;
             self.count_established(is_active);
@@ -378,10 +378,10 @@ impl<R: Rnic> Ep<R> {
     }
 
     fn on_ended(&self, ending: Ending, private_data: &[u8]) {
-        self.change_and_tell(|inner| {
-            let asked = inner.machine.state() == State::DisconnectPending;
+        self.change_and_post(|inner| {
+            let is_requested = inner.machine.state() == State::DisconnectPending;
             let event = inner.machine.on_ended(ending)?;
-            self.count_ending(ending, asked);
+            self.count_ending(ending, is_requested);
             tracing::info!(ep = ?self.handle, ?ending, "connection over");
             if ending == Ending::PeerRejected {
                 self.replace_private_data(inner, PrivateData::new(private_data));
@@ -401,12 +401,12 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// Counts the end of a connection or attempt. `asked` is true if this end's consumer requested
-    /// it.
-    fn count_ending(&self, ending: Ending, asked: bool) {
+    /// Counts the end of a connection or attempt. `is_requested` is true if the consumer of this
+    /// end requested it.
+    fn count_ending(&self, ending: Ending, is_requested: bool) {
         let counters = self.ia.counters();
         let error = match ending {
-            Ending::Disconnected if asked => return,
+            Ending::Disconnected if is_requested => return,
             Ending::Disconnected => return counters.bump(DCNT_IA_CM_DREQ_RX),
             Ending::PeerRejected => return counters.bump(DCNT_IA_CM_USER_REJ_RX),
             Ending::NonPeerRejected => Some(DCNT_IA_CM_ERR_REFUSED),
@@ -462,21 +462,21 @@ impl<R: Rnic> Ep<R> {
         Ok(wired)
     }
 
-    /// Called when the RNIC has accepted a start. A disconnect or a free that happened in between
-    /// found nothing to end, so this method ends the connection for it.
+    /// Called when the RNIC has accepted a start. A disconnect or a free before that found no
+    /// connection to end, so this method ends the connection.
     fn after_start(&self, wired: &Wired<R>) {
-        let due = {
+        let is_due = {
             let inner = self.lock();
             inner.abandoned || inner.machine.disconnect_is_due()
         };
-        if due {
+        if is_due {
             self.ia.rnic().disconnect(&wired.qp, true);
         }
     }
 
     /// Called when the RNIC has refused a start.
     fn after_refusal(&self) {
-        self.change_and_tell(|inner| {
+        self.change_and_post(|inner| {
             let event = inner.machine.on_start_refused();
             inner.end_socket();
             self.forget_addresses(inner);
@@ -525,8 +525,8 @@ fn timeout(timeout_us: DatTimeout) -> Option<Duration> {
     (timeout_us != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(u64::from(timeout_us)))
 }
 
-/// Returns true for an error that consumers expect as an event, because OFA's providers return
-/// success.
+/// Returns true for an error that OFA's providers report by an event after a successful call.
+/// Consumers expect the event.
 fn is_unreachable(error: &RnicError) -> bool {
     let RnicError::Os(error) = error else {
         return false;

@@ -1,8 +1,8 @@
 //! Endpoint: one side of a connection (DAT 2.0 section 6.6, `dat_ep_*`).
 //!
 //! Owns the DAT state of the endpoint (`state`), its attributes and the RNIC's queue pair. The
-//! queue pair has its own states, which only the RNIC knows. The two are synchronised by calls and
-//! upcalls, and neither reads the state of the other.
+//! queue pair has states of its own, which only the RNIC reads. Calls and upcalls synchronise the
+//! two state machines.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `post.rs` | the data path |
 //! | `modify.rs` | `dat_ep_modify` and the creation of the queue pair |
 //! | `attr.rs` | attributes, defaults and limits |
-//! | `parts.rs` | the objects an endpoint uses |
+//! | `parts.rs` | the objects that an endpoint uses |
 //! | `private_data.rs` | bytes that the consumer reads through an event |
 //! | `qp_cell.rs` | the cell that stores the queue pair |
 //!
@@ -19,9 +19,9 @@
 //!
 //! One lock guards the state and everything that changes with it. Connection events are posted to
 //! the EVD under this lock, so they are in the order of the state changes, and a consumer that has
-//! read an event finds the endpoint in the state that the event reports. No lock is held while the
-//! RNIC is asked to connect, accept or disconnect, because its upcall may happen before the call
-//! returns. The data path takes no lock: it reads a copy of the state's number.
+//! read an event finds the endpoint in the state that the event reports. No lock is held during the
+//! calls of the RNIC that connect, accept or disconnect, because the upcall may precede their
+//! return. The data path takes no lock: it reads a copy of the state's number.
 
 mod attr;
 mod connect;
@@ -86,7 +86,7 @@ opaque_debug!(Ep {
 struct Wired<R: Rnic> {
     qp: R::Qp,
     segments: SegmentLimits,
-    /// True if the receives are those of a shared receive queue.
+    /// True if the receives belong to a shared receive queue.
     shares_receives: bool,
 }
 
@@ -132,7 +132,7 @@ impl From<WrongState> for DatError {
 }
 
 impl<R: Rnic> Ep<R> {
-    /// Implements `dat_ep_create` and `dat_ep_create_with_srq`; no attributes selects the defaults.
+    /// Implements `dat_ep_create` and `dat_ep_create_with_srq`; `attr: None` selects the defaults.
     pub fn create(
         ia: &Arc<Ia<R>>,
         parts: EpParts<R>,
@@ -150,14 +150,14 @@ impl<R: Rnic> Ep<R> {
         Self::install(ia, Machine::new(), parts, attrs)
     }
 
-    /// Creates an endpoint for service point `sp`, whose consumer passed none. The endpoint is
-    /// reserved.
+    /// Creates a reserved endpoint for service point `sp`, to which the consumer passed no
+    /// endpoint.
     pub(crate) fn create_reserved(ia: &Arc<Ia<R>>, sp: SpId) -> DatResult<Handle> {
         let attrs = EpAttrs::defaults(ia.attr(), false, false);
         Self::install(ia, Machine::new_reserved(sp), HeldParts::none(), attrs)
     }
 
-    /// Creates an endpoint for connection request `cr`, whose consumer lets the provider create it.
+    /// Creates an endpoint for connection request `cr`, because the consumer passed none.
     pub(crate) fn create_tentative(ia: &Arc<Ia<R>>, cr: CrId) -> DatResult<Handle> {
         let attrs = EpAttrs::defaults(ia.attr(), false, false);
         Self::install(ia, Machine::new_tentative(cr), HeldParts::none(), attrs)
@@ -236,9 +236,9 @@ impl<R: Rnic> Ep<R> {
     }
 
     /// Implements `dat_ep_recv_query`: returns the number of receives that the endpoint holds and
-    /// that have not completed, and the number of them over which arriving messages are spread. A
-    /// stream delivers messages in order. So with a shared receive queue the two numbers are equal,
-    /// and without one the endpoint holds everything that is posted.
+    /// that have not completed, and the number of these over which arriving messages are spread.
+    /// The two are equal: a stream delivers messages in order, and without a shared receive queue
+    /// the endpoint holds every posted receive.
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
         let wired = self.wired.get().ok_or(connect::NOT_READY)?;
         let (recvs, _) = self.ia.rnic().pending(&wired.qp);
@@ -246,8 +246,8 @@ impl<R: Rnic> Ep<R> {
         Ok((count, count))
     }
 
-    /// Returns the number of receives of `srq` that endpoints have taken for messages which are
-    /// still arriving.
+    /// Returns the number of receives of `srq` that endpoints have taken for messages that are
+    /// still being received.
     pub(crate) fn outstanding_of(srq: &Srq<R>) -> DatCount {
         let eps = srq.ia().children::<Self>();
         let held = eps.map(|ep| ep.receives_held_of(srq.handle())).sum::<u32>();
@@ -286,8 +286,8 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// Returns the maximum number of request completions that can be in progress or unread. The
-    /// result is twice the requested numbers, because an RNIC may grant more than was requested.
+    /// Returns the maximum number of request completions that can be in progress or unread: twice
+    /// the requested numbers, because an RNIC may grant more than was requested.
     pub(crate) fn completions_max(&self) -> usize {
         let inner = self.lock();
         let unread = inner.parts.request_evd.as_ref();
@@ -321,14 +321,14 @@ impl<R: Rnic> Ep<R> {
 
     /// Returns the traffic of all endpoints of an IA, including freed endpoints.
     pub(crate) fn traffic_of(ia: &Ia<R>) -> Traffic {
-        let mut sum = ia.traffic_counters().gone();
+        let mut sum = ia.traffic_counters().freed();
         for traffic in ia.children::<Self>().filter_map(|ep| ep.traffic()) {
             sum += traffic;
         }
         sum
     }
 
-    /// Counts a receive that has completed and whose event is taken.
+    /// Counts a receive whose completion event was taken.
     pub(crate) fn count_receive(&self, dto: &DatDtoCompletionEventData) {
         let index = match dto.operation {
             DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE => DCNT_EP_RECV,
@@ -406,8 +406,7 @@ impl<R: Rnic> Ep<R> {
         value
     }
 
-    /// Runs [`change`](Self::change) for a consumer's call: refused once the endpoint is being
-    /// freed.
+    /// Runs [`change`](Self::change) for a consumer's call. Refuses if the endpoint is being freed.
     fn begin<T>(&self, change: impl FnOnce(&mut Inner<R>) -> DatResult<T>) -> DatResult<T> {
         self.change(|inner| {
             if inner.abandoned {
@@ -419,7 +418,7 @@ impl<R: Rnic> Ep<R> {
 
     /// Runs [`change`](Self::change) and posts the resulting event, if any, before another thread
     /// can change the state.
-    fn change_and_tell(&self, change: impl FnOnce(&mut Inner<R>) -> Option<DatEventNumber>) {
+    fn change_and_post(&self, change: impl FnOnce(&mut Inner<R>) -> Option<DatEventNumber>) {
         let mut inner = self.lock();
         let number = change(&mut inner);
         self.mirror(&inner);
@@ -458,8 +457,8 @@ impl<R: Rnic> Ep<R> {
         event
     }
 
-    /// Replaces the private data of the peer. Unread events point at the old data, so it is removed
-    /// from them first.
+    /// Replaces the private data of the peer. Unread events point at the old data, so their
+    /// pointers are cleared first.
     fn replace_private_data(&self, inner: &mut Inner<R>, new: PrivateData) {
         if !inner.private_data.is_empty()
             && let Some(evd) = &inner.parts.connect_evd
@@ -476,7 +475,7 @@ impl<R: Rnic> Ep<R> {
 }
 
 impl<R: Rnic> Pinned<Ep<R>> {
-    /// Ends the endpoint in any state. Returns `false` if another thread ends it.
+    /// Ends the endpoint in any state. Returns `false` if another thread ends the endpoint.
     fn end(&self) -> bool {
         if !self.retire() {
             return false;
@@ -507,7 +506,7 @@ impl<R: Rnic> Pinned<Ep<R>> {
         self.ia.binds().forget_ep(self.handle);
         drop(parts);
         if let Some(traffic) = self.traffic() {
-            self.ia.traffic_counters().add_gone(traffic);
+            self.ia.traffic_counters().add_freed(traffic);
         }
         self.ia.disown(Kind::Ep, self.handle);
         true
@@ -524,7 +523,7 @@ impl<R: Rnic> Inner<R> {
     /// Called when the connection over a consumer's socket, or the attempt to connect, has ended.
     fn end_socket(&mut self) {
         if let Some(mut socket) = self.socket.take() {
-            socket.on_over();
+            socket.on_released();
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `dat_ep_modify`, and the creation of the queue pair.
 //!
-//! The queue pair is created as soon as there is a protection zone and an EVD for completions: when
-//! the endpoint is created, or by the modify that sets the last of them. A later change of the
-//! values with which it was created creates another queue pair, which is legal only while the
-//! endpoint has no connection.
+//! The queue pair is created as soon as the endpoint has a protection zone and an EVD for
+//! completions: at the creation of the endpoint, or by the modify that sets the last of them. A
+//! later change of these values creates another queue pair, which is legal only while the endpoint
+//! has no connection.
 
 use std::sync::Arc;
 
@@ -41,16 +41,16 @@ impl<R: Rnic> Ep<R> {
             }
             let before = (inner.attrs, inner.comm);
             parts.swap_into(&mut inner.parts);
-            let done = self.apply(inner, mask, param, parts.concern_the_queue_pair());
+            let done = self.apply(inner, mask, param, parts.affect_queue_pair());
             if done.is_err() {
                 parts.swap_into(&mut inner.parts);
                 (inner.attrs, inner.comm) = before;
                 return done;
             }
-            // Unread events are searched only in the current EVD when the private data is replaced,
-            // so they are removed from the old EVD here.
-            if let Some(left) = parts.connect_evd_left(&inner.parts) {
-                left.cut_private_data_of(self.handle);
+            // Only the current EVD is searched for unread events when the private data is replaced.
+            // So the pointers in the events of the old EVD are cleared here.
+            if let Some(old_evd) = parts.replaced_connect_evd(&inner.parts) {
+                old_evd.cut_private_data_of(self.handle);
             }
             done
         })
@@ -105,7 +105,7 @@ impl<R: Rnic> Ep<R> {
         let Some(wired) = self.wired.get() else {
             return self.wire(inner);
         };
-        if !inner.parts.make_a_queue_pair() {
+        if !inner.parts.suffice_for_queue_pair() {
             return Err(DatError::invalid_arg(3));
         }
         // Posted receives belong to the queue pair and cannot be moved to another one.
@@ -118,7 +118,7 @@ impl<R: Rnic> Ep<R> {
     /// Creates the queue pair if the endpoint has the parts for it.
     pub(super) fn wire(&self, inner: &Inner<R>) -> DatResult {
         let parts = &inner.parts;
-        let Some(pz) = parts.pz.as_ref().filter(|_| parts.make_a_queue_pair()) else {
+        let Some(pz) = parts.pz.as_ref().filter(|_| parts.suffice_for_queue_pair()) else {
             return Ok(());
         };
         if !self.wired.has_room() {

@@ -56,8 +56,8 @@ impl<T> Held<T> {
 }
 
 impl<R: Rnic> Held<Evd<R>> {
-    /// Uses an EVD that accepts events of the stream `flag`, of any IA: dapltest shares one EVD for
-    /// connection events between endpoints of several IAs.
+    /// Uses an EVD that accepts events of the stream `flag`. The EVD may belong to any IA, because
+    /// dapltest shares one EVD of connection events between endpoints of several IAs.
     pub(crate) fn evd(
         evd: Arc<Evd<R>>,
         flag: DatEvdFlags,
@@ -111,9 +111,9 @@ impl<R: Rnic> HeldParts<R> {
         })
     }
 
-    /// Returns true if a queue pair can be created: there is a protection zone and an EVD for
+    /// Returns true if the parts are sufficient for a queue pair: a protection zone and an EVD for
     /// completions.
-    pub(crate) fn make_a_queue_pair(&self) -> bool {
+    pub(crate) fn suffice_for_queue_pair(&self) -> bool {
         self.pz.is_some() && (self.recv_evd.is_some() || self.request_evd.is_some())
     }
 
@@ -125,7 +125,7 @@ impl<R: Rnic> HeldParts<R> {
             && self.connect_evd.is_some()
     }
 
-    /// Iterates over the EVDs, each once for each of its roles.
+    /// Iterates over the EVDs; an EVD with several roles is returned for each of them.
     pub(crate) fn evds(&self) -> impl Iterator<Item = &Arc<Evd<R>>> {
         [&self.recv_evd, &self.request_evd, &self.connect_evd]
             .into_iter()
@@ -134,8 +134,8 @@ impl<R: Rnic> HeldParts<R> {
     }
 }
 
-/// The role of an EVD in an endpoint: the stream that it must accept, and the subtype of the error
-/// if it does not.
+/// The role of an EVD in an endpoint: the stream that the EVD must accept, and the subtype of the
+/// error otherwise.
 #[derive(Clone, Copy)]
 struct EvdRole(DatEvdFlags, DatReturnSubtype);
 
@@ -175,8 +175,8 @@ fn hold_srq<R: Rnic>(ia: &Arc<Ia<R>>, srq: Arc<Srq<R>>) -> DatResult<Held<Srq<R>
     })
 }
 
-/// The parts that a `dat_ep_modify` replaces: the outer `Option` is `Some` for a replaced part, the
-/// inner one is the new part.
+/// The parts that a `dat_ep_modify` replaces. The outer `Option` is `Some` for a replaced part; the
+/// inner `Option` is the new part.
 #[derive(Debug)]
 pub(crate) struct NewParts<R: Rnic> {
     pub(crate) pz: Option<Option<Held<Pz<R>>>>,
@@ -213,22 +213,22 @@ impl<R: Rnic> NewParts<R> {
         })
     }
 
-    /// Returns true if the change concerns the queue pair.
-    pub(crate) fn concern_the_queue_pair(&self) -> bool {
+    /// Returns true if the change requires another queue pair.
+    pub(crate) fn affect_queue_pair(&self) -> bool {
         self.pz.is_some() || self.recv_evd.is_some() || self.request_evd.is_some()
     }
 
     /// Returns, after [`swap_into`](Self::swap_into), the EVD that no longer receives connection
     /// events.
-    pub(crate) fn connect_evd_left(&self, current: &HeldParts<R>) -> Option<&Arc<Evd<R>>> {
-        let left = self.connect_evd.as_ref()?.as_ref()?.object();
+    pub(crate) fn replaced_connect_evd(&self, current: &HeldParts<R>) -> Option<&Arc<Evd<R>>> {
+        let old = self.connect_evd.as_ref()?.as_ref()?.object();
         let current = current.connect_evd.as_ref().map(Held::object);
         current
-            .is_none_or(|current| !Arc::ptr_eq(current, left))
-            .then_some(left)
+            .is_none_or(|current| !Arc::ptr_eq(current, old))
+            .then_some(old)
     }
 
-    /// Exchanges the parts in `current`; the old ones are stored in `self`.
+    /// Exchanges the parts in `current`; afterwards `self` contains the old parts.
     pub(crate) fn swap_into(&mut self, current: &mut HeldParts<R>) {
         swap(&mut self.pz, &mut current.pz);
         swap(&mut self.recv_evd, &mut current.recv_evd);
@@ -244,11 +244,11 @@ fn swap<T>(new: &mut Option<T>, current: &mut T) {
 }
 
 fn find<T: handle::Object>(
-    named: bool,
+    is_named: bool,
     handle: DatHandle,
     hold: impl FnOnce(Arc<T>) -> DatResult<Held<T>>,
 ) -> DatResult<Option<Option<Held<T>>>> {
-    if !named {
+    if !is_named {
         return Ok(None);
     }
     if handle.is_null() {

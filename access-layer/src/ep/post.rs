@@ -1,8 +1,8 @@
 //! The data path: from a posted data transfer to the RNIC.
 //!
-//! Nothing here locks, allocates or copies the segment list. The state is one atomic load. A work
-//! request that races with a change of state counts as posted before it or after it, and the RNIC
-//! completes it as flushed if the connection has ended.
+//! This module takes no lock, allocates nothing and copies no segment list. It reads the state by
+//! one atomic load. A work request that races with a change of state counts as posted before or
+//! after the change. If the connection has ended, the RNIC completes the request as flushed.
 
 use std::sync::atomic::Ordering;
 
@@ -90,7 +90,7 @@ impl<R: Rnic> Ep<R> {
         self.post(wired, SendOp::Read(range(sgl, remote)?), sgl, cookie, flags)
     }
 
-    /// Implements `dat_ep_post_rdma_read_to_rmr`: the sink is given by the context of a window.
+    /// Implements `dat_ep_post_rdma_read_to_rmr`: the context of a window names the sink.
     pub fn post_rdma_read_to_rmr(
         &self,
         local: &DatRmrTriplet,
@@ -130,8 +130,8 @@ impl<R: Rnic> Ep<R> {
         self.post(wired, op, sgl, cookie, flags)
     }
 
-    /// Posts an atomic operation on eight bytes of the peer (IB extension); `op` creates it for
-    /// their range.
+    /// Posts an atomic operation on eight bytes of the peer (IB extension); `op` creates the
+    /// operation for their range.
     pub(crate) fn post_atomic(
         &self,
         op: impl FnOnce(RemoteRange) -> SendOp,
@@ -193,8 +193,8 @@ impl<R: Rnic> Ep<R> {
         self.counters.transfer(index, bytes);
     }
 
-    /// Returns the queue pair if the state allows requests: connected, or disconnected, in which
-    /// case they complete as flushed.
+    /// Returns the queue pair if the state allows requests: connected, or disconnected. In the
+    /// latter state requests complete as flushed.
     #[inline]
     fn for_requests(&self) -> DatResult<&Wired<R>> {
         match self.state_code.load(Ordering::Acquire) {
@@ -249,8 +249,8 @@ pub(crate) fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult
     Ok(())
 }
 
-/// Returns the part of the peer's memory that the local segments cover; they must not be longer
-/// than `remote`.
+/// Returns the part of the peer's memory that the local segments cover; the segments must not be
+/// longer than `remote`.
 #[inline]
 fn range(sgl: &[Sge], remote: &DatRmrTriplet) -> DatResult<RemoteRange> {
     match u32::try_from(len_of(sgl)) {

@@ -15,14 +15,14 @@ pub(crate) struct PrivateData {
 
 // SAFETY: the value only stores the address; the consumer must synchronise accesses to the bytes.
 unsafe impl Send for PrivateData {}
-// SAFETY: as above; no method creates a reference to the bytes.
+// SAFETY: as for Send; no method creates a reference to the bytes.
 unsafe impl Sync for PrivateData {}
 
 impl PrivateData {
     /// No bytes: null pointer, length 0.
     pub(crate) const EMPTY: Self = Self { bytes: None };
 
-    /// Creates a copy of `bytes`, of exactly that length.
+    /// Creates a copy of exactly `bytes`.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let copy = || NonNull::new(Box::into_raw(Box::<[u8]>::from(bytes)));
         Self {
@@ -47,7 +47,7 @@ impl PrivateData {
             return Vec::new();
         };
         let mut copy = vec![0; bytes.len()];
-        // SAFETY: so many bytes exist until the drop, and the copy is separate memory. If a
+        // SAFETY: `bytes.len()` bytes exist until the drop, and the copy is separate memory. If a
         // consumer writes meanwhile, against the rules of the call, the copy is a mixture of old
         // and new bytes.
         unsafe {

@@ -8,9 +8,9 @@ use host::locks::IgnorePoison as _;
 
 /// A value that is set late, read by every work request, and rarely replaced.
 ///
-/// Readers take no lock and keep no count, so it is unknown when the last of them has stopped using
-/// a replaced value. Replaced values therefore stay until the cell is dropped. A value is replaced
-/// only by `dat_ep_modify` of an endpoint that already has its queue pair, so there are few;
+/// Readers take no lock and keep no count, so no thread can determine when the last of them stops
+/// using a replaced value. Replaced values therefore stay until the cell is dropped. There are few:
+/// only `dat_ep_modify` of an endpoint that already has its queue pair replaces the value, and
 /// [`QpCell::replace`] limits their number.
 #[derive(Debug)]
 pub(crate) struct QpCell<T> {
@@ -25,7 +25,7 @@ const KEPT_MAX: usize = 64;
 
 // SAFETY: the cell owns its values as a box does, and returns shared references only.
 unsafe impl<T: Send + Sync> Send for QpCell<T> {}
-// SAFETY: as above; values are replaced under the lock and published by an atomic.
+// SAFETY: as for Send; values are replaced under the lock and published by an atomic.
 unsafe impl<T: Send + Sync> Sync for QpCell<T> {}
 
 impl<T> QpCell<T> {
@@ -37,7 +37,7 @@ impl<T> QpCell<T> {
         }
     }
 
-    /// Returns the value, if there is one. It stays valid as long as the cell, even if it is
+    /// Returns the value, if there is one. The value stays valid as long as the cell, even if it is
     /// replaced meanwhile.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
@@ -58,7 +58,7 @@ impl<T> QpCell<T> {
         self.all.lock().ignore_poison().len() < KEPT_MAX
     }
 
-    /// Sets or replaces the value. `Err` returns the value when the limit is reached.
+    /// Sets or replaces the value. At the limit, `Err` returns the value.
     pub(crate) fn replace(&self, value: T) -> Result<(), T> {
         let mut all = self.all.lock().ignore_poison();
         if all.len() >= KEPT_MAX {

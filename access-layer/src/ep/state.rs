@@ -15,10 +15,10 @@
 //!   └─connect────────────────────────────▶ Active ──established──┘
 //! ```
 //!
-//! Each `on_*` method handles one event and is the only writer of the state for it. Its result is
-//! the event to post to the consumer; no other code derives it. Events that are too late change
-//! nothing: an event of the RNIC for a connection that has ended, or of a service point that
-//! released its endpoint before.
+//! Each `on_*` method handles one event and is the only writer of the state for that event. Its
+//! result is the event to post to the consumer; no other code derives it. Late events change
+//! nothing, such as an event of the RNIC for a connection that has ended, or of a service point
+//! that has released its endpoint.
 
 use dat_abi::*;
 
@@ -30,7 +30,7 @@ pub(crate) struct SpId(pub(crate) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CrId(pub(crate) u64);
 
-/// The creator of an endpoint, which must destroy it if no accept uses it.
+/// The creator of an endpoint. The creator must destroy the endpoint if no accept uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Creator {
     /// The consumer, with `dat_ep_create`.
@@ -50,8 +50,8 @@ pub(crate) enum Released {
     Destroy,
 }
 
-/// States of an endpoint. The `UNCONFIGURED` and multi-path states of DAT do not occur here,
-/// because every endpoint has attributes from its creation and one path.
+/// States of an endpoint. The `UNCONFIGURED` and multi-path states of DAT do not occur, because
+/// every endpoint has one path, and attributes from its creation on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Idle, owned by the consumer.
@@ -147,8 +147,8 @@ impl State {
 ///
 /// An abrupt disconnect does not wait for the RNIC's report: the endpoint is disconnected when the
 /// call returns, and the consumer may reset and connect it at once. The report for the old
-/// connection may then arrive while a new one is in progress. The RNIC reports exactly one end for
-/// each connection, and in order. So counting the reports that are still due distinguishes the two.
+/// connection may then arrive during the next connection. The RNIC reports exactly one end for each
+/// connection, in order, so the count of missing reports identifies the connection of a report.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
@@ -194,11 +194,11 @@ impl Machine {
         }
     }
 
-    /// Called when the RNIC refused to start a connect or an accept. Nothing happened, and the RNIC
-    /// will report nothing.
+    /// Called when the RNIC refused to start a connect or an accept. The RNIC will report nothing.
     ///
-    /// A disconnect may have happened in between. There was no connection to end, so the disconnect
-    /// is complete, and the result is the event for which the disconnecting consumer waits.
+    /// A disconnect may have preceded the refusal. There was no connection to end, so the
+    /// disconnect is complete, and the result is the event for which the disconnecting consumer
+    /// waits.
     pub(crate) fn on_start_refused(&mut self) -> Option<DatEventNumber> {
         match self.state {
             State::Active | State::CompletionPending => {
@@ -210,7 +210,7 @@ impl Machine {
                 Some(DAT_CONNECTION_EVENT_DISCONNECTED)
             }
             State::Disconnected => {
-                // An abrupt disconnect has counted a report that will not be made.
+                // An abrupt disconnect has counted a report that the RNIC will not make.
                 self.endings_owed = self.endings_owed.saturating_sub(1);
                 None
             }
@@ -233,7 +233,7 @@ impl Machine {
     /// Called when the service point releases the endpoint.
     pub(crate) fn on_release(&mut self, sp: SpId) -> Released {
         match self.state {
-            State::Reserved(holder, creator) if holder == sp => self.give_back(creator),
+            State::Reserved(holder, creator) if holder == sp => self.make_idle(creator),
             _ => Released::NotHeld,
         }
     }
@@ -251,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Called when the consumer accepts a request with an endpoint of its own choice.
+    /// Called when the consumer accepts a request with an endpoint other than the request's.
     pub(crate) fn on_accept_chosen(&mut self) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected => self.enter(State::CompletionPending),
@@ -260,7 +260,7 @@ impl Machine {
     }
 
     /// Called when the consumer accepts the request of the endpoint. Returns the creator of the
-    /// endpoint; from now on the consumer owns it.
+    /// endpoint, which the consumer owns from now on.
     pub(crate) fn on_accept_own(&mut self, cr: CrId) -> Result<Creator, WrongState> {
         let creator = match self.state {
             State::Passive(own) if own == cr => Creator::Consumer,
@@ -274,8 +274,8 @@ impl Machine {
     /// Called when the consumer rejects the request of the endpoint, or when the request has ended.
     pub(crate) fn on_reject(&mut self, cr: CrId) -> Released {
         match self.state {
-            State::Passive(own) if own == cr => self.give_back(Creator::Consumer),
-            State::Tentative(own) if own == cr => self.give_back(Creator::Provider),
+            State::Passive(own) if own == cr => self.make_idle(Creator::Consumer),
+            State::Tentative(own) if own == cr => self.make_idle(Creator::Provider),
             _ => Released::NotHeld,
         }
     }
@@ -301,8 +301,8 @@ impl Machine {
         }
     }
 
-    /// Called when the RNIC reports the one end of a connection or attempt. Returns the event to
-    /// post, if any.
+    /// Called when the RNIC reports the end of a connection or attempt, once for each. Returns the
+    /// event to post, if any.
     pub(crate) fn on_ended(&mut self, ending: Ending) -> Option<DatEventNumber> {
         if self.endings_owed > 0 {
             self.endings_owed -= 1;
@@ -323,8 +323,8 @@ impl Machine {
             State::CompletionPending => DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR,
             State::Connected if ending == Ending::Disconnected => DAT_CONNECTION_EVENT_DISCONNECTED,
             State::Connected => DAT_CONNECTION_EVENT_BROKEN,
-            // The consumer requested the disconnect, so its event is the one of an orderly end,
-            // even if the peer closed the connection abruptly.
+            // The consumer requested the disconnect, so the event is that of an orderly end, even
+            // if the peer closed the connection abruptly.
             State::DisconnectPending => DAT_CONNECTION_EVENT_DISCONNECTED,
             State::Unconnected
             | State::Reserved(..)
@@ -336,8 +336,8 @@ impl Machine {
         Some(event)
     }
 
-    /// Called when the consumer disconnects. `Err(None)` is the one illegal combination of legal
-    /// values: a graceful disconnect while a disconnect is in progress.
+    /// Called when the consumer disconnects. `Err(None)` reports the only illegal combination of
+    /// legal values: a graceful disconnect while a disconnect is in progress.
     pub(crate) fn on_disconnect(
         &mut self,
         graceful: bool,
@@ -355,7 +355,7 @@ impl Machine {
                 })
             }
             State::Active | State::CompletionPending => {
-                // Nothing can have been posted, so no request needs a graceful end.
+                // No request can have been posted, so none needs a graceful end.
                 self.state = State::DisconnectPending;
                 Ok(DisconnectStep::Abrupt)
             }
@@ -363,9 +363,9 @@ impl Machine {
         }
     }
 
-    /// Called when the RNIC has returned from an abrupt disconnect. The connection has ended,
-    /// whether its report was received before or will be received later. Returns the event to post,
-    /// if the report has not caused it.
+    /// Called when the RNIC has returned from an abrupt disconnect. The connection has ended; the
+    /// RNIC's report may precede or follow this call. Returns the event to post, unless the report
+    /// has caused it.
     pub(crate) fn on_abrupt_done(&mut self) -> Option<DatEventNumber> {
         if self.state != State::DisconnectPending {
             return None;
@@ -375,8 +375,8 @@ impl Machine {
         Some(DAT_CONNECTION_EVENT_DISCONNECTED)
     }
 
-    /// Returns true if the consumer has disconnected a connection that the RNIC may have started
-    /// only afterwards.
+    /// Returns true if the consumer disconnected before the RNIC started the connection, so that
+    /// the RNIC has yet to end it.
     pub(crate) fn disconnect_is_due(&self) -> bool {
         self.state == State::DisconnectPending || self.endings_owed > 0
     }
@@ -416,8 +416,8 @@ impl Machine {
     pub(crate) fn may_modify_pz(&self) -> Result<(), WrongState> {
         match self.state {
             State::Unconnected | State::Tentative(_) => Ok(()),
-            // An endpoint that the provider created for a service point has no zone until the
-            // consumer sets one, and the consumer can do so only after it has received the request.
+            // If the provider created the endpoint for a service point, the consumer can set its
+            // zone only after the consumer has received the request, so `Reserved` is refused.
             other => Err(WrongState(other)),
         }
     }
@@ -430,7 +430,7 @@ impl Machine {
         }
     }
 
-    fn give_back(&mut self, creator: Creator) -> Released {
+    fn make_idle(&mut self, creator: Creator) -> Released {
         self.state = State::Unconnected;
         match creator {
             Creator::Consumer => Released::ToConsumer,

@@ -1,4 +1,4 @@
-//! Asynchronous events of an IA, which are posted to the EVD with which it was opened.
+//! Asynchronous events of an IA, which are posted to its asynchronous EVD.
 
 use dat_abi::*;
 
@@ -8,7 +8,7 @@ use crate::ia::Ia;
 use crate::rnic::Rnic;
 
 impl<R: Rnic> Ia<R> {
-    /// Posts an asynchronous event. Without an EVD for it, the event is only logged.
+    /// Posts an asynchronous event. Only logs the event if the IA has no EVD for it.
     pub fn post_async(
         &self,
         number: DatEventNumber,
@@ -38,8 +38,8 @@ impl<R: Rnic> Ia<R> {
 
     /// Called when the device is gone or unusable.
     pub fn on_device_fatal(&self) {
-        // OFA's providers identify the IA by their own pointer here, which consumers can only
-        // compare.
+        // OFA's providers pass their own pointer of the IA here. Consumers can only compare the
+        // pointer.
         self.post_async(
             DAT_ASYNC_ERROR_IA_CATASTROPHIC,
             self.handle().as_dat(),

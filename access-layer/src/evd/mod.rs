@@ -1,9 +1,9 @@
 //! Event dispatcher (DAT 2.0 section 6.3).
 //!
-//! An EVD owns a CQ of the RNIC if it accepts DTO or bind completions, and its own queue for all
+//! An EVD owns a CQ of the RNIC if it accepts DTO or bind completions, and an own queue for all
 //! other events. Completions stay in the CQ until a consumer waits or dequeues, until the EVD
-//! counts them for its CNO, or until it is resized or an endpoint leaves it. The own queue is
-//! bounded. An event that finds it full is lost: the asynchronous EVD reports the overflow, and
+//! counts them for its CNO, until a resize, or until an endpoint of the EVD is freed. The own queue
+//! is bounded. An event that does not fit is lost: the asynchronous EVD reports the overflow, and
 //! this EVD cannot be used any more (section 6.3.2.1).
 //!
 //! | File | Contents |
@@ -47,14 +47,14 @@ use crate::ia::Ia;
 use crate::rnic::{CqToken, Rnic, Waker};
 use crate::users::{User, Users};
 
-/// The smallest queue length that is allocated. An EP posts up to two events in a row that must not
-/// be lost (established, disconnected), and consumers ask for queues of length one.
+/// The smallest queue length that is allocated. Consumers ask for queues of length one, but an EP
+/// posts up to two events in a row that must not be lost (established, disconnected).
 const CAPACITY_MIN: usize = 16;
 
 /// The event streams whose events are received through the CQ.
 const CQ_FLAGS: DatEvdFlags = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
 
-/// The rule by which completions wake a waiter. The first EP that is attached decides it.
+/// The rule by which completions wake a waiter. The first attached EP determines the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionType {
     /// No EP is attached yet: as [`Self::Threshold`].
@@ -63,7 +63,7 @@ pub enum CompletionType {
     Notify,
     /// Only solicited and failed completions wake; thresholds above 1 are refused.
     Solicited,
-    /// The waiter wakes when as many events are queued as its threshold says.
+    /// The waiter wakes when the number of queued events reaches its threshold.
     Threshold,
 }
 
@@ -83,7 +83,7 @@ impl CompletionType {
     }
 }
 
-/// The error that a connection request found the queue full. The caller ends the request.
+/// Error: the queue was full, so the caller must end the connection request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestRefused;
 
@@ -96,7 +96,7 @@ pub struct Evd<R: Rnic> {
     /// before it takes the lock.
     at_hand: AtomicUsize,
     /// True if the last `dequeue` found nothing, no CNO needed the CQ to be armed, and no other
-    /// call has taken the lock since. The next `dequeue` then need not take the lock.
+    /// call has taken the lock since. The next `dequeue` then skips the lock.
     idle: AtomicBool,
     counters: EvdCounters,
     users: Users,
@@ -119,18 +119,17 @@ struct Inner<R: Rnic> {
     qlen: usize,
     completion_type: CompletionType,
     cno: Option<(Arc<Cno<R>>, User)>,
-    /// The CQ is armed, for the CNO or a waiter: its next completion calls [`Evd::on_cq_ready`].
-    /// The flag is written in the same critical section in which the CQ is armed, so that it does
-    /// not overwrite the effect of an immediate upcall.
+    /// True if the CQ is armed, for the CNO or a waiter: the next completion calls
+    /// [`Evd::on_cq_ready`]. The flag is written in the critical section that arms the CQ, so that
+    /// the write does not overwrite the effect of an immediate upcall.
     armed: bool,
-    /// The number of completions that were reported to the CNO and for which the consumer has not
-    /// polled since.
+    /// The number of completions that were reported to the CNO since the consumer last polled.
     announced: usize,
-    /// An event that may end a wait was received since the waiter last polled.
-    news: bool,
-    /// The overflow has been reported on the asynchronous EVD, and the consumer has taken no event
-    /// since.
-    full_told: bool,
+    /// True if an event that may end a wait was received since the waiter last polled.
+    has_event: bool,
+    /// True if the asynchronous EVD has received the overflow report and the consumer has taken no
+    /// event since.
+    is_overflow_reported: bool,
 }
 
 impl<R: Rnic> Object for Evd<R> {
@@ -138,7 +137,7 @@ impl<R: Rnic> Object for Evd<R> {
 }
 
 impl<R: Rnic> Evd<R> {
-    /// `dat_evd_create`.
+    /// Implements `dat_evd_create`.
     pub fn create(
         ia: &Arc<Ia<R>>,
         min_qlen: DatCount,
@@ -160,7 +159,7 @@ impl<R: Rnic> Evd<R> {
         Ok(handle)
     }
 
-    /// The asynchronous EVD that opening an IA creates.
+    /// Creates the asynchronous EVD of an IA that is being opened.
     pub(crate) fn create_async(ia: &Arc<Ia<R>>, min_qlen: DatCount) -> DatResult<Arc<Self>> {
         let qlen = usize::try_from(min_qlen).ok().filter(|qlen| *qlen > 0);
         let qlen = qlen.ok_or(DatError::invalid_arg(2))?;
@@ -191,8 +190,8 @@ impl<R: Rnic> Evd<R> {
                 cno: None,
                 armed: false,
                 announced: 0,
-                news: false,
-                full_told: false,
+                has_event: false,
+                is_overflow_reported: false,
             }),
             at_hand: AtomicUsize::new(0),
             idle: AtomicBool::new(false),
@@ -241,7 +240,7 @@ impl<R: Rnic> Evd<R> {
         self.cq.as_ref()
     }
 
-    /// Keeps the EVD from being freed until the result is dropped.
+    /// Prevents the EVD from being freed until the result is dropped.
     pub fn use_it(&self) -> DatResult<User> {
         self.users
             .take()
@@ -250,11 +249,11 @@ impl<R: Rnic> Evd<R> {
 
     /// True while another object holds a [`User`] of this EVD.
     pub(crate) fn is_used(&self) -> bool {
-        self.users.any()
+        self.users.has_any()
     }
 
-    /// Notes that an EP completes its requests into this EVD. The first EP decides how waiters are
-    /// woken.
+    /// Attaches an EP, whose requests complete into this EVD. The first EP determines how waiters
+    /// are woken.
     pub fn attach(&self, completion_flags: DatCompletionFlags) {
         let mut inner = self.lock();
         if inner.completion_type == CompletionType::Open {
@@ -278,9 +277,8 @@ impl<R: Rnic> Evd<R> {
     }
 
     /// Queues a connection request that was received. If the queue is full, the peer is refused as
-    /// by a busy service. The EVD stays usable: the consumer has not yet been notified of the
-    /// request, and unknown peers must not be able to make an EVD unusable. On an error the caller
-    /// ends the request.
+    /// by a busy service, and the caller ends the request. The EVD stays usable: the consumer has
+    /// not yet received the request, and unknown peers must not be able to make an EVD unusable.
     pub(crate) fn post_request(&self, event: DatEvent) -> Result<(), RequestRefused> {
         if let Err(queue::Full) = self.try_post(event) {
             tracing::warn!(evd = ?self.handle, "connection request refused: queue full");
@@ -289,7 +287,7 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// `dat_evd_post_se`.
+    /// Implements `dat_evd_post_se`.
     pub fn post_software(&self, event: &DatEvent) -> DatResult {
         if !self.has(DAT_EVD_SOFTWARE_FLAG) {
             return Err(DatError::invalid_arg(1));
@@ -303,8 +301,8 @@ impl<R: Rnic> Evd<R> {
         // pointer.
         copy.event_data.software_event_data = unsafe { event.event_data.software_event_data };
         self.try_post(copy).map_err(|queue::Full| {
-            // The caller is notified by the error. The EVD has lost no event and stays usable.
-            self.tell_full();
+            // The returned error notifies the caller. The EVD has lost no event and stays usable.
+            self.report_full();
             DatError::of(DAT_QUEUE_FULL)
         })
     }
@@ -319,18 +317,18 @@ impl<R: Rnic> Evd<R> {
         if event.event_number != DAT_SOFTWARE_EVENT {
             self.counters.bump(DCNT_EVD_CONN_CALLBACK);
         }
-        inner.news = true;
+        inner.has_event = true;
         self.publish_count(&inner);
         self.nudge(inner);
         Ok(())
     }
 
-    /// Handles the upcall of an armed CQ that received a completion. The CQ is armed again after
-    /// the consumer has polled it.
+    /// Handles the upcall for a completion in the armed CQ. The CQ is armed again after the
+    /// consumer has polled it.
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
-        self.pull_known(&mut inner);
+        self.pull_to_count(&mut inner);
         inner.announced = inner.pulled.len();
         self.counters.bump(DCNT_EVD_DTO_CALLBACK);
         self.nudge(inner);
@@ -347,22 +345,22 @@ impl<R: Rnic> Evd<R> {
         let is_first = inner.state.on_overflow();
         self.nudge(inner);
         if is_first {
-            self.tell_overflow();
+            self.report_overflow();
         }
     }
 
-    /// Reports on the asynchronous EVD that an event found the queue full; this EVD stays usable.
-    /// The report is made once until the consumer has taken an event. Otherwise a consumer that
-    /// posts in a loop could overflow the asynchronous EVD and make it unusable.
-    pub(crate) fn tell_full(&self) {
-        if !std::mem::replace(&mut self.lock().full_told, true) {
-            self.tell_overflow();
+    /// Reports on the asynchronous EVD that the queue had no room for an event; this EVD stays
+    /// usable. The report is made once until the consumer has taken an event. Otherwise a consumer
+    /// that posts in a loop could overflow the asynchronous EVD and make it unusable.
+    pub(crate) fn report_full(&self) {
+        if !std::mem::replace(&mut self.lock().is_overflow_reported, true) {
+            self.report_overflow();
         }
     }
 
-    fn tell_overflow(&self) {
+    fn report_overflow(&self) {
         if self.has(DAT_EVD_ASYNC_FLAG) {
-            return; // The asynchronous EVD cannot report its own overflow; the log has it.
+            return; // The asynchronous EVD cannot report its own overflow; the overflow is logged.
         }
         self.ia.post_async(
             DAT_ASYNC_ERROR_EVD_OVERFLOW,
@@ -371,8 +369,8 @@ impl<R: Rnic> Evd<R> {
         );
     }
 
-    /// Wakes the waiter; if there is none, triggers the CNO. Takes the guard and releases the lock
-    /// first, because neither may be done under the lock.
+    /// Wakes the waiter, or else triggers the CNO. Takes the guard and releases the lock first,
+    /// because neither may be done under the lock.
     fn nudge(&self, inner: MutexGuard<'_, Inner<R>>) {
         let waited = inner.state.is_waited();
         let cno = match &inner.cno {
@@ -388,13 +386,13 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Arms the CQ for the CNO, unless it is armed. Completions that are in the CQ already have not
-    /// been reported to the CNO, so they trigger it.
+    /// Arms the CQ for the CNO, unless it is armed. Triggers the CNO if the CQ has completions
+    /// already, because these have not been reported to the CNO.
     ///
-    /// Called when the consumer has polled (it dequeued the last event, ended a wait, or begins to
+    /// Called after the consumer has polled (it dequeued the last event, ended a wait, or begins to
     /// wait on the CNO), not in the upcall of the CQ. A completion that is received before the
-    /// consumer has polled needs no trigger of its own. Such a trigger would be left for an EVD
-    /// that is empty by then.
+    /// consumer polls needs no trigger of its own: the EVD would be empty when the consumer takes
+    /// that trigger.
     pub(crate) fn arm_for_cno(&self) {
         let mut inner = self.lock();
         if self.rearm(&mut inner) {
@@ -402,7 +400,7 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// `dat_evd_modify_cno`.
+    /// Implements `dat_evd_modify_cno`.
     pub fn modify_cno(this: &Pinned<Self>, cno: Option<&Pinned<Cno<R>>>) -> DatResult {
         let new = match cno {
             // A waiter of a CNO drives only the RNIC of the CNO's own IA.
@@ -413,15 +411,15 @@ impl<R: Rnic> Evd<R> {
             None => None,
         };
         if let Some((cno, _)) = &new {
-            cno.join(this.handle);
+            cno.add_evd(this.handle);
         }
         let mut inner = this.lock();
         if inner.state.is_closed() {
-            // The thread that ended the EVD saw no CNO, so this thread removes the EVD from the
-            // CNO.
+            // The thread that ended the EVD found no CNO in it, so this thread removes the EVD from
+            // the CNO.
             drop(inner);
             if let Some((cno, _)) = new {
-                cno.leave(this.handle);
+                cno.remove_evd(this.handle);
             }
             return Err(DatError::invalid_handle(DAT_NO_SUBTYPE));
         }
@@ -430,7 +428,7 @@ impl<R: Rnic> Evd<R> {
         if let Some((old, _)) = old
             && cno.is_none_or(|cno| cno.handle() != old.handle())
         {
-            old.leave(this.handle);
+            old.remove_evd(this.handle);
         }
         if cno.is_some() {
             this.arm_for_cno();
@@ -446,8 +444,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// `dat_evd_enable`: events trigger the CNO from now on; events that are queued already trigger
-    /// it too.
+    /// Implements `dat_evd_enable`: events trigger the CNO from now on, including those that are
+    /// queued already.
     pub fn enable(&self) {
         let mut inner = self.lock();
         inner.state.on_set_enabled(true);
@@ -456,23 +454,23 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// `dat_evd_disable`.
+    /// Implements `dat_evd_disable`.
     pub fn disable(&self) {
         self.lock().state.on_set_enabled(false);
     }
 
-    /// `dat_evd_set_unwaitable`.
+    /// Implements `dat_evd_set_unwaitable`.
     pub fn set_unwaitable(&self) {
         self.lock().state.on_set_unwaitable();
         self.waker.wake();
     }
 
-    /// `dat_evd_clear_unwaitable`.
+    /// Implements `dat_evd_clear_unwaitable`.
     pub fn clear_unwaitable(&self) {
         self.lock().state.on_clear_unwaitable();
     }
 
-    /// `dat_evd_resize`.
+    /// Implements `dat_evd_resize`.
     pub fn resize(&self, min_qlen: DatCount) -> DatResult {
         let limit = usize::try_from(self.ia.attr().cqe_max).unwrap_or(usize::MAX);
         let asked = usize::try_from(min_qlen)
@@ -491,8 +489,8 @@ impl<R: Rnic> Evd<R> {
             inner.pulled.pull_all(self.ia.rnic(), cq, |_| false);
             self.publish_count(&inner);
         }
-        // The length that the consumer asked for decides, although the queue may have room for more
-        // events.
+        // The length that the consumer requested is the limit, although the queue may have room for
+        // more events.
         if inner.count() > asked {
             return Err(DatError::of(DAT_INVALID_STATE));
         }
@@ -506,7 +504,7 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// `dat_evd_query`.
+    /// Implements `dat_evd_query`.
     pub fn query(&self) -> DatEvdParam {
         let inner = self.lock();
         DatEvdParam {
@@ -545,7 +543,7 @@ impl<R: Rnic> Evd<R> {
         drop(inner);
         this.waker.wake();
         if let Some((cno, _)) = cno {
-            cno.leave(this.handle);
+            cno.remove_evd(this.handle);
         }
         this.ia.disown(Kind::Evd, this.handle);
         undelivered
@@ -554,8 +552,8 @@ impl<R: Rnic> Evd<R> {
     /// Discards the undelivered completions of an EP that is being freed. The connection events of
     /// the EP stay queued, as with OFA, but without their private data, which is freed with the EP.
     ///
-    /// This call takes the completions of other EPs out of the CQ as well, so it wakes a waiter
-    /// that may need one of them.
+    /// This call also takes the completions of other EPs out of the CQ, so it wakes a waiter that
+    /// may need them.
     pub fn forget_ep(&self, ep: Handle) {
         let mut inner = self.lock();
         if let Some(cq) = &self.cq {
@@ -566,9 +564,9 @@ impl<R: Rnic> Evd<R> {
         }
         inner.own.for_each_mut(|event| cut_private_data(event, ep));
         self.publish_count(&inner);
-        let is_to_look = inner.news && inner.state.is_waited();
+        let must_wake = inner.has_event && inner.state.is_waited();
         drop(inner);
-        if is_to_look {
+        if must_wake {
             self.waker.wake();
         }
     }
@@ -585,13 +583,13 @@ impl<R: Rnic> Evd<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
-        let inner = self.lock_to_look();
+        let inner = self.lock_to_poll();
         self.idle.store(false, Ordering::Relaxed);
         inner
     }
 
     /// Takes the lock without clearing [`Self::idle`]. The caller sets that flag itself afterwards.
-    fn lock_to_look(&self) -> MutexGuard<'_, Inner<R>> {
+    fn lock_to_poll(&self) -> MutexGuard<'_, Inner<R>> {
         self.inner.lock().ignore_poison()
     }
 }
@@ -603,11 +601,11 @@ impl<R: Rnic> Inner<R> {
     }
 }
 
-/// The error that no further EVD, or none of this length, can be made.
+/// Error: no further EVD, or no EVD of this length, can be created.
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
 /// The smallest length of an asynchronous EVD. Consumers pass arbitrary lengths when they open an
 /// IA, and few of them read asynchronous events at once. Each EP of a shared receive queue reports
-/// its end there: `dtestsrq` asks for a length of 8 and ends 100 EPs.
+/// its end there: `dtestsrq` requests a length of 8 and ends 100 EPs.
 const MIN_ASYNC_QLEN: usize = 1024;
 
 fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {

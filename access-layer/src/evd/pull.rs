@@ -1,7 +1,7 @@
 //! Conversion of a CQ entry to a `DAT_EVENT`.
 //!
-//! Only binds need a table: otherwise the queue pair's token is the EP's handle, and the work
-//! request id is the consumer's cookie.
+//! Only binds need a table. For all other operations the queue pair's token is the EP's handle, and
+//! the work request id is the consumer's cookie.
 
 use dat_abi::*;
 

@@ -20,8 +20,8 @@ pub(super) struct OwnQueue {
     capacity: usize,
 }
 
-// SAFETY: the pointers in an event are values for the consumer, which takes the event on a thread
-// of its choice; the queue moves them and dereferences none.
+// SAFETY: the queue moves the pointers in an event and dereferences none. They are values for the
+// consumer, which may take the event on any thread.
 unsafe impl Send for OwnQueue {}
 
 impl OwnQueue {
@@ -99,7 +99,7 @@ impl Pulled {
         Some(completion)
     }
 
-    /// Takes one batch from the CQ and returns it; shorter than a batch when the CQ is empty now.
+    /// Takes one batch from the CQ and returns it. If it is short, the CQ is empty now.
     pub(super) fn pull<R: Rnic>(&mut self, rnic: &R, cq: &R::Cq) -> &[Completion] {
         if self.tail + BATCH > self.entries.len() {
             self.make_room();

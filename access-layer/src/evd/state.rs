@@ -8,7 +8,7 @@ use crate::error::{DatError, DatResult};
 ///
 /// ```text
 ///              begin_wait            set_unwaitable
-///    Idle ────────────────> Waited ─────────────────> (the waiter leaves)
+///    Idle ────────────────> Waited ─────────────────> (the waiter returns)
 ///      <──────────────────── end_wait
 ///    Idle/Waited ── overflow ──> Overflowed        any ── close ──> Closed
 /// ```
@@ -23,7 +23,7 @@ pub(super) enum Access {
         /// True while a waiting thread has not yet noticed the overflow.
         waited: bool,
     },
-    /// Freed, with or without a waiter that has not noticed.
+    /// The EVD is freed; a waiter may not have noticed it yet.
     Closed,
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_overflow_is_news() {
+    fn only_the_first_overflow_is_reported() {
         for (way, first) in [
             (IDLE, true),
             (WAITED, true),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwaitable_evd_says_so() {
+    fn an_unwaitable_evd_refuses_waiters() {
         let mut state = EvdState::new();
         state.on_set_unwaitable();
         let code = state.on_begin_wait().unwrap_err().code();

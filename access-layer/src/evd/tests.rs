@@ -8,7 +8,7 @@ use dat_abi::*;
 
 use crate::ep::Ep;
 use crate::evd::Evd;
-use crate::evd::wait::Look;
+use crate::evd::wait::WakeOn;
 use crate::fake_rnic::FakeRnic;
 use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, software_word};
 use crate::rnic::{AsyncEvent, CqToken};
@@ -25,15 +25,15 @@ fn param(dat: &Dat, evd: DatEvdHandle) -> DatEvdParam {
     param
 }
 
-/// Waits until a thread waits on the EVD, which shows only in that dequeuing is refused.
+/// Waits until a thread waits on the EVD. The only sign is that `dequeue` is refused.
 fn await_waiter(dat: &Dat, evd: DatEvdHandle) {
     while dat.dequeue(evd).map(drop) != Err(0x8007_0000) {
         thread::yield_now();
     }
 }
 
-/// Returns the cookie of the first completion, and the number of remaining ones. Called on another
-/// thread.
+/// Returns the cookie of the first completion, and the number of remaining completions. Called on
+/// another thread.
 fn wait_for_cookie(dat: &Dat, evd: usize, threshold: i32) -> (u64, i32) {
     let evd = ptr::with_exposed_provenance_mut(evd);
     let (event, nmore) = dat.wait(evd, LONG_US, threshold).unwrap();
@@ -101,22 +101,22 @@ fn streams_merge_as_the_provider_attributes_say() {
 }
 
 #[test]
-fn query_tells_at_least_the_length_asked_for() {
+fn query_returns_at_least_the_length_asked_for() {
     let dat = Dat::open();
     let evd = dat.try_evd(100, ptr::null_mut(), DAT_EVD_DTO_FLAG).unwrap();
-    let told = param(&dat, evd);
-    assert!(told.evd_qlen >= 100);
-    assert_eq!(told.evd_flags, DAT_EVD_DTO_FLAG);
+    let queried = param(&dat, evd);
+    assert!(queried.evd_qlen >= 100);
+    assert_eq!(queried.evd_flags, DAT_EVD_DTO_FLAG);
     assert_eq!(
-        told.evd_state,
+        queried.evd_state,
         DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_WAITABLE
     );
-    assert!(told.cno_handle.is_null());
+    assert!(queried.cno_handle.is_null());
     assert_eq!(call!(dat, evd_query, evd, 1, ptr::null_mut()), 0x8006_0027);
 }
 
 #[test]
-fn an_empty_evd_says_so_with_the_class_bit_only_without_a_cq() {
+fn an_empty_evd_reports_it_with_the_class_bit_only_without_a_cq() {
     let dat = Dat::open();
     assert_eq!(
         dat.dequeue(dat.evd(DAT_EVD_DTO_FLAG)).map(drop),
@@ -216,7 +216,7 @@ fn a_waiter_is_woken_when_the_threshold_is_reached() {
 }
 
 #[test]
-fn one_waiter_at_a_time_and_nobody_dequeues_beside_it() {
+fn one_waiter_at_a_time_and_no_thread_dequeues_meanwhile() {
     let dat = Dat::open();
     for flags in [
         DAT_EVD_SOFTWARE_FLAG,
@@ -316,14 +316,14 @@ fn software_events_need_the_flag_the_number_and_room() {
         (error.dat_handle, error.reason),
         (evd, DAT_EVD_OVERFLOW_ERROR)
     );
-    // The caller that posts has the error and nothing was lost, so the EVD continues to work.
+    // The caller of the post has the error and nothing was lost, so the EVD continues to work.
     for _ in 0..room {
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
     }
 }
 
 #[test]
-fn an_event_that_is_lost_is_told_and_ends_the_evd() {
+fn a_lost_event_is_reported_and_ends_the_evd() {
     let dat = Dat::open();
     let evd = dat
         .try_evd(1, ptr::null_mut(), DAT_EVD_CONNECTION_FLAG)
@@ -366,7 +366,7 @@ fn an_overflow_of_the_cq_ends_a_wait() {
 }
 
 #[test]
-fn news_of_objects_that_are_gone_is_harmless() {
+fn events_of_objects_that_are_gone_is_harmless() {
     let dat = Dat::open();
     for word in [0, 1, dat.ia.addr() as u64, u64::MAX] {
         dat.ia().rnic().raise(AsyncEvent::CqOverflow(CqToken(word)));
@@ -469,7 +469,7 @@ fn a_waiter_on_completions_is_woken_at_its_threshold() {
 }
 
 #[test]
-fn an_unsignalled_completion_wakes_nobody_but_is_there_for_the_asking() {
+fn an_unsignalled_completion_wakes_no_waiter_and_can_be_dequeued() {
     let pair = Pair::connected("", THRESHOLD);
     let (recv, word) = (pair.ends[1].recv, pair.ends[1].recv.expose_provenance());
     assert_eq!(pair.recv(1, 1, DAT_COMPLETION_UNSIGNALLED_FLAG), SUCCESS);
@@ -492,16 +492,16 @@ fn an_unsignalled_completion_wakes_nobody_but_is_there_for_the_asking() {
 }
 
 #[test]
-fn a_waiter_sees_what_was_pulled_when_another_endpoint_went() {
+fn a_waiter_sees_completions_pulled_while_another_endpoint_was_freed() {
     let pair = Pair::connected("", DEFAULT);
     let evd = crate::handle::pin::<Evd<FakeRnic>>(pair.ends[1].recv).unwrap();
     let other = crate::handle::pin::<Ep<FakeRnic>>(pair.ends[0].ep).unwrap();
     assert_eq!(pair.recv(1, 7, DEFAULT), SUCCESS);
     let ticket = evd.lock().state.on_begin_wait().unwrap();
-    assert!(evd.look(1, ticket, Look::News).unwrap().is_none());
+    assert!(evd.poll(1, ticket, WakeOn::NewEvent).unwrap().is_none());
     assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
     evd.forget_ep(other.handle());
-    let woken = evd.look(1, ticket, Look::News).unwrap().unwrap();
+    let woken = evd.poll(1, ticket, WakeOn::NewEvent).unwrap().unwrap();
     assert_eq!(dto(&woken.event).user_cookie.to_u64(), 7);
     evd.lock().state.on_end_wait();
 }
@@ -625,7 +625,7 @@ fn waiting_and_interrupting_race_without_a_lost_wake_up() {
 }
 
 #[test]
-fn an_event_behind_the_last_look_of_a_waiter_is_the_cno_s() {
+fn an_event_after_the_last_poll_of_a_waiter_triggers_the_cno() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evd = dat.try_evd(8, cno, DAT_EVD_SOFTWARE_FLAG).unwrap();
@@ -633,14 +633,14 @@ fn an_event_behind_the_last_look_of_a_waiter_is_the_cno_s() {
         let waiter = dat.pin::<Evd<FakeRnic>>(evd);
         let (ticket, threshold) = waiter.begin_wait(1).unwrap();
         assert!(matches!(
-            waiter.look(threshold, ticket, Look::Any),
+            waiter.poll(threshold, ticket, WakeOn::Any),
             Ok(None)
         ));
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         waiter.end_wait(took);
         drop(waiter);
-        let told = dat.cno_wait(cno, 0);
-        assert_eq!(told.is_ok(), !took, "took: {took}");
+        let triggered = dat.cno_wait(cno, 0);
+        assert_eq!(triggered.is_ok(), !took, "took: {took}");
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
     }
 }
@@ -665,17 +665,17 @@ fn a_freed_ep_leaves_no_completions_behind() {
 /// Returns the number of overflows of `evd` that the asynchronous EVD reports.
 fn overflows(dat: &Dat, evd: DatEvdHandle) -> usize {
     let events = std::iter::from_fn(|| dat.dequeue(dat.async_evd).ok());
-    let told = events.map(|event| {
+    let overflows = events.map(|event| {
         assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
         // SAFETY: the event number selects this member.
         let error = unsafe { event.event_data.asynch_error_event_data };
         assert_eq!(error.dat_handle, evd);
     });
-    told.count()
+    overflows.count()
 }
 
 #[test]
-fn an_overflow_is_told_once_until_there_is_room_again() {
+fn an_overflow_is_reported_once_until_there_is_room_again() {
     let dat = Dat::open();
     let evd = dat
         .try_evd(1, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
@@ -708,7 +708,7 @@ fn an_overflow_is_told_once_until_there_is_room_again() {
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
 
-/// Runs a handler that does nothing on `thread`.
+/// Runs a signal handler that does nothing on `thread`.
 fn interrupt<T>(thread: &thread::JoinHandle<T>) {
     // SAFETY: the handler only returns; the thread is not joined yet.
     unsafe {

@@ -1,7 +1,7 @@
 //! Taking events: `dat_evd_wait` and `dat_evd_dequeue`.
 //!
-//! Both make progress on the calling thread ([`Rnic::drive`], [`Rnic::wait`]), so that no other
-//! thread is in the path of a completion.
+//! Both calls make progress on the calling thread ([`Rnic::drive`], [`Rnic::wait`]), so a
+//! completion needs no other thread.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub struct TimedOut {
 pub enum WaitError {
     /// The timeout expired.
     TimedOut(TimedOut),
-    /// The EVD cannot be waited on, or no longer.
+    /// The EVD cannot be waited on, or can no longer be waited on.
     Refused(DatError),
 }
 
@@ -46,16 +46,16 @@ impl From<DatError> for WaitError {
     }
 }
 
-/// A signal handler of the program ran in the thread that waits.
+/// Error: a signal handler of the program ran in the thread that waits.
 const INTERRUPTED: DatError = DatError::bare(DAT_INTERRUPTED_CALL, DAT_NO_SUBTYPE);
 
 /// The condition under which a waiter returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    /// Enough events are queued, of any kind.
+pub(super) enum WakeOn {
+    /// Enough events of any kind are queued.
     Any,
     /// Enough events are queued, and an event that wakes waiters was received since the last poll.
-    News,
+    NewEvent,
 }
 
 impl<R: Rnic> Evd<R> {
@@ -71,7 +71,7 @@ impl<R: Rnic> Evd<R> {
             self.counters.bump(DCNT_EVD_DEQUEUE_NOT_FOUND);
             return Err(self.empty());
         }
-        let mut inner = self.lock_to_look();
+        let mut inner = self.lock_to_poll();
         inner.state.check_dequeue()?;
         inner.announced = 0;
         let mut taken = self.take(&mut inner);
@@ -125,13 +125,13 @@ impl<R: Rnic> Evd<R> {
     }
 
     /// Ends a wait. Events that were received after the last poll of the waiter trigger the CNO,
-    /// unless the waiter took an event: a consumer that took one polls for more.
+    /// unless the waiter took an event: a consumer that took one event polls for more.
     pub(super) fn end_wait(&self, took: bool) {
         let mut inner = self.lock();
         inner.state.on_end_wait();
         inner.announced = 0;
         self.publish_count(&inner);
-        if !took && inner.news {
+        if !took && inner.has_event {
             self.nudge(inner);
         } else {
             drop(inner);
@@ -146,28 +146,30 @@ impl<R: Rnic> Evd<R> {
         ticket: WaitTicket,
     ) -> Result<Woken, WaitError> {
         let rnic = self.ia().rnic();
-        if let Some(woken) = self.look(threshold, ticket, Look::Any)? {
+        if let Some(woken) = self.poll(threshold, ticket, WakeOn::Any)? {
             return Ok(woken);
         }
         self.progress();
-        let mut look = Look::Any;
+        let mut wake_on = WakeOn::Any;
         loop {
             let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let expired = remaining.is_some_and(|left| left.is_zero());
-            if let Some(woken) =
-                self.look(threshold, ticket, if expired { Look::Any } else { look })?
-            {
+            if let Some(woken) = self.poll(
+                threshold,
+                ticket,
+                if expired { WakeOn::Any } else { wake_on },
+            )? {
                 return Ok(woken);
             }
             if expired {
                 return Err(WaitError::TimedOut(self.timed_out()));
             }
-            look = Look::News;
+            wake_on = WakeOn::NewEvent;
             self.counters.bump(DCNT_EVD_WAIT_BLOCKED);
             let interrupted = self.sleep(rnic, remaining);
             self.counters.bump(DCNT_EVD_WAIT_NOTIFY);
             if interrupted && self.waits_on_its_cq() {
-                let woken = self.look(threshold, ticket, Look::Any)?;
+                let woken = self.poll(threshold, ticket, WakeOn::Any)?;
                 return woken.ok_or(WaitError::Refused(INTERRUPTED));
             }
         }
@@ -177,8 +179,8 @@ impl<R: Rnic> Evd<R> {
     /// if a signal handler ran.
     fn sleep(&self, rnic: &R, remaining: Option<Duration>) -> bool {
         let Some(cq) = self.cq() else {
-            // Progress also produces events for an EVD without a CQ. This thread has been polling,
-            // so it makes progress while it waits.
+            // Progress also produces events for an EVD without a CQ. This thread has polled, so it
+            // continues to make progress while it waits.
             return rnic.wait(&[], &self.waker, remaining);
         };
         !self.arm_to_sleep(cq) && rnic.wait(&[cq], &self.waker, remaining)
@@ -196,19 +198,19 @@ impl<R: Rnic> Evd<R> {
         self.ia().rnic().arm_cq(cq, solicited)
     }
 
-    /// True for waits in which OFA's providers sleep on the CQ itself and not on a condition
+    /// True for the waits that OFA's providers make on the CQ itself and not on a condition
     /// variable: their timeouts have no class bit, and signal handlers end them.
     fn waits_on_its_cq(&self) -> bool {
         self.cq().is_some() && self.lock().cno.is_none()
     }
 
-    /// Takes the oldest event if enough events are queued. With [`Look::News`], an event that wakes
-    /// waiters must also have been received since the last poll.
-    pub(super) fn look(
+    /// Takes the oldest event if enough events are queued. With [`WakeOn::NewEvent`], an event that
+    /// wakes waiters must also have been received since the last poll.
+    pub(super) fn poll(
         &self,
         threshold: usize,
         ticket: WaitTicket,
-        look: Look,
+        wake_on: WakeOn,
     ) -> DatResult<Option<Woken>> {
         let mut guard = self.lock();
         let inner = &mut *guard;
@@ -216,8 +218,8 @@ impl<R: Rnic> Evd<R> {
         if let Some(cq) = self.cq() {
             self.pull_for_waiter(inner, cq);
         }
-        let news = std::mem::take(&mut inner.news);
-        if inner.count() < threshold || (look == Look::News && !news) {
+        let has_event = std::mem::take(&mut inner.has_event);
+        if inner.count() < threshold || (wake_on == WakeOn::NewEvent && !has_event) {
             return Ok(None);
         }
         let Some(event) = self.take(inner) else {
@@ -229,18 +231,18 @@ impl<R: Rnic> Evd<R> {
         }))
     }
 
-    /// Takes all completions from the CQ and notes if one of them wakes a waiter.
+    /// Takes all completions from the CQ and notes whether one of them wakes a waiter.
     pub(super) fn pull_for_waiter(&self, inner: &mut Inner<R>, cq: &R::Cq) {
         let mode = inner.completion_type;
-        inner.news |= inner
+        inner.has_event |= inner
             .pulled
             .pull_all(self.ia().rnic(), cq, |c| wakes(c, mode));
     }
 
-    /// Takes the oldest event of the own queue; if that is empty, the oldest completion.
+    /// Takes the oldest event of the own queue or, if that queue is empty, the oldest completion.
     fn take(&self, inner: &mut Inner<R>) -> Option<DatEvent> {
         if let Some(event) = inner.own.pop() {
-            inner.full_told = false;
+            inner.is_overflow_reported = false;
             return Some(event);
         }
         if inner.pulled.len() == 0 {
@@ -271,14 +273,14 @@ impl<R: Rnic> Evd<R> {
         let more = self.ia().rnic().arm_cq(cq, solicited);
         inner.armed = true;
         if more {
-            self.pull_known(inner);
+            self.pull_to_count(inner);
         }
-        let known = inner.pulled.len();
-        std::mem::replace(&mut inner.announced, known) < known
+        let count = inner.pulled.len();
+        std::mem::replace(&mut inner.announced, count) < count
     }
 
     /// Takes completions from the CQ to count them, up to the queue length of the EVD.
-    pub(super) fn pull_known(&self, inner: &mut Inner<R>) {
+    pub(super) fn pull_to_count(&self, inner: &mut Inner<R>) {
         let Some(cq) = self.cq() else { return };
         let mode = inner.completion_type;
         while inner.count() < inner.qlen {
@@ -286,13 +288,13 @@ impl<R: Rnic> Evd<R> {
             if batch.is_empty() {
                 break;
             }
-            inner.news |= batch.iter().any(|completion| wakes(completion, mode));
+            inner.has_event |= batch.iter().any(|completion| wakes(completion, mode));
         }
         self.publish_count(inner);
     }
 
     fn timed_out(&self) -> TimedOut {
-        // Consumers compare whole values, class bit included.
+        // Consumers compare the whole value, including the class bit.
         let make = if self.waits_on_its_cq() {
             DatError::bare
         } else {
@@ -304,8 +306,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// The error of a `dequeue` that finds nothing. With a CQ it has no class bit, because `dtest
-    /// -p` compares the whole value.
+    /// The error of a `dequeue` that finds nothing. With a CQ the error has no class bit, because
+    /// `dtest -p` compares the whole value.
     fn empty(&self) -> DatError {
         let make = if self.cq().is_some() {
             DatError::bare

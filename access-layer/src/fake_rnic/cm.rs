@@ -121,7 +121,7 @@ impl Node {
         let qp = Arc::downgrade(qp);
         self.engine.run_after(timeout, move || {
             if let Some(qp) = qp.upgrade() {
-                qp.fail_attempt(number, |qp| qp.tell(ConnectionEvent::TimedOut));
+                qp.fail_attempt(number, |qp| qp.report(ConnectionEvent::TimedOut));
             }
         });
     }
@@ -219,7 +219,8 @@ impl Service {
 
 impl Attempt {
     fn fail(self, event: ConnectionEvent<'static>) {
-        self.qp.fail_attempt(self.number, move |qp| qp.tell(event));
+        self.qp
+            .fail_attempt(self.number, move |qp| qp.report(event));
     }
 }
 
@@ -241,18 +242,18 @@ impl FakeRequest {
         }
         let (local, remote) = (self.local, self.remote);
         let private_data = private_data.to_vec();
-        let (told, teller) = (passive.clone(), passive.node.clone());
-        teller.engine.run(move || {
-            told.tell(ConnectionEvent::Established {
+        let (qp, node) = (passive.clone(), passive.node.clone());
+        node.engine.run(move || {
+            qp.report(ConnectionEvent::Established {
                 local,
                 remote,
                 private_data: &[],
             });
         });
-        let (told, teller) = (active.clone(), active.node.clone());
-        teller.engine.run(move || {
+        let (qp, node) = (active.clone(), active.node.clone());
+        node.engine.run(move || {
             let private_data = private_data.as_slice();
-            told.tell(ConnectionEvent::Established {
+            qp.report(ConnectionEvent::Established {
                 local: remote,
                 remote: local,
                 private_data,
@@ -265,7 +266,7 @@ impl FakeRequest {
         let private_data = private_data.to_vec();
         if let Some(attempt) = self.attempt.take() {
             attempt.qp.fail_attempt(attempt.number, move |qp| {
-                qp.tell(ConnectionEvent::PeerRejected {
+                qp.report(ConnectionEvent::PeerRejected {
                     private_data: &private_data,
                 });
             });
@@ -316,7 +317,7 @@ fn stream_of(socket: RawFd) -> Result<(TcpStream, SocketAddr, SocketAddr), Socke
     Ok((stream, local, remote))
 }
 
-/// Returns a port in the range of a client's.
+/// Returns a port in the range of clients' ports.
 fn ephemeral_port(number: u64) -> u16 {
     u16::try_from(number % 10_000).unwrap_or(0) + 50_000
 }

@@ -79,7 +79,7 @@ impl FakeCq {
 }
 
 impl CqInner {
-    /// Adds a completion; makes an upcall when the queue is armed for it, or full.
+    /// Adds a completion. Makes an upcall if the queue is armed for it, or full.
     pub(super) fn push(&self, completion: Completion) {
         let mut state = lock(&self.state);
         if state.queue.len() >= state.depth {
@@ -88,19 +88,19 @@ impl CqInner {
             return;
         }
         state.queue.push_back(completion);
-        let ready = state.armed.is_some_and(|arm| arm.deserves(&completion));
-        if ready {
+        let is_ready = state.armed.is_some_and(|arm| arm.is_due(&completion));
+        if is_ready {
             state.armed = None;
         }
         drop(state);
-        if ready {
+        if is_ready {
             self.upcall.cq_ready(self.token);
         }
     }
 }
 
 impl Arm {
-    fn deserves(self, completion: &Completion) -> bool {
+    fn is_due(self, completion: &Completion) -> bool {
         if completion.status != WcStatus::Success {
             return true;
         }

@@ -1,5 +1,5 @@
-//! Delivery of upcalls. Upcalls of connections are never made from within the call that caused
-//! them.
+//! Delivery of upcalls. A call that causes an upcall for a connection never makes that upcall
+//! itself.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,18 +20,18 @@ enum Order {
 /// Handle of the thread or test that delivers the events of one RNIC.
 #[derive(Debug)]
 pub(super) struct Engine {
-    teller: Teller,
+    delivery: Delivery,
     stopped: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Teller {
+enum Delivery {
     /// A thread of the RNIC, immediately.
     Thread {
         orders: Sender<Order>,
         thread: Mutex<Option<JoinHandle<()>>>,
     },
-    /// The test, when it calls [`HeldUpcalls::tell`].
+    /// The test, when it calls [`HeldUpcalls::deliver`].
     Held(Arc<HeldUpcalls>, Owner),
 }
 
@@ -41,21 +41,21 @@ impl Engine {
         let thread = std::thread::Builder::new()
             .name("fake-rnic".to_owned())
             .spawn(move || serve(&inbox))?;
-        Ok(Self::of(Teller::Thread {
+        Ok(Self::of(Delivery::Thread {
             orders,
             thread: Mutex::new(Some(thread)),
         }))
     }
 
-    /// Creates an engine whose events wait until [`HeldUpcalls::tell`].
-    pub(super) fn held(news: Arc<HeldUpcalls>) -> Self {
-        let owner = news.new_owner();
-        Self::of(Teller::Held(news, owner))
+    /// Creates an engine whose events wait until [`HeldUpcalls::deliver`].
+    pub(super) fn held(events: Arc<HeldUpcalls>) -> Self {
+        let owner = events.new_owner();
+        Self::of(Delivery::Held(events, owner))
     }
 
-    fn of(teller: Teller) -> Self {
+    fn of(delivery: Delivery) -> Self {
         Self {
-            teller,
+            delivery,
             stopped: AtomicBool::new(false),
         }
     }
@@ -65,11 +65,11 @@ impl Engine {
         if self.stopped.load(Ordering::Acquire) {
             return;
         }
-        match &self.teller {
-            Teller::Thread { orders, .. } => {
+        match &self.delivery {
+            Delivery::Thread { orders, .. } => {
                 let _ = orders.send(Order::Now(Box::new(job)));
             }
-            Teller::Held(news, owner) => news.add(*owner, Box::new(job)),
+            Delivery::Held(events, owner) => events.add(*owner, Box::new(job)),
         }
     }
 
@@ -77,20 +77,20 @@ impl Engine {
         if self.stopped.load(Ordering::Acquire) {
             return;
         }
-        match &self.teller {
-            Teller::Thread { orders, .. } => {
+        match &self.delivery {
+            Delivery::Thread { orders, .. } => {
                 if let Some(at) = Instant::now().checked_add(delay) {
                     let _ = orders.send(Order::At(at, Box::new(job)));
                 }
             }
-            Teller::Held(news, owner) => news.add_timer(*owner, Box::new(job)),
+            Delivery::Held(events, owner) => events.add_timer(*owner, Box::new(job)),
         }
     }
 
-    /// Returns when every job requested before has run.
+    /// Waits until every job requested before has run.
     pub(super) fn settle(&self) {
-        if let Teller::Held(news, _) = &self.teller {
-            news.tell();
+        if let Delivery::Held(events, _) = &self.delivery {
+            events.deliver();
             return;
         }
         let (done, settled) = channel();
@@ -102,8 +102,8 @@ impl Engine {
 
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        match &self.teller {
-            Teller::Thread { orders, thread } => {
+        match &self.delivery {
+            Delivery::Thread { orders, thread } => {
                 let _ = orders.send(Order::Stop);
                 let thread = lock(thread).take();
                 if let Some(thread) = thread
@@ -112,7 +112,7 @@ impl Engine {
                     let _ = thread.join();
                 }
             }
-            Teller::Held(news, owner) => news.forget(*owner),
+            Delivery::Held(events, owner) => events.forget(*owner),
         }
     }
 }

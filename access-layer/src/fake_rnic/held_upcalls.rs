@@ -1,5 +1,5 @@
-//! Events that wait until a test delivers them: the order is equal in every run, without a thread
-//! or a clock.
+//! Events that wait until a test delivers them. Their order is the same in every run, without a
+//! thread or a clock.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -42,7 +42,7 @@ impl HeldUpcalls {
     }
 
     /// Delivers all events, including those that occur meanwhile.
-    pub(super) fn tell(&self) {
+    pub(super) fn deliver(&self) {
         // No lock is held while a job runs or is dropped, because jobs cause further events.
         while let Some(job) = self.next() {
             job();
@@ -83,41 +83,41 @@ mod tests {
     use super::*;
 
     /// Returns an event that stores its number when it is delivered.
-    fn noting(said: &Arc<Mutex<Vec<u32>>>, number: u32) -> Job {
-        let said = said.clone();
-        Box::new(move || lock(&said).push(number))
+    fn noting(delivered: &Arc<Mutex<Vec<u32>>>, number: u32) -> Job {
+        let delivered = delivered.clone();
+        Box::new(move || lock(&delivered).push(number))
     }
 
     #[test]
-    fn news_is_told_in_order_with_what_it_brings_and_timers_when_they_expire() {
-        let (news, said) = (Arc::new(HeldUpcalls::default()), Arc::default());
-        let owner = news.new_owner();
-        let (later, after) = (news.clone(), noting(&said, 3));
-        news.add_timer(owner, noting(&said, 4));
-        news.add(owner, noting(&said, 1));
-        news.add(owner, Box::new(move || later.add(owner, after)));
-        news.add(owner, noting(&said, 2));
-        assert!(lock(&said).is_empty());
-        news.tell();
-        assert_eq!(*lock(&said), [1, 2, 3]);
-        assert!(!news.is_empty());
-        news.expire();
-        news.tell();
-        assert_eq!(*lock(&said), [1, 2, 3, 4]);
-        assert!(news.is_empty());
+    fn events_are_delivered_in_order_and_timers_after_expiry() {
+        let (events, delivered) = (Arc::new(HeldUpcalls::default()), Arc::default());
+        let owner = events.new_owner();
+        let (later, after) = (events.clone(), noting(&delivered, 3));
+        events.add_timer(owner, noting(&delivered, 4));
+        events.add(owner, noting(&delivered, 1));
+        events.add(owner, Box::new(move || later.add(owner, after)));
+        events.add(owner, noting(&delivered, 2));
+        assert!(lock(&delivered).is_empty());
+        events.deliver();
+        assert_eq!(*lock(&delivered), [1, 2, 3]);
+        assert!(!events.is_empty());
+        events.expire();
+        events.deliver();
+        assert_eq!(*lock(&delivered), [1, 2, 3, 4]);
+        assert!(events.is_empty());
     }
 
     #[test]
-    fn news_of_an_rnic_that_is_gone_is_forgotten() {
-        let (news, said) = (HeldUpcalls::default(), Arc::default());
-        let (gone, stays) = (news.new_owner(), news.new_owner());
+    fn events_of_a_closed_rnic_are_dropped() {
+        let (events, delivered) = (HeldUpcalls::default(), Arc::default());
+        let (gone, stays) = (events.new_owner(), events.new_owner());
         for (owner, number) in [(gone, 1), (stays, 2)] {
-            news.add(owner, noting(&said, number));
-            news.add_timer(owner, noting(&said, 10 * number));
+            events.add(owner, noting(&delivered, number));
+            events.add_timer(owner, noting(&delivered, 10 * number));
         }
-        news.forget(gone);
-        news.expire();
-        news.tell();
-        assert_eq!(*lock(&said), [2, 20]);
+        events.forget(gone);
+        events.expire();
+        events.deliver();
+        assert_eq!(*lock(&delivered), [2, 20]);
     }
 }

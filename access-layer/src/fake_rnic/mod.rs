@@ -1,9 +1,9 @@
-//! An RNIC in memory, for tests: queue pairs of one process talk to each other by copying.
+//! An RNIC in memory, for tests: queue pairs of one process exchange data by copying.
 //!
-//! The fake keeps the whole contract of [`Rnic`], so that a test result holds for real RNICs too.
+//! The fake follows the whole contract of [`Rnic`], so that a test result holds for real RNICs too.
 //! Connection events are delivered on a separate thread. The completions of a connection are in
 //! their CQs before the disconnect event is delivered. Tokens outlive the objects that they name. A
-//! work request is carried out on the thread that posts it.
+//! work request is executed on the thread that posts it.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -45,7 +45,7 @@ use crate::rnic::*;
 ///
 /// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
 /// `srq`, `mw`, `cqe_max`, `qp_max`, `mr_len` (longer memory is not registered), `fail` (opening
-/// fails), `held` (there is no thread: events wait until [`tell_news`]).
+/// fails), `held` (there is no thread: events wait until [`deliver_held`]).
 #[derive(Debug)]
 pub struct FakeRnic {
     node: Arc<Node>,
@@ -74,18 +74,18 @@ pub struct FakePd {
 }
 
 impl FakeRnic {
-    /// Tells an asynchronous event, as a device would.
+    /// Delivers an asynchronous event, as a device would.
     pub fn raise(&self, event: AsyncEvent) {
         let upcall = self.node.upcall.clone();
         self.node.engine.run(move || upcall.async_event(event));
     }
 
-    /// Waits until everything that was to be told has been told.
+    /// Waits until all pending events have been delivered.
     pub fn settle(&self) {
         self.node.engine.settle();
     }
 
-    /// The peer of an armed socket went away, or sent something that is no request.
+    /// Reports the socket of an armed service as lost.
     pub fn lose_socket(&self, token: ListenToken) {
         self.node.lose_armed(token);
     }
@@ -151,7 +151,7 @@ impl Rnic for FakeRnic {
         cq.arm(solicited_only)
     }
 
-    /// Relies on the nudge of an armed CQ, so that a layer above that forgets to arm is found out.
+    /// Relies on the upcall of an armed CQ, so a layer above that forgets to arm fails its tests.
     fn wait(&self, cqs: &[&FakeCq], waker: &Arc<Waker>, timeout: Option<Duration>) -> bool {
         cqs.iter().all(|cq| cq.is_empty()) && waker.sleep(timeout) == Slept::Interrupted
     }
@@ -253,7 +253,7 @@ impl Rnic for FakeRnic {
     }
 
     fn disconnect(&self, qp: &FakeQp, _abrupt: bool) {
-        // Work is done when it is posted, so there is nothing for a graceful ending to wait for.
+        // Work is done when it is posted, so a graceful disconnect has nothing to wait for.
         qp.disconnect();
     }
 
@@ -289,16 +289,16 @@ impl Rnic for FakeRnic {
     }
 }
 
-/// Tells all news of the RNICs of network `net` that hold it back, in this thread.
-pub fn tell_news(net: &str) {
-    Network::named(net).held.tell();
+/// Delivers all held events of the RNICs of network `net` on the calling thread.
+pub fn deliver_held(net: &str) {
+    Network::named(net).held.deliver();
 }
 
-/// As [`tell_news`], after every timeout that runs has expired.
-pub fn let_time_pass(net: &str) {
+/// Expires all running timeouts, then calls [`deliver_held`].
+pub fn expire_timeouts(net: &str) {
     let network = Network::named(net);
     network.held.expire();
-    network.held.tell();
+    network.held.deliver();
 }
 
 /// Returns true if a network is empty: no service, no armed or waiting socket, no region, no window
@@ -306,4 +306,9 @@ pub fn let_time_pass(net: &str) {
 #[must_use]
 pub fn is_deserted(net: &str) -> bool {
     Network::named(net).is_deserted()
+}
+
+/// Locks a mutex, which a panicking test may have poisoned.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

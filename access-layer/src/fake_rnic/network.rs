@@ -94,7 +94,7 @@ pub(super) enum Use {
     RemoteAtomic,
 }
 
-/// The key does not allow the access.
+/// Error: the key does not allow the access.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Denied;
 

@@ -235,11 +235,11 @@ impl QpInner {
     pub(super) fn fail_attempt(
         self: &Arc<Self>,
         attempt: u64,
-        tell: impl FnOnce(&Self) + Send + 'static,
+        report: impl FnOnce(&Self) + Send + 'static,
     ) {
         self.end(
             |phase| matches!(phase, Phase::Connecting(number) if *number == attempt),
-            tell,
+            report,
         );
     }
 
@@ -262,14 +262,14 @@ impl QpInner {
     /// Ends this side, if it has not ended.
     pub(super) fn end_one(self: &Arc<Self>, event: ConnectionEvent<'static>) {
         let live = |phase: &Phase| matches!(phase, Phase::Connecting(_) | Phase::Connected(_));
-        self.end(live, move |qp| qp.tell(event));
+        self.end(live, move |qp| qp.report(event));
     }
 
     /// Flushes first and makes the upcall afterwards.
     fn end(
         self: &Arc<Self>,
         from: impl Fn(&Phase) -> bool,
-        tell: impl FnOnce(&Self) + Send + 'static,
+        report: impl FnOnce(&Self) + Send + 'static,
     ) {
         let receives = {
             let mut state = lock(&self.state);
@@ -282,7 +282,7 @@ impl QpInner {
         self.flush(receives);
         let qp = self.clone();
         self.node.engine.run(move || {
-            tell(&qp);
+            report(&qp);
             if qp.srq.is_some() {
                 qp.node
                     .upcall
@@ -292,7 +292,7 @@ impl QpInner {
     }
 
     /// Makes the upcall for an event of the connection. Called on the engine's thread.
-    pub(super) fn tell(&self, event: ConnectionEvent<'_>) {
+    pub(super) fn report(&self, event: ConnectionEvent<'_>) {
         self.node.upcall.connection(self.token, event);
     }
 

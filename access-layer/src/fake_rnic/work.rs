@@ -311,7 +311,7 @@ fn copy(from: &[Piece], to: &[Piece]) {
     for (addr, len) in to {
         let (now, later) = rest.split_at(rest.len().min(*len));
         let start = std::ptr::with_exposed_provenance_mut::<u8>(addr_of(*addr));
-        // SAFETY: as above; `bytes` is a copy, so source and target do not overlap.
+        // SAFETY: the target is inside a registered region and cannot overlap the copy `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), start, now.len()) };
         rest = later;
     }

@@ -1,18 +1,17 @@
-//! Handles: type-stable slots, protected against stale, foreign and invented handles.
+//! Handles: type-stable slots that resist stale, foreign and invented handles.
 //!
-//! Owns the one table of handles of the process (more exactly, of this shared library) and refuses
-//! every word that is not the handle of a live object of the wanted type. Meets DAT 2.0 chapter 5
-//! and the rule of all registry libraries that the first word behind a handle is the provider's
-//! address.
+//! Owns the one table of handles of this shared library and refuses every word that is not the
+//! handle of a live object of the wanted type. Follows DAT 2.0 chapter 5 and the rule of all
+//! registry libraries that the first word behind a handle is the provider's address.
 //!
 //! # How
 //!
 //! One range of addresses is reserved for the life of the process (`table`) and divided into slots.
 //! A slot begins with sixteen equal provider words. The generation of its present object selects
 //! the word that is the handle, so sixteen lives of a slot have sixteen different handles. Freed
-//! slots wait in a FIFO before they are reused. No address outside the range is ever dereferenced,
-//! and the range is never unmapped, so a registry library may also read the provider word of a
-//! freed handle.
+//! slots wait in a FIFO before they are reused. No address outside the range is ever dereferenced.
+//! The range is never unmapped, so a registry library may also read the provider word of a freed
+//! handle.
 //!
 //! A slot's state is one atomic word: pins, phase, kind, generation. [`pin`] adds a pin first and
 //! checks the state afterwards. The thread that removes the last pin of a retired slot drops the
@@ -216,7 +215,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            table::give_back(slot);
+            table::release(slot);
         }
     }
 }
@@ -232,7 +231,7 @@ pub struct Pinned<T: Object> {
 // SAFETY: a pin represents a reference of the Arc<T> that the slot owns; T is Send and Sync by
 // `Object`.
 unsafe impl<T: Object> Send for Pinned<T> {}
-// SAFETY: as above; all methods take &self and the slot's words are atomics.
+// SAFETY: as for Send; all methods take &self, and the slot's words are atomics.
 unsafe impl<T: Object> Sync for Pinned<T> {}
 
 /// Pins the object of `handle`, if it is alive, of type `T`, and of this generation.
@@ -309,14 +308,14 @@ impl<T: Object> Pinned<T> {
 
     /// Ends the life of the handle; the object is dropped with its last pin.
     ///
-    /// `false`: another thread has retired the handle before, and must destroy the object.
+    /// Returns `false` if another thread has retired the handle and therefore destroys the object.
     #[must_use]
     pub fn retire(&self) -> bool {
         self.slot.retire()
     }
 
-    /// Returns the number of pins, including this one. It changes at any time, but for a retired
-    /// object it only decreases.
+    /// Returns the number of pins, including this one. The number may change at any time; for a
+    /// retired object it only decreases.
     #[must_use]
     pub fn pin_count(&self) -> u64 {
         self.slot.pin_count()

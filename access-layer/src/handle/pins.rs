@@ -1,7 +1,7 @@
-//! Pins without a locked instruction, for as many threads as there are records.
+//! Pins without a locked instruction, for the threads that have a record.
 //!
-//! A thread announces its pins in a record of its own, by plain stores. The cost is on the side
-//! that frees objects: a barrier on all processors that run threads of the process, by
+//! A thread announces its pins in a record of its own, by plain stores. The thread that frees an
+//! object bears the cost: a barrier on all processors that run threads of the process, by
 //! `membarrier(2)`, and a check of all records. If the kernel does not offer the barrier, and for
 //! threads after the first [`RECORDS_MAX`], [`announce`] returns `None` and the caller counts its
 //! pin in the slot instead.
@@ -10,8 +10,8 @@
 //!
 //! A pinning thread P stores its entry, then loads the state of the object. A freeing thread F
 //! stores "retired" in the state, has the kernel execute a full barrier on every other thread of
-//! the process, then loads the entries ([`announced`]). The stores and loads of P keep their order
-//! in the program, because a compiler fence is between them. So the barrier on P is before its
+//! the process, then loads the entries ([`announced`]). The stores and loads of P keep their
+//! program order, because a compiler fence separates them. So the barrier on P is before its
 //! load, after its store, or both:
 //!
 //! * Before the load: P sees "retired" and does not pin.
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_f
 
 /// Maximum number of threads that announce their pins.
 const RECORDS_MAX: usize = 64;
-/// Maximum number of pins that one thread announces at once. Calls of DAT have up to three.
+/// Maximum number of pins that one thread announces at once. DAT calls need up to three.
 const ENTRIES: usize = 7;
 /// The value of an entry without a pin.
 const NOTHING: usize = 0;
@@ -48,13 +48,13 @@ struct Record {
 pub(super) struct Entry(&'static AtomicUsize);
 
 static RECORDS: [Record; RECORDS_MAX] = [const { Record::with_entries(NOTHING) }; RECORDS_MAX];
-/// The record of threads without one: it has no free entry.
+/// The record of all threads that have no record of their own: it has no free entry.
 static FULL: Record = Record::with_entries(usize::MAX);
 /// True if the kernel offers the barrier. Written before the first pin.
 static IS_OFFERED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// The type has no destructor, so it needs no memory.
+    /// The type has no destructor, so the thread-local needs no memory.
     static OWN: Cell<Option<&'static Record>> = const { Cell::new(None) };
 }
 
@@ -87,15 +87,15 @@ impl Entry {
     }
 }
 
-/// Returns the number of pins announced for `word`, of all that began before the caller's last
-/// store. `None`: the kernel refused the barrier.
+/// Returns the number of announced pins of `word`, counting all that began before the caller's last
+/// store. Returns `None` if the kernel refused the barrier.
 pub(super) fn announced(word: usize) -> Option<u64> {
     if !IS_OFFERED.load(Ordering::Relaxed) {
         return Some(0);
     }
     compiler_fence(Ordering::SeqCst);
     if !barrier::execute() {
-        // The barrier was offered before, so a filter of system calls was installed since.
+        // The kernel offered the barrier before, so a system call filter was installed since.
         tracing::error!("the kernel refuses membarrier(2) now: an object is not freed");
         return None;
     }
@@ -104,7 +104,7 @@ pub(super) fn announced(word: usize) -> Option<u64> {
     u64::try_from(pins.count()).ok()
 }
 
-/// Finds a record for the calling thread: one that was never used, else one whose thread has ended.
+/// Finds a record for the calling thread: an unused record, else one whose thread has ended.
 #[cold]
 fn find_own() -> &'static Record {
     let me = thread_id();
@@ -163,7 +163,7 @@ fn thread_id() -> u64 {
 }
 
 /// Returns true if this thread of this process has ended. A thread of another process is the thread
-/// that forked this process, and may continue here under another number.
+/// that forked this process, and may run here under another number.
 fn has_ended(owner: u64) -> bool {
     let (process, thread) = ((owner >> 32) as u32, owner as u32);
     if process != std::process::id() {
@@ -182,7 +182,7 @@ mod barrier {
     const EXECUTE: libc::c_int = 1 << 3;
     const REGISTER: libc::c_int = 1 << 4;
 
-    /// Returns true if [`execute`] is offered to this process from now on.
+    /// Returns true if [`execute`] is available to this process from now on.
     pub(super) fn register() -> bool {
         call(REGISTER) && call(EXECUTE)
     }
@@ -246,7 +246,7 @@ pub(super) mod tests {
     fn a_record_goes_to_another_thread_when_its_own_has_ended() {
         let me = thread_id();
         assert!(!has_ended(me));
-        assert!(!has_ended(u64::MAX), "of another process");
+        assert!(!has_ended(u64::MAX), "the owner is in another process");
         let ended = std::thread::spawn(thread_id).join().unwrap();
         // The kernel removes a joined thread slightly later.
         while !has_ended(ended) {

@@ -25,8 +25,7 @@ const KIND_MASK: u64 = 0xFF << KIND_SHIFT;
 const GENERATION_SHIFT: u32 = KIND_SHIFT + 8;
 
 /// Value of the state word. Bits 0-23 pins, 24-25 phase, 26-33 kind, 34-63 generation.
-///
-/// A pin adds one in any phase. To overflow into the phase, 2^24 threads would have to be inside
+/// A pin adds one in any phase. The pins overflow into the phase only if 2^24 threads are inside
 /// this library at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(pub(super) u64);
@@ -84,8 +83,8 @@ impl State {
             .then(|| self.with_phase(Phase::Dropping))
     }
 
-    /// Called when the object or the reservation is gone.
-    pub(super) fn on_give_back(self) -> Option<Self> {
+    /// Called after the object was dropped or the reservation ended.
+    pub(super) fn on_release(self) -> Option<Self> {
         matches!(self.phase(), Phase::Empty | Phase::Dropping).then(|| self.next_life())
     }
 
@@ -97,7 +96,7 @@ impl State {
         Self(self.0 & !KIND_MASK | (kind as u64) << KIND_SHIFT)
     }
 
-    /// Returns the empty state of the next generation; pins added by concurrent look-ups are kept.
+    /// Returns the empty state of the next generation, with the pins of concurrent look-ups.
     fn next_life(self) -> Self {
         Self(self.0.wrapping_add(1 << GENERATION_SHIFT)).with_phase(Phase::Empty)
     }
@@ -133,10 +132,10 @@ mod tests {
             |state| state.on_publish(Kind::Ep),
             State::on_retire,
             |state| state.on_reclaim(state),
-            State::on_give_back,
+            State::on_release,
         ];
         let rows = [
-            // (phase, pins, results of publish, retire, reclaim and give_back)
+            // (phase, pins, results of publish, retire, reclaim and release)
             (Empty, 0, [Some(Live), None, None, Some(Empty)]),
             (Empty, 1, [Some(Live), None, None, Some(Empty)]),
             (Live, 0, [None, Some(Retired), None, None]),
@@ -156,9 +155,9 @@ mod tests {
     }
 
     #[test]
-    fn who_has_looked_in_another_life_drops_nothing() {
+    fn a_reclaim_that_saw_another_life_drops_nothing() {
         let earlier = slot(Phase::Retired, 0);
-        let next = slot(Phase::Dropping, 0).on_give_back();
+        let next = slot(Phase::Dropping, 0).on_release();
         let next = next.and_then(|it| it.on_publish(Kind::Ep));
         let retired = next.and_then(State::on_retire).unwrap();
         assert_eq!(retired.on_reclaim(earlier), None);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_is_good_in_one_phase_of_one_life_of_one_kind() {
+    fn a_pin_is_valid_in_one_phase_of_one_life_of_one_kind() {
         for phase in [Phase::Empty, Phase::Live, Phase::Retired, Phase::Dropping] {
             for kind in Kind::ALL {
                 for ordinal in 0..16 {
@@ -179,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn the_next_life_has_another_handle_and_keeps_the_pins_of_passers_by() {
-        let next = slot(Phase::Dropping, 2).on_give_back().unwrap();
+    fn the_next_life_has_another_handle_and_keeps_concurrent_pins() {
+        let next = slot(Phase::Dropping, 2).on_release().unwrap();
         assert_eq!((next.ordinal(), next.pins()), (4, 2));
         let last = State(u64::MAX).with_phase(Phase::Dropping);
-        assert_eq!(last.on_give_back().unwrap().ordinal(), 0);
+        assert_eq!(last.on_release().unwrap().ordinal(), 0);
     }
 }

@@ -19,7 +19,7 @@ use super::pins::{self, Entry};
 use super::state::{Phase, State};
 use super::{Handle, Kind, Object, ProviderRef};
 
-/// Number of handles of one slot before one is repeated.
+/// Number of different handles of one slot.
 const ORDINALS: usize = 16;
 const WORD: usize = size_of::<usize>();
 /// Number of slots made usable at once: 1024 of 192 bytes are 48 pages.
@@ -32,22 +32,22 @@ const CAPACITY: usize = 2 * 1024 * CHUNK_SLOTS;
 #[cfg(miri)]
 const CAPACITY: usize = 2 * CHUNK_SLOTS;
 
-/// Stands for an unknown number of pins; more than one.
+/// Represents an unknown number of pins; more than one.
 const PINS_UNKNOWN: u64 = 2;
 
 /// A pin of a slot: announced, or else counted in the slot's state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pin(Option<Entry>);
 
-/// A slot for one object after another. All zero bytes are an empty slot in generation 0.
+/// A slot, which holds one object after another. All zero bytes are an empty slot in generation 0.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// A registry library loads one of these words through the handle, at any time and with any
-    /// kind of access.
+    /// The word behind a handle. A registry library may load it at any time, with any kind of
+    /// access.
     provider: [AtomicPtr<DatProvider>; ORDINALS],
     state: AtomicU64,
     context: AtomicU64,
-    /// Result of `Arc::into_raw`; null in an empty slot. Written by the one owner of an empty or
+    /// Result of `Arc::into_raw`; null in an empty slot. Written by the only owner of an empty or
     /// dropping slot, read under a pin of a live slot.
     object: UnsafeCell<*const ()>,
     type_id: UnsafeCell<MaybeUninit<TypeId>>,
@@ -125,11 +125,11 @@ impl Slot {
         ptr::from_ref(self).addr()
     }
 
-    /// Runs `look` with the slot pinned in a life of this ordinal.
-    pub(super) fn with_pin<V>(&self, ordinal: usize, look: impl FnOnce(&Self) -> V) -> Option<V> {
+    /// Calls `read` with the slot pinned in a life of this ordinal.
+    pub(super) fn with_pin<V>(&self, ordinal: usize, read: impl FnOnce(&Self) -> V) -> Option<V> {
         let old = State(self.state.fetch_add(1, Ordering::Acquire));
-        let good = old.phase() == Phase::Live && old.ordinal() == ordinal;
-        let value = good.then(|| look(self));
+        let is_valid = old.phase() == Phase::Live && old.ordinal() == ordinal;
+        let value = is_valid.then(|| read(self));
         self.end_count();
         value
     }
@@ -156,7 +156,7 @@ impl Slot {
     #[inline]
     pub(super) fn object(&self, wanted: TypeId) -> Option<NonNull<()>> {
         // SAFETY: the caller holds a pin that was taken in the Live phase. `publish` wrote both
-        // cells before that phase was stored with release, and nobody writes them while a pin is
+        // cells before that phase was stored with release, and no thread writes them while a pin is
         // held.
         let (type_id, object) =
             unsafe { ((*self.type_id.get()).assume_init(), *self.object.get()) };
@@ -187,14 +187,14 @@ impl Slot {
     #[cold]
     fn reclaim(&self) {
         let seen = self.load();
-        // A thread with an announced pin calls this when it ends its pin.
+        // A thread that has an announced pin calls this function when its pin ends.
         if seen.phase() == Phase::Retired && pins::announced(self.address()) == Some(0) {
             self.reclaim_life(seen);
         }
     }
 
-    /// Drops the object once no announced pin was found in the life of `seen`. The slot may have
-    /// been reused since; then that result says nothing about its present life.
+    /// Drops the object once no announced pin was found in the life of `seen`. If the slot was
+    /// reused since, `seen` says nothing about the present life, and nothing is dropped.
     fn reclaim_life(&self, seen: State) {
         if !self.update(|state| state.on_reclaim(seen)) {
             return;
@@ -205,7 +205,7 @@ impl Slot {
             let object = std::mem::replace(&mut *self.object.get(), ptr::null());
             (object, (*self.drop_object.get()).take())
         };
-        give_back_after(self, || {
+        release_after(self, || {
             if let Some(drop_object) = drop_object {
                 // SAFETY: `publish` stored the two together, and they were removed from the slot,
                 // so this runs once.
@@ -222,15 +222,15 @@ unsafe fn drop_arc<T: Object>(object: *const ()) {
     drop(unsafe { Arc::from_raw(object.cast::<T>()) });
 }
 
-/// Runs `end` and returns the slot to the table even when it panics.
-fn give_back_after(slot: &Slot, end: impl FnOnce()) {
-    struct GiveBack<'a>(&'a Slot);
-    impl Drop for GiveBack<'_> {
+/// Runs `end` and releases the slot even if `end` panics.
+fn release_after(slot: &Slot, end: impl FnOnce()) {
+    struct Release<'a>(&'a Slot);
+    impl Drop for Release<'_> {
         fn drop(&mut self) {
-            give_back(self.0);
+            release(self.0);
         }
     }
-    let _guard = GiveBack(slot);
+    let _guard = Release(slot);
     end();
 }
 
@@ -244,13 +244,13 @@ struct Table {
 
 // SAFETY: the pointer is to memory that is never unmapped and whose contents are `Sync`.
 unsafe impl Send for Table {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Table {}
 
 #[derive(Default)]
 struct Free {
     /// Freed slots, oldest first.
-    resting: VecDeque<usize>,
+    quarantined: VecDeque<usize>,
     /// Index of the first slot that was never used.
     fresh: usize,
 }
@@ -285,15 +285,15 @@ pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
 }
 
 /// Ends a slot's life (or a reservation) and appends the slot to the free list.
-pub(super) fn give_back(slot: &Slot) {
-    let given_back = slot.update(State::on_give_back);
-    debug_assert!(given_back, "the slot is the caller's");
+pub(super) fn release(slot: &Slot) {
+    let is_released = slot.update(State::on_release);
+    debug_assert!(is_released, "the slot is the caller's");
     let Some(Some(table)) = TABLE.get() else {
         return;
     };
     let offset = (&raw const *slot).addr() - table.base.addr().get();
     let mut free = table.free.lock().ignore_poison();
-    free.resting.push_back(offset / size_of::<Slot>());
+    free.quarantined.push_back(offset / size_of::<Slot>());
 }
 
 /// Locks the free list, if there is a table.
@@ -303,7 +303,7 @@ fn lock() -> Option<MutexGuard<'static, Free>> {
     Some(table.free.lock().ignore_poison())
 }
 
-/// Takes the lock as a thread that creates and frees an object does.
+/// Takes and releases the lock, as a thread that creates an object does.
 #[cfg(all(test, not(miri)))]
 fn pass_lock() {
     TABLE.get_or_init(Table::reserve);
@@ -318,7 +318,7 @@ impl Table {
         let mut capacity = CAPACITY;
         while capacity >= CHUNK_SLOTS {
             if let Some(base) = memory::reserve(capacity * size_of::<Slot>()) {
-                // C gets addresses inside the range and passes them back as integers.
+                // C receives addresses inside the range and passes them back as integers.
                 base.expose_provenance();
                 return Some(Self {
                     base: base.cast(),
@@ -343,13 +343,13 @@ impl Table {
     fn take_index(&self) -> Option<usize> {
         let mut free = self.free.lock().ignore_poison();
         let fresh_left = free.fresh < self.capacity;
-        if free.resting.len() >= QUARANTINE || !fresh_left {
-            return free.resting.pop_front();
+        if free.quarantined.len() >= QUARANTINE || !fresh_left {
+            return free.quarantined.pop_front();
         }
         if free.fresh == self.usable.load(Ordering::Relaxed) {
             let byte = free.fresh * size_of::<Slot>();
             if !memory::commit(self.base.cast(), byte, CHUNK_SLOTS * size_of::<Slot>()) {
-                return free.resting.pop_front();
+                return free.quarantined.pop_front();
             }
             self.usable
                 .store(free.fresh + CHUNK_SLOTS, Ordering::Release);
@@ -380,7 +380,7 @@ mod memory {
     pub(super) fn commit(base: NonNull<u8>, byte: usize, len: usize) -> bool {
         // SAFETY: the bytes are inside the reservation, which no other code maps over.
         let start = unsafe { base.add(byte) };
-        // SAFETY: as above; making own memory accessible invalidates no reference.
+        // SAFETY: the bytes are inside the reservation; access to them invalidates no reference.
         unsafe {
             libc::mprotect(
                 start.as_ptr().cast(),

@@ -131,7 +131,7 @@ fn a_share_outlives_pin_and_handle() {
 }
 
 #[test]
-fn a_reservation_is_no_handle_yet_and_can_be_given_up() {
+fn a_reservation_is_no_handle_yet_and_can_be_abandoned() {
     let reservation = reserve(provider()).unwrap();
     let handle = reservation.handle();
     assert!(pin_handle::<Probe>(handle).is_none());
@@ -163,7 +163,7 @@ fn a_reused_slot_has_another_handle() {
     let mut seen = std::collections::HashSet::new();
     for _ in 0..lives {
         let (handle, _) = probe(provider);
-        assert!(seen.insert(handle), "{handle:?} came back");
+        assert!(seen.insert(handle), "{handle:?} was repeated");
         assert!(pin_handle::<Probe>(handle).unwrap().retire());
     }
     assert!(
@@ -222,8 +222,8 @@ fn racing_pins_and_one_retirement_drop_the_object_once() {
     }
 }
 
-/// More pins than a record has entries; the others are counted, and another thread ends all of
-/// them.
+/// Takes more pins than a record has entries; the remaining pins are counted. Another thread ends
+/// all of them.
 #[test]
 fn announced_and_counted_pins_keep_an_object_together() {
     let (handle, drops) = probe(provider());

@@ -1,8 +1,8 @@
 //! Binds whose completion has not been taken.
 //!
 //! An event must contain the window and the consumer's cookie, but a completion has space for one
-//! word. So that word is a number, and the two values are stored here under it. Numbers are not
-//! reused: for a completion that is late, nothing is found rather than another bind.
+//! word. So that word is a number, under which the two values are stored here. Numbers are not
+//! reused, so a late completion finds no bind rather than another one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -53,7 +53,7 @@ pub(crate) struct NewBind {
 /// Content of the event of a bind, except for its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FinishedBind {
-    /// The window, or null when it is unknown.
+    /// The window, or null if it is unknown.
     pub(crate) rmr: DatRmrHandle,
     /// The consumer's cookie.
     pub(crate) cookie: u64,
@@ -63,7 +63,7 @@ impl Binds {
     /// Stores a bind and returns its number.
     pub(crate) fn begin(&self, bind: NewBind) -> DatResult<u64> {
         let mut inner = self.lock();
-        if inner.pending.len() >= BINDS_MAX && !inner.retire_any() {
+        if inner.pending.len() >= BINDS_MAX && !inner.retire_oldest_silent() {
             return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
         }
         let entry = inner.pending.vacant_entry();
@@ -75,7 +75,7 @@ impl Binds {
             ep: bind.ep,
             cookie: bind.cookie,
         });
-        // Wraps after 2^44 binds; no bind is pending for so long.
+        // Wraps after 2^44 binds; no bind is pending for that long.
         inner.next = inner.next.wrapping_add(1);
         if let Some(silent_max) = bind.silent_max {
             inner.add_silent(bind.ep, id, silent_max);
@@ -91,7 +91,7 @@ impl Binds {
         }
     }
 
-    /// Removes a bind whose completion is taken.
+    /// Removes a bind whose completion was taken.
     pub(crate) fn finish(&self, id: u64) -> FinishedBind {
         let mut inner = self.lock();
         let Some(bind) = inner.take(id) else {
@@ -101,7 +101,7 @@ impl Binds {
             };
         };
         // Requests of an endpoint complete in order, so the suppressed binds that were posted
-        // before this one have succeeded.
+        // before this bind have succeeded.
         let count = id >> PLACE_BITS;
         inner.retire_silent(bind.ep, |silent| silent >> PLACE_BITS <= count);
         FinishedBind {
@@ -110,7 +110,7 @@ impl Binds {
         }
     }
 
-    /// Removes the binds of an endpoint that was freed, whose completions were dropped.
+    /// Removes the binds of a freed endpoint, whose completions were dropped.
     pub(crate) fn forget_ep(&self, ep: Handle) {
         let mut inner = self.lock();
         if !inner.pending.is_empty() {
@@ -132,13 +132,13 @@ impl Binds {
 impl Inner {
     fn take(&mut self, id: u64) -> Option<PendingBind> {
         let place = usize::try_from(id & (BINDS_MAX as u64 - 1)).ok()?;
-        let is_it = self.pending.get(place).is_some_and(|bind| bind.id == id);
-        is_it.then(|| self.pending.remove(place))
+        let is_match = self.pending.get(place).is_some_and(|bind| bind.id == id);
+        is_match.then(|| self.pending.remove(place))
     }
 
-    /// Stores a suppressed bind. If it fails, it has a completion, and so has everything posted
-    /// after it. When more binds were posted after it than can be in progress or unread, the bind
-    /// must have succeeded and is removed.
+    /// Stores a suppressed bind. If the bind fails, it completes, and so does everything posted
+    /// after it. The bind must have succeeded, and is removed, once more binds were posted after it
+    /// than can be in progress or unread.
     fn add_silent(&mut self, ep: Handle, id: u64, silent_max: usize) {
         let silent = self.silent.entry(ep).or_default();
         silent.push_back(id);
@@ -171,7 +171,7 @@ impl Inner {
 
     /// Removes the oldest suppressed bind of the endpoint that has the most. Returns `false` if
     /// there is none.
-    fn retire_any(&mut self) -> bool {
+    fn retire_oldest_silent(&mut self) -> bool {
         let most = self.silent.values_mut().max_by_key(|silent| silent.len());
         let oldest = most.and_then(VecDeque::pop_front);
         oldest.is_some_and(|id| self.take(id).is_some())
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_does_not_come_again() {
+    fn a_number_is_not_reused() {
         let binds = Binds::default();
         let first = binds.begin(bind(2, 5, None)).unwrap();
         binds.cancel(first);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_binds_that_cannot_be_under_way_any_more_end() {
+    fn silent_binds_that_must_have_succeeded_end() {
         let binds = Binds::default();
         let ids: Vec<_> = (0..10)
             .map(|cookie| binds.begin(bind(2, cookie, Some(4))).unwrap())
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_posted_is_silent_no_more() {
+    fn a_cancelled_bind_is_no_longer_silent() {
         let binds = Binds::default();
         let id = binds.begin(bind(2, 1, Some(4))).unwrap();
         binds.cancel(id);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_up_silent_binds_and_no_others() {
+    fn a_full_table_drops_silent_binds_only() {
         let binds = Binds::default();
         for cookie in 0..BINDS_MAX as u64 - 1 {
             binds.begin(bind(2, cookie, None)).unwrap();

@@ -37,7 +37,7 @@ fn opening_checks_its_arguments() {
     assert_eq!(open(name, -1, &raw mut evd, &raw mut ia), 0x8006_0026);
     assert!(
         ia.is_null() && evd.is_null(),
-        "nothing is written on failure"
+        "no result is written on failure"
     );
 }
 
@@ -80,27 +80,27 @@ fn an_asynchronous_evd_can_be_shared_between_instances_of_a_device() {
 }
 
 #[test]
-fn an_instance_may_leave_asynchronous_events_to_another() {
+fn an_instance_may_use_the_asynchronous_evd_of_another() {
     let dat = Dat::open();
     let (code, second, evd) = dat.try_open(8, DAT_EVD_ASYNC_EXISTS);
     assert_eq!((code, evd), (SUCCESS, DAT_EVD_OUT_OF_SCOPE));
-    let mut told = ptr::null_mut();
-    let query = |ia, told: *mut DatEvdHandle| {
+    let mut async_evd = ptr::null_mut();
+    let query = |ia, async_evd: *mut DatEvdHandle| {
         call!(
             dat,
             ia_query,
             ia,
-            told,
+            async_evd,
             0,
             ptr::null_mut(),
             0,
             ptr::null_mut()
         )
     };
-    assert_eq!(query(second, &raw mut told), SUCCESS);
-    assert_eq!(told, DAT_EVD_OUT_OF_SCOPE);
-    assert_eq!(query(dat.ia, &raw mut told), SUCCESS);
-    assert_eq!(told, dat.async_evd);
+    assert_eq!(query(second, &raw mut async_evd), SUCCESS);
+    assert_eq!(async_evd, DAT_EVD_OUT_OF_SCOPE);
+    assert_eq!(query(dat.ia, &raw mut async_evd), SUCCESS);
+    assert_eq!(async_evd, dat.async_evd);
     assert_eq!(query(dat.ia, ptr::null_mut()), SUCCESS);
     assert_eq!(
         call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
@@ -212,7 +212,7 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
 }
 
 #[test]
-fn an_instance_whose_evd_serves_another_goes_with_the_last_user() {
+fn an_instance_whose_evd_serves_another_ends_with_the_last_user() {
     let dat = Dat::open();
     let evd = dat.evd(DAT_EVD_CONNECTION_FLAG);
     let (code, second, _) = dat.try_open(8, ptr::null_mut());
@@ -237,7 +237,7 @@ fn an_instance_whose_evd_serves_another_goes_with_the_last_user() {
     assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
     let (first, start) = (Arc::downgrade(&dat.ia().to_arc()), Instant::now());
     assert_eq!(close(&dat, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
-    assert!(start.elapsed() < QUIESCENCE_LIMIT, "nobody is in a call");
+    assert!(start.elapsed() < QUIESCENCE_LIMIT, "no thread is in a call");
     assert!(first.upgrade().is_some());
     assert_eq!(call!(dat, ep_free, ep), SUCCESS);
     assert!(first.upgrade().is_none());
@@ -248,7 +248,7 @@ fn an_instance_whose_evd_serves_another_goes_with_the_last_user() {
 }
 
 #[test]
-fn children_come_and_go() {
+fn children_are_added_and_removed() {
     let dat = Dat::open();
     let ia = dat.ia();
     assert_eq!(
@@ -262,7 +262,7 @@ fn children_come_and_go() {
 }
 
 #[test]
-fn the_end_of_the_device_is_told_with_the_ia() {
+fn the_loss_of_the_device_is_reported_with_the_ia() {
     let dat = Dat::open();
     dat.ia().rnic().raise(AsyncEvent::DeviceFatal);
     dat.ia().rnic().settle();
@@ -274,20 +274,20 @@ fn the_end_of_the_device_is_told_with_the_ia() {
 }
 
 #[test]
-fn news_of_a_thousand_endpoints_fit_into_the_shortest_asynchronous_evd() {
+fn events_of_a_thousand_endpoints_fit_into_the_shortest_asynchronous_evd() {
     let dat = Dat::open();
     for _ in 0..1_000 {
         dat.ia().rnic().raise(AsyncEvent::DeviceFatal);
     }
     dat.ia().rnic().settle();
-    for told in 0..1_000 {
+    for read in 0..1_000 {
         let event = dat.dequeue(dat.async_evd);
-        assert!(event.is_ok(), "after {told}: {event:x?}");
+        assert!(event.is_ok(), "after {read}: {event:x?}");
     }
 }
 
 #[test]
-fn an_asynchronous_evd_is_as_long_as_asked_for_up_to_what_the_device_has() {
+fn an_asynchronous_evd_has_the_requested_length_up_to_the_limit() {
     for (asked, expected) in [(8, 1024), (5000, 5000), (i32::MAX, 6000)] {
         let dat = Dat::open_with("cqe_max=6000");
         let (code, _, evd) = dat.try_open(asked, ptr::null_mut());
@@ -330,7 +330,7 @@ fn named_attributes_are_pairs_of_strings() {
 }
 
 #[test]
-fn a_registry_finds_the_key_again_by_what_the_attributes_say() {
+fn the_attributes_form_the_registration_key() {
     let dat = Dat::open();
     let provider = *dat.ia().provider_attr();
     let (major, minor) = (provider.dapl_version_major, provider.dapl_version_minor);

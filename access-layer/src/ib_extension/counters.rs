@@ -46,8 +46,8 @@ unsafe extern "C" {
 pub(crate) unsafe fn query<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: QueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_query_counters(va_list, &raw mut args) };
     let values = read::<R>(handle, args.counter, args.reset != 0)?;
     if args.out.is_null() {
@@ -69,8 +69,8 @@ pub(crate) unsafe fn print<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> Da
         counter: 0,
         reset: 0,
     };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
-    // C.
+    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
+    // layout in C.
     unsafe { access_read_print_counters(va_list, &raw mut args) };
     let mut text = String::new();
     let reset = args.reset != 0;
@@ -105,7 +105,7 @@ pub(crate) unsafe fn start<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatRes
 ///
 /// As for `iw_extension::handle`.
 pub(crate) unsafe fn stop<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: as in `start`.
+    // SAFETY: the caller passes the va_list of this operation, whose one argument is an integer.
     let family = unsafe { access_read_counter_type(va_list) };
     let ia = pin::<Ia<R>>(ia, DAT_INVALID_HANDLE_IA)?;
     let known = ia.counters().on_stop(family);

@@ -142,7 +142,7 @@ fn bad_arguments_of_a_creation_are_named() {
         create(ia, ep, evd, NULL, 0, null_out()),
         argument(DAT_INVALID_ARG7)
     );
-    assert!(ssp.is_null(), "written only on success");
+    assert!(ssp.is_null(), "the handle is written only on success");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn missing_triplets_are_named() {
 }
 
 #[test]
-fn completion_flags_that_are_not_there_are_named() {
+fn unknown_completion_flags_are_named() {
     let bench = Bench::new();
     let ep = bench.connected().handle().as_dat();
     let (local, remote) = (std::ptr::from_ref(&LOCAL), std::ptr::from_ref(&REMOTE));
@@ -423,7 +423,7 @@ fn completion_flags_that_are_not_there_are_named() {
 }
 
 #[test]
-fn operations_that_are_not_there_say_so_without_class_bit() {
+fn unknown_operations_are_refused_without_class_bit() {
     let bench = Bench::new();
     let ep = bench.ep().handle().as_dat();
     for op in [

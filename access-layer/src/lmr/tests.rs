@@ -54,7 +54,7 @@ fn create(dat: &Dat, pz: DatPzHandle, request: &Request) -> (u32, DatLmrHandle) 
 }
 
 #[test]
-fn memory_is_registered_untouched_and_told_as_given() {
+fn memory_is_registered_untouched_and_query_returns_the_arguments() {
     let dat = Dat::open();
     let pz = dat.pz();
     // The address is not mapped, because no code may access it.
@@ -85,7 +85,7 @@ fn memory_is_registered_untouched_and_told_as_given() {
 }
 
 #[test]
-fn what_cannot_be_registered_is_refused() {
+fn memory_that_cannot_be_registered_is_refused() {
     let dat = Dat::open();
     let pz = dat.pz();
     let code = |request: Request| create(&dat, pz, &request).0;
@@ -128,7 +128,7 @@ fn what_cannot_be_registered_is_refused() {
 }
 
 #[test]
-fn a_region_of_no_bytes_at_an_address_is_one() {
+fn an_empty_region_at_an_address_is_valid() {
     let dat = Dat::open();
     let pz = dat.pz();
     let (code, lmr) = create(&dat, pz, &Request { len: 0, ..GOOD });
@@ -136,7 +136,7 @@ fn a_region_of_no_bytes_at_an_address_is_one() {
     assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
 }
 
-/// The zone would keep its IA from closing as long as the region of the other IA exists.
+/// The zone would prevent its IA from closing while the region of the other IA exists.
 #[test]
 fn protection_zone_of_another_ia_is_refused() {
     let (dat, other) = (Dat::open(), Dat::open());
@@ -144,7 +144,7 @@ fn protection_zone_of_another_ia_is_refused() {
 }
 
 #[test]
-fn results_the_consumer_does_not_want_may_be_left_out() {
+fn unwanted_results_may_be_omitted() {
     let dat = Dat::open();
     let pz = dat.pz();
     let memory: Vec<AtomicU8> = (0..16).map(AtomicU8::new).collect();
@@ -225,7 +225,7 @@ fn create_of(
 }
 
 #[test]
-fn a_region_of_a_region_has_its_memory_and_rights_and_keys_of_its_own() {
+fn a_region_of_a_region_has_own_rights_and_keys() {
     let dat = Dat::open();
     let (pz, other_pz) = (dat.pz(), dat.pz());
     let (_, parent) = create(&dat, pz, &GOOD);

@@ -44,8 +44,8 @@ pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const 
         let Some(provider) = announced::enter::<R>(config, Entry::of(info), table::<R>) else {
             tracing::error!(
                 %ia_name,
-                "dat.conf has an entry of this name with other settings, which is in use; this one \
-                 is left out"
+                "dat.conf has another entry of this name in use, with other settings; this entry \
+                 is ignored"
             );
             return;
         };
@@ -93,8 +93,8 @@ pub fn announce<R: Rnic>(config: RnicConfig) -> ProviderRef {
 }
 
 /// Returns the name field up to its zero; `None` without a zero, and for text that is not UTF-8. A
-/// registry library takes the name from the provider's table when it closes an IA, so the bytes
-/// must be the same.
+/// registry library closes an IA by the name in the provider's table, so the bytes must be the
+/// same.
 fn name_of(info: &DatProviderInfo) -> Option<String> {
     let bytes: Vec<u8> = info
         .ia_name

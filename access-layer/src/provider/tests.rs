@@ -49,7 +49,7 @@ fn init_announces_even_a_device_that_is_absent_and_can_be_repeated() {
 }
 
 #[test]
-fn init_and_fini_ignore_what_is_no_key() {
+fn init_and_fini_ignore_bad_keys() {
     let mut unterminated = info("");
     unterminated.ia_name = [c_char::from_ne_bytes([b'x']); DAT_NAME_MAX_LENGTH];
     for key in [ptr::null(), &raw const unterminated] {
@@ -63,7 +63,7 @@ fn init_and_fini_ignore_what_is_no_key() {
 }
 
 #[test]
-fn without_a_registry_an_ia_is_called_by_its_own_handle() {
+fn without_a_registry_the_ia_handle_is_the_provider_s_own() {
     let ia = Handle::from_token(0x1000).unwrap();
     assert_eq!(registry::consumer_ia_handle(ia), ia.as_dat());
 }
@@ -82,20 +82,24 @@ fn entries_of_one_name_that_differ_do_not_take_each_others_parameters() {
         init::<FakeRnic>(&raw const first, c"net=a".as_ptr());
         init::<FakeRnic>(&raw const second, c"net=b".as_ptr());
         init::<FakeRnic>(&raw const third, c"net=a".as_ptr());
-        assert_eq!(params(), "net=a", "refused, and the same is no conflict");
+        assert_eq!(
+            params(),
+            "net=a",
+            "the other entry is refused, an equal one is not"
+        );
         fini::<FakeRnic>(&raw const second);
         init::<FakeRnic>(&raw const second, c"net=b".as_ptr());
-        assert_eq!(params(), "net=a", "two others are there");
+        assert_eq!(params(), "net=a", "two other entries are in use");
         fini::<FakeRnic>(&raw const first);
         fini::<FakeRnic>(&raw const third);
         init::<FakeRnic>(&raw const second, c"net=b".as_ptr());
     }
-    assert_eq!(params(), "net=b", "nobody is left whom it could disturb");
+    assert_eq!(params(), "net=b", "no other entry is in use");
 }
 
 /// A registry library creates the key of `dat_ia_close` from the name that the provider reports.
 #[test]
-fn a_name_that_is_no_text_is_refused() {
+fn a_name_that_is_not_utf_8_is_refused() {
     let name = format!("bad{}", unique());
     let mut info = info(&name);
     info.ia_name[name.len()] = c_char::from_ne_bytes([0xFF]);

@@ -13,7 +13,7 @@ pub(super) enum Binding<B> {
 
 impl<B> Binding<B> {
     /// Called when a bind was posted, or an unbind (`None`). Returns the binding that the caller
-    /// must drop: the one that was replaced, or the new one if the window was freed.
+    /// must drop: the replaced binding, or the new one if the window was freed.
     pub(super) fn on_bind(&mut self, new: Option<B>) -> Option<B> {
         let next = match (&self, new) {
             (Self::Over, new) => return new,
@@ -81,9 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bound_window_tells_a_binding() {
-        for (binding, told) in [(Unbound, None), (Bound(1), Some(&1)), (Over, None)] {
-            assert_eq!(binding.bound(), told, "{binding:?}");
+    fn only_a_bound_window_reports_a_binding() {
+        for (binding, bound) in [(Unbound, None), (Bound(1), Some(&1)), (Over, None)] {
+            assert_eq!(binding.bound(), bound, "{binding:?}");
         }
     }
 }

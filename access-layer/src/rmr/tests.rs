@@ -71,7 +71,7 @@ fn without_windows_an_rmr_is_not_supported() {
 }
 
 #[test]
-fn a_bound_window_gives_the_peer_its_part_and_nothing_else() {
+fn a_bound_window_exposes_its_part_only() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let rmr = rmr(&pair);
     let (code, context) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
@@ -86,7 +86,7 @@ fn a_bound_window_gives_the_peer_its_part_and_nothing_else() {
 }
 
 #[test]
-fn a_bind_ends_the_context_before() {
+fn a_bind_ends_the_previous_context() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let rmr = rmr(&pair);
     let (_, first) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
@@ -99,7 +99,7 @@ fn a_bind_ends_the_context_before() {
 }
 
 #[test]
-fn query_tells_the_binding_when_there_is_one() {
+fn query_returns_the_binding_if_any() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let rmr = rmr(&pair);
     let mut param = DatRmrParam::zeroed();
@@ -189,7 +189,7 @@ fn a_suppressed_bind_has_no_event() {
 }
 
 #[test]
-fn what_a_bind_does_not_know_is_named() {
+fn a_refused_bind_names_the_bad_argument() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let rmr = rmr(&pair);
     let (lmr, ep) = (pair.lmr_handle, pair.ends[0].ep);
@@ -225,7 +225,7 @@ fn what_a_bind_does_not_know_is_named() {
 }
 
 #[test]
-fn a_bind_tells_its_window_and_cookie_when_the_window_is_gone() {
+fn a_bind_reports_window_and_cookie_of_a_freed_window() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let (first, second) = (rmr(&pair), rmr(&pair));
     let triplet = pair.triplet(0, 8);
@@ -240,7 +240,7 @@ fn a_bind_tells_its_window_and_cookie_when_the_window_is_gone() {
 }
 
 #[test]
-fn a_freed_endpoint_leaves_no_binds_behind() {
+fn a_freed_endpoint_has_no_binds() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let rmr = rmr(&pair);
     for flags in [0, DAT_COMPLETION_SUPPRESS_FLAG] {
@@ -270,5 +270,9 @@ fn suppressed_binds_do_not_pile_up() {
         SUCCESS
     );
     assert_eq!(bind_event(&pair).user_cookie.to_u64(), COOKIE);
-    assert_eq!(pair.dat.ia().binds().len(), 0, "all came before this one");
+    assert_eq!(
+        pair.dat.ia().binds().len(),
+        0,
+        "all earlier binds have ended"
+    );
 }

@@ -8,9 +8,9 @@ const FAILURES_MAX: u32 = 8;
 
 /// The history of one consumer's waits.
 ///
-/// If the scheduler keeps both threads on one processor, a spin takes the processor from the other
-/// thread, and the answer arrives only when the spinning thread sleeps. Each consecutive failure
-/// doubles the number of waits that sleep without a spin. Usually one thread waits with one
+/// A spin takes the processor from the other thread if the scheduler keeps both threads on one
+/// processor. The answer then arrives only when the spinning thread sleeps. Each consecutive
+/// failure doubles the number of waits that sleep without a spin. Usually one thread waits with one
 /// history; a count lost between two threads does no harm.
 #[derive(Debug)]
 pub(super) struct AdaptiveSpin {
@@ -41,7 +41,7 @@ impl AdaptiveSpin {
         self.last_wait_us.store(lasted, Ordering::Relaxed);
     }
 
-    /// Called when a wait begins. Returns true if the wait should spin first.
+    /// True if the wait that begins now should spin first.
     pub(super) fn is_worth_it(&self) -> bool {
         let pause = self.pause.load(Ordering::Relaxed);
         if pause > 0 {

@@ -12,7 +12,7 @@ pub struct RnicConfig {
     pub ia_params: String,
 }
 
-/// A name and a value for `DAT_NAMED_ATTR`; neither may hold a zero byte.
+/// A name and a value for `DAT_NAMED_ATTR`; neither contains a zero byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedAttr {
     /// Attribute name, for example `DAT_IB_TRANSPORT_MTU`.

@@ -1,4 +1,4 @@
-//! Blocking, made of the three calls of progress: arm, sleep, drive.
+//! Blocking, composed of the three progress calls: arm, sleep, drive.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use rustix::io::Errno;
 use super::adaptive_spin::AdaptiveSpin;
 use super::{Arm, Rnic, Waker};
 
-/// A wait that was longer than this makes the next one sleep at once.
+/// The next wait sleeps at once if the last wait took longer than this.
 const SPIN_WORTH: Duration = Duration::from_micros(100);
 /// The time for which a wait drives the RNIC before it sleeps. A wake-up across processors takes
 /// longer than most answers of a peer.
 const SPIN_TIME: Duration = Duration::from_micros(50);
-/// Looks between two system calls that yield the processor.
+/// Number of drives between two system calls that yield the processor.
 const DRIVES_PER_YIELD: u32 = 16;
 
-/// The longest timeout that the kernel takes.
+/// The longest timeout that the kernel accepts.
 const LONGEST: Timespec = Timespec {
     tv_sec: i64::MAX,
     tv_nsec: 0,
 };
 
-/// Blocks until one of `cqs` may have completions, the waker was woken or the time is over. `true`:
-/// until a signal handler ran.
+/// Blocks until one of `cqs` may have completions, the waker was woken or the time is over. Returns
+/// `true` if a signal handler ended the wait.
 pub(super) fn wait<R: Rnic>(
     rnic: &R,
     cqs: &[&R::Cq],
@@ -35,7 +35,7 @@ pub(super) fn wait<R: Rnic>(
     let start = Instant::now();
     let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
     let has_any = || rnic.has_unannounced(cqs);
-    // Progress calls up, and the EVD takes the completions out of the queue then.
+    // An upcall during the drive lets the EVD take the completions, so the waker is checked too.
     let is_over = || waker.take_wake() || has_any();
     rnic.drive();
     let interrupted = !is_over()
@@ -45,10 +45,10 @@ pub(super) fn wait<R: Rnic>(
     interrupted
 }
 
-/// Drives for a moment, if that is likely to be enough. `true`: the wait is over.
+/// Drives for up to [`SPIN_TIME`] if the history makes success likely. Returns `true` if the wait
+/// is over.
 ///
-/// The loop yields the processor from time to time: if the scheduler runs the peer on the same
-/// processor, the answer comes through this yield, without a sleep.
+/// The loop yields the processor from time to time. A peer on the same processor can answer then.
 fn spin(
     drive: impl Fn(),
     is_over: impl Fn() -> bool,
@@ -75,14 +75,14 @@ fn spin(
 }
 
 /// Sleeps on the waker and the RNIC's descriptors and drives, until there may be completions.
-/// `true`: until a signal handler ran.
+/// Returns `true` if a signal handler ended the sleep.
 fn sleep<R: Rnic>(
     rnic: &R,
     has_any: impl Fn() -> bool,
     waker: &Arc<Waker>,
     (deadline, timeout): (Option<Instant>, Option<Duration>),
 ) -> bool {
-    // A spin before it was short: the clock is read for the second sleep.
+    // The spin was short, so the first sleep uses the whole timeout without reading the clock.
     let mut first = Some(timeout);
     let mut fds: Vec<RawFd> = Vec::new();
     rnic.descriptors(&mut fds);
@@ -98,7 +98,7 @@ fn sleep<R: Rnic>(
         };
         let arm = rnic.arm(waker);
         let mut ready = Ok(0);
-        if arm != Arm::LookAgain && !has_any() {
+        if arm != Arm::HasWork && !has_any() {
             let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
             set.clear();
             set.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
@@ -119,8 +119,8 @@ fn sleep<R: Rnic>(
 }
 
 fn readable(fd: RawFd) -> PollFd<'static> {
-    // SAFETY: the RNIC keeps its descriptors open as long as it is open itself
-    // (`Rnic::descriptors`), and the caller of the wait refers to it.
+    // SAFETY: the RNIC keeps its descriptors open as long as it is open (`Rnic::descriptors`), and
+    // the caller of the wait holds a reference to the RNIC.
     let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
     PollFd::from_borrowed_fd(fd, PollFlags::IN)
 }

@@ -60,7 +60,7 @@ pub enum ConnectionEvent<'a> {
         /// Private data that the peer passed to its reject.
         private_data: &'a [u8],
     },
-    /// No listener, or the peer does not speak MPA, or the start-up parameters do not match.
+    /// No listener exists, the peer does not speak MPA, or the start-up parameters do not match.
     NonPeerRejected,
     /// No route, or no answer from the network.
     Unreachable,
@@ -77,7 +77,7 @@ pub enum ConnectionEvent<'a> {
 /// Reasons for which the RNIC refuses a consumer's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SocketFault {
-    /// The number is not an open descriptor, or not that of a socket.
+    /// The number is not an open descriptor, or the descriptor is not a socket.
     #[error("not an open socket descriptor")]
     NotASocket,
     /// The socket is not a TCP stream socket that this RNIC can use.
@@ -87,7 +87,7 @@ pub enum SocketFault {
     #[error("the socket is not routed through this interface adapter")]
     NotRouted,
     /// A service point, a request, an attempt to connect or a connection already uses the socket,
-    /// under this number or another one.
+    /// under this descriptor or a duplicate.
     #[error("the socket is used by a service point or a connection already")]
     InUse,
     /// The final streaming message could not be sent completely; the socket is unusable.
@@ -99,7 +99,7 @@ pub enum SocketFault {
     /// Out of descriptors or memory.
     #[error("out of descriptors or memory")]
     NoResources,
-    /// This RNIC cannot take a consumer's socket.
-    #[error("this interface adapter cannot take a consumer's socket")]
+    /// This RNIC cannot use a consumer's socket.
+    #[error("this interface adapter cannot use a consumer's socket")]
     NotSupported,
 }

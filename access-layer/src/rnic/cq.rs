@@ -96,7 +96,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// A flushed completion without meaning, to initialise arrays.
+    /// A flushed completion without content, to initialise arrays.
     pub const EMPTY: Self = Self {
         wr_id: 0,
         qp: QpToken(0),

@@ -1,30 +1,30 @@
-//! The RNIC-PI: what the access layer asks of an RNIC, in verbs words.
+//! The RNIC-PI: the interface between the access layer and an RNIC, in verbs terms.
 //!
-//! Calls go down through [`Rnic`], news comes up through [`Upcall`], nothing else crosses. The DAT
-//! objects of this crate are written once against these two traits; a provider crate is an
-//! implementation of [`Rnic`] and a line that exports it.
+//! Calls go down through [`Rnic`], events come up through [`Upcall`]. There is no other path. The
+//! DAT objects of this crate are written once against these two traits. A provider crate is an
+//! implementation of [`Rnic`] and a line that exports the implementation.
 //!
 //! # The contract
 //!
-//! * **Ownership.** An object handed out by a `create_*` call lives until it is dropped; dropping
-//!   is destroying. An object keeps alive whatever it needs (a `Qp` its `Pd` and its `Cq`s), so the
-//!   order in which the access layer drops them cannot hurt.
+//! * **Ownership.** An object returned by a `create_*` call lives until its drop, which destroys
+//!   it. An object keeps alive all objects that it needs (a `Qp` its `Pd` and its `Cq`s), so the
+//!   access layer may drop them in any order.
 //! * **Tokens.** The access layer names its own objects to the RNIC by opaque tokens. A token may
-//!   outlive its object: the access layer checks it when it comes back, so a late upcall is
+//!   outlive its object. The access layer checks each token of an upcall, so a late upcall is
 //!   harmless.
-//! * **No lock across the border.** The access layer holds none of its locks while it calls a
-//!   method marked *may call up*; the RNIC holds none of its locks while it calls [`Upcall`]. An
-//!   upcall may call down again.
-//! * **Completions rest in the CQ** until [`Rnic::poll_cq`] takes them; [`Upcall::cq_ready`] is a
-//!   nudge without data and comes only after [`Rnic::arm_cq`].
-//! * **Progress.** [`Rnic::descriptors`], [`Rnic::arm`] and [`Rnic::drive`] are all that a layer
-//!   above needs to poll or to block: polling is *drive* in a loop, blocking is *arm*, sleep,
-//!   *drive*. What no consumer drives the RNIC's own thread serves.
+//! * **No lock across the interface.** The access layer holds none of its locks while it calls a
+//!   method marked *may call up*. The RNIC holds none of its locks while it calls [`Upcall`]. An
+//!   upcall may call methods of the RNIC.
+//! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them. [`Upcall::cq_ready`] is a
+//!   notification without data and follows only [`Rnic::arm_cq`].
+//! * **Progress.** A layer above polls and blocks by [`Rnic::descriptors`], [`Rnic::arm`] and
+//!   [`Rnic::drive`] alone: polling is *drive* in a loop, blocking is *arm*, sleep, *drive*. The
+//!   RNIC's own thread serves the connections that no consumer drives.
 //! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly
 //!   one of the failures of [`ConnectionEvent`], or in `Established` followed by exactly one
-//!   `Disconnected` or `Broken`. Every posted work request ends in exactly one completion (unless
-//!   it was suppressed and succeeded), and those of a connection that ends are in their CQs before
-//!   its ending is told.
+//!   `Disconnected` or `Broken`. Every posted work request ends in exactly one completion, unless
+//!   it was suppressed and succeeded. All completions of a connection are in their CQs before the
+//!   event that ends the connection is delivered.
 
 mod adaptive_spin;
 mod attr;
@@ -56,15 +56,15 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The answer of [`Rnic::arm`]: the descriptors on which a thread may sleep, if any.
+/// The result of [`Rnic::arm`]: the descriptors on which a thread may sleep, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
-    /// There is work already: drive instead.
-    LookAgain,
-    /// On the RNIC's descriptors and its waker.
+    /// Work is pending: the thread drives instead of sleeping.
+    HasWork,
+    /// The thread sleeps on the RNIC's descriptors and its waker.
     Sleep,
-    /// On its waker alone: another thread serves the descriptors, and a completion in an armed CQ
-    /// becomes an upcall.
+    /// The thread sleeps on its waker alone. Another thread serves the descriptors and makes an
+    /// upcall for a completion in an armed CQ.
     Attended,
 }
 
@@ -76,20 +76,20 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     type Pd: Send + Sync + 'static;
     /// Completion queue.
     type Cq: Send + Sync + 'static;
-    /// Shared receive queue. An RNIC without them uses [`std::convert::Infallible`].
+    /// Shared receive queue. An RNIC without this feature uses [`std::convert::Infallible`].
     type Srq: Send + Sync + 'static;
     /// Reliable connected queue pair.
     type Qp: Send + Sync + 'static;
     /// Memory region.
     type Mr: Send + Sync + 'static;
-    /// Memory window. An RNIC without them uses [`std::convert::Infallible`].
+    /// Memory window. An RNIC without this feature uses [`std::convert::Infallible`].
     type Mw: Send + Sync + 'static;
-    /// A listening service; dropping it stops listening. Requests it already told stay valid.
+    /// A listening service; the drop stops listening. Requests that were delivered stay valid.
     type Listener: Send + Sync + 'static;
     /// A consumer's socket armed for one connection request (Socket Service Point).
     type ArmedSocket: Send + Sync + 'static;
-    /// A connection request that waits for `accept` or `reject`. Dropping it refuses the peer the
-    /// way a service that does not exist would.
+    /// A connection request that waits for `accept` or `reject`. The drop refuses the peer in the
+    /// same way as a service that does not exist.
     type ConnReq: Send + Sync + 'static;
 
     /// Opens the interface that `config` names.
@@ -100,8 +100,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Identity, address and limits; constant while the RNIC is open.
     fn attr(&self) -> &RnicAttr;
 
-    /// Ends all background work of this RNIC and returns when it has ended: no upcall comes after
-    /// it.
+    /// Ends all background work of this RNIC, and returns after its end. No upcall follows.
     ///
     /// Called once, when the access layer has dropped every object. The drop of the RNIC follows.
     fn shutdown(&self);
@@ -112,11 +111,11 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Creates a completion queue for at least `depth` completions.
     fn create_cq(&self, depth: u32, token: CqToken) -> Result<Self::Cq, RnicError>;
 
-    /// Changes the depth of a completion queue; completions in it stay, in order.
+    /// Changes the depth of a completion queue. Queued completions are kept in order.
     fn resize_cq(&self, cq: &Self::Cq, depth: u32) -> Result<(), RnicError>;
 
-    /// Takes up to `out.len()` completions in order and returns how many. Never blocks, never calls
-    /// up.
+    /// Takes up to `out.len()` completions in order and returns their number. Never blocks, never
+    /// calls up.
     fn poll_cq(&self, cq: &Self::Cq, out: &mut [Completion]) -> usize;
 
     /// Returns false if `cq` is certainly empty. Costs no system call.
@@ -125,7 +124,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     }
 
     /// Returns true if one of `cqs`, which are armed, may have completions that no upcall has
-    /// announced. Asked before a sleep and instead of one. *May call up.*
+    /// announced. Called before a sleep, and in place of a sleep. *May call up.*
     fn has_unannounced(&self, cqs: &[&Self::Cq]) -> bool {
         cqs.iter().any(|cq| self.may_have_completions(cq))
     }
@@ -133,27 +132,27 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Makes progress on every connection that may have work, on the calling thread, without
     /// blocking. *May call up.*
     ///
-    /// An RNIC whose device works by itself has nothing to do here.
+    /// Does nothing if the device works without the host's processor.
     fn drive(&self) {}
 
-    /// Appends the descriptors that become readable when [`Self::drive`] has work. They are open,
-    /// and the same, as long as the RNIC is open.
+    /// Appends the descriptors that become readable when [`Self::drive`] has work. The descriptors
+    /// do not change and stay open as long as the RNIC is open.
     fn descriptors(&self, _fds: &mut Vec<RawFd>) {}
 
     /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]), on `waker`.
-    /// *May call up.* Unless the answer is [`Arm::LookAgain`], [`Self::end_sleep`] follows.
+    /// *May call up.* Unless the result is [`Arm::HasWork`], [`Self::end_sleep`] follows.
     fn arm(&self, _waker: &Arc<Waker>) -> Arm {
         Arm::Attended
     }
 
-    /// Ends the sleep on `waker`, before the thread drives. `is_ready`: one of the RNIC's
-    /// descriptors was ready. *May call up.*
+    /// Ends the sleep on `waker`, before the thread drives. `is_ready` is true if a descriptor of
+    /// the RNIC was ready. *May call up.*
     fn end_sleep(&self, _waker: &Arc<Waker>, _is_ready: bool) {}
 
-    /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
+    /// Requests one [`Upcall::cq_ready`] for the next completion that wakes a waiter ([`Notify`]).
     ///
-    /// With `solicited_only`, only solicited and failed completions deserve it. Returns `true` when
-    /// completions are in the queue already, which call nobody: then the caller looks again instead
+    /// With `solicited_only`, only solicited and failed completions wake a waiter. Returns `true`
+    /// if the queue has completions already. No upcall announces these, so the caller polls instead
     /// of sleeping. The queue is armed in either case.
     fn arm_cq(&self, cq: &Self::Cq, solicited_only: bool) -> bool;
 
@@ -181,30 +180,30 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Returns a disconnected queue pair to the idle state; receives posted while idle stay posted.
     fn reset_qp(&self, qp: &Self::Qp) -> Result<(), RnicError>;
 
-    /// Posts one send-queue work request, on an idle queue writing from the calling thread. *May
-    /// call up.*
+    /// Posts one send-queue work request. If the queue is idle, the calling thread sends. *May call
+    /// up.*
     ///
-    /// On a disconnected queue pair it completes flushed.
+    /// On a disconnected queue pair the request completes as flushed.
     fn post_send(&self, qp: &Self::Qp, wr: &SendWr<'_>) -> Result<(), RnicError>;
 
-    /// Posts one receive, in any state; on a disconnected queue pair it completes flushed.
+    /// Posts one receive, in any state; on a disconnected queue pair it completes as flushed.
     fn post_recv(&self, qp: &Self::Qp, wr: &RecvWr<'_>) -> Result<(), RnicError>;
 
     /// Returns the number of receives that are posted and not consumed, and the number of
     /// send-queue requests that have not completed.
     fn pending(&self, qp: &Self::Qp) -> (u32, u32);
 
-    /// Returns how the payload of the connections of a queue pair travelled, those before a reset
-    /// included; `None` for an RNIC that has one way only. *May call up.*
+    /// Returns how the payload of the connections of a queue pair travelled, including those before
+    /// a reset; `None` for an RNIC that has one transport only. *May call up.*
     fn traffic(&self, _qp: &Self::Qp) -> Option<Traffic> {
         None
     }
 
-    /// Registers memory. A device pins it; an RNIC in software need not even touch it.
+    /// Registers memory. A device pins the memory; an RNIC in software need not even touch it.
     fn register_mr(&self, pd: &Self::Pd, request: &RegisterMr) -> Result<Self::Mr, RnicError>;
 
-    /// The keys of a region. After the drop of `mr` returns no byte of it is read or written any
-    /// more.
+    /// The keys of a region. Once the drop of `mr` has returned, no byte of the region is read or
+    /// written.
     fn mr_keys(&self, mr: &Self::Mr) -> MrKeys;
 
     /// Listens for connection requests. Port 0 lets the RNIC choose; the port is returned.
@@ -214,15 +213,15 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         token: ListenToken,
     ) -> Result<(Self::Listener, u16), RnicError>;
 
-    /// Starts connecting. The outcome comes through [`Upcall::connection`].
+    /// Starts connecting. [`Upcall::connection`] delivers the outcome.
     fn connect(&self, qp: &Self::Qp, params: &ConnectParams<'_>) -> Result<(), RnicError>;
 
     /// Starts connecting over a stream socket that the consumer has connected
     /// (DAT 2.0 iWARP extensions 3.1.4). `params.remote` is ignored.
     ///
-    /// When `Ok` is returned the socket belongs to the queue pair; when the outcome is a failure it
-    /// is the consumer's again before the upcall tells so, with every byte that is not part of the
-    /// MPA reply unread. When `Err` is returned it was never taken.
+    /// After `Ok` the socket belongs to the queue pair. If the outcome is a failure, the consumer
+    /// owns the socket again before the upcall that reports it, and all bytes after the MPA reply
+    /// are unread. After `Err` the consumer has kept the socket.
     fn connect_socket(
         &self,
         _qp: &Self::Qp,
@@ -232,12 +231,12 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(SocketFault::NotSupported)
     }
 
-    /// The service side of a consumer's socket (DAT 2.0 iWARP extensions 3.1.1): arms the reception
-    /// of an MPA request and then sends `final_message` whole.
+    /// Implements the service side of a consumer's socket (DAT 2.0 iWARP extensions 3.1.1): arms
+    /// the reception of an MPA request and then sends all of `final_message`.
     ///
-    /// When `Ok` is returned the socket belongs to the result; when `Err`, it was never taken. Ends
-    /// in at most one [`Upcall::connection_request`] or one [`Upcall::socket_down`] for `token`,
-    /// never both.
+    /// After `Ok` the socket belongs to the result; after `Err` the consumer has kept it. At most
+    /// one [`Upcall::connection_request`] or one [`Upcall::socket_down`] for `token` follows, never
+    /// both.
     fn arm_socket(
         &self,
         _socket: RawFd,
@@ -247,15 +246,15 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(SocketFault::NotSupported)
     }
 
-    /// Gives the socket of an armed service back to its consumer, unread bytes included.
+    /// Returns the socket of an armed service to its consumer, unread bytes included.
     ///
-    /// `false` when it had left the service already (request told, or down). After the return no
-    /// upcall for its token starts.
+    /// Returns `false` if the service no longer had the socket, because its request was delivered
+    /// or it was down. After the return no upcall for the service's token starts.
     fn disarm_socket(&self, _armed: Self::ArmedSocket) -> bool {
         false
     }
 
-    /// Accepts a request on an idle queue pair. The outcome comes through [`Upcall::connection`].
+    /// Accepts a request on an idle queue pair. [`Upcall::connection`] delivers the outcome.
     fn accept(
         &self,
         request: Self::ConnReq,
@@ -263,16 +262,16 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         params: &AcceptParams<'_>,
     ) -> Result<(), RnicError>;
 
-    /// Rejects a request as its consumer's decision. The socket of an SSP goes back to the
+    /// Rejects a request, as the decision of the consumer. The socket of an SSP returns to the
     /// consumer.
     fn reject(&self, request: Self::ConnReq, private_data: &[u8]) -> Result<(), RnicError>;
 
-    /// Ends the connection of `qp`, or the attempt to make one. *May call up.*
+    /// Ends the connection of `qp`, or the attempt to connect. *May call up.*
     ///
-    /// Abrupt: when it returns, everything posted has completed (flushed where unfinished), and no
-    /// news of the connection is still to come: the next call may begin another one.
+    /// Abrupt: on return every posted request has completed (flushed if unfinished), and all events
+    /// of the connection have been delivered, so the next call may begin another connection.
     /// Graceful: posted requests finish first, receives are flushed, and the call returns at once.
-    /// On a queue pair that is neither connecting nor connected nothing happens.
+    /// The call has no effect on a queue pair that is neither connecting nor connected.
     fn disconnect(&self, qp: &Self::Qp, abrupt: bool);
 
     /// Creates a memory window.
@@ -280,8 +279,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(RnicError::NotSupported("memory windows"))
     }
 
-    /// Binds (or with length 0 unbinds) a memory window as a send-queue work request and returns
-    /// the key that it has once the bind has completed.
+    /// Binds a memory window (unbinds with length 0) as a send-queue work request and returns the
+    /// key that is valid once the bind has completed.
     fn bind_mw(
         &self,
         _qp: &Self::Qp,
@@ -307,13 +306,13 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(RnicError::NotSupported("shared receive queues"))
     }
 
-    /// Changes how many receives a shared receive queue takes; those in it stay.
+    /// Changes the depth of a shared receive queue. Posted receives are kept.
     fn resize_srq(&self, _srq: &Self::Srq, _depth: u32) -> Result<(), RnicError> {
         Err(RnicError::NotSupported("resizing a shared receive queue"))
     }
 
-    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left in a shared
-    /// receive queue; 0 takes the wish back.
+    /// Requests one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left in a shared
+    /// receive queue; 0 cancels the request.
     fn arm_srq(&self, _srq: &Self::Srq, _limit: u32) -> Result<(), RnicError> {
         Err(RnicError::NotSupported("limits of shared receive queues"))
     }
@@ -324,9 +323,9 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Watches how many receives a queue pair holds that it took from its shared receive queue and
-    /// has not completed. More than `soft`: one [`AsyncEvent::RecvWatermark`]. More than `hard`:
-    /// the connection breaks. `None` does not watch.
+    /// Watches the number of receives that a queue pair has taken from its shared receive queue and
+    /// not completed. More than `soft`: one [`AsyncEvent::RecvWatermark`]. More than `hard`: the
+    /// connection breaks. `None` disables the limit.
     fn set_recv_watermarks(
         &self,
         _qp: &Self::Qp,

@@ -46,9 +46,9 @@ impl AddAssign for Flow {
 /// The reason why a connection is on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyTcp {
-    /// The ends have not agreed on carriers.
+    /// The two ends have not agreed on carriers.
     OtherImplementation,
-    /// The connection has carried too little to be worth shared memory.
+    /// The connection has carried too little payload to be worth shared memory.
     LittleTraffic,
     /// `local=off` at this end.
     Off,

@@ -14,15 +14,15 @@ const IDLE: u32 = 0;
 const SLEEPING: u32 = 1;
 const WOKEN: u32 = 2;
 
-/// A descriptor to sleep on together with sockets, and a state that saves the write when nobody
-/// sleeps. The descriptor is made for the first sleep: most wakers of a process with many
-/// connections never have a sleeper.
+/// A descriptor on which a thread sleeps together with sockets, and a state that saves the write if
+/// no thread sleeps. The descriptor is created for the first sleep: most wakers of a process with
+/// many connections never have a sleeper.
 ///
 /// One thread may sleep at a time; any number of threads may wake it. A wake-up before the sleep
 /// makes the sleep return at once, so the sequence *poll, sleep* cannot lose a wake-up.
 ///
-/// The system calls go past libc, in which they would be cancellation points: a consumer's thread
-/// that is cancelled while it wakes another one would be unwound out of the midst of us.
+/// The system calls bypass libc, whose wrappers are cancellation points: a consumer's thread that is
+/// cancelled while it wakes another thread would be unwound in the middle of this code.
 #[derive(Debug, Default)]
 pub struct Waker {
     event: OnceLock<OwnedFd>,
@@ -34,22 +34,22 @@ pub struct Waker {
 /// The reason why a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slept {
-    /// By a wake-up.
+    /// The waker was woken.
     Woken,
-    /// The time is over.
+    /// The timeout expired.
     TimedOut,
     /// A signal handler ran in the thread.
     Interrupted,
 }
 
 impl Waker {
-    /// A waker that nobody has woken.
+    /// Creates a waker without a pending wake-up.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new waker whose sleeper waits for events of many connections.
+    /// Creates a waker whose sleeper waits for events of many connections.
     #[must_use]
     pub fn serving_others() -> Self {
         Self {
@@ -58,17 +58,17 @@ impl Waker {
         }
     }
 
-    /// True if the sleeper serves many connections: it leaves the descriptors of the RNIC to a
-    /// thread that waits for one event dispatcher.
+    /// True if the sleeper serves many connections. A thread that waits for one event dispatcher
+    /// then has precedence on the descriptors of the RNIC.
     #[must_use]
     pub fn serves_others(&self) -> bool {
         self.serves_others
     }
 
-    /// Makes the descriptor, unless there is one. Called before the first sleep.
+    /// Creates the descriptor, unless it exists. Called before the first sleep.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The error of `eventfd`.
     pub fn prepare(&self) -> io::Result<BorrowedFd<'_>> {
         if let Some(event) = self.event.get() {
             return Ok(event.as_fd());
@@ -78,13 +78,13 @@ impl Waker {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: eventfd just returned this descriptor and nobody else knows it.
+        // SAFETY: eventfd just returned this descriptor, and no other code has its number.
         let made = unsafe { OwnedFd::from_raw_fd(fd) };
-        // Where another thread was faster, its descriptor counts and this one is closed.
+        // If another thread was faster, its descriptor is kept and this one is closed.
         Ok(self.event.get_or_init(|| made).as_fd())
     }
 
-    /// Wakes the sleeper, or the next one. Costs a system call only when somebody sleeps.
+    /// Wakes the present or the next sleeper. Makes a system call only if a thread sleeps.
     pub fn wake(&self) {
         if self.state.swap(WOKEN, Ordering::AcqRel) != SLEEPING {
             return;
@@ -96,7 +96,7 @@ impl Waker {
         }
     }
 
-    /// Consumes a wake-up that came before the sleep. `false`: there is none.
+    /// Consumes a wake-up that preceded the sleep. Returns `false` if there is none.
     pub fn take_wake(&self) -> bool {
         self.state.load(Ordering::Acquire) == WOKEN
             && self.state.swap(IDLE, Ordering::AcqRel) == WOKEN
@@ -107,11 +107,11 @@ impl Waker {
         &self.spin
     }
 
-    /// Announces the sleep and returns the descriptor to sleep on. `None`: a wake-up came first
-    /// (and is consumed), do not sleep. Neither is to be done where the descriptor cannot be made
-    /// ([`prepare`](Self::prepare)).
+    /// Announces the sleep and returns the descriptor to sleep on. `None` means that the caller
+    /// must not sleep: a wake-up was pending and is now consumed, or the descriptor cannot be
+    /// created ([`prepare`](Self::prepare)).
     ///
-    /// After `Some`, sleep until the descriptor is readable and then call
+    /// After `Some`, the caller sleeps until the descriptor is readable and then calls
     /// [`end_sleep`](Self::end_sleep).
     pub fn begin_sleep(&self) -> Option<BorrowedFd<'_>> {
         let event = self.prepare().ok()?;
@@ -127,7 +127,7 @@ impl Waker {
         }
     }
 
-    /// Ends the sleep. `true`: a wake-up came and is consumed.
+    /// Ends the sleep. Returns `true` if a wake-up occurred, and consumes it.
     pub fn end_sleep(&self) -> bool {
         if self.state.swap(IDLE, Ordering::AcqRel) != WOKEN {
             return false;
@@ -135,9 +135,9 @@ impl Waker {
         let Some(event) = self.event.get() else {
             return true;
         };
-        // Exactly one waker saw SLEEPING, and it writes exactly once. Reading blocks for the moment
-        // between its swap and its write, so that no stale count is left to wake later sleepers for
-        // nothing.
+        // Exactly one thread that wakes saw SLEEPING, and that thread writes exactly once. The read
+        // blocks for the moment between the swap and the write of that thread, so that no stale
+        // count stays and wakes a later sleeper.
         let mut count = [0; size_of::<u64>()];
         while rustix::io::read(event, &mut count) == Err(Errno::INTR) {}
         true

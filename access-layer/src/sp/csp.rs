@@ -2,7 +2,7 @@
 //! `dat_csp_*`).
 //!
 //! Peers connect to the address and port, with `dat_ep_common_connect` or any other iWARP stack.
-//! The requests are answered like those of a public service point.
+//! Requests are answered like those of a public service point.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use dat_abi::*;
 
 use super::listening::Listening;
 use super::psp::listen_error;
-use super::{hold_cr_evd, refuse_quietly, tell_request};
+use super::{hold_cr_evd, log_refusal, post_request};
 use crate::addr::{SharedAddress, with_port};
 use crate::cr::{Cr, NewCr, Pending};
 use crate::error::{DatError, DatResult};
@@ -23,7 +23,7 @@ use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
 /// A common service point.
 pub struct Csp<R: Rnic> {
     handle: Handle,
-    /// Boxed, because `dat_csp_query` returns a pointer to it.
+    /// Boxed, because `dat_csp_query` returns a pointer to the communicator.
     comm: Box<DatComm>,
     address: SharedAddress,
     /// Set once; later than the creation if the RNIC chooses the port.
@@ -63,7 +63,7 @@ impl<R: Rnic> Csp<R> {
         Ok(csp.handle)
     }
 
-    /// The object is published before it listens, because requests refer to it by its handle.
+    /// Publishes the object before it listens, because requests refer to the object by its handle.
     fn install(
         ia: &Arc<Ia<R>>,
         comm: DatComm,
@@ -111,7 +111,7 @@ impl<R: Rnic> Csp<R> {
         let Some(evd) = self.listening.evd() else {
             return; // Freed: dropping the request refuses the peer.
         };
-        // A chosen port may be known here before `create` has stored it.
+        // The RNIC may report its chosen port here before `create` has stored it.
         let port = *self.port.get_or_init(|| info.local.port());
         let new = NewCr {
             pending: Pending {
@@ -125,8 +125,8 @@ impl<R: Rnic> Csp<R> {
             .reserve()
             .and_then(|reservation| Cr::install(&self.ia, reservation, new, info));
         match cr {
-            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, u64::from(port), info),
-            Err(error) => refuse_quietly(self.handle, error),
+            Ok(cr) => post_request(&self.ia, &evd, &cr, self.handle, u64::from(port), info),
+            Err(error) => log_refusal(self.handle, error),
         }
     }
 }
@@ -137,7 +137,7 @@ impl<R: Rnic> Pinned<Csp<R>> {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((listener, port)) => {
-                self.listening.keep(listener);
+                self.listening.store(listener);
                 self.ia.counters().bump(DCNT_IA_CM_LISTEN);
                 let port = *self.port.get_or_init(|| port);
                 self.address.set(with_port(self.ia.attr().address, port));
@@ -146,7 +146,7 @@ impl<R: Rnic> Pinned<Csp<R>> {
             Err(error) => {
                 self.end();
                 let error = listen_error(error);
-                // The RNIC's error is that of a qualifier; here it concerns a port.
+                // The RNIC's error names a qualifier in use; here the qualifier is a port.
                 if error.code().is(DAT_CONN_QUAL_IN_USE) {
                     return Err(DatError::of(DAT_PORT_IN_USE));
                 }
@@ -171,7 +171,7 @@ impl<R: Rnic> Child for Csp<R> {
     }
 }
 
-/// Refuses a communicator other than TCP in the family of the address; zeros select this
+/// Refuses a communicator other than TCP in the family of the address. Zeros select that
 /// communicator.
 fn check_comm(comm: DatComm, address: SocketAddr) -> DatResult {
     let family = match address.ip() {

@@ -1,5 +1,5 @@
-//! Common part of public and common service points: a listener and an EVD, until the service point
-//! is freed.
+//! The common part of public and common service points: a listener and an EVD, until the service
+//! point is freed.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,7 +17,7 @@ pub(super) struct Listening<R: Rnic>(Mutex<Stage<R::Listener, Held<Evd<R>>>>);
 /// are the only writers.
 #[derive(Debug, PartialEq, Eq)]
 enum Stage<L, E> {
-    /// The RNIC is being asked to listen, and may already report requests.
+    /// The RNIC is about to listen, and may already report requests.
     Opening(E),
     /// Requests are received.
     Open(L, E),
@@ -64,9 +64,9 @@ impl<R: Rnic> Listening<R> {
         Self(Mutex::new(Stage::Opening(evd)))
     }
 
-    /// Stores the listener. If the IA was closed meanwhile, the service point has ended already and
+    /// Stores the listener. If the service point has ended meanwhile, because the IA was closed,
     /// the listener is dropped here.
-    pub(super) fn keep(&self, listener: R::Listener) {
+    pub(super) fn store(&self, listener: R::Listener) {
         let late = self.lock().on_listening(listener);
         drop(late);
     }

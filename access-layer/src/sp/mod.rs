@@ -1,14 +1,13 @@
-//! Service points: the receivers of connection requests (DAT 2.0 section 6.5, iWARP extensions
-//! 3.1).
+//! Service points: receivers of connection requests (DAT 2.0 section 6.5, iWARP extensions 3.1).
 //!
 //! | Kind | Endpoint | Requests | Ends |
 //! |---|---|---|---|
-//! | [`Psp`], public | the consumer's at accept, or created by the provider | any number | when freed |
-//! | [`Csp`], common | the consumer's at accept | any number | when freed |
+//! | [`Psp`], public | passed to the accept, or created by the provider | any number | when freed |
+//! | [`Csp`], common | passed to the accept | any number | when freed |
 //! | [`Rsp`], reserved | set at creation | one | when freed |
 //! | [`Ssp`], socket | set at creation, or created by the provider | at most one | when freed |
 //!
-//! A service point has the handle of its endpoint but does not own it: either may be freed first.
+//! A service point stores the handle of its endpoint but does not own the endpoint.
 
 mod csp;
 mod listening;
@@ -42,7 +41,7 @@ fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd
     Held::evd(evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
 }
 
-/// Refuses an endpoint of another IA, because that is another RNIC.
+/// Refuses an endpoint of another IA, because another IA is another RNIC.
 fn check_ep<R: Rnic>(ia: &Arc<Ia<R>>, ep: &Ep<R>) -> DatResult {
     if Arc::ptr_eq(ep.ia(), ia) {
         Ok(())
@@ -55,7 +54,7 @@ fn check_ep<R: Rnic>(ia: &Arc<Ia<R>>, ep: &Ep<R>) -> DatResult {
 struct Arrival {
     sp: Handle,
     conn_qual: u64,
-    /// The request; `None` if the event reports something else.
+    /// The request; `None` for an event that is not a connection request.
     cr: Option<Handle>,
     truncated: bool,
 }
@@ -75,7 +74,7 @@ fn arrival_event<R: Rnic>(ia: &Ia<R>, number: DatEventNumber, arrival: &Arrival)
 
 /// Posts `cr` to the consumer of service point `sp`. If the EVD is full, the peer is refused; a
 /// later request may find room.
-fn tell_request<R: Rnic>(
+fn post_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
     cr: &Cr<R>,
@@ -84,10 +83,10 @@ fn tell_request<R: Rnic>(
     info: &RequestInfo<'_>,
 ) {
     // The error has been logged.
-    let _ = try_tell(ia, evd, cr, sp, conn_qual, info);
+    let _ = try_post_request(ia, evd, cr, sp, conn_qual, info);
 }
 
-fn try_tell<R: Rnic>(
+fn try_post_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
     cr: &Cr<R>,
@@ -110,9 +109,9 @@ fn try_tell<R: Rnic>(
     })
 }
 
-/// Calls [`tell_request`] for a service point that takes one request. If the EVD is full, no
-/// request will ever be delivered there, so an asynchronous event reports the reason.
-fn tell_only_request<R: Rnic>(
+/// Posts the only request of a service point. If the EVD is full, no request will ever be delivered
+/// for this service point, so an asynchronous event reports the reason.
+fn post_only_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
     cr: &Cr<R>,
@@ -120,14 +119,14 @@ fn tell_only_request<R: Rnic>(
     conn_qual: u64,
     info: &RequestInfo<'_>,
 ) {
-    if try_tell(ia, evd, cr, sp, conn_qual, info) == Err(RequestRefused) {
-        evd.tell_full();
+    if try_post_request(ia, evd, cr, sp, conn_qual, info) == Err(RequestRefused) {
+        evd.report_full();
     }
 }
 
-/// Logs why a request was not delivered to the consumer. To the peer the service looks as if it did
-/// not exist.
-fn refuse_quietly(sp: Handle, error: DatError) {
+/// Logs why a request was not delivered to the consumer. To the peer the service seems not to
+/// exist.
+fn log_refusal(sp: Handle, error: DatError) {
     tracing::warn!(?sp, %error, "connection request dropped");
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use dat_abi::*;
 
 use super::listening::Listening;
-use super::{hold_cr_evd, refuse_quietly, tell_request};
+use super::{hold_cr_evd, log_refusal, post_request};
 use crate::addr::port_of;
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::Ep;
@@ -44,8 +44,7 @@ impl<R: Rnic> Psp<R> {
         evd: Arc<Evd<R>>,
         flags: DatPspFlags,
     ) -> DatResult<Handle> {
-        // For the RNIC port 0 means "any"; as a qualifier it is not a service to which a peer could
-        // connect.
+        // For the RNIC, port 0 means "any". A peer could not connect to this qualifier.
         if port_of(conn_qual) == 0 {
             return Err(DatError::invalid_arg(2));
         }
@@ -74,7 +73,7 @@ impl<R: Rnic> Psp<R> {
         Ok((psp.handle, conn_qual))
     }
 
-    /// The object is published before it listens, because requests refer to it by its handle.
+    /// Publishes the object before it listens, because requests refer to the object by its handle.
     fn install(
         ia: &Arc<Ia<R>>,
         conn_qual: Option<u64>,
@@ -124,7 +123,7 @@ impl<R: Rnic> Psp<R> {
             socket: None,
         };
         if let Err(error) = self.take_over(pending, info) {
-            refuse_quietly(self.handle, error);
+            log_refusal(self.handle, error);
         }
     }
 
@@ -133,10 +132,10 @@ impl<R: Rnic> Psp<R> {
     fn take_over(&self, pending: Pending<R>, info: &RequestInfo<'_>) -> DatResult {
         let freed = DatError::invalid_handle(DAT_INVALID_HANDLE_PSP);
         let evd = self.listening.evd().ok_or(freed)?;
-        // A chosen qualifier may be known here before `create_any` has stored it.
+        // The RNIC may report its chosen qualifier here before `create_any` has stored it.
         let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
         let cr = self.make_cr(pending, info)?;
-        tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
+        post_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
         Ok(())
     }
 
@@ -144,7 +143,7 @@ impl<R: Rnic> Psp<R> {
     /// the same IA.
     ///
     /// A connection cannot be passed to another process, so a service point of another process is
-    /// treated as one that does not exist.
+    /// treated as nonexistent.
     pub(crate) fn handoff(cr: &Pinned<Cr<R>>, conn_qual: DatConnQual) -> DatResult {
         let Some(target) = cr.ia().find_child(|psp: &Self| psp.serves(conn_qual)) else {
             tracing::info!(
@@ -187,7 +186,7 @@ impl<R: Rnic> Pinned<Psp<R>> {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((listener, port)) => {
-                self.listening.keep(listener);
+                self.listening.store(listener);
                 self.ia.counters().bump(DCNT_IA_CM_LISTEN);
                 Ok(port)
             }
@@ -214,7 +213,7 @@ impl<R: Rnic> Child for Psp<R> {
     }
 }
 
-/// Converts the error of listening: a port that another program uses is a qualifier in use.
+/// Converts the error of listening. A port that another program uses is a qualifier in use.
 pub(super) fn listen_error(error: RnicError) -> DatError {
     match error {
         RnicError::Os(os) if os.kind() == std::io::ErrorKind::AddrInUse => {

@@ -6,7 +6,7 @@ use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
 use super::psp::listen_error;
-use super::{check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
+use super::{check_ep, hold_cr_evd, log_refusal, post_only_request};
 use crate::addr::port_of;
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::state::{CrId, SpId};
@@ -61,8 +61,8 @@ impl<L> Service<L> {
         }
     }
 
-    /// Called for a request. Returns `true` for the first one, and the listener, which the caller
-    /// drops.
+    /// Called for a request. Returns `true` for the first request, and the listener, which the
+    /// caller drops.
     fn on_request(&mut self) -> (bool, Option<L>) {
         let is_first = !matches!(self, Self::Closed);
         (is_first, self.on_end())
@@ -131,7 +131,7 @@ impl<R: Rnic> Rsp<R> {
     }
 
     /// Implements `dat_rsp_free`, before, during or after the arrival of the request. An endpoint
-    /// that is still reserved belongs to the consumer again.
+    /// that is still reserved returns to the consumer.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())
@@ -155,8 +155,8 @@ impl<R: Rnic> Rsp<R> {
             return;
         }
         match self.make_cr(request, info) {
-            Ok(cr) => tell_only_request(&self.ia, &evd, &cr, self.handle, self.conn_qual, info),
-            Err(error) => refuse_quietly(self.handle, error),
+            Ok(cr) => post_only_request(&self.ia, &evd, &cr, self.handle, self.conn_qual, info),
+            Err(error) => log_refusal(self.handle, error),
         }
     }
 

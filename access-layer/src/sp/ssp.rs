@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
-use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
+use super::{Arrival, arrival_event, check_ep, hold_cr_evd, log_refusal, post_only_request};
 use crate::consumer_socket::{ConsumerSocket, Owner, log_no_sockets};
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::state::{CrId, SpId};
@@ -18,7 +18,7 @@ use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{ListenToken, RequestInfo, Rnic};
 
-/// Number that `dat_iw_ssp_query` returns when no socket is associated any more.
+/// The socket number that `dat_iw_ssp_query` returns when no socket is associated any more.
 const NO_SOCKET: DatIwSocket = -1;
 
 /// Arguments of `dat_iw_ssp_create`, except for the IA.
@@ -65,8 +65,8 @@ enum State<A> {
 }
 
 impl<A> State<A> {
-    /// Called when the RNIC has taken the socket. Returns the RNIC's object if it is no longer
-    /// needed, because an event or a free happened before.
+    /// Called when the RNIC has taken the socket. Returns the RNIC's object if an event or a free
+    /// happened before, because the object is no longer needed.
     fn on_armed(&mut self, taken: A) -> Option<A> {
         match self {
             Self::Operational { armed, .. } if armed.is_none() => {
@@ -81,28 +81,28 @@ impl<A> State<A> {
     /// state and socket is no longer associated with SSP. The socket become associated with the
     /// CR".
     fn on_request(&mut self) -> Option<ConsumerSocket> {
-        self.leave(ConsumerSocket::on_request)
+        self.end_operation(ConsumerSocket::on_request)
             .map(|(socket, _)| socket)
     }
 
     /// "If the socket becomes disconnected then the SSP transitions into non-operational state".
     fn on_down(&mut self) -> bool {
-        self.leave(ConsumerSocket::on_down).is_some()
+        self.end_operation(ConsumerSocket::on_down).is_some()
     }
 
     /// "If the socket is still associated with the SSP when the call is made then the socket
     /// reverts back to its previous owner."
     fn on_freed(&mut self) -> Option<A> {
-        self.leave(ConsumerSocket::on_ssp_freed)
+        self.end_operation(ConsumerSocket::on_ssp_freed)
             .and_then(|(_, armed)| armed)
     }
 
-    /// Called when the RNIC has not taken the socket.
+    /// Called when the RNIC has refused the socket.
     fn on_arm_failed(&mut self) -> bool {
         self.on_down()
     }
 
-    fn leave(
+    fn end_operation(
         &mut self,
         pass: impl FnOnce(&mut ConsumerSocket),
     ) -> Option<(ConsumerSocket, Option<A>)> {
@@ -190,8 +190,8 @@ impl<R: Rnic> Ssp<R> {
     /// Called when the peer has sent its MPA request: the one connection request of this service
     /// point.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
-        // The lock is held until the request has been delivered, so that a free happens either
-        // before it or after it: "either a Connection Requested Event was generated [...] or the
+        // The lock is held until the request has been delivered, so a free happens either before or
+        // after the delivery: "either a Connection Requested Event was generated [...] or the
         // Connection Request is rejected by the Provider without any local notification" (section
         // 3.1.2).
         let mut inner = self.lock();
@@ -206,8 +206,8 @@ impl<R: Rnic> Ssp<R> {
         // the local port of the socket, to which the peer is connected.
         let conn_qual = u64::from(info.local.port());
         match self.make_cr(request, socket, info) {
-            Ok(cr) => tell_only_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
-            Err(error) => refuse_quietly(self.handle, error),
+            Ok(cr) => post_only_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
+            Err(error) => log_refusal(self.handle, error),
         }
     }
 
@@ -283,15 +283,15 @@ fn reserve_ep<R: Rnic>(
 impl<R: Rnic> Pinned<Ssp<R>> {
     /// Passes the socket to the RNIC, or ends the service point on failure. "Since socket
     /// connection can fail at any time Consumer must be ready for the SSP to be created in the
-    /// non-operational state": then the RNIC reports the socket down before it returns.
+    /// non-operational state": the RNIC then reports the socket down before this method returns.
     fn arm(&self, socket: RawFd, final_message: &[u8]) -> DatResult {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().arm_socket(socket, final_message, token) {
             Ok(taken) => {
                 let late = self.lock().state.on_armed(taken);
                 if let Some(late) = late {
-                    // After an event there is nothing left to disarm; after a free the socket
-                    // belongs to the consumer again.
+                    // After an event there is nothing left to disarm. After a free the socket has
+                    // returned to the consumer.
                     let _ = self.ia.rnic().disarm_socket(late);
                 }
                 Ok(())
@@ -313,7 +313,7 @@ impl<R: Rnic> Pinned<Ssp<R>> {
             (inner.state.on_freed(), inner.evd.take())
         };
         if let Some(armed) = armed {
-            // `false` means that an event of the socket will still arrive; it will find the handle
+            // `false` means that an event of the socket is still under way; it will find the handle
             // retired.
             let _ = self.ia.rnic().disarm_socket(armed);
         }

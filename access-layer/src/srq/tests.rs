@@ -131,7 +131,7 @@ fn a_new_size_holds_what_is_posted() {
 }
 
 #[test]
-fn one_in_use_is_not_freed_and_keeps_its_zone() {
+fn a_queue_in_use_is_not_freed_and_keeps_its_zone() {
     let dat = Dat::open_with("srq=4");
     let pz = dat.pz();
     let (_, srq) = create(&dat, pz, GOOD);
@@ -146,7 +146,7 @@ fn one_in_use_is_not_freed_and_keeps_its_zone() {
 
 /// Delivers an upcall of the RNIC for a queue. Returns the number and the reason of the resulting
 /// event, which concerns the queue.
-fn told(
+fn reported(
     dat: &Dat,
     srq: DatSrqHandle,
     event: fn(SrqToken) -> AsyncEvent,
@@ -161,24 +161,24 @@ fn told(
 }
 
 #[test]
-fn the_low_watermark_is_told() {
+fn the_low_watermark_is_reported() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
     assert_eq!(
-        told(&dat, srq, AsyncEvent::SrqLimit),
+        reported(&dat, srq, AsyncEvent::SrqLimit),
         Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT))
     );
 }
 
 #[test]
-fn one_that_fails_is_told_once_and_takes_nothing_any_more() {
+fn a_failed_queue_is_reported_once_and_refuses_work() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
     assert_eq!(
-        told(&dat, srq, AsyncEvent::SrqFailed),
+        reported(&dat, srq, AsyncEvent::SrqFailed),
         Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_TRANSFER_TO_ERROR))
     );
-    assert_eq!(told(&dat, srq, AsyncEvent::SrqFailed), None);
+    assert_eq!(reported(&dat, srq, AsyncEvent::SrqFailed), None);
     let mut param = DatSrqParam::zeroed();
     let query = call!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param);
     assert_eq!((query, param.srq_state), (SUCCESS, DAT_SRQ_STATE_ERROR));
@@ -189,12 +189,16 @@ fn one_that_fails_is_told_once_and_takes_nothing_any_more() {
     assert_eq!(call!(dat, srq_resize, srq, 9), 0x8007_0056);
     assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x8007_0056);
     let user = dat.pin::<Srq<FakeRnic>>(srq).use_it();
-    assert_eq!(user.unwrap_err().code().0, 0x8007_0056, "by an endpoint");
+    assert_eq!(
+        user.unwrap_err().code().0,
+        0x8007_0056,
+        "used by an endpoint"
+    );
     assert_eq!(call!(dat, srq_free, srq), SUCCESS);
 }
 
 #[test]
-fn what_endpoints_hold_of_it_is_outstanding() {
+fn receives_held_by_endpoints_are_outstanding() {
     let bench = Bench::new();
     let ep = |srq| {
         let parts = EpParts {

@@ -86,8 +86,8 @@ pub(crate) unsafe extern "C" fn sync_rdma_write<R: Rnic>(
     })
 }
 
-/// Memory is coherent on every machine that this library supports, so there is nothing to do. The
-/// segments are only checked for presence.
+/// Checks only that the segments are present. Memory is coherent on every machine that this library
+/// supports.
 fn sync<R: Rnic>(
     ia: DatIaHandle,
     segments: *const DatLmrTriplet,

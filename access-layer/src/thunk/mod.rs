@@ -1,9 +1,9 @@
 //! Conversion of C arguments to Rust, and of Rust results to `DAT_RETURN`.
 //!
-//! One file per object, one function per slot of the provider table. A thunk has no semantics. In
-//! this order it checks that out-pointers are present, converts handles to pinned objects and
-//! pointer pairs to slices, calls one method and writes its result. Nothing borrowed from C
-//! outlives the call.
+//! One file per object, one function per slot of the provider table. A thunk has no semantics. It
+//! checks that out-pointers are present, converts handles to pinned objects and pointer pairs to
+//! slices, calls one method and writes the result, in this order. Nothing borrowed from C outlives
+//! the call.
 //!
 //! # Safety of all thunks
 //!

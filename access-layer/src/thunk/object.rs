@@ -1,4 +1,4 @@
-//! Calls for handles of any kind. They need no `R`: context and kind live in the handle's slot.
+//! Calls for handles of any kind. They need no `R`: the handle's slot contains context and kind.
 
 use dat_abi::*;
 

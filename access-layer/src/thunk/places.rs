@@ -43,7 +43,7 @@ impl All {
     fn new() -> Self {
         let pair = Pair::connected("srq=4 mw=1", THRESHOLD);
         let dat = &pair.dat;
-        let (idle, asking) = (
+        let (idle, active) = (
             dat.end(pair.pz, THRESHOLD).ep,
             dat.end(pair.pz, THRESHOLD).ep,
         );
@@ -51,7 +51,7 @@ impl All {
         let (psp, qualifier) = dat.psp(requests);
         let (address, none) = (dat.attr().ia_address_ptr, ptr::null());
         let code = call!(
-            dat, ep_connect, asking, address, qualifier, LONG_US, 0, none, 0, 0
+            dat, ep_connect, active, address, qualifier, LONG_US, 0, none, 0, 0
         );
         assert_eq!(code, SUCCESS);
         let cr = dat.request(requests);

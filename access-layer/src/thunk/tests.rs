@@ -14,8 +14,8 @@ fn null<T>() -> *mut T {
     ptr::null_mut()
 }
 
-/// Calls every slot whose first argument is a handle of one kind with `$bad`, and with other
-/// arguments that are valid; each must return its own `DAT_INVALID_HANDLE`.
+/// Calls every slot whose first argument is a handle of one kind with `$bad` and otherwise valid
+/// arguments. Each call must return its own `DAT_INVALID_HANDLE`.
 macro_rules! expect_refusals {
     (
         $dat:expr, $bad:expr,
@@ -26,8 +26,7 @@ macro_rules! expect_refusals {
     )+)+};
 }
 
-/// Calls every slot that takes a handle first, except those of the handle's own kind if `skip`
-/// names it.
+/// Calls every slot that takes a handle first, except the slots of the kind `skip`.
 fn refuse_everywhere(dat: &Dat, bad: DatHandle, skip: Option<Kind>) {
     let (mut handle, mut word): (DatHandle, u64) = (null(), 0);
     let (handle, word) = (&raw mut handle, &raw mut word);
@@ -134,7 +133,7 @@ fn null_and_invented_handles_are_refused_by_every_entry() {
 }
 
 #[test]
-fn memory_of_ours_that_is_no_handle_is_refused_by_every_entry() {
+fn own_memory_that_is_no_handle_is_refused_by_every_entry() {
     let dat = Dat::open();
     let mut local = [0_u64; 32];
     refuse_everywhere(&dat, local.as_mut_ptr().cast(), None);
@@ -317,7 +316,7 @@ fn no_slot_of_the_table_is_empty() {
 }
 
 #[test]
-fn no_adapter_stands_in_for_another() {
+fn no_adapter_replaces_another() {
     let dat = Dat::open();
     let mut answer = 7;
     let name = dat.provider.device_name.cast_mut();

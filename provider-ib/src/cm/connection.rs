@@ -146,7 +146,7 @@ impl Connection {
         if abrupt {
             // An event that another thread reports late would be taken for one of the next
             // connection.
-            self.news.wait_for_teller();
+            self.news.wait_for_delivery();
         }
     }
 
@@ -428,7 +428,7 @@ impl Connection {
     }
 
     fn tell(&self) {
-        self.news.tell(|news| {
+        self.news.deliver(|news| {
             self.shared.upcall.connection(self.token, news.as_event());
         });
     }

@@ -1,4 +1,4 @@
-//! Inbound segments: judged by the protocol, placed in memory, delivered as completions.
+//! Inbound segments: checked by the protocol, placed in memory, delivered as completions.
 //!
 //! Every carrier passes its segments to this module. The memory table stays open from the check of
 //! a segment to the last byte of its payload.
@@ -18,8 +18,8 @@ use crate::work::{Outstanding, RecvSlot, notify};
 
 /// The source of receives: a queue pair.
 pub(crate) trait ReceiveSource {
-    /// Takes the next receive for a message; `batch` belongs to the connection, so that a lock is
-    /// taken once for many receives.
+    /// Takes the next receive for a message. `batch` belongs to the connection, so that one lock
+    /// serves many receives.
     fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot>;
 }
 
@@ -50,8 +50,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Takes the receives that have not completed. The one that was being filled is first, with its
-    /// status.
+    /// Takes the receives that have not completed. The partly filled one is first, with its status.
     pub(crate) fn take_receives(&mut self) -> (Option<(RecvSlot, WcStatus)>, VecDeque<RecvSlot>) {
         let status = match self.current_status {
             WcStatus::Success => WcStatus::Flushed,
@@ -124,7 +123,7 @@ impl Reception<'_> {
 
 /// A segment that the protocol has accepted.
 pub(super) enum Accepted<'m> {
-    /// The payload must be placed, and then [`Sinks::deliver`] called.
+    /// The payload must be placed, and then [`Sinks::deliver`] must be called.
     Place(Placement<Bytes<'m>>),
     /// The segment is handled.
     Done,
@@ -133,9 +132,9 @@ pub(super) enum Accepted<'m> {
 impl<'m> Sinks<'m> {
     /// Calls the protocol with the memory and the receives of this pass.
     #[inline]
-    pub(super) fn ask<R>(
+    pub(super) fn with_proto<R>(
         &mut self,
-        question: impl FnOnce(&mut Connection, &StreamMemory<'m>, &mut Receives<'_>) -> R,
+        call: impl FnOnce(&mut Connection, &StreamMemory<'m>, &mut Receives<'_>) -> R,
     ) -> R {
         let memory = StreamMemory {
             access: self.memory,
@@ -146,15 +145,15 @@ impl<'m> Sinks<'m> {
             batch: &mut self.inbox.batch,
             current: &mut self.inbox.current,
         };
-        question(self.proto, &memory, &mut receives)
+        call(self.proto, &memory, &mut receives)
     }
 
     /// Handles a complete segment.
     #[inline]
     pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<(), RxEnd> {
-        let judged =
-            self.ask(|proto, memory, receives| proto.handle_ulpdu(ulpdu, memory, receives));
-        match self.accept(judged)? {
+        let checked =
+            self.with_proto(|proto, memory, receives| proto.handle_ulpdu(ulpdu, memory, receives));
+        match self.accept(checked)? {
             Accepted::Place(placement) => {
                 let payload = &ulpdu[placement.payload.clone()];
                 let mut at = 0;
@@ -169,13 +168,13 @@ impl<'m> Sinks<'m> {
         Ok(())
     }
 
-    /// Acts on the protocol's verdict on a segment, except for its payload.
+    /// Acts on the protocol's result for a segment, except for its payload.
     #[inline]
     pub(super) fn accept(
         &mut self,
-        judged: Result<Inbound<Bytes<'m>>, ProtocolError>,
+        checked: Result<Inbound<Bytes<'m>>, ProtocolError>,
     ) -> Result<Accepted<'m>, RxEnd> {
-        match judged {
+        match checked {
             Ok(Inbound::Place(placement)) => return Ok(Accepted::Place(placement)),
             Ok(Inbound::Atomic { request, place }) => {
                 let original = self.execute_atomic(request.op, &place)?;
@@ -187,14 +186,14 @@ impl<'m> Sinks<'m> {
             Ok(Inbound::Carrier(message)) => self.inbox.messages.push(message),
             Ok(Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped) => {}
             Ok(Inbound::Terminated(terminate)) => return Err(RxEnd::Terminated(terminate)),
-            Err(fault) => return Err(self.judge(fault)),
+            Err(fault) => return Err(self.end_by_fault(fault)),
         }
         Ok(Accepted::Done)
     }
 
     /// Returns the end for a fault. If a message is longer than its receive, the receive completes
     /// with that error.
-    pub(super) fn judge(&mut self, fault: ProtocolError) -> RxEnd {
+    pub(super) fn end_by_fault(&mut self, fault: ProtocolError) -> RxEnd {
         if fault.code == TerminateCode::Untagged(UntaggedError::TooLong) {
             self.inbox.current_status = WcStatus::LocalLength;
         }
@@ -340,7 +339,7 @@ impl ReceiveQueue for Receives<'_> {
     }
 }
 
-/// The eight bytes of Immediate Data carry a 32-bit value in their first four, in network order.
+/// The 32-bit value in the first four of eight bytes of Immediate Data, in network order.
 fn immediate_value(bytes: &[u8; 8]) -> u32 {
     let [a, b, c, d, ..] = *bytes;
     u32::from_be_bytes([a, b, c, d])

@@ -2,19 +2,19 @@
 //!
 //! A connection starts on [`tcp`]. Start-up frames, Socket Service Points, lingering and the
 //! detection of a dead peer always use the TCP socket. Between two ends of this implementation a
-//! connection may move to a second carrier, each direction on its own. The last message that a
-//! direction sends over TCP is `Moved`, and the new carrier transmits the segments that follow it.
-//! So the order of operations is kept.
+//! connection may move to a second carrier, each direction separately. The last message that a
+//! direction sends over TCP is `Moved`, and the new carrier transmits all later segments. So the
+//! order of operations is kept.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`inbox`] | inbound segments, judged, placed and delivered, for every carrier |
+//! | [`inbox`] | inbound segments, checked, placed and delivered, for every carrier |
 //! | [`tcp`] | MPA over a TCP socket |
 //! | [`local`] | memory that two processes of one host share |
-//! | `pipe` | memory within one process, with delays and faults, for tests |
+//! | `pipe` | a queue within one process, with delays and faults, for tests |
 //!
-//! The rest of the provider sees the second carrier as a [`SecondCarrier`]; [`Agreement::carrier`]
-//! decides which one it is.
+//! The rest of the provider uses the second carrier as a [`SecondCarrier`]; [`Agreement::carrier`]
+//! selects the implementation.
 
 pub(crate) mod inbox;
 pub(crate) mod local;
@@ -34,7 +34,7 @@ use iwarp_proto::{
 };
 use rustix::io::Errno;
 
-use crate::memory::{Bytes, Lender, MemoryAccess, MemoryTable, Stream};
+use crate::memory::{Bytes, MemoryAccess, MemoryTable, ReferenceHolder, Stream};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::{Outstanding, Report};
 
@@ -86,7 +86,7 @@ pub(crate) fn visit_payload<'m>(
 pub(crate) enum Flow {
     /// Nothing is left to send.
     Drained,
-    /// The carrier takes no more at the moment.
+    /// The carrier accepts no more bytes at the moment.
     Blocked,
 }
 
@@ -95,7 +95,7 @@ pub(crate) enum Flow {
 pub(crate) enum TxFault {
     /// A local segment of this request may not be read.
     Local { token: u64 },
-    /// The memory that the peer reads has gone.
+    /// The memory that the peer reads is no longer registered.
     Response(ProtocolError),
     /// The transport has failed.
     Transport(Errno),
@@ -119,24 +119,24 @@ pub(crate) enum RxEnd {
 /// The progress of a carrier, to detect a peer that neither receives nor sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Distance {
-    /// Bytes or segments that the transport has taken.
+    /// Bytes or segments that the transport has accepted.
     pub(crate) sent: u64,
     /// Segments received.
     pub(crate) received: u64,
 }
 
-/// The transport of one connection's segments. Its calls are made under the connection's lock and
-/// never block.
+/// The transport of one connection's segments. Its methods are called under the connection's lock
+/// and never block.
 pub(crate) trait Carrier: Debug + Send {
     /// Returns true if [`Self::submit`] may be called for a segment with a payload of this length.
     fn has_room(&mut self, payload_len: usize) -> bool;
 
-    /// Takes a segment and copies its payload; the caller has checked the room. Once the transport
-    /// has taken the segment, `report` is in [`Self::finished`].
+    /// Accepts a segment and copies its payload; the caller has checked the room. Once the
+    /// transport has accepted the segment, `report` is in [`Self::finished`].
     fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report);
 
     /// Sends the submitted segments and the pending segments of `proto`, as far as the transport
-    /// takes them.
+    /// accepts them.
     fn transmit(
         &mut self,
         proto: &mut Connection,
@@ -152,13 +152,13 @@ pub(crate) trait Carrier: Debug + Send {
         Ok(false)
     }
 
-    /// Reports of submitted segments that the transport has taken; the caller empties the list.
+    /// Reports of submitted segments that the transport has accepted; the caller empties the list.
     fn finished(&mut self) -> &mut Vec<Report>;
 
-    /// Returns true while the transport has not taken all submitted segments.
+    /// Returns true while the transport has not accepted all submitted segments.
     fn has_unfinished(&self) -> bool;
 
-    /// Removes the reports of submitted segments that the transport has not taken.
+    /// Removes the reports of submitted segments that the transport has not accepted.
     fn take_unfinished(&mut self) -> Vec<Report>;
 
     /// Returns true while segments wait for the transport.
@@ -167,10 +167,10 @@ pub(crate) trait Carrier: Debug + Send {
     fn distance(&self) -> Distance;
 }
 
-/// The carrier to which a connection moves. Its calls follow the rules of [`Carrier`].
+/// The carrier to which a connection moves. Its methods follow the rules of [`Carrier`].
 ///
-/// All segments that the peer transmitted before its TCP stream ended can be received as soon as
-/// the end of the stream is received, because the connection receives for the last time then.
+/// When the end of the peer's TCP stream is received, all segments that the peer transmitted before
+/// can be received, because the connection then receives for the last time.
 pub(crate) trait SecondCarrier: Carrier {
     /// Returns the longest segment to transmit. Called when the transmitting direction moves.
     fn segment_max(&mut self) -> usize;
@@ -178,10 +178,10 @@ pub(crate) trait SecondCarrier: Carrier {
     /// The descriptor that becomes readable when the peer rings.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Receives the bytes that the peer has rung.
+    /// Receives the bytes by which the peer has rung.
     fn answer_bell(&mut self) -> Drained;
 
-    /// Every poll drives the connection from now on, so the peer need not ring.
+    /// Called when every poll drives the connection from now on, so that the peer need not ring.
     fn start_polling(&mut self);
 
     /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
@@ -200,26 +200,23 @@ pub(crate) trait SecondCarrier: Carrier {
     /// The view for polling threads that do not hold the connection.
     fn watch(&self) -> Arc<dyn MayHaveWork>;
 
-    /// Updates the view of [`Self::watch`] at the end of a pass. `is_busy`: the connection has work
-    /// outside of the carrier.
+    /// Updates the view of [`Self::watch`] at the end of a pass. `is_busy` is true if the
+    /// connection has work outside of the carrier.
     fn update_watch(&self, is_busy: bool);
 
-    /// The object that deregistration asks before it returns, if the peer reads registered memory.
-    fn lender(&self) -> Option<Arc<dyn Lender>>;
+    /// The object that a deregistration calls before it returns, if the peer reads registered memory.
+    fn reference_holder(&self) -> Option<Arc<dyn ReferenceHolder>>;
 }
 
 /// The parts on which both ends of a connection have agreed, for the carrier to which it moves.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     /// The two ends of the TCP connection.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "recognised by the tests' carrier")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "used by the tests' carrier"))]
     pub(crate) ends: (SocketAddr, SocketAddr),
     pub(crate) producer: Producer,
     pub(crate) consumer: Consumer,
-    /// The connection of the two processes: bells in both directions.
+    /// The connection between the two processes: bells in both directions.
     pub(crate) unix: UnixConn,
     /// The word by which the peer recognises this process.
     pub(crate) witness: Witness,

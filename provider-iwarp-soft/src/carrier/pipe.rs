@@ -1,7 +1,7 @@
 //! A second carrier for tests: a queue of bytes in each direction, within one process, with delays
 //! and faults.
 //!
-//! The provider's own tests run over the pipe. They show that a carrier is added in this folder
+//! The provider's own tests run over the pipe. They show that a carrier can be added in this folder
 //! alone, and that a carrier may move bytes in portions other than whole segments.
 //!
 //! ```text
@@ -31,7 +31,8 @@ use super::local::rendezvous::UnixConn;
 use super::{
     Carrier, Distance, Flow, Payloads, Reception, RxEnd, SecondCarrier, TxFault, visit_payload,
 };
-use crate::memory::{Bytes, Lender};
+use crate::lock::lock;
+use crate::memory::{Bytes, ReferenceHolder};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
@@ -46,9 +47,9 @@ const PREFIX: usize = 6;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delays {
     pub(crate) seed: u64,
-    /// A call moves a part of the bytes that it could, or none.
+    /// True if a call moves a part of the possible bytes, or none.
     pub(crate) is_short: bool,
-    /// Doorbells are rung by another thread some time later.
+    /// True if another thread rings the doorbells, some time later.
     pub(crate) has_late_bells: bool,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Delays {
 pub(crate) enum Ended {
     /// The reader finds the end of the bytes.
     Closed,
-    /// The reader finds this error behind them.
+    /// The reader finds this error after the last byte.
     Error(Errno),
 }
 
@@ -72,9 +73,9 @@ pub(crate) struct PipeEnd {
 type Ends2 = (SocketAddr, SocketAddr);
 static ENDS: LazyLock<Mutex<HashMap<Ends2, PipeEnd>>> = LazyLock::new(Mutex::default);
 
-/// Prepares a pipe for a connection. `ends`: the own address and the peer's, of the end that sends
-/// through the first of the returned lanes.
-fn lay(ends: Ends2, delays: Delays) -> [Arc<Lane>; 2] {
+/// Prepares a pipe for a connection. `ends` are the own address and the peer's, of the end that
+/// sends through the first of the returned lanes.
+fn prepare(ends: Ends2, delays: Delays) -> [Arc<Lane>; 2] {
     let lanes = [Arc::<Lane>::default(), Arc::default()];
     let mut all = lock(&ENDS);
     for (ends, tx, seed) in [(ends, 0, 1), ((ends.1, ends.0), 1, 2)] {
@@ -126,9 +127,9 @@ pub(crate) struct PipeCarrier {
     unix: UnixConn,
     random: Random,
     watch: Arc<Watch>,
-    /// Framed bytes that the lane has not taken.
+    /// Framed bytes that the lane has not accepted.
     staged: Vec<u8>,
-    /// Segments that the lane has not taken completely: the position of their last byte.
+    /// Segments that the lane has not accepted completely: the position of their last byte.
     unfinished: VecDeque<(u64, Finish)>,
     finished: Vec<Report>,
     /// Received bytes that are not a complete frame.
@@ -248,8 +249,8 @@ impl PipeCarrier {
     fn handle_frames(&mut self, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
         let received = std::mem::take(&mut self.received);
         let mut rest = &received[..];
-        while let Some((header, payload, behind)) = split_frame(rest) {
-            rest = behind;
+        while let Some((header, payload, after)) = split_frame(rest) {
+            rest = after;
             self.distance.received += 1;
             self.way.received.add_segment(payload.len());
             handle_segment(header, payload, sinks)?;
@@ -272,7 +273,7 @@ fn refuse(segment: &TransmitFpdu, fault: ProtectionFault, proto: &mut Connection
     }
 }
 
-/// Returns the headers and the payload of the first frame, and the bytes behind it.
+/// Returns the headers and the payload of the first frame, and the bytes after it.
 fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (prefix, rest) = bytes.split_first_chunk::<PREFIX>()?;
     let [a, b, c, d, e, f] = *prefix;
@@ -284,15 +285,15 @@ fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 }
 
 fn handle_segment(header: &[u8], payload: &[u8], sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
-    let judged = sinks.ask(|proto, memory, receives| {
+    let checked = sinks.with_proto(|proto, memory, receives| {
         proto.handle_segment(header, payload.len(), memory, receives)
     });
-    if let Accepted::Place(placement) = sinks.accept(judged)? {
+    if let Accepted::Place(placement) = sinks.accept(checked)? {
         let mut rest = payload;
         sinks.place(&placement.target, payload.len(), |bytes| {
-            let (piece, behind) = rest.split_at(bytes.len());
+            let (piece, after) = rest.split_at(bytes.len());
             bytes.write(piece);
-            rest = behind;
+            rest = after;
         })?;
         sinks.deliver(&placement);
     }
@@ -392,8 +393,8 @@ impl SecondCarrier for PipeCarrier {
     }
 
     fn arm(&mut self) -> Result<bool, RxEnd> {
-        let is_work = self.end.rx.announce_reader();
-        Ok(is_work || self.is_pending() && self.end.tx.announce_writer())
+        let has_work = self.end.rx.announce_reader();
+        Ok(has_work || self.is_pending() && self.end.tx.announce_writer())
     }
 
     fn transmit_last(&mut self, segment: &TransmitFpdu) {
@@ -419,7 +420,7 @@ impl SecondCarrier for PipeCarrier {
         self.watch.is_busy.store(is_busy, Ordering::Relaxed);
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
+    fn reference_holder(&self) -> Option<Arc<dyn ReferenceHolder>> {
         None
     }
 }

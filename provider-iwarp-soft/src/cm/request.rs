@@ -79,7 +79,7 @@ impl SoftRequest {
             return Err(RnicError::InvalidState("the request has been answered"));
         };
         let weak = Arc::downgrade(qp);
-        self.shared.event_order.enter(weak);
+        self.shared.event_order.on_reply(weak);
         let mut effects = Effects::default();
         if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE).is_ok() {
             begin(qp, &mut link, socket, &negotiated, &mut effects);

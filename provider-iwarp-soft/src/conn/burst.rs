@@ -8,11 +8,11 @@ const PENALTY_STEPS: u32 = 4;
 
 /// The decision to hold requests back so that they are sent together.
 ///
-/// A request is followed by more requests or by a poll if its consumer has completions to take, or
-/// if it is posted right behind another request without a poll between; both send it. The same
-/// holds for the first request after a poll if the request before it was followed by more. Only a
-/// consumer that polls is trusted so far, because the engine takes over a tick after the last poll.
-/// A consumer that made the engine send held requests is not trusted again for a while.
+/// A held request is sent by the next post or poll. Either is expected if the consumer has
+/// completions to take, if the request directly follows another one without a poll between, or if
+/// it is the first after a poll and the request before that poll was followed by more. Only a
+/// consumer that polls is trusted, because the engine takes over a tick after the last poll. A
+/// consumer that made the engine send held requests is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// The number of polls of the adapter when the consumer posted last.
@@ -29,8 +29,8 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
-    /// A request is posted after this number of polls. Returns true if it is likely to be one of
-    /// several without a poll between.
+    /// Called when a request is posted after this number of polls. Returns true if it is likely to
+    /// be one of several without a poll between.
     pub(crate) fn on_post(&mut self, polls: u32) -> bool {
         if polls == self.polls {
             self.posts = self.posts.saturating_add(1);
@@ -41,8 +41,8 @@ impl Burst {
         self.posts > 1 || self.posts_before > 1
     }
 
-    /// The held requests are sent now. A consumer that was late once loses little trust; one that
-    /// never polls loses nearly all.
+    /// Called when the held requests are sent. A consumer that was late once loses little trust; a
+    /// consumer that never polls loses nearly all.
     pub(crate) fn on_release(&mut self, by_engine: bool) {
         self.losses = if by_engine {
             (self.losses + 1).min(PENALTY_STEPS)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_expected_where_the_last_one_was_longer_than_one() {
+    fn a_burst_is_expected_after_a_burst() {
         let mut burst = Burst::default();
         let mut post = |polls| burst.on_post(polls);
         assert!(!post(1), "the first of all");

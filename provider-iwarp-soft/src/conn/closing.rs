@@ -1,9 +1,9 @@
-//! Closing in good order: posted requests finish first, then our FIN is sent, then the peer's FIN
-//! is awaited.
+//! Graceful closing: posted requests finish first, then our FIN is sent, then the peer's FIN is
+//! awaited.
 //!
-//! A graceful disconnect waits for things that only the peer can give: room in its socket, answers
-//! to reads. It waits as long as there is progress, and no longer than `close_timeout_ms` without
-//! any: a peer must not hold resources by silence (RFC 5042 section 6.4).
+//! A graceful disconnect waits for actions of the peer: room in its socket, answers to reads. It
+//! waits as long as there is progress, and at most for `close_timeout_ms` without progress, because
+//! a peer must not hold resources by silence (RFC 5042 section 6.4).
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) enum Closing {
     No,
     /// Posted requests finish first.
     WhenIdle,
-    /// Our FIN was sent; the peer's is awaited.
+    /// Our FIN was sent; the peer's FIN is awaited.
     FinSent,
 }
 
@@ -29,34 +29,34 @@ pub(crate) enum Closing {
 /// 64 times.
 const FIN_PAUSE: Duration = Duration::from_millis(1);
 const FIN_DOUBLINGS: u32 = 6;
-/// The number of polls after which our FIN is sent anyway: after a second. A peer that has
+/// The number of polls after which our FIN is sent in any case: after a second. A peer that has
 /// acknowledged nothing by then is gone, and each further second delays `DISCONNECTED` for the
 /// consumer.
-const FIN_LOOKS: u32 = 21;
+const FIN_POLLS_MAX: u32 = 21;
 
 /// The time that a peer has to answer our FIN.
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Conn {
-    /// Returns true if there was progress since the peer's time began, so that the peer gets as
-    /// much time again.
-    pub(crate) fn comes_further(&mut self) -> bool {
+    /// Returns true if there was progress since the last check, so that the peer gets the same time
+    /// again.
+    pub(crate) fn has_progressed(&mut self) -> bool {
         let now = self.distance();
         std::mem::replace(&mut self.closing_at, now) != now
     }
 
-    /// The time for which our FIN must wait, if it must
-    /// ([`peer::awaits_acknowledgement_before_fin`]).
+    /// The time for which our FIN must wait, if [`peer::awaits_acknowledgement_before_fin`]
+    /// requires that.
     fn fin_pause(&mut self) -> Option<Duration> {
         let is_ours = self.proto.agreed_ulpdu().is_some();
         if !peer::awaits_acknowledgement_before_fin(is_ours)
-            || self.fin_looks >= FIN_LOOKS
+            || self.fin_polls >= FIN_POLLS_MAX
             || self.tcp.unacknowledged() == 0
         {
             return None;
         }
-        let pause = FIN_PAUSE * (1 << self.fin_looks.min(FIN_DOUBLINGS));
-        self.fin_looks += 1;
+        let pause = FIN_PAUSE * (1 << self.fin_polls.min(FIN_DOUBLINGS));
+        self.fin_polls += 1;
         Some(pause)
     }
 
@@ -72,25 +72,25 @@ impl Conn {
         let idle = self.proto.is_idle() && !self.is_tx_pending() && self.outstanding.is_empty();
         // A responder that has received nothing has no work that could finish.
         let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
-        let waits = matches!(self.deadline, Some((_, Due::Finishing)));
-        if !(idle || silent) || self.is_unheard() || waits {
+        let waits = matches!(self.deadline, Some((_, Due::Finish)));
+        if !(idle || silent) || self.must_repeat_first_frame() || waits {
             return self.wait_for_peer(patience);
         }
         if let Some(pause) = self.fin_pause() {
-            return Some((pause, Due::Finishing));
+            return Some((pause, Due::Finish));
         }
         self.closing = Closing::FinSent;
         io::finish(self.socket.as_fd());
-        Some((FIN_TIMEOUT, Due::GivingUp))
+        Some((FIN_TIMEOUT, Due::Abort))
     }
 
-    /// Starts the peer's time, unless it runs already or another timer runs, whose end calls this
-    /// again.
+    /// Starts the peer's time, unless that time or another timer is running. The end of a timer
+    /// calls this function again.
     fn wait_for_peer(&mut self, patience: Option<Duration>) -> Option<(Duration, Due)> {
         if self.deadline.is_some() {
             return None;
         }
         self.closing_at = self.distance();
-        Some((patience?, Due::ComingFurther))
+        Some((patience?, Due::CheckProgress))
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  responder   TCP ── offers ──> OFFERED ── the peer's memory is mapped ──> LOCAL
-//!  initiator   TCP ── is offered, asks ──> ASKED ── the peer says yes ────> LOCAL
-//!  either      any of them ── it cannot be, or the peer says no ──> STAYED
+//!  initiator   TCP ── is offered, asks ──> ASKED ── the peer agrees ──────> LOCAL
+//!  either      any of them ── not possible, or the peer refuses ──> STAYED
 //! ```
 //!
-//! In `LOCAL` each direction moves on its own: the initiator's first, and the responder's once the
-//! initiator's has moved. Until a direction has moved it uses TCP as before, so nothing waits for
-//! the move and nothing fails without it.
+//! In `LOCAL` each direction moves separately: the initiator's first, and the responder's after it.
+//! Until a direction has moved it uses TCP as before, so nothing waits for the move and nothing
+//! fails without it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) const OFFER_AFTER: u64 = 16;
 /// Passes over the ring of a peer that has closed its socket: more than a full ring needs.
 const LAST_PASSES: usize = 128;
 
-/// The interface to the queue pair of a connection that the connection needs.
+/// The calls of a connection to its queue pair.
 pub(crate) trait Owner: Send + Sync {
     fn table(&self) -> &MemoryTable;
     fn stream(&self) -> Stream;
@@ -59,11 +59,11 @@ enum From {
 /// The state of the move.
 #[derive(Debug)]
 pub(crate) enum Move {
-    /// Not begun.
+    /// The move has not begun.
     Tcp,
-    /// This side has offered to move.
+    /// This end has offered to move.
     Offered { token: u64 },
-    /// This side has asked the peer to map the shared memory.
+    /// This end has asked the peer to map the shared memory.
     Asked {
         conn: UnixConn,
         segment: Arc<SharedSegment>,
@@ -83,12 +83,12 @@ impl Conn {
             && self.role == Role::Responder
             && self.tcp.distance().received >= OFFER_AFTER
             && self.proto.speaks_carriers()
-            && !self.has_said_all()
+            && !self.has_sent_fin()
     }
 
-    /// Returns true if this side has sent its FIN. TCP takes no bytes behind the FIN, so the
+    /// Returns true if this end has sent its FIN. TCP accepts no bytes after the FIN, so the
     /// connection does not move.
-    pub(crate) fn has_said_all(&self) -> bool {
+    pub(crate) fn has_sent_fin(&self) -> bool {
         self.closing == Closing::FinSent
     }
 
@@ -111,15 +111,15 @@ impl Conn {
         }
     }
 
-    /// Sends the message behind which the segments of this direction are sent by the local carrier.
+    /// Sends `Moved` over TCP; the local carrier sends all later segments of this direction.
     fn move_tx(&mut self) {
-        if !self.has_said_all() {
+        if !self.has_sent_fin() {
             // This fails only if the stream has ended.
             let _ = self.proto.queue_carrier(CarrierMessage::Moved);
         }
     }
 
-    /// From now on the peer sends its segments by the local carrier.
+    /// Called when the peer sends its segments by the local carrier from now on.
     pub(crate) fn on_rx_moved(&mut self) -> Result<(), End> {
         if self.local().is_none() {
             return Err(End::Broken);
@@ -199,9 +199,9 @@ impl Conn {
         matches!(self.moving, Move::Local(_)) && self.is_tx_pending()
     }
 
-    /// Handles a ring of the peer, or the closure of its end of the bell. A closed end stays
-    /// readable, so the bell is then removed from the set: the socket shows the end of the peer as
-    /// well.
+    /// Handles a ring of the peer, or the closure of the peer's end of the bell. A closed end stays
+    /// readable, so the bell is then removed from the set. The socket also reports the end of the
+    /// peer.
     pub(super) fn answer_bell(&mut self) {
         if let Move::Local(local) = &mut self.moving
             && local.answer_bell() == Drained::Gone
@@ -225,7 +225,7 @@ impl Conn {
         }
     }
 
-    /// Transmits by the carrier whose turn it is.
+    /// Transmits by the carrier of the present stage of the move.
     pub(super) fn transmit_by_carrier(
         &mut self,
         stream: Stream,
@@ -245,7 +245,7 @@ impl Conn {
         }
         if let Move::Local(local) = &mut self.moving {
             if self.proto.is_tx_moving() {
-                // TCP has taken the last byte.
+                // TCP has accepted the last byte.
                 self.proto.set_segment_max(local.segment_max());
                 self.proto.on_tx_moved();
                 if self.proto.has_rx_moved() {
@@ -257,8 +257,8 @@ impl Conn {
         Ok(flow)
     }
 
-    /// Receives by the carriers that the peer uses. `is_ready`: the set has an event of one of the
-    /// descriptors.
+    /// Receives by the carriers that the peer uses. `is_ready` is true if the set has an event of
+    /// one of the descriptors.
     pub(super) fn receive_by_carrier(
         &mut self,
         qp: &dyn Owner,
@@ -302,7 +302,7 @@ impl Conn {
         }
     }
 
-    /// Reports of submitted segments that a transport has taken, the oldest first.
+    /// Reports of submitted segments that a transport has accepted, the oldest first.
     pub(super) fn take_finished(&mut self) -> Vec<Report> {
         let mut finished = std::mem::take(self.tcp.finished());
         if let Move::Local(local) = &mut self.moving {
@@ -311,7 +311,7 @@ impl Conn {
         finished
     }
 
-    /// Removes the reports of submitted segments that no transport has taken.
+    /// Removes the reports of submitted segments that no transport has accepted.
     pub(crate) fn take_unfinished(&mut self) -> Vec<Report> {
         let mut reports = self.tcp.take_unfinished();
         if let Move::Local(local) = &mut self.moving {

@@ -1,8 +1,8 @@
 //! System calls on sockets of the data path.
 //!
 //! All calls go to the kernel without libc, so that a preload library in the process is not entered
-//! again. All are non-blocking by flag: `O_NONBLOCK` is shared with a consumer's descriptor and is
-//! never changed there.
+//! again. All calls are non-blocking by flag, because `O_NONBLOCK` is shared with a consumer's
+//! descriptor and must not change there.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ pub(crate) fn receive_vectored(fd: BorrowedFd<'_>, pieces: &mut [IoSliceMut<'_>]
     }
 }
 
-/// Peeks at bytes without taking them.
+/// Reads bytes without removing them from the socket.
 pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
 }
@@ -118,7 +118,7 @@ fn sent(result: rustix::io::Result<usize>) -> Option<Sent> {
     }
 }
 
-/// Takes `count` bytes that were peeked at before, so that they are available.
+/// Discards `count` bytes that were peeked at before and are therefore available.
 pub(crate) fn discard(fd: BorrowedFd<'_>, mut count: usize) -> bool {
     let mut scrap = [0; 1024];
     while count > 0 {
@@ -158,13 +158,13 @@ pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
     }
 }
 
-/// Shuts down our sending side.
+/// Shuts down the sending side of this end.
 pub(crate) fn finish(fd: BorrowedFd<'_>) {
     // This fails only if the connection is gone already.
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
-/// Our address of a connected or bound socket.
+/// The local address of a connected or bound socket.
 pub(crate) fn local_address(fd: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getsockname(fd).ok()?.try_into().ok()
 }
@@ -174,21 +174,21 @@ pub(crate) fn remote_address(fd: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(fd).ok()??.try_into().ok()
 }
 
-/// The largest segment the connection sends now (RFC 5044 section 4.1: EMSS).
+/// The largest segment that the connection sends now (RFC 5044 section 4.1: EMSS).
 pub(crate) fn segment_size(fd: BorrowedFd<'_>) -> usize {
-    // If the kernel does not answer: the segment size that every path carries (RFC 9293 section
+    // If the kernel does not report it: the segment size that every path carries (RFC 9293 section
     // 3.7.1).
     socket2::SockRef::from(&fd)
         .tcp_mss()
         .map_or(536, |mss| mss as usize)
 }
 
-/// Lets `bind` choose an address without a port, so that `connect` can choose the port with the
-/// destination in view (Linux, `ip(7)`).
-pub(crate) fn leave_port_open(fd: BorrowedFd<'_>) {
+/// Lets `bind` choose an address without a port, so that `connect` can choose the port by the
+/// destination (Linux, `ip(7)`).
+pub(crate) fn bind_without_port(fd: BorrowedFd<'_>) {
     let on: libc::c_int = 1;
-    // SAFETY: the value is an int of this frame and its length is given. A kernel that refuses
-    // costs nothing but the wider choice of ports.
+    // SAFETY: the value is an int of this frame and its length is given. If the kernel refuses,
+    // only the choice of ports is smaller.
     unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -219,7 +219,7 @@ pub(crate) fn receive_low_water(fd: BorrowedFd<'_>) -> libc::c_int {
     value
 }
 
-/// Sets that number of bytes.
+/// Sets the number of bytes from which on the kernel reports the socket readable.
 pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, value: libc::c_int) {
     // SAFETY: the value is an int of this frame and its length is given. Linux takes any value.
     unsafe {

@@ -2,7 +2,7 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | [`thread`] | one thread per RNIC, started by the first [`Source`], ended by `shutdown` |
+//! | [`thread`] | the thread of an RNIC, started by the first [`Source`], ended by `shutdown` |
 //! | [`poller`] | readiness of many sockets |
 //! | [`timer`] | deadlines of the sources |
 //! | [`slice`](mod@slice) | short time slices for the thread, so that it runs soon after a wake-up |
@@ -53,7 +53,7 @@ impl Key {
         EventData::new_u64(self.0 as u64 | SECOND)
     }
 
-    /// The key in the data of either descriptor, and true if it is the second one.
+    /// The key in the data of either descriptor, and true for the second descriptor.
     pub(crate) fn of_either(data: EventData) -> (Self, bool) {
         let number = data.u64();
         (Self((number & !SECOND) as usize), number & SECOND != 0)
@@ -68,10 +68,10 @@ impl Key {
 /// An object that the engine serves. Its methods are called on the engine's thread, with no lock
 /// held.
 pub(crate) trait Source: Send + Sync {
-    /// The socket of `key` is ready; its one-shot interest is used up.
+    /// Called when the socket of `key` is ready; its one-shot interest is used up.
     fn on_ready(self: Arc<Self>, key: Key, readable: bool, writable: bool);
 
-    /// The deadline of `key` has passed and is cleared.
+    /// Called when the deadline of `key` has passed and is cleared.
     fn on_deadline(self: Arc<Self>, key: Key);
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Engine {
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: AtomicBool,
     next_key: AtomicUsize,
-    /// Sockets whose connections are over and whose peers have not closed yet.
+    /// The number of sockets whose connections are over and whose peers have not closed yet.
     lingering: AtomicUsize,
 }
 
@@ -90,9 +90,9 @@ pub(crate) struct Engine {
 struct Table {
     sources: HashMap<Key, Arc<dyn Source>>,
     timers: Timers,
-    /// The time at which the sleeping thread wakes on its own.
+    /// The time at which the sleeping thread wakes without an event.
     sleeps_until: Option<Instant>,
-    asleep: bool,
+    is_asleep: bool,
 }
 
 impl Engine {
@@ -130,7 +130,7 @@ impl Engine {
         table.timers.clear(key);
         let source = table.sources.remove(&key);
         drop(table);
-        // Dropped outside the lock: it may be the last reference.
+        // Dropped outside the lock, because this may be the last reference.
         source.is_some()
     }
 
@@ -167,13 +167,13 @@ impl Engine {
         Ok(self.poller.add(fd, key, interest)?)
     }
 
-    /// Changes the interest and arms it again; a socket that was unwatched is watched again. If the
-    /// socket is ready already, that is an event at once.
+    /// Changes the interest and arms it again, also for a socket that was unwatched. A socket that
+    /// is ready already causes an event at once.
     ///
     /// The kernel may have no room for a socket that was unwatched (`epoll_ctl(2)`: ENOMEM, or
     /// ENOSPC by `max_user_watches`). Then the socket has no events, and the caller must poll it or
     /// end it.
-    #[must_use = "a socket that nobody watches waits for ever"]
+    #[must_use = "a socket that is not watched waits for ever"]
     pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) -> Armed {
         let result = match self.poller.modify(fd, key, interest) {
             Err(Errno::NOENT) => self.poller.add(fd, key, interest),
@@ -196,7 +196,7 @@ impl Engine {
         match deadline {
             Some(at) if table.sources.contains_key(&key) => {
                 table.timers.set(key, at);
-                let late = table.asleep && table.sleeps_until.is_none_or(|until| at < until);
+                let late = table.is_asleep && table.sleeps_until.is_none_or(|until| at < until);
                 drop(table);
                 if late {
                     self.wake();
@@ -266,7 +266,7 @@ pub(crate) fn no_descriptor(error: Errno) -> RnicError {
     }
 }
 
-/// The error of a socket that the kernel does not watch for us.
+/// Error: the kernel does not watch a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotWatched;
 

@@ -1,8 +1,8 @@
 //! Readiness of many sockets: `epoll` with one-shot interest and times in nanoseconds.
 //!
-//! A wait is one system call and a wake-up is one more. (The `polling` crate sets a timer
-//! descriptor and arms two descriptors again at each wait. That was a large part of the system
-//! calls of a short-lived connection.)
+//! A wait is one system call and a wake-up is one more. The `polling` crate would set a timer
+//! descriptor and arm two descriptors again at each wait, a large part of the system calls of a
+//! short-lived connection.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use super::{Interest, Key};
 
 /// The key of the descriptor that wakes the waiter.
 const WAKE: u64 = u64::MAX;
-/// The most events that one wait takes.
+/// Maximum number of events that one wait returns.
 const EVENTS_MAX: usize = 256;
 
 /// The events of a wait.
@@ -28,7 +28,7 @@ pub(super) struct Poller {
     epoll: OwnedFd,
     /// Edge-triggered and never read: each write is a new edge.
     wake: OwnedFd,
-    /// A wake-up is pending.
+    /// True while a wake-up is pending.
     is_woken: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ impl Poller {
     /// Ends the current wait, or the next one.
     pub(super) fn notify(&self) -> Result<(), Errno> {
         if self.is_woken.swap(true, Ordering::AcqRel) {
-            // The waiter has not seen the last wake-up yet, and will check everything when it does.
+            // The waiter has not handled the last wake-up yet; then it will check everything.
             return Ok(());
         }
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).map(drop)
@@ -107,7 +107,7 @@ impl Poller {
     }
 }
 
-/// Returns key, readable, writable; `None` for the wake-up. A connection that is gone is both.
+/// Returns key, readable, writable; `None` for the wake-up. A broken connection is both.
 pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
     let number = event.data.u64();
     if number == WAKE {
@@ -115,12 +115,12 @@ pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
     }
     // A packed field is copied out before it is used.
     let flags = event.flags;
-    let gone = EventFlags::ERR | EventFlags::HUP;
+    let broken = EventFlags::ERR | EventFlags::HUP;
     let readable = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP;
     Some((
         Key(number as usize),
-        flags.intersects(gone | readable),
-        flags.intersects(gone | EventFlags::OUT),
+        flags.intersects(broken | readable),
+        flags.intersects(broken | EventFlags::OUT),
     ))
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn interest_is_used_up_and_armed_again() {
+    fn interest_is_one_shot_and_can_be_armed_again() {
         let poller = Poller::new().unwrap();
         let (mut near, far) = UnixStream::pair().unwrap();
         poller.add(far.as_fd(), Key(7), Interest::Readable).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_gone_is_readable_and_writable() {
+    fn a_peer_that_has_closed_is_readable_and_writable() {
         let poller = Poller::new().unwrap();
         let (near, far) = UnixStream::pair().unwrap();
         poller.add(far.as_fd(), Key(1), Interest::Nothing).unwrap();

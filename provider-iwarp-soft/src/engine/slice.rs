@@ -5,14 +5,13 @@ use std::mem;
 /// The shortest slice that the kernel grants (`sched_setattr(2)`).
 const SLICE_NS: u64 = 100_000;
 
-/// Asks the kernel to run the calling thread in short slices, and so to run it sooner after a
-/// wake-up.
+/// Requests short slices for the calling thread, so that the kernel runs it sooner after a wake-up.
 ///
 /// A consumer that polls plain memory for an RDMA Write never sleeps. If such consumers occupy all
-/// processors, the engine, which makes the Write appear, would wait for the end of a slice of the
-/// usual 3 ms before each message. With a shorter slice of its own the engine interrupts them.
+/// processors, the engine, which executes the Write, would wait before each message for the end of
+/// a slice of the usual 3 ms. With a shorter slice of its own the engine interrupts the consumers.
 /// Kernels before 6.12 accept the request and ignore it.
-pub(super) fn ask_for_short_slices() {
+pub(super) fn request_short_slices() {
     // SAFETY: an all-zero sched_attr is a valid value of this C structure.
     let mut attr: libc::sched_attr = unsafe { mem::zeroed() };
     let size = mem::size_of::<libc::sched_attr>() as u32;
@@ -25,7 +24,7 @@ pub(super) fn ask_for_short_slices() {
     // SAFETY: the kernel reads `attr.size` bytes of the structure that it has filled itself.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if set != 0 {
-        tracing::debug!(error = %std::io::Error::last_os_error(), "slices stay as they are");
+        tracing::debug!(error = %std::io::Error::last_os_error(), "short slices refused");
     }
 }
 
@@ -45,19 +44,19 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_asks_has_short_slices_and_nobody_else() {
+    fn only_the_requesting_thread_has_short_slices() {
         let slice = || {
-            // SAFETY: as in `ask_for_short_slices`.
+            // SAFETY: an all-zero sched_attr is a valid value of this C structure.
             let mut attr: libc::sched_attr = unsafe { mem::zeroed() };
             let size = mem::size_of::<libc::sched_attr>() as u32;
-            // SAFETY: as in `ask_for_short_slices`.
+            // SAFETY: the kernel writes at most `size` bytes; thread 0 is the caller.
             let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
             assert_eq!(got, 0);
             attr.sched_runtime
         };
         let before = slice();
         let asked = std::thread::spawn(move || {
-            ask_for_short_slices();
+            request_short_slices();
             slice()
         });
         let asked = asked.join().expect("the thread ends");

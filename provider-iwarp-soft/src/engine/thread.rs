@@ -13,21 +13,21 @@ use super::Engine;
 use super::poller::{Poller, Ready, readiness};
 use crate::pool::Staging;
 
-/// The time for which the engine, when it ends, waits for the peers of connections that have ended:
+/// The time for which an engine that ends waits for the peers of connections that have ended:
 /// closing a socket with unread data would turn a good ending into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
 /// Starts the thread, which receives none of the consumer's signals.
 ///
-/// Returns when the thread runs. By then the C library has allocated the thread's thread-local
-/// data. It ends the process if there is no memory for it, which must not happen to a consumer that
-/// runs out of memory after this call.
+/// Returns once the thread runs. By then the C library has allocated the thread's thread-local
+/// data. Without memory for this data the library ends the process, which must not happen to a
+/// consumer that runs out of memory after this call.
 pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
     let runs = Arc::new(Barrier::new(2));
-    let told = Arc::clone(&runs);
+    let started = Arc::clone(&runs);
     let thread = spawn_quiet("iwarp-engine", move || {
         Staging::prepare_thread();
-        told.wait();
+        started.wait();
         Worker::new(engine).run();
     });
     let thread = thread.map_err(|_| RnicError::NoResources(Resource::Memory))?;
@@ -49,7 +49,7 @@ impl Worker {
     }
 
     fn run(mut self) {
-        super::slice::ask_for_short_slices();
+        super::slice::request_short_slices();
         let mut ready = Poller::room();
         while !self.is_over() {
             ready.clear();
@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// True if the thread must end, and the sockets of dead connections have had their time.
+    /// True if the thread must end and no ended connection needs more time for its peer to close.
     fn is_over(&mut self) -> bool {
         if !self.engine.stop.load(Ordering::Acquire) {
             return false;
@@ -83,12 +83,12 @@ impl Worker {
             (Some(until), Some(stop)) => Some(until.min(stop)),
             (until, stop) => until.or(stop),
         };
-        table.asleep = true;
+        table.is_asleep = true;
         table.sleeps_until = until;
         drop(table);
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let result = self.engine.poller.wait(ready, timeout);
-        self.engine.lock().asleep = false;
+        self.engine.lock().is_asleep = false;
         result
     }
 

@@ -48,7 +48,7 @@ pub(crate) const REGION_MAX: u32 = 1 << 20;
 pub(crate) struct MemoryTable {
     table: RwLock<Table>,
     /// Connections whose peers read registered memory by reference.
-    lenders: Mutex<Vec<Weak<dyn Lender>>>,
+    reference_holders: Mutex<Vec<Weak<dyn ReferenceHolder>>>,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ pub(crate) struct Stream {
 }
 
 /// An object whose peer reads registered memory directly.
-pub(crate) trait Lender: std::fmt::Debug + Send + Sync {
+pub(crate) trait ReferenceHolder: std::fmt::Debug + Send + Sync {
     /// Returns when no peer reads memory of this registration any more, and none begins to.
     fn revoke(&self, stag: Stag);
 }
@@ -115,7 +115,7 @@ impl MemoryTable {
                 windows_created: 0,
                 random: RandomStags::new(),
             }),
-            lenders: Mutex::default(),
+            reference_holders: Mutex::default(),
         }
     }
 
@@ -133,20 +133,20 @@ impl MemoryTable {
     pub(crate) fn remove(&self, stag: Stag) {
         self.write().entries.remove(&stag.0);
         // References are made with the table open, so all references to this region exist by now.
-        for lender in self.lenders() {
-            lender.revoke(stag);
+        for reference_holder in self.reference_holders() {
+            reference_holder.revoke(stag);
         }
     }
 
-    /// Registers a lender until it is dropped.
-    pub(crate) fn add_lender(&self, lender: &Arc<dyn Lender>) {
-        let mut lenders = lock(&self.lenders);
-        lenders.retain(|it| it.strong_count() > 0);
-        lenders.push(Arc::downgrade(lender));
+    /// Registers a reference_holder until it is dropped.
+    pub(crate) fn add_reference_holder(&self, reference_holder: &Arc<dyn ReferenceHolder>) {
+        let mut reference_holders = lock(&self.reference_holders);
+        reference_holders.retain(|it| it.strong_count() > 0);
+        reference_holders.push(Arc::downgrade(reference_holder));
     }
 
-    fn lenders(&self) -> Vec<Arc<dyn Lender>> {
-        lock(&self.lenders)
+    fn reference_holders(&self) -> Vec<Arc<dyn ReferenceHolder>> {
+        lock(&self.reference_holders)
             .iter()
             .filter_map(Weak::upgrade)
             .collect()

@@ -6,9 +6,9 @@
 //!    ^ ^                         |   ^                               |  |
 //!    | '-- tick without a poll --'   '----- it wakes within ticks, --'  |
 //!    |                                      or another consumer polls   |
-//!    '--- it wakes after the timer has ended, or a second one sleeps ---'
+//!    '--- wakes after the end of the timer, or a second sleeps ------'
 //!
-//!        records come, no consumer calls
+//!        records arrive, no consumer calls
 //!  ENGINE ─────────────────────────────> SPINNER
 //!    ^                                    |
 //!    '-- slices without a record, or  ----'
@@ -16,14 +16,14 @@
 //! ```
 //!
 //! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).
-//! * `Pollers`: consumers poll, and the engine does not listen to the set. A timer of [`TICK`]
+//! * `Pollers`: consumers poll, and the engine does not wait for the set. A timer of [`TICK`]
 //!   detects that they have stopped.
-//! * `Spinner`: the engine's thread polls, in slices of [`SLICE`], for a consumer that makes no
-//!   calls and polls its memory: a wake-up for each message would take longer than the message.
-//!   Only if a processor is free for it.
-//! * `Sleeper`: one consumer sleeps on the set. The timer continues for a while, because a consumer
-//!   that wakes and sleeps many times in a tick must not wake the engine each time. Then the timer
-//!   ends.
+//! * `Spinner`: the engine's thread polls in slices of [`SLICE`], if a processor is free. The
+//!   consumer makes no calls and polls its memory, and a wake-up for each message would take longer
+//!   than the message.
+//! * `Sleeper`: one consumer sleeps on the set. The timer continues for [`QUIET_TICKS`] ticks and
+//!   then ends. Until then a consumer that wakes and sleeps many times in a tick does not wake the
+//!   engine each time.
 //!
 //! If several consumers sleep at once, none of them sleeps on the set, because the kernel would
 //! wake all of them for every message. The engine then serves the set and wakes the consumer that
@@ -37,10 +37,10 @@ use host::locks::IgnorePoison as _;
 
 /// The time without a poll after which the engine takes over.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-/// Ticks that a sleeper must sleep through before the timer ends.
+/// Number of ticks that a consumer must sleep through before the timer ends.
 const QUIET_TICKS: u8 = 16;
 /// The number of polls without a sleep before the engine hands the set to the poller. A program
-/// that polls now and then, or wakes for single messages, changes nothing.
+/// that polls rarely, or wakes for single messages, causes no change.
 const POLLS_MIN: u8 = 32;
 /// The time for which the engine polls before it checks its other sources.
 pub(super) const SLICE: Duration = Duration::from_micros(50);
@@ -49,7 +49,7 @@ const IDLE_SLICES: u8 = 4;
 /// The time for which the engine expects several sleepers again after it saw them.
 const CROWD_TIME: Duration = Duration::from_millis(100);
 
-/// The state; the module's documentation explains it.
+/// The state; see the module's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attendant {
     Engine {
@@ -62,16 +62,16 @@ enum Attendant {
         idle: u8,
     },
     Sleeper {
-        /// The number of ticks that the consumer has slept through; [`QUIET_TICKS`]: the timer has
-        /// ended.
+        /// The number of ticks that the consumer has slept through. At [`QUIET_TICKS`] the timer
+        /// has ended.
         quiet: u8,
     },
 }
 
-/// The work of a transition that the caller must do.
+/// The actions that a transition requires of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Todo {
-    /// True if the engine must listen to the set from now on; `None`: no change.
+    /// True if the engine must wait for the set from now on; `None`: no change.
     pub(super) engine_listens: Option<bool>,
     /// True if the timer must be started.
     pub(super) tick: bool,
@@ -80,7 +80,7 @@ pub(super) struct Todo {
 impl Attendant {
     const NEW: Self = Self::Engine { polls: 0 };
 
-    /// A consumer polls, or has woken.
+    /// Called when a consumer polls, or has woken.
     fn on_poll(&mut self) -> Todo {
         let (next, todo) = match *self {
             Self::Engine { polls } if polls + 1 < POLLS_MIN => {
@@ -107,7 +107,7 @@ impl Attendant {
         todo
     }
 
-    /// A consumer is about to sleep. `is_crowd`: other consumers sleep as well.
+    /// Called when a consumer is about to sleep. `is_crowd` is true if other consumers sleep too.
     fn on_sleep(&mut self, is_crowd: bool) -> (Sleep, Todo) {
         let listens = |engine_listens| Todo {
             engine_listens,
@@ -129,7 +129,7 @@ impl Attendant {
         (sleep, todo)
     }
 
-    /// The timer has expired. `was_polled`: a consumer polled or slept anew during the tick.
+    /// Called when the timer expires. `was_polled`: a consumer polled or went to sleep meanwhile.
     fn on_tick(&mut self, was_polled: bool) -> Todo {
         let (next, todo) = match *self {
             Self::Engine { .. } | Self::Spinner { .. } => (*self, Todo::default()),
@@ -155,8 +155,8 @@ impl Attendant {
         todo
     }
 
-    /// The engine found a record of a connection that can be polled without a system call, and no
-    /// consumer has called since it found the one before.
+    /// Called when the engine found a record of a connection that can be polled without a system
+    /// call, and no consumer has called since the previous record.
     fn on_find(&mut self) -> Todo {
         if matches!(self, Self::Engine { .. }) {
             *self = Self::Spinner { idle: 0 };
@@ -164,7 +164,7 @@ impl Attendant {
         Todo::default()
     }
 
-    /// The engine has polled for a slice. `has_found`: there was a record.
+    /// Called when the engine has polled for a slice. `has_found` is true if there was a record.
     fn on_slice(&mut self, has_found: bool) -> Todo {
         let Self::Spinner { idle } = *self else {
             return Todo::default();
@@ -221,13 +221,13 @@ pub(super) enum Begun {
     Before,
 }
 
-/// An [`Attendant`], shared by all threads.
+/// An [`Attendant`] that all threads share.
 #[derive(Debug)]
 pub(super) struct Attendance {
     state: Mutex<State>,
     /// [`Attendant::as_byte`] of the state, for polls that change nothing.
     attendant: AtomicU8,
-    /// Counts polls. A lost count between two threads does not matter: the number still changes.
+    /// The count of polls. Two threads may lose a count; the number still changes.
     polls: AtomicU32,
 }
 
@@ -274,7 +274,7 @@ impl Attendance {
         self.attendant.load(Ordering::Relaxed) == ENGINE
     }
 
-    /// True while a consumer sleeps on the set. The answer may be out of date.
+    /// True while a consumer sleeps on the set. The result may be out of date.
     pub(super) fn is_slept_on(&self) -> bool {
         matches!(
             self.attendant.load(Ordering::Relaxed),
@@ -282,14 +282,14 @@ impl Attendance {
         )
     }
 
-    /// True while a consumer sleeps on the set and its timer has ended. The answer may be out of
+    /// True while a consumer sleeps on the set and the timer has ended. The result may be out of
     /// date.
-    pub(super) fn is_slept_on_quietly(&self) -> bool {
+    pub(super) fn is_slept_on_without_timer(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == QUIET_SLEEPER
     }
 
-    /// Runs `call` if consumers or the engine poll, and keeps the state until it returns. Returns
-    /// false if neither polls.
+    /// Runs `call` if consumers or the engine poll, and prevents changes of the state until it
+    /// returns. Returns false if neither polls.
     pub(super) fn while_polled(&self, call: impl FnOnce()) -> bool {
         let state = self.state.lock().ignore_poison();
         let is_polled = matches!(
@@ -302,8 +302,8 @@ impl Attendance {
         is_polled
     }
 
-    /// Starts the engine's service of the set, unless it was started before. The polls of consumers
-    /// until then started no timer, so the engine listens in any case.
+    /// Starts the engine's service of the set, unless it was started before. Polls of consumers
+    /// until then started no timer, so the engine waits for the set in any case.
     pub(super) fn begin<E>(&self, begin: impl FnOnce() -> Result<Begun, E>) -> Result<(), E> {
         let mut state = self.state.lock().ignore_poison();
         if begin()? == Begun::Now {
@@ -314,7 +314,7 @@ impl Attendance {
         Ok(())
     }
 
-    /// A consumer polls, or has woken.
+    /// Called when a consumer polls, or has woken.
     #[inline]
     pub(super) fn on_poll(&self, act: impl FnOnce(Todo)) {
         self.polls
@@ -324,7 +324,7 @@ impl Attendance {
         }
     }
 
-    /// A consumer is about to sleep.
+    /// Called when a consumer is about to sleep.
     pub(super) fn on_sleep(&self, act: impl FnOnce(Todo)) -> Sleep {
         self.polls
             .store(self.polls().wrapping_add(1), Ordering::Relaxed);
@@ -338,7 +338,7 @@ impl Attendance {
         })
     }
 
-    /// The timer has expired.
+    /// Called when the timer has expired.
     pub(super) fn on_tick(&self, act: impl FnOnce(Todo)) {
         self.change(act, |state| {
             let polls = self.polls();
@@ -347,9 +347,9 @@ impl Attendance {
         });
     }
 
-    /// The engine found a record of a connection that can be polled without a system call. It spins
-    /// from the second such record on if no consumer has called since the first, unless several
-    /// consumers sleep.
+    /// Called when the engine found a record of a connection that can be polled without a system
+    /// call. The engine spins from the second such record on if no consumer has called since the
+    /// first, unless several consumers sleep.
     pub(super) fn on_find(&self, act: impl FnOnce(Todo)) {
         self.change(act, |state| {
             let polls = self.polls();
@@ -365,13 +365,13 @@ impl Attendance {
         });
     }
 
-    /// The engine has polled for a slice.
+    /// Called when the engine has polled for a slice.
     pub(super) fn on_slice(&self, has_found: bool, act: impl FnOnce(Todo)) {
         self.change(act, |state| ((), state.attendant.on_slice(has_found)));
     }
 
-    /// Changes the state and acts on it under the lock, so that actions follow the order of the
-    /// changes.
+    /// Changes the state and performs the actions under the lock, so that actions have the order of
+    /// the changes.
     fn change<T>(&self, act: impl FnOnce(Todo), change: impl FnOnce(&mut State) -> (T, Todo)) -> T {
         let mut state = self.state.lock().ignore_poison();
         let (result, todo) = change(&mut state);
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_sleeps_sleeps_on_the_set_unless_another_one_does() {
+    fn a_sleeper_sleeps_on_the_set_unless_another_consumer_does() {
         let sleep = |mut state: Attendant, is_crowd| state.on_sleep(is_crowd).0;
         for state in [Attendant::NEW, Pollers] {
             assert_eq!(sleep(state, false), Sleep::OnSet);
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shared_state_follows() {
+    fn the_shared_state_follows_the_attendant() {
         let attendance = Attendance::new();
         for _ in 0..POLLS_MIN {
             assert!(!attendance.is_polled());

@@ -1,8 +1,8 @@
 //! The set of an adapter's armed connections: one `epoll` descriptor to sleep on for all of them.
 //!
 //! The interests are level-triggered and permanent, so that nothing has to be armed again after an
-//! event. The engine's thread or a consumer sleeps on the set, and a polling consumer polls it now
-//! and then.
+//! event. The engine's thread or a consumer sleeps on the set; a polling consumer polls it at
+//! intervals.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 
 use crate::engine::Key;
 
-/// The most connections that one call returns; the next call returns the others.
+/// Maximum number of events that one call returns; the next call returns the others.
 const EVENTS_MAX: usize = 64;
 
 /// The descriptor of a connection that has an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The descriptor is not known, or there is none.
+    /// The descriptor is unknown, or there is none.
     None,
     /// The TCP socket.
     Socket,
@@ -66,8 +66,8 @@ impl ConnSet {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Calls with the key of each connection that has an event, and with the descriptor that has
-    /// it. Returns the number of events.
+    /// Calls `call` with the key of each connection that has an event, and with the descriptor of
+    /// the event. Returns the number of events.
     pub(super) fn for_each_ready(&self, mut call: impl FnMut(Key, Ready)) -> usize {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
         let now = Timespec::try_from(Duration::ZERO).unwrap_or_default();
@@ -124,16 +124,16 @@ mod tests {
         far.read_exact(&mut [0]).unwrap();
         assert_eq!(keys(&set), []);
         set.modify(far.as_fd(), key, true).unwrap();
-        assert_eq!(keys(&set), [key], "there is room");
+        assert_eq!(keys(&set), [key], "the socket has room");
         set.modify(far.as_fd(), key, false).unwrap();
         drop(near);
-        assert_eq!(keys(&set), [key], "the peer is gone");
+        assert_eq!(keys(&set), [key], "the peer has closed");
         set.delete(far.as_fd());
         assert_eq!(keys(&set), []);
     }
 
     #[test]
-    fn more_than_one_question_returns_are_returned_by_the_next() {
+    fn events_beyond_the_limit_are_returned_by_the_next_call() {
         let set = ConnSet::new().unwrap();
         let mut pairs: Vec<_> = (0..EVENTS_MAX + 6)
             .map(|_| UnixStream::pair().unwrap())

@@ -27,8 +27,8 @@ pub(crate) enum Driver {
 pub(crate) enum Arming {
     /// The connection is armed, or closed.
     Done,
-    /// The connection has work, or another thread holds it: drive and try again.
-    LookAgain,
+    /// The connection has work, or another thread holds it: the caller drives and tries again.
+    HasWork,
 }
 
 /// The result of a check for the first frame of a connection.
@@ -46,32 +46,32 @@ pub(crate) trait MayHaveWork: Debug + Send + Sync {
     /// call.
     fn may_have_work(&self) -> bool;
 
-    /// Returns true if the peer has sent something. Pending work of this side does not count.
+    /// Returns true if the peer has sent something. Pending work of this end does not count.
     fn has_record(&self) -> bool;
 }
 
-/// The calls of the threads that make progress to the owner of a connection, its queue pair. Each
-/// call tries the connection's lock and does nothing if another thread holds it.
+/// The calls of the threads that make progress to the owner of a connection, which is its queue
+/// pair. Each call tries the connection's lock and does nothing if another thread holds it.
 pub(crate) trait Service: Debug + Send + Sync {
-    /// Sends as much as the carrier takes and receives what it has, without blocking. `ready`: the
-    /// descriptor that has an event. Returns false if another thread holds the connection.
+    /// Sends as much as the carrier accepts and receives all that it has, without blocking. `ready`
+    /// is the descriptor that has an event. Returns false if another thread holds the connection.
     fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> bool;
 
-    /// Moves an armed connection to the list of polled ones.
+    /// Moves an armed connection to the list of polled connections.
     fn start_polling(&self, socket: &Arc<ConnSocket>);
 
     /// Arms a polled connection, after everything that its consumer posted is sent.
     fn arm(&self, socket: &Arc<ConnSocket>) -> Arming;
 
-    /// The connection's deadline has passed.
+    /// Called when the connection's deadline has passed.
     fn on_deadline(&self, socket: &Arc<ConnSocket>);
 
-    /// Receives a frame that may establish an accepted connection, and delivers the events that
-    /// follow.
-    fn look_for_first_frame(&self) -> FirstFrame;
+    /// Receives a frame that may establish an accepted connection, and delivers the resulting
+    /// events.
+    fn poll_for_first_frame(&self) -> FirstFrame;
 
     /// Delivers a disconnect that was deferred by the event order.
-    fn tell_deferred(&self);
+    fn deliver_deferred(&self);
 }
 
 /// The socket of one connection, open while any reference to it exists.
@@ -81,10 +81,10 @@ pub(crate) struct ConnSocket {
     pub(crate) key: Key,
     pub(crate) progress: Arc<Progress>,
     socket: Socket,
-    /// The connection is over; threads that still have a reference do not use the socket.
+    /// True if the connection is over; threads that still have a reference do not use the socket.
     closed: AtomicBool,
-    /// The peer sends no more segments through the socket, so that polling the connection costs no
-    /// system call.
+    /// True if the peer sends no more segments through the socket. Polling the connection then
+    /// costs no system call.
     has_moved: AtomicBool,
     /// Shows whether the connection may have work, once it is not on TCP in either direction.
     watch: OnceLock<Arc<dyn MayHaveWork>>,
@@ -107,7 +107,7 @@ impl ConnSocket {
         })
     }
 
-    /// Adds the connection to the engine and arms it. From now on it may be driven.
+    /// Adds the connection to the engine and arms it. From now on the connection may be driven.
     pub(crate) fn open(self: &Arc<Self>) -> std::io::Result<Place> {
         let ended = |_| std::io::Error::other("the engine has ended");
         self.progress.start().map_err(ended)?;
@@ -118,8 +118,8 @@ impl ConnSocket {
         Ok(Place::Armed { wants_room: false })
     }
 
-    /// Removes the connection from the engine. The descriptor stays open; a consumer's number is
-    /// closed, or belongs to the consumer again.
+    /// Removes the connection from the engine. The descriptor stays open; a consumer's descriptor
+    /// number is closed, or returns to the consumer.
     pub(crate) fn close(self: &Arc<Self>, place: &mut Place) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -137,7 +137,7 @@ impl ConnSocket {
     }
 
     /// Makes every poll drive the connection from now on, if it is armed and consumers poll.
-    /// `in_set`: the socket stays in the set. Returns true if the connection is polled now.
+    /// `in_set`: the socket stays in the set. Returns true if the connection is now polled.
     pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) -> bool {
         let is_adopted = place.is_armed() && self.progress.adopt(self);
         if is_adopted {
@@ -147,8 +147,8 @@ impl ConnSocket {
         is_adopted
     }
 
-    /// The peer sends no more segments through the socket; the set still shows the end of the
-    /// socket.
+    /// Called when the peer sends no more segments through the socket. The set still reports the
+    /// end of the socket.
     pub(crate) fn on_moved(&self, place: &mut Place) {
         self.has_moved.store(true, Ordering::Relaxed);
         let change = place.on_moved();
@@ -176,7 +176,7 @@ impl ConnSocket {
         self.apply(change, place);
     }
 
-    /// Bytes start or stop waiting for room in the socket.
+    /// Called when bytes start or stop waiting for room in the socket.
     pub(crate) fn want_room(&self, place: &mut Place, wants_room: bool) {
         let change = place.on_room_wanted(wants_room);
         self.apply(change, place);
@@ -194,26 +194,26 @@ impl ConnSocket {
             }
         };
         if let Err(error) = result {
-            // ENOMEM, or ENOSPC by `max_user_watches` (epoll_ctl(2)). No thread would notice events
-            // of this connection, so the engine ends it, soon and on its own thread: the caller may
-            // hold the connection.
+            // ENOMEM, or ENOSPC by `max_user_watches` (epoll_ctl(2)). No thread would receive
+            // events of this connection, so the engine must end it. It does so later and on its own
+            // thread, because the caller may hold the connection.
             tracing::error!(%error, "a connection cannot be watched");
             place.on_refused();
             self.progress.engine().expire(self.key);
         }
     }
 
-    /// The connection is established: its socket is not returned to its consumer.
-    pub(crate) fn keep_lent(&self) {
+    /// Called when the connection is established: its socket does not return to its consumer.
+    pub(crate) fn keep_socket(&self) {
         self.socket.keep();
     }
 
-    /// True if the socket is returned to the consumer, because no connection was established.
-    pub(crate) fn goes_back(&self) -> bool {
-        self.socket.goes_back()
+    /// True if the socket returns to the consumer, because no connection was established.
+    pub(crate) fn returns_to_consumer(&self) -> bool {
+        self.socket.returns_to_consumer()
     }
 
-    /// No direction of the connection uses TCP any more: `watch` shows whether it may have work.
+    /// Called when neither direction uses TCP any more: `watch` then shows pending work.
     pub(crate) fn watch_by(&self, watch: Arc<dyn MayHaveWork>) {
         let _ = self.watch.set(watch);
     }
@@ -240,7 +240,7 @@ impl ConnSocket {
 }
 
 impl Source for ConnSocket {
-    /// The events of the connection are delivered through the set.
+    /// Does nothing: the set delivers the events of the connection.
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
 
     fn on_deadline(self: Arc<Self>, _key: Key) {
@@ -283,8 +283,8 @@ mod tests {
         assert_eq!(client.event(), Event::Broken);
         let mut sent = Vec::new();
         raw.read_to_end(&mut sent).unwrap();
-        // Behind MPA, DDP and the word of RDMAP: layer 0, type 0, code 0, a local catastrophic
-        // error (RFC 5040 section 4.8).
+        // After MPA, DDP and the word of RDMAP: layer 0, type 0, code 0, a local catastrophic error
+        // (RFC 5040 section 4.8).
         let terminate = &sent[sent.len() - (4 + 4)..];
         assert_eq!(terminate[..4], [0, 0, 0, 0], "{sent:x?}");
     }

@@ -1,16 +1,16 @@
 //! The order in which events of different connections are delivered.
 //!
-//! A peer that makes several connections and then ends the first has caused the last `Established`
-//! before the first disconnect. The sockets do not keep that order. One socket may return the frame
-//! that establishes its connection and its end in the same read, while another thread has accepted
-//! the last connection a moment ago and still holds it. A consumer that counts events, as OFA's
+//! A peer that opens several connections and then ends the first has caused the last `Established`
+//! before the first disconnect. The sockets do not keep that order. One read may return both the
+//! frame that establishes a connection and the end of this connection, while another thread has
+//! just accepted the last connection and still holds it. A consumer that counts events, as OFA's
 //! `dtestcm` does, would take the disconnect for one of the `Established`.
 //!
-//! So [`EventOrder::defer_disconnect`] defers a disconnect that the peer caused. Each connection
-//! that had been accepted by then, and whose `Established` was not delivered, is first checked once
-//! more. An `Established` that is found is delivered first; a connection without one delays
-//! nothing. If no connection is being accepted, which is the rule, a disconnect costs one atomic
-//! load for this.
+//! So [`EventOrder::defer_disconnect`] defers a disconnect that the peer caused. First, each
+//! connection that was accepted before and whose `Established` was not delivered is checked once
+//! more. An `Established` that is found is delivered before the disconnect; a connection without
+//! one delays nothing. If no connection is being accepted, which is the rule, all this costs a
+//! disconnect one atomic load.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -23,7 +23,7 @@ use crate::engine::{Engine, Key, Source};
 
 /// The pause before another check of a connection that another thread holds.
 const RETRY: Duration = Duration::from_micros(100);
-/// The longest time for which a disconnect is deferred: as long as a Reply may take to be sent.
+/// The longest time for which a disconnect is deferred: the time in which a Reply must be sent.
 const DEFER_MAX: Duration = Duration::from_secs(1);
 
 /// The connections of an adapter that are accepted and whose `Established` is not delivered.
@@ -37,17 +37,17 @@ pub(crate) struct EventOrder {
 #[derive(Debug)]
 struct PendingEstablished {
     qp: Weak<dyn Service>,
-    is_told: AtomicBool,
-    /// The start of the last check that found nothing.
+    is_delivered: AtomicBool,
+    /// The start of the last check that found no frame.
     quiet_at: Mutex<Option<Instant>>,
 }
 
 impl EventOrder {
-    /// A Reply is about to be sent for this queue pair.
-    pub(crate) fn enter(&self, qp: Weak<dyn Service>) {
+    /// Called when a Reply is about to be sent for this queue pair.
+    pub(crate) fn on_reply(&self, qp: Weak<dyn Service>) {
         let connection = PendingEstablished {
             qp,
-            is_told: AtomicBool::new(false),
+            is_delivered: AtomicBool::new(false),
             quiet_at: Mutex::default(),
         };
         let mut pending = self.lock();
@@ -55,22 +55,22 @@ impl EventOrder {
         self.count.store(pending.len(), Ordering::SeqCst);
     }
 
-    /// An event of this queue pair has been delivered, or no event is wanted any more.
-    pub(crate) fn leave(&self, qp: &dyn Service) {
+    /// Called when an event of this queue pair was delivered, or no event is expected any more.
+    pub(crate) fn on_delivered(&self, qp: &dyn Service) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut pending = self.lock();
         pending.retain(|connection| {
-            let stays = !connection.is_of(qp);
-            connection.is_told.fetch_or(!stays, Ordering::AcqRel);
-            stays
+            let is_kept = !connection.is_of(qp);
+            connection.is_delivered.fetch_or(!is_kept, Ordering::AcqRel);
+            is_kept
         });
         self.count.store(pending.len(), Ordering::SeqCst);
     }
 
-    /// Defers the disconnect of `qp` until the events before it are delivered: then the engine
-    /// calls [`Service::tell_deferred`]. Returns false if there are none or the engine has ended.
+    /// Defers the disconnect of `qp` until the earlier events are delivered; the engine then calls
+    /// [`Service::deliver_deferred`]. Returns false if there are none or the engine has ended.
     pub(crate) fn defer_disconnect(&self, engine: &Arc<Engine>, qp: Arc<dyn Service>) -> bool {
         let before = self.before_disconnect_of(&*qp);
         if before.is_empty() {
@@ -111,10 +111,10 @@ impl PendingEstablished {
         std::ptr::addr_eq(self.qp.as_ptr(), qp)
     }
 
-    /// Checks the connection, unless that was done since `since`. Returns true if there is nothing
-    /// more to wait for.
+    /// Checks the connection, unless that was done since `since`. Returns true if the disconnect
+    /// need not wait for it.
     fn is_over(&self, since: Instant) -> bool {
-        if self.is_told.load(Ordering::Acquire) {
+        if self.is_delivered.load(Ordering::Acquire) {
             return true;
         }
         if lock(&self.quiet_at).is_some_and(|at| at >= since) {
@@ -124,17 +124,17 @@ impl PendingEstablished {
         let Some(qp) = self.qp.upgrade() else {
             return true;
         };
-        match qp.look_for_first_frame() {
+        match qp.poll_for_first_frame() {
             FirstFrame::Quiet => {
                 *lock(&self.quiet_at) = Some(now);
                 true
             }
-            FirstFrame::Busy => self.is_told.load(Ordering::Acquire),
+            FirstFrame::Busy => self.is_delivered.load(Ordering::Acquire),
         }
     }
 }
 
-/// A disconnect that waits for its turn. The queue pair keeps the event.
+/// A disconnect that waits for earlier events. The queue pair stores the event itself.
 struct DeferredDisconnect {
     qp: Arc<dyn Service>,
     engine: Arc<Engine>,
@@ -154,7 +154,7 @@ impl Source for DeferredDisconnect {
         let now = Instant::now();
         if is_next || now >= self.since + DEFER_MAX {
             self.engine.delist(key);
-            self.qp.tell_deferred();
+            self.qp.deliver_deferred();
         } else {
             self.engine.set_deadline(key, Some(now + RETRY));
         }

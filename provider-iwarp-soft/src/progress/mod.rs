@@ -1,24 +1,24 @@
 //! Progress of an adapter's connections: the descriptors to sleep on, and which thread makes
 //! progress.
 //!
-//! The layers above use three calls, of which every blocking call is made:
+//! The layers above build every blocking call from three calls:
 //!
 //! | Call | What it does |
 //! |---|---|
 //! | [`Progress::descriptor`] | returns the descriptor to sleep on: the set of armed connections |
-//! | [`Progress::arm`] | prepares a sleep; returns `LookAgain` if there is work already |
+//! | [`Progress::arm`] | prepares a sleep; returns `HasWork` if there is work already |
 //! | [`Progress::drive`] | makes progress on every connection that may have work, without blocking |
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | [`attendance`] | which threads serve the adapter at the moment |
 //! | [`place`] | the state of one connection: armed, polled or closed |
 //! | [`conn_set`] | the set of armed connections |
 //! | [`conn_socket`] | a connection's descriptors, and the calls of the threads to its queue pair |
-//! | [`event_order`] | the event of a connection is delivered before the disconnects that happened after it |
+//! | [`event_order`] | delivers `Established` events before later disconnects |
 //!
-//! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: on the
-//! polled ones directly in every call, on the armed ones by polling the set. A connection that
+//! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: it drives
+//! the polled ones in every call, and finds the armed ones by polling the set. A connection that
 //! pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick of a
 //! millisecond, the engine arms all connections and serves the set. While records arrive for a
 //! consumer that makes no calls, and a processor is free, the engine polls.
@@ -51,19 +51,19 @@ use host::locks::lock;
 use crate::engine::{Engine, Interest, Key, Source};
 pub(crate) use place::Place;
 
-/// Connections that every poll drives.
+/// Maximum number of connections that every poll drives.
 const POLLED_MAX: usize = 8;
 /// The number of polls per poll of the set, while there are connections to drive directly.
 const SET_INTERVAL: u32 = 128;
-/// The number of times that pollers find armed connections ready before one of them is polled: two
-/// system calls are saved only if more messages follow.
+/// The number of times that pollers find armed connections ready before one of them becomes a
+/// polled one: two system calls are saved only if more messages follow.
 const FINDS_MIN: u32 = 4;
-/// Rounds of driving and arming before the engine lets other sources have their turn.
+/// Rounds of driving and arming before the engine serves its other sources.
 const ARM_ROUNDS: usize = 8;
-/// The number of processors from which on the engine polls: one for each of two consumers that poll
-/// their memory, and one for the engine.
+/// The minimum number of processors for an engine that polls: one for each of two consumers that
+/// poll their memory, and one for the engine.
 const SPIN_PROCESSORS: usize = 3;
-/// The pause of the engine where consumers hold all connections that are ready.
+/// The pause of the engine if consumers hold all connections that are ready.
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
 /// The state that the threads of one adapter share.
@@ -81,9 +81,9 @@ pub(crate) struct Progress {
     since_set: AtomicU32,
     /// The number of armed connections that pollers found ready since a consumer slept last.
     finds: AtomicU32,
-    /// The engine serves this adapter.
+    /// True once the engine serves this adapter.
     is_started: AtomicBool,
-    /// The process has a processor for an engine that polls.
+    /// True if the process has a processor for an engine that polls.
     may_spin: AtomicBool,
 }
 
@@ -140,8 +140,8 @@ impl Progress {
         self.attendance.polls()
     }
 
-    /// Records a poll of a consumer that has taken completions, so that it need not make progress
-    /// now. A consumer that found none and does not drive leaves progress to the engine.
+    /// Records a poll of a consumer that has taken completions and therefore need not make progress
+    /// now. Progress is the engine's task if a consumer found none and does not drive.
     #[inline]
     pub(crate) fn note_poll(&self) {
         self.attendance.on_poll(|todo| self.act(todo));
@@ -150,10 +150,10 @@ impl Progress {
     /// Makes progress on every connection that may have work, on the calling thread of a consumer.
     pub(crate) fn drive(&self) {
         let has_slept = self.attendance.is_slept_on();
-        // The engine listens again after the wake-up of a consumer that slept long, but only when
-        // the event that woke the consumer is handled. Otherwise the engine would wake for it as
-        // well.
-        let is_rare = self.attendance.is_slept_on_quietly();
+        // After the wake-up of a consumer that slept long, the engine waits for the set again only
+        // once the event that woke the consumer is handled. Otherwise that event would also wake
+        // the engine.
+        let is_rare = self.attendance.is_slept_on_without_timer();
         if !is_rare {
             self.note_poll();
         }
@@ -184,8 +184,8 @@ impl Progress {
         }
     }
 
-    /// Makes the C library allocate now the record of what this thread's first access to the list
-    /// must free. The library needs memory for that, and ends the process if there is none.
+    /// Makes the C library allocate now its record of the data that this thread's first access to
+    /// the list must free. Without memory for this record the library would end the process.
     pub(crate) fn prepare_thread(&self) {
         drop(self.polled.load());
     }
@@ -195,7 +195,7 @@ impl Progress {
         lock(&self.sockets).insert(socket.key, Arc::downgrade(socket));
     }
 
-    /// A connection is over.
+    /// Called when a connection is over.
     fn leave(&self, socket: &Arc<ConnSocket>) {
         lock(&self.sockets).remove(&socket.key);
         self.forget(socket);
@@ -211,20 +211,20 @@ impl Progress {
     pub(crate) fn arm(&self) -> Arm {
         self.finds.store(0, Ordering::Relaxed);
         if !self.arm_polled() {
-            return Arm::LookAgain;
+            return Arm::HasWork;
         }
         self.begin_sleep()
     }
 
-    /// A consumer that has armed all connections sleeps from now on.
+    /// Called by a consumer that has armed all connections and is about to sleep.
     fn begin_sleep(&self) -> Arm {
         let sleep = self.attendance.on_sleep(|todo| self.act(todo));
-        // A poller may have adopted a connection behind the first check of the list. From here on
-        // no poller adopts one until a consumer polls again.
+        // A poller may have adopted a connection after the first check of the list. From here on no
+        // poller adopts one until a consumer polls again.
         if !self.polled.load().is_empty() && !self.arm_polled() {
             // The timer may have ended, so the engine arms the connections if no consumer does.
             self.engine.expire(self.key);
-            return Arm::LookAgain;
+            return Arm::HasWork;
         }
         match sleep {
             Sleep::OnSet => Arm::Sleep,
@@ -232,21 +232,21 @@ impl Progress {
         }
     }
 
-    /// Arms the polled connections. Returns `false` if one has work, or another thread holds it.
+    /// Arms the polled connections. Returns `false` if one has work or is held by another thread.
     fn arm_polled(&self) -> bool {
         let polled = self.polled.load_full();
         let mut is_done = true;
         for socket in polled.iter() {
             match socket.service.arm(socket) {
                 Arming::Done => {}
-                Arming::LookAgain => is_done = false,
+                Arming::HasWork => is_done = false,
             }
         }
         is_done
     }
 
-    /// A poller found an armed connection ready. The connection becomes a polled one if that is
-    /// worthwhile.
+    /// Called when a poller found an armed connection ready. The connection becomes a polled one if
+    /// that is worthwhile.
     fn consider(&self, socket: &Arc<ConnSocket>) {
         let finds = self.finds.load(Ordering::Relaxed);
         self.finds.store(finds.saturating_add(1), Ordering::Relaxed);
@@ -256,11 +256,11 @@ impl Progress {
     }
 
     /// Adds a connection that its holder starts to poll. Returns `false` if no consumer polls any
-    /// more; the connection then stays armed. Called with the connection's lock held, as
-    /// [`Self::forget`] is, so that the list agrees with the connection's [`Place`].
+    /// more; the connection then stays armed. Called, like [`Self::forget`], with the connection's
+    /// lock held, so that the list agrees with the connection's [`Place`].
     fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
         self.attendance.while_polled(|| {
-            // All connections of the former list are in the new one as well.
+            // The new list contains all connections of the former list, so this drop ends none.
             drop(self.change_polled(|all| all.push(socket.clone())));
         })
     }
@@ -276,8 +276,8 @@ impl Progress {
             && self.polled.load().len() < POLLED_MAX
     }
 
-    /// Removes a connection from the list of polled ones. Returns the former list, which may hold
-    /// the last reference to a queue pair: the caller drops it where it holds no lock.
+    /// Removes a connection from the list of polled ones. Returns the former list, which may have
+    /// the last reference to a queue pair, so the caller must drop it without a lock.
     pub(crate) fn forget(&self, socket: &Arc<ConnSocket>) -> Option<Arc<Vec<Arc<ConnSocket>>>> {
         let is_polled = self.polled.load().iter().any(|it| Arc::ptr_eq(it, socket));
         is_polled.then(|| self.change_polled(|all| all.retain(|it| !Arc::ptr_eq(it, socket))))
@@ -307,7 +307,7 @@ impl Progress {
         }
     }
 
-    /// Sets whether the engine's thread wakes for the set.
+    /// Sets whether the engine's thread waits for the set.
     fn listen(&self, listens: bool) {
         let interest = match listens {
             true => Interest::Readable,
@@ -319,7 +319,7 @@ impl Progress {
             .is_err()
         {
             // The entry exists already, so the kernel needs no memory for it.
-            tracing::error!("the engine cannot listen to its connections");
+            tracing::error!("the engine cannot wait for its connections");
         }
     }
 
@@ -333,7 +333,7 @@ impl Progress {
             self.attendance.on_find(|todo| self.act(todo));
         }
         if self.attendance.is_spinning() {
-            // In this state the timer runs for nothing else.
+            // In this state the timer has no other use.
             self.engine.expire(self.key);
         } else if self.attendance.is_engines() {
             self.listen(true);
@@ -358,8 +358,8 @@ impl Progress {
         served
     }
 
-    /// Polls for a slice on the engine's thread. Connections that earlier slices adopted are polled
-    /// directly; the set is polled once for all others.
+    /// Polls for a slice on the engine's thread. Drives the connections that earlier slices adopted
+    /// directly, and polls the set once for all others.
     fn spin(&self) {
         let end = Instant::now() + attendance::SLICE;
         let mut has_found = self.serve_ready().has_moved;
@@ -384,7 +384,7 @@ struct Served {
     ready: usize,
     /// Connections that another thread holds.
     busy: usize,
-    /// At least one of the connections can be polled without a system call.
+    /// True if at least one of the connections can be polled without a system call.
     has_moved: bool,
 }
 
@@ -399,7 +399,7 @@ impl Source for Progress {
         self.serve();
     }
 
-    /// A tick has ended, or a slice begins.
+    /// Called at the end of a tick or the begin of a slice.
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.attendance.on_tick(|todo| self.act(todo));
         if self.attendance.is_spinning() {
@@ -419,7 +419,7 @@ impl Source for Progress {
                 socket.drive(Driver::Engine, Ready::None);
             }
         }
-        // A consumer holds a connection at the moment, or a peer has work without end.
+        // A consumer holds a connection at the moment, or a peer sends without a pause.
         let at = Instant::now() + attendance::TICK;
         self.engine.set_deadline(key, Some(at));
     }

@@ -21,13 +21,13 @@
 pub(crate) enum Place {
     /// In the set.
     Armed {
-        /// Bytes wait for room in the socket, so room is an event too.
+        /// True if bytes wait for room in the socket, so that room is an event too.
         wants_room: bool,
     },
     /// On the list of connections that polling threads drive.
     Polled {
-        /// The socket stays in the set, because the peer sends no segments through it: it shows the
-        /// end of the connection only.
+        /// True if the socket stays in the set. The peer then sends no segments through it, and the
+        /// set reports only the end of the connection.
         in_set: bool,
     },
     /// The kernel has no room for the connection in the set: the engine ends the connection.
@@ -36,7 +36,7 @@ pub(crate) enum Place {
     Closed,
 }
 
-/// The change of the set that a transition asks for.
+/// The change of the set that a transition requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetChange {
     None,
@@ -56,15 +56,15 @@ impl Place {
         matches!(self, Self::Armed { .. })
     }
 
-    /// A polling thread starts to drive the connection directly. `in_set`: its socket stays in the
-    /// set.
+    /// Called when a polling thread starts to drive the connection directly. `in_set`: the socket
+    /// stays in the set.
     pub(super) fn on_poll(&mut self, in_set: bool) -> SetChange {
         match *self {
             Self::Armed { wants_room } => {
                 *self = Self::Polled { in_set };
                 match (in_set, wants_room) {
                     (false, _) => SetChange::Delete,
-                    // Polling threads notice room without an event.
+                    // Polling threads need no event to find room.
                     (true, true) => SetChange::Modify { wants_room: false },
                     (true, false) => SetChange::None,
                 }
@@ -73,7 +73,7 @@ impl Place {
         }
     }
 
-    /// The peer sends no more segments through the socket.
+    /// Called when the peer sends no more segments through the socket.
     pub(super) fn on_moved(&mut self) -> SetChange {
         match *self {
             Self::Polled { in_set: false } => {
@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// No thread polls the connection any more.
+    /// Called when no thread polls the connection any more.
     pub(super) fn on_arm(&mut self, wants_room: bool) -> SetChange {
         match *self {
             Self::Polled { in_set } => {
@@ -101,7 +101,7 @@ impl Place {
         }
     }
 
-    /// Bytes start or stop waiting for room in the socket.
+    /// Called when bytes start or stop waiting for room in the socket.
     pub(super) fn on_room_wanted(&mut self, wants_room: bool) -> SetChange {
         match *self {
             Self::Armed { wants_room: before } if before != wants_room => {
@@ -114,14 +114,14 @@ impl Place {
         }
     }
 
-    /// The kernel refused a change of the set.
+    /// Called when the kernel refused a change of the set.
     pub(super) fn on_refused(&mut self) {
         if !matches!(self, Self::Closed) {
             *self = Self::Unwatched;
         }
     }
 
-    /// The connection is over.
+    /// Called when the connection is over.
     pub(super) fn on_close(&mut self) -> SetChange {
         let before = std::mem::replace(self, Self::Closed);
         match before {

@@ -34,45 +34,45 @@ fn with_moved(run: impl FnOnce(&Side<'_>, &Side<'_>)) {
     run(&client, &server);
 }
 
-/// Two threads arm the connections of the same list. The second thread finds a record that was
-/// published meanwhile. If it took the connection for a polled one and withdrew the announcement of
-/// the sleep, no thread would process the record: no thread polls the connection, and the peer does
-/// not ring.
+/// Two threads arm the connections of one list. The second thread finds a record that was published
+/// meanwhile. If it took the connection for a polled one and withdrew the announcement of the
+/// sleep, no thread would process the record: no thread polls the connection, and the peer does not
+/// ring.
 #[test]
 fn an_armed_connection_is_not_armed_again() {
     with_moved(|client, server| {
         let progress = &server.qp.qp.shared.progress;
         while !progress.arm_polled() {}
         server.recv(7, &[]);
-        let look_again = with_conn(server, |conn| {
+        let has_work = with_conn(server, |conn| {
             assert!(conn.place.is_armed());
             client.send(7, &[]);
             conn.arm().unwrap()
         });
-        assert!(!look_again, "the bell is on its way");
+        assert!(!has_work, "the bell is on its way");
         assert_eq!(server.received().wr_id, 7);
     });
 }
 
-/// A thread that has armed all connections is about to sleep when a poller adopts one.
+/// A poller adopts a connection when a thread that has armed all connections is about to sleep.
 #[test]
-fn a_connection_that_is_adopted_behind_the_back_of_a_sleeper_is_armed() {
+fn a_connection_adopted_before_a_sleep_is_armed() {
     with_moved(|_, server| {
         let progress = &server.qp.qp.shared.progress;
         let socket = socket(server);
         let is_armed = || with_conn(server, |conn| conn.place.is_armed());
-        // The tick may end the time of the pollers at any moment.
+        // The tick may end the polling state at any moment.
         while is_armed() {
             (0..100).for_each(|_| server.node.rnic.drive());
             socket.service.start_polling(&socket);
         }
-        while progress.begin_sleep() == Arm::LookAgain {}
+        while progress.begin_sleep() == Arm::HasWork {}
         assert!(is_armed());
         assert!(progress.polled.load().is_empty());
     });
 }
 
-/// Writes a byte to a target that makes no calls, and waits until it is there.
+/// Writes a byte to a target that makes no calls, and waits until the byte is visible.
 fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
     let (from, to) = (client.node.memory(64), server.node.memory(64));
     for round in 1..=rounds {
@@ -88,7 +88,7 @@ fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
 }
 
 #[test]
-fn the_engine_polls_for_a_target_that_calls_nothing_and_then_rests() {
+fn the_engine_polls_for_a_target_that_makes_no_calls_and_then_sleeps() {
     with_moved(|client, server| {
         let progress = &server.qp.qp.shared.progress;
         progress.may_spin.store(true, Ordering::Relaxed);
@@ -101,7 +101,7 @@ fn the_engine_polls_for_a_target_that_calls_nothing_and_then_rests() {
             has_spun = progress.attendance.is_spinning() && !is_armed();
         }
         while !(progress.attendance.is_engines() && is_armed()) {
-            assert!(Instant::now() < deadline, "the engine does not rest");
+            assert!(Instant::now() < deadline, "the engine does not sleep");
             std::thread::sleep(Duration::from_millis(1));
         }
         write_and_wait(client, server, 1);
@@ -109,7 +109,7 @@ fn the_engine_polls_for_a_target_that_calls_nothing_and_then_rests() {
 }
 
 #[test]
-fn the_engine_does_not_poll_where_no_processor_is_left() {
+fn the_engine_does_not_poll_without_a_free_processor() {
     with_moved(|client, server| {
         let progress = &server.qp.qp.shared.progress;
         progress.may_spin.store(false, Ordering::Relaxed);
@@ -125,7 +125,7 @@ fn the_engine_does_not_poll_where_no_processor_is_left() {
 }
 
 #[test]
-fn a_consumer_that_comes_back_takes_over_from_an_engine_that_polls() {
+fn a_consumer_takes_over_from_an_engine_that_polls() {
     with_moved(|client, server| {
         let progress = &server.qp.qp.shared.progress;
         progress.may_spin.store(true, Ordering::Relaxed);

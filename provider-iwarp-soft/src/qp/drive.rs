@@ -221,7 +221,7 @@ impl Qp {
     /// Queues `Established`, once.
     fn establish(&self, conn: &mut Conn, private_data: Vec<u8>) {
         conn.told = true;
-        conn.socket.keep_lent();
+        conn.socket.keep_socket();
         self.set_deadline(conn, None);
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
         let (local, remote) = (conn.local, conn.remote);
@@ -256,7 +256,7 @@ impl Qp {
         lock(&self.receives).mode = Mode::Open;
         match private_data {
             Some(private_data) => self.establish(&mut conn, private_data),
-            None => self.set_deadline(&mut conn, timeout.map(|after| (after, Due::GivingUp))),
+            None => self.set_deadline(&mut conn, timeout.map(|after| (after, Due::Abort))),
         }
         *link = Link::Up(conn);
     }
@@ -266,7 +266,7 @@ impl Qp {
         let Link::Up(conn) = link else { return };
         let stepped = self.step(conn, false, effects);
         let rtr = conn.proto.config().rtr;
-        let next = conn.await_first_word(rtr);
+        let next = conn.await_first_message(rtr);
         self.set_deadline(conn, next);
         if let Err(end) = stepped {
             self.finish(link, end, effects);
@@ -323,12 +323,12 @@ impl Qp {
     fn on_due(&self, conn: &mut Conn, due: Due, effects: &mut Effects) -> Result<(), End> {
         conn.deadline = None;
         match due {
-            Due::GivingUp => return Err(End::Disconnected),
-            Due::Repeating => {
+            Due::Abort => return Err(End::Disconnected),
+            Due::Repeat => {
                 let next = conn.repeat_first_frame();
                 self.set_deadline(conn, next);
             }
-            Due::ComingFurther if !conn.comes_further() => {
+            Due::CheckProgress if !conn.has_progressed() => {
                 tracing::warn!(
                     qp = self.token.0, remote = %conn.remote,
                     "the peer neither takes nor answers what a graceful disconnect waits for; it \
@@ -336,7 +336,7 @@ impl Qp {
                 );
                 return Err(End::Disconnected);
             }
-            Due::ComingFurther | Due::Finishing => {}
+            Due::CheckProgress | Due::Finish => {}
         }
         self.step(conn, false, effects)
     }
@@ -372,7 +372,7 @@ impl Qp {
         if abrupt {
             // An event that another thread delivers late would be taken for one of the next
             // connection.
-            self.events.wait_for_teller();
+            self.events.wait_for_delivery();
         }
     }
 
@@ -401,7 +401,7 @@ impl Qp {
         };
         let event = ending_event(&conn, &end);
         if let Move::Offered { token } = conn.moving {
-            self.shared.meeting.withdraw(token);
+            self.shared.offer_listener.withdraw(token);
         }
         conn.close_local();
         conn.socket.close(&mut conn.place);
@@ -572,11 +572,11 @@ impl Service for Qp {
             Some(effects) => {
                 self.after(&effects);
                 match look_again {
-                    true => Arming::LookAgain,
+                    true => Arming::HasWork,
                     false => Arming::Done,
                 }
             }
-            None => Arming::LookAgain,
+            None => Arming::HasWork,
         }
     }
 
@@ -585,7 +585,7 @@ impl Service for Qp {
         self.after(&effects.unwrap_or_default());
     }
 
-    fn look_for_first_frame(&self) -> FirstFrame {
+    fn poll_for_first_frame(&self) -> FirstFrame {
         let socket = match self.try_lock_link().as_deref() {
             None => return FirstFrame::Busy,
             Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
@@ -612,7 +612,7 @@ impl Service for Qp {
         look
     }
 
-    fn tell_deferred(&self) {
+    fn deliver_deferred(&self) {
         self.queue_deferred();
         self.tell(&Effects::default());
     }
@@ -705,7 +705,7 @@ mod tests {
         let deadline: Begin = |qp, socket, _| {
             let now = Instant::now();
             if let Link::Up(conn) = &mut *qp.lock_link() {
-                conn.deadline = Some((now, Due::Finishing));
+                conn.deadline = Some((now, Due::Finish));
             }
             socket.progress.engine().set_deadline(socket.key, Some(now));
         };

@@ -51,7 +51,7 @@ impl Qp {
         if !is_local(conn.remote) && config.local_dir.is_none() {
             return conn.stay(WhyTcp::OtherHost);
         }
-        match self.shared.meeting.announce(self.me.clone()) {
+        match self.shared.offer_listener.announce(self.me.clone()) {
             Ok((name, token)) => {
                 conn.moving = Move::Offered { token };
                 let offer = CarrierMessage::Offer { name, token };
@@ -59,7 +59,7 @@ impl Qp {
                 let _ = conn.proto.queue_carrier(offer);
             }
             Err(error) => {
-                tracing::debug!(%error, "no meeting place for local peers");
+                tracing::debug!(%error, "no offer_listener place for local peers");
                 conn.stay(WhyTcp::NoResources);
             }
         }
@@ -74,7 +74,7 @@ impl Qp {
         if !config.local {
             return conn.stay(WhyTcp::Off);
         }
-        if conn.has_said_all() {
+        if conn.has_sent_fin() {
             return conn.stay(WhyTcp::Refused);
         }
         let dialed = match (rendezvous::dial(name), &config.local_dir) {
@@ -175,8 +175,8 @@ impl Qp {
             witness,
         };
         let local = agreed.carrier();
-        if let Some(lender) = local.lender() {
-            self.shared.memory.add_lender(&lender);
+        if let Some(reference_holder) = local.reference_holder() {
+            self.shared.memory.add_reference_holder(&reference_holder);
         }
         conn.on_local(local);
     }

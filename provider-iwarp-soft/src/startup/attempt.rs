@@ -434,7 +434,7 @@ fn connecting_socket(settings: &Config, remote: &SocketAddr) -> Result<OwnedFd, 
     if same_kind {
         // The kernel chooses the port together with the destination, so that the port need not be
         // unique.
-        io::leave_port_open(socket.as_fd());
+        io::bind_without_port(socket.as_fd());
         rustix::net::bind(&socket, &from).map_err(|error| match error {
             // Here the error means that the device has lost its address, and with it the route.
             Errno::ADDRNOTAVAIL => Errno::NETUNREACH,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use access_layer::{
-    fake_rnic::{FakeRnic, tell_news},
+    fake_rnic::{FakeRnic, deliver_held},
     provider,
 };
 use anyhow::{Context, Result, ensure};
@@ -64,7 +64,7 @@ fn accept(listener: &SdpListener, net: &str) -> Result<SdpStream> {
             Err(error) => ensure!(error.kind() == ErrorKind::WouldBlock, "{error}"),
         }
         ensure!(Instant::now() < until, "nobody connects");
-        tell_news(net);
+        deliver_held(net);
     }
 }
 
@@ -84,7 +84,7 @@ fn a_first_message_that_overtakes_the_event_of_its_connection_is_answered() -> R
         ensure!((&server).read(&mut bytes)? == 8);
         ensure!(&bytes == b"question");
         (&server).write_all(b"answer")?;
-        tell_news("overtaken");
+        deliver_held("overtaken");
         timed(&server);
         let mut answer = [0; 6];
         (&client).read_exact(&mut answer).context("the answer")?;
@@ -113,7 +113,7 @@ fn memory_that_is_advertised_before_the_event_of_its_connection_is_read() -> Res
                 (&server).read_exact(&mut bytes).map(|()| bytes)
             });
             thread::sleep(Duration::from_millis(100));
-            tell_news("overtaken");
+            deliver_held("overtaken");
             let bytes = reader.join().expect("a reader that does not panic")?;
             ensure!(bytes == expected, "other bytes");
             writer.join().expect("a writer that does not panic")?;
@@ -174,12 +174,12 @@ fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<(
         let listener = SdpListener::bind(&late, ANY)?;
         drop(SdpStream::start_connect(&early, listener.local_addr())?);
         thread::sleep(Duration::from_millis(50));
-        tell_news("gone");
+        deliver_held("gone");
         // The request was received, and the client that made it is gone.
         let Ok((stream, _)) = listener.accept_timeout(Some(Duration::from_millis(200))) else {
             return Ok(());
         };
-        tell_news("gone");
+        deliver_held("gone");
         timed(&stream);
         let read = (&stream).read(&mut [0; 9]);
         ensure!(read.is_err(), "{read:?} from a peer that is not there");

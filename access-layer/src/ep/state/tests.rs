@@ -57,7 +57,7 @@ fn check_command(legal: &[(State, State)], event: impl Fn(&mut Machine) -> Resul
 }
 
 #[test]
-fn connect_leaves_unconnected_only() {
+fn connect_is_legal_when_unconnected_only() {
     check_command(&[(State::Unconnected, State::Active)], Machine::on_connect);
 }
 
@@ -129,7 +129,7 @@ fn modify_is_legal_before_a_connection_begins() {
 }
 
 #[test]
-fn release_and_reject_give_the_endpoint_to_whom_it_belongs() {
+fn release_and_reject_return_the_endpoint_to_its_creator() {
     for from in ALL {
         let mut machine = at(from);
         let (expected, to) = match from {
@@ -157,7 +157,7 @@ fn release_and_reject_give_the_endpoint_to_whom_it_belongs() {
 }
 
 #[test]
-fn establishment_counts_only_while_a_connection_is_being_made() {
+fn establishment_counts_only_while_connecting() {
     for from in ALL {
         let mut machine = at(from);
         let event = machine.on_established();
@@ -314,7 +314,7 @@ fn both_sides_disconnecting_at_once_gives_one_event() {
 }
 
 #[test]
-fn news_of_an_old_connection_does_not_touch_the_next_one() {
+fn events_of_an_old_connection_do_not_affect_the_next_one() {
     let mut machine = at(State::Connected);
     machine.on_disconnect(false).unwrap();
     assert!(machine.on_abrupt_done().is_some());
@@ -323,7 +323,7 @@ fn news_of_an_old_connection_does_not_touch_the_next_one() {
     assert_eq!(
         machine.on_established(),
         None,
-        "still the old connection's news"
+        "an event of the old connection"
     );
     assert_eq!(machine.on_ended(Ending::Disconnected), None);
     assert_eq!(machine.state(), State::Active);

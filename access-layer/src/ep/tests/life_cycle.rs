@@ -73,7 +73,7 @@ fn a_queue_pair_is_not_made_of_parts_of_another_ia() {
     );
     let mut parts = bench.parts();
     parts.connect_evd = Some(other.conn.clone());
-    Ep::create(&bench.ia, parts, None).expect("connection events may go anywhere");
+    Ep::create(&bench.ia, parts, None).expect("the connection EVD may belong to any IA");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn connect_asks_the_rnic_for_the_port_of_the_qualifier() {
 }
 
 #[test]
-fn established_tells_the_peers_private_data_and_the_addresses() {
+fn established_reports_the_peers_private_data_and_the_addresses() {
     let bench = Bench::new();
     let ep = bench.ep();
     ep.connect(&connect_args()).unwrap();
@@ -144,7 +144,7 @@ fn private_data_stays_readable_after_the_disconnect() {
     let ep = bench.ep();
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"welcome");
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     let event = bench.conn.dequeue().unwrap();
     // SAFETY: all connection events use this member.
     let data = unsafe { event.event_data.connect_event_data };
@@ -155,11 +155,11 @@ fn private_data_stays_readable_after_the_disconnect() {
 }
 
 #[test]
-fn a_rejection_tells_the_peers_private_data() {
+fn a_rejection_reports_the_peers_private_data() {
     let bench = Bench::new();
     let ep = bench.ep();
     ep.connect(&connect_args()).unwrap();
-    bench.tell(
+    bench.report(
         &ep,
         ConnectionEvent::PeerRejected {
             private_data: b"no",
@@ -194,22 +194,26 @@ fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     };
     for ep in [&ep, &other] {
         ep.connect(&connect_args()).unwrap();
-        bench.tell(ep, rejected());
+        bench.report(ep, rejected());
     }
     ep.reset().unwrap();
     ep.connect(&connect_args()).unwrap();
     let number = DAT_CONNECTION_EVENT_PEER_REJECTED;
     assert_eq!(next_private_data(&bench), (number, 0, std::ptr::null_mut()));
     let (_, size, place) = next_private_data(&bench);
-    assert_eq!(bytes_at(place, size), b"no", "of another endpoint");
+    assert_eq!(
+        bytes_at(place, size),
+        b"no",
+        "the event of another endpoint is unchanged"
+    );
     // The private data of the new attempt is delivered completely.
-    bench.tell(&ep, rejected());
+    bench.report(&ep, rejected());
     let (_, size, place) = next_private_data(&bench);
     assert_eq!(bytes_at(place, size), b"no");
 }
 
 #[test]
-fn connect_checks_in_the_order_that_consumers_know() {
+fn connect_checks_in_the_order_that_consumers_expect() {
     let bench = Bench::new();
     let make = |change: fn(&mut EpParts<_>)| {
         let mut parts = bench.parts();
@@ -342,16 +346,16 @@ fn an_abrupt_disconnect_is_over_when_it_returns_and_gives_one_event() {
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(bench.script.calls(), [Call::Disconnect { abrupt: true }]);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.no_conn_event();
 }
 
 #[test]
-fn an_ending_told_during_the_disconnect_gives_one_event_too() {
+fn an_ending_reported_during_the_disconnect_gives_one_event_too() {
     let bench = Bench::new();
     let ep = bench.connected();
-    bench.script.tell_endings();
+    bench.script.report_endings();
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.no_conn_event();
@@ -372,7 +376,7 @@ fn a_graceful_disconnect_waits_for_the_rnic() {
         code(ep.reset()),
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_DISCPENDING)
     );
-    bench.tell(&ep, ConnectionEvent::Broken);
+    bench.report(&ep, ConnectionEvent::Broken);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
@@ -384,7 +388,7 @@ fn an_abrupt_disconnect_cuts_a_graceful_one_short() {
     ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     bench.no_conn_event();
 }
 
@@ -395,13 +399,13 @@ fn a_disconnect_of_a_connecting_endpoint_ends_the_attempt() {
     ep.connect(&connect_args()).unwrap();
     ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
-    bench.tell(&ep, ConnectionEvent::NonPeerRejected);
+    bench.report(&ep, ConnectionEvent::NonPeerRejected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.no_conn_event();
 }
 
 #[test]
-fn disconnect_refuses_what_it_does_not_know() {
+fn disconnect_refuses_unknown_flags() {
     let bench = Bench::new();
     let ep = bench.ep();
     assert_eq!(
@@ -418,7 +422,7 @@ fn disconnect_refuses_what_it_does_not_know() {
 fn disconnecting_a_disconnected_endpoint_succeeds_without_event() {
     let bench = Bench::new();
     let ep = bench.connected();
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     bench.no_conn_event();
@@ -429,7 +433,7 @@ fn disconnecting_a_disconnected_endpoint_succeeds_without_event() {
 fn a_failed_work_request_breaks_the_connection() {
     let bench = Bench::new();
     let ep = bench.connected();
-    bench.tell(&ep, ConnectionEvent::Broken);
+    bench.report(&ep, ConnectionEvent::Broken);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_BROKEN);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
@@ -445,7 +449,7 @@ fn a_disconnected_endpoint_connects_again_after_a_reset() {
     assert!(bench.script.calls().contains(&Call::ResetQp));
     ep.connect(&connect_args()).unwrap();
     // The end of the old connection is reported late and must not end the new attempt.
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     bench.no_conn_event();
     bench.establish(&ep, b"");
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -464,14 +468,14 @@ fn reset_of_an_unconnected_endpoint_does_nothing() {
 fn a_failed_reset_leaves_the_endpoint_disconnected() {
     let bench = Bench::new();
     let ep = bench.connected();
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     bench.script.refuse(RnicError::InvalidState("busy"));
     assert_eq!(code(ep.reset()).0, DAT_INVALID_STATE);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
 
 #[test]
-fn free_disconnects_first_and_lets_go_of_everything() {
+fn free_disconnects_first_and_releases_all_parts() {
     let bench = Bench::new();
     let ep = bench.connected();
     Ep::free(&ep).unwrap();
@@ -497,21 +501,21 @@ fn nothing_begins_on_an_endpoint_that_is_being_freed() {
 }
 
 #[test]
-fn news_of_a_freed_endpoint_is_harmless() {
+fn events_of_a_freed_endpoint_are_harmless() {
     let bench = Bench::new();
     let ep = bench.connected();
     let token = QpToken(ep.handle().as_token());
     Ep::free(&ep).unwrap();
     drop(ep);
-    bench.news.connection(token, ConnectionEvent::Broken);
+    bench.upcalls.connection(token, ConnectionEvent::Broken);
     bench
-        .news
+        .upcalls
         .connection(QpToken(0xDEAD_BEEF), ConnectionEvent::Broken);
     bench.no_conn_event();
 }
 
 #[test]
-fn a_disconnect_that_overtakes_the_connect_is_caught_up_with() {
+fn a_disconnect_that_overtakes_the_connect_takes_effect() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
@@ -528,21 +532,21 @@ fn a_disconnect_that_overtakes_the_connect_is_caught_up_with() {
         .count();
     assert_eq!(
         disconnects, 2,
-        "the one that found nothing, and the one that makes up for it"
+        "the first found no connection, the second ends it"
     );
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     bench.no_conn_event();
 }
 
 #[test]
-fn news_may_overtake_the_return_of_the_connect() {
+fn events_may_overtake_the_return_of_the_connect() {
     let bench = Bench::new();
     let ep = bench.ep();
-    let news = bench.news.clone();
-    bench
-        .script
-        .meanwhile(move |token| news.connection(QpToken(token), ConnectionEvent::NonPeerRejected));
+    let upcalls = bench.upcalls.clone();
+    bench.script.meanwhile(move |token| {
+        upcalls.connection(QpToken(token), ConnectionEvent::NonPeerRejected)
+    });
     ep.connect(&connect_args()).unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
@@ -610,7 +614,7 @@ fn common_connect_goes_to_the_port_of_the_address() {
 }
 
 #[test]
-fn the_receives_that_an_endpoint_holds_can_be_asked_for() {
+fn the_receives_that_an_endpoint_holds_can_be_queried() {
     let bench = Bench::new();
     let ep = bench.ep();
     assert_eq!(ep.recv_query(), Ok((0, 0)));

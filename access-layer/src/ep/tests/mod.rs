@@ -18,6 +18,10 @@ fn code<T: std::fmt::Debug>(result: DatResult<T>) -> (DatReturnType, DatReturnSu
 
 fn state(ep: &TestEp) -> DatEpState {
     let state = ep.query().ep_state;
-    assert_eq!(ep.status().state, state, "the data path sees another state");
+    assert_eq!(
+        ep.status().state,
+        state,
+        "the copy for the data path differs"
+    );
     state
 }

@@ -22,7 +22,7 @@ fn bare(bench: &Bench) -> TestEp {
 }
 
 #[test]
-fn the_queue_pair_comes_with_the_last_of_what_it_needs() {
+fn the_queue_pair_is_created_with_its_last_part() {
     let bench = Bench::new();
     let ep = bare(&bench);
     assert_eq!(bench.script.calls(), []);
@@ -74,7 +74,7 @@ fn bad_handles_and_values_over_a_limit_are_argument_three() {
 }
 
 #[test]
-fn a_changed_limit_makes_another_queue_pair() {
+fn a_changed_limit_creates_another_queue_pair() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
@@ -90,7 +90,7 @@ fn a_changed_limit_makes_another_queue_pair() {
 }
 
 #[test]
-fn attributes_that_the_queue_pair_does_not_know_leave_it_alone() {
+fn attributes_outside_the_queue_pair_do_not_replace_it() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
@@ -144,7 +144,7 @@ fn a_connected_endpoint_cannot_be_modified() {
 }
 
 #[test]
-fn a_replaced_evd_is_free_to_go() {
+fn a_replaced_evd_can_be_freed() {
     let bench = Bench::new();
     let ep = bench.ep();
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
@@ -162,7 +162,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
     let ep = bench.ep();
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"welcome");
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     ep.reset().unwrap();
     let private_data = || {
         let event = bench.conn.dequeue().unwrap();
@@ -181,7 +181,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
 
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"again");
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     ep.reset().unwrap();
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
     let wish = DatEpParam {
@@ -198,7 +198,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
 }
 
 #[test]
-fn a_wish_that_came_before_its_evd_is_kept() {
+fn a_limit_set_before_its_evd_is_kept() {
     let bench = Bench::new();
     let ep = bare(&bench);
     let mut wish = param(&bench);

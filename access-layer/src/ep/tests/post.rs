@@ -181,7 +181,7 @@ fn requests_are_legal_while_connected_and_disconnected_only() {
     );
     bench.establish(&ep, b"");
     ep.post_send(&[SEGMENT], 0, 0).unwrap();
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     ep.post_send(&[SEGMENT], 0, 0).unwrap();
     ep.reset().unwrap();
     assert_eq!(
@@ -203,7 +203,7 @@ fn receives_are_legal_in_every_state() {
     post();
     bench.establish(&ep, b"");
     post();
-    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, ConnectionEvent::Disconnected);
     post();
     let expected = Call::Recv {
         wr_id: 5,
@@ -233,7 +233,7 @@ fn a_full_queue_is_a_lack_of_memory() {
 }
 
 #[test]
-fn a_send_may_take_a_window_away_from_the_peer() {
+fn a_send_may_invalidate_a_window_of_the_peer() {
     let bench = Bench::new();
     let ep = bench.connected();
     ep.post_send_with_invalidate(&[SEGMENT], 0, 0, Some(77))
@@ -246,7 +246,7 @@ fn a_send_may_take_a_window_away_from_the_peer() {
 }
 
 #[test]
-fn a_read_may_end_in_a_window() {
+fn a_read_may_use_a_window_as_its_sink() {
     let bench = Bench::new();
     let ep = bench.connected();
     let local = DatRmrTriplet {

@@ -120,13 +120,13 @@ fn acceptance_by_the_remote_consumer_is_established_and_connected() {
     assert_eq!(owner(&ep), Some(Owner::Ep));
 }
 
-/// Checks a failed set-up: its event, the endpoint disconnected, the socket no longer the
-/// endpoint's.
-fn fails(news: ConnectionEvent<'_>, event: DatEventNumber) {
+/// Checks a failed set-up: its event, a disconnected endpoint, and a socket that the endpoint no
+/// longer owns.
+fn fails(outcome: ConnectionEvent<'_>, event: DatEventNumber) {
     let bench = Bench::new();
     let (stream, _listener) = socket();
     let ep = connecting(&bench, &stream);
-    bench.tell(&ep, news);
+    bench.report(&ep, outcome);
     assert_eq!(bench.conn_event(), event);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
     assert_eq!(owner(&ep), None, "disassociated from the endpoint");
@@ -252,7 +252,7 @@ fn a_socket_that_is_unknown_or_not_routed_here_is_an_invalid_state() {
         assert_eq!(
             ep.query().remote_port_qual,
             0,
-            "nothing is inherited from it"
+            "no address is inherited from the socket"
         );
     }
 }
@@ -325,7 +325,7 @@ fn a_connector_without_a_connected_socket_learns_from_the_rnic() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ep = bench.ep();
     ep.socket_connect(&args(listener.as_raw_fd())).unwrap();
-    bench.tell(&ep, ConnectionEvent::NonPeerRejected);
+    bench.report(&ep, ConnectionEvent::NonPeerRejected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
 }
 
@@ -350,14 +350,14 @@ fn a_refused_socket_leaves_no_communicator_behind() {
 }
 
 #[test]
-fn after_a_reset_a_socket_of_another_family_is_as_good() {
+fn after_a_reset_a_socket_of_another_family_is_accepted() {
     let bench = Bench::new();
     let ep = bench.ep();
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(address).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
-        bench.tell(&ep, ConnectionEvent::NonPeerRejected);
+        bench.report(&ep, ConnectionEvent::NonPeerRejected);
         assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
         ep.reset().unwrap();
         assert_eq!(comm(&ep), (0, 0, 0), "{address}");

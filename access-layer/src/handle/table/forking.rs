@@ -1,8 +1,8 @@
-//! Handling of `fork`: the child continues to use the table in the state in which its parent left
-//! it.
+//! Handling of `fork`: the child continues to use the table in the state at the time of the fork.
 //!
-//! Another thread of the parent may be taking a slot at that moment. The child has no such thread
-//! and would wait for its lock for ever. So the thread that forks, which exists in both processes,
+//! Another thread of the parent may hold the lock at that moment. The child has no such thread and
+//! would wait for the lock for ever. So the thread that forks, which exists in both processes,
+//! holds the lock during the fork.
 //! holds the lock during the fork.
 
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use super::Free;
 type Guard = MutexGuard<'static, Free>;
 
 thread_local! {
-    /// The type has no destructor, so it needs no memory.
+    /// The type has no destructor, so the thread-local needs no memory.
     static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
 }
 
@@ -37,7 +37,7 @@ extern "C" fn after() {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// A thread that the child does not have holds the lock most of the time.
+    /// Another thread, which the child does not have, holds the lock most of the time.
     #[test]
     fn a_child_finds_the_lock_free() {
         let is_over = AtomicBool::new(false);
@@ -66,7 +66,7 @@ mod tests {
             unsafe { libc::_exit(0) };
         }
         let mut status = -1;
-        // SAFETY: the child is that of this process, and the pointer is to a local.
+        // SAFETY: the process is a child of this process, and the pointer is to a local.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         status == 0
     }

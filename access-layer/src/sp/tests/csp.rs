@@ -87,7 +87,7 @@ fn creation_refuses_what_the_rnic_cannot_listen_on() {
 }
 
 #[test]
-fn a_taken_port_is_in_use_and_leaves_nothing_behind() {
+fn a_taken_port_is_in_use_and_no_object_remains() {
     let bench = Bench::new();
     bench.script.refuse(RnicError::AddressInUse);
     assert_eq!(
@@ -119,7 +119,7 @@ fn an_arrival_names_the_service_point_and_is_accepted_like_any_other() {
 }
 
 #[test]
-fn freeing_stops_listening_and_leaves_told_requests_alone() {
+fn freeing_stops_listening_and_keeps_delivered_requests() {
     let bench = Bench::new();
     let csp = csp(&bench, "0.0.0.0:4712").unwrap();
     bench.request(csp.handle(), 1, b"");
@@ -135,7 +135,7 @@ fn freeing_stops_listening_and_leaves_told_requests_alone() {
 }
 
 #[test]
-fn a_graceful_close_sees_it() {
+fn a_graceful_close_counts_it() {
     let bench = Bench::new();
     let _csp = csp(&bench, "0.0.0.0:4712").unwrap();
     assert_eq!(bench.ia.child_count(Kind::Csp), 1);

@@ -13,10 +13,10 @@ fn psp(bench: &Bench, qualifier: u64) -> Handle {
 }
 
 #[test]
-fn the_request_arrives_at_the_other_service_point_as_a_new_one() {
+fn the_other_service_point_receives_a_new_request() {
     let bench = Bench::new();
     let (first, second) = (psp(&bench, 1001), psp(&bench, 1002));
-    bench.request(first, 7, b"take me there");
+    bench.request(first, 7, b"hand me off");
     let cr = cr_of(&bench.arrival());
     let dead = cr.handle();
     Psp::handoff(&cr, 1002).unwrap();
@@ -29,7 +29,7 @@ fn the_request_arrives_at_the_other_service_point_as_a_new_one() {
     let param = cr.query();
     assert_eq!(
         bytes_at(param.private_data, param.private_data_size),
-        b"take me there"
+        b"hand me off"
     );
     assert_eq!(param.remote_port_qual, u64::from(PEER.1));
     bench.script.calls();
@@ -41,7 +41,7 @@ fn the_request_arrives_at_the_other_service_point_as_a_new_one() {
 }
 
 #[test]
-fn without_such_a_service_point_the_request_stays() {
+fn a_handoff_to_no_service_point_keeps_the_request() {
     let bench = Bench::new();
     bench.request(psp(&bench, 1001), 7, b"");
     let cr = cr_of(&bench.arrival());

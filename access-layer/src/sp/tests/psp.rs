@@ -36,7 +36,7 @@ fn creation_refuses_a_wrong_evd_flag_and_qualifier() {
 }
 
 #[test]
-fn a_taken_qualifier_is_in_use_and_leaves_nothing_behind() {
+fn a_taken_qualifier_is_in_use_and_no_object_remains() {
     let bench = Bench::new();
     for error in [
         RnicError::AddressInUse,
@@ -58,7 +58,7 @@ fn a_taken_qualifier_is_in_use_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn any_free_qualifier_can_be_had() {
+fn the_rnic_can_choose_a_free_qualifier() {
     let bench = Bench::new();
     let (psp, qualifier) =
         Psp::create_any(&bench.ia, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
@@ -108,7 +108,7 @@ fn an_arrival_carries_the_whole_qualifier() {
 }
 
 #[test]
-fn a_request_tells_who_asks_and_what_it_says() {
+fn a_request_reports_peer_and_private_data() {
     let bench = Bench::new();
     bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"hello");
     let param = cr_of(&bench.arrival()).query();
@@ -164,7 +164,7 @@ fn private_data_of_a_request_may_be_changed_and_sent_back() {
 }
 
 #[test]
-fn an_answered_request_is_dead() {
+fn an_answered_request_is_invalid() {
     let bench = Bench::new();
     let psp = psp(&bench, DAT_PSP_CONSUMER_FLAG);
     bench.request(psp.handle(), 1, b"");
@@ -179,7 +179,7 @@ fn an_answered_request_is_dead() {
 }
 
 #[test]
-fn reject_tells_the_peer_why() {
+fn reject_passes_private_data_to_the_peer() {
     let bench = Bench::new();
     bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 2, b"");
     Cr::reject(&cr_of(&bench.arrival()), b"no").unwrap();
@@ -194,7 +194,7 @@ fn reject_tells_the_peer_why() {
 }
 
 #[test]
-fn accept_refuses_what_it_cannot_use_and_the_request_waits_on() {
+fn a_refused_accept_keeps_the_request() {
     let bench = Bench::new();
     bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
     let cr = cr_of(&bench.arrival());
@@ -242,7 +242,7 @@ fn a_peer_that_vanishes_is_an_accept_completion_error() {
         b"",
     )
     .unwrap();
-    bench.tell(&ep, ConnectionEvent::AcceptFailed);
+    bench.report(&ep, ConnectionEvent::AcceptFailed);
     assert_eq!(
         bench.conn_event(),
         DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR
@@ -251,7 +251,7 @@ fn a_peer_that_vanishes_is_an_accept_completion_error() {
 }
 
 #[test]
-fn a_provider_service_point_brings_a_tentative_endpoint() {
+fn a_provider_service_point_creates_a_tentative_endpoint() {
     let bench = Bench::new();
     bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
     let cr = cr_of(&bench.arrival());
@@ -270,7 +270,7 @@ fn a_provider_service_point_brings_a_tentative_endpoint() {
     assert_eq!(
         code(Cr::accept(&cr, None, b"")),
         no_ep,
-        "it lacks zone and EVDs"
+        "the endpoint lacks zone and EVDs"
     );
     equip(&bench, &ep);
     Cr::accept(&cr, None, b"").unwrap();
@@ -301,7 +301,7 @@ fn a_refused_accept_destroys_the_providers_endpoint() {
 }
 
 #[test]
-fn free_stops_listening_and_leaves_requests_alone() {
+fn free_stops_listening_and_keeps_requests() {
     let bench = Bench::new();
     let psp = psp(&bench, DAT_PSP_CONSUMER_FLAG);
     bench.request(psp.handle(), 1, b"");

@@ -40,7 +40,7 @@ fn creation_needs_an_unconnected_endpoint_and_an_evd_for_requests() {
 }
 
 #[test]
-fn a_failed_creation_gives_the_endpoint_back() {
+fn a_failed_creation_releases_the_endpoint() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.refuse(RnicError::AddressInUse);
@@ -53,7 +53,7 @@ fn a_failed_creation_gives_the_endpoint_back() {
 }
 
 #[test]
-fn the_request_comes_with_the_endpoint_and_the_service_closes() {
+fn the_request_names_the_endpoint_and_the_service_closes() {
     let bench = Bench::new();
     let ep = bench.ep();
     let rsp = rsp(&bench, &ep);
@@ -86,7 +86,7 @@ fn accept_takes_the_reserved_endpoint_and_no_other() {
 }
 
 #[test]
-fn reject_gives_the_endpoint_back() {
+fn reject_releases_the_endpoint() {
     let bench = Bench::new();
     let ep = bench.ep();
     let rsp = rsp(&bench, &ep);
@@ -96,7 +96,7 @@ fn reject_gives_the_endpoint_back() {
 }
 
 #[test]
-fn free_before_the_request_gives_the_endpoint_back() {
+fn free_before_the_request_releases_the_endpoint() {
     let bench = Bench::new();
     let ep = bench.ep();
     let rsp = rsp(&bench, &ep);
@@ -115,7 +115,7 @@ fn free_before_the_request_gives_the_endpoint_back() {
 }
 
 #[test]
-fn free_after_the_request_leaves_it_valid() {
+fn free_after_the_request_keeps_the_request() {
     let bench = Bench::new();
     let ep = bench.ep();
     let rsp = rsp(&bench, &ep);
@@ -126,7 +126,7 @@ fn free_after_the_request_leaves_it_valid() {
 }
 
 #[test]
-fn the_request_may_come_before_the_listening_returns() {
+fn the_request_may_precede_the_return_of_listen() {
     let bench = Bench::new();
     let ep = bench.ep();
     let script = bench.script.clone();

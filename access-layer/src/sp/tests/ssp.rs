@@ -25,7 +25,9 @@ fn is_operational(ssp: &Pinned<Ssp<ScriptedRnic>>) -> bool {
 }
 
 fn lose_socket(bench: &Bench, ssp: &Pinned<Ssp<ScriptedRnic>>) {
-    bench.news.socket_down(ListenToken(ssp.handle().as_token()));
+    bench
+        .upcalls
+        .socket_down(ListenToken(ssp.handle().as_token()));
 }
 
 /// Reads the next event, which must report that the socket of `ssp` is down.
@@ -78,7 +80,7 @@ fn a_null_endpoint_makes_the_provider_associate_one() {
 }
 
 #[test]
-fn the_final_message_goes_with_the_arming() {
+fn the_final_message_is_passed_when_arming() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
@@ -98,7 +100,7 @@ fn the_final_message_goes_with_the_arming() {
 }
 
 #[test]
-fn it_generates_at_most_one_connection_request() {
+fn an_ssp_generates_at_most_one_connection_request() {
     let bench = Bench::new();
     let ep = bench.ep();
     let ssp = ssp(&bench, &ep);
@@ -111,7 +113,7 @@ fn it_generates_at_most_one_connection_request() {
 }
 
 #[test]
-fn a_socket_not_known_or_not_routed_here_is_an_invalid_state() {
+fn a_socket_unknown_or_not_routed_here_is_an_invalid_state() {
     for fault in [
         SocketFault::NotTcp,
         SocketFault::NotRouted,
@@ -126,12 +128,12 @@ fn a_socket_not_known_or_not_routed_here_is_an_invalid_state() {
         );
         assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
         assert_eq!(bench.ia.child_count(Kind::Ssp), 0);
-        assert!(bench.cr.dequeue().is_err(), "a refused call tells nothing");
+        assert!(bench.cr.dequeue().is_err(), "a refused call posts no event");
     }
 }
 
 #[test]
-fn a_disconnected_socket_makes_it_non_operational_and_is_told() {
+fn a_disconnected_socket_makes_it_non_operational_and_is_reported() {
     let bench = Bench::new();
     let ep = bench.ep();
     let ssp = ssp(&bench, &ep);
@@ -139,17 +141,17 @@ fn a_disconnected_socket_makes_it_non_operational_and_is_told() {
     assert!(!is_operational(&ssp));
     expect_socket_down(&bench, ssp.handle());
     lose_socket(&bench, &ssp);
-    assert!(bench.cr.dequeue().is_err(), "told once");
+    assert!(bench.cr.dequeue().is_err(), "reported once");
 }
 
 #[test]
-fn a_socket_that_is_down_already_is_told_as_well() {
+fn a_socket_that_is_down_already_is_reported_too() {
     let bench = Bench::new();
     let ep = bench.ep();
-    let news = bench.news.clone();
+    let upcalls = bench.upcalls.clone();
     bench
         .script
-        .meanwhile(move |token| news.socket_down(ListenToken(token)));
+        .meanwhile(move |token| upcalls.socket_down(ListenToken(token)));
     let args = SspArgs {
         final_message: b"x",
         ..args(&bench, Some(&ep))
@@ -171,19 +173,19 @@ fn a_final_message_that_is_not_sent_whole_is_an_invalid_state() {
     };
     let refused = code(Ssp::create(&bench.ia, args));
     assert_eq!(refused, (DAT_INVALID_STATE, DAT_NO_SUBTYPE));
-    assert!(bench.cr.dequeue().is_err(), "told as an event, too");
+    assert!(bench.cr.dequeue().is_err(), "no event reports it too");
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     assert_eq!(bench.ia.child_count(Kind::Ssp), 0);
 }
 
 #[test]
-fn news_may_come_before_the_creation_returns() {
+fn events_may_precede_the_return_of_create() {
     let bench = Bench::new();
     let ep = bench.ep();
-    let news = bench.news.clone();
+    let upcalls = bench.upcalls.clone();
     bench
         .script
-        .meanwhile(move |token| news.socket_down(ListenToken(token)));
+        .meanwhile(move |token| upcalls.socket_down(ListenToken(token)));
     let ssp = Ssp::create(&bench.ia, args(&bench, Some(&ep))).unwrap();
     expect_socket_down(&bench, ssp);
     assert!(!is_operational(&handle::pin_handle(ssp).unwrap()));
@@ -217,7 +219,7 @@ fn an_invalid_socket_is_an_invalid_parameter() {
 }
 
 #[test]
-fn a_shortage_is_insufficient_resources_and_leaves_no_endpoint_behind() {
+fn a_shortage_is_insufficient_resources_and_no_endpoint_remains() {
     let bench = Bench::new();
     bench.script.fault(SocketFault::NoResources);
     assert_eq!(
@@ -241,7 +243,7 @@ fn an_endpoint_that_is_not_idle_is_an_invalid_state() {
 // 3.1.1.1 USAGE
 
 #[test]
-fn the_request_notice_has_request_endpoint_and_the_sockets_port() {
+fn the_request_event_has_request_endpoint_and_the_sockets_port() {
     let bench = Bench::new();
     let ep = bench.ep();
     let ssp = ssp(&bench, &ep);
@@ -295,7 +297,7 @@ fn if_rejected_the_endpoint_is_unconnected_and_may_be_reused_or_destroyed() {
 // 3.1.1.3 MODEL IMPLICATIONS
 
 #[test]
-fn a_non_operational_one_is_not_used_and_another_may_take_the_same_socket() {
+fn a_non_operational_ssp_is_not_used_and_another_may_take_its_socket() {
     let bench = Bench::new();
     let ep = bench.ep();
     let first = ssp(&bench, &ep);
@@ -310,7 +312,7 @@ fn a_non_operational_one_is_not_used_and_another_may_take_the_same_socket() {
 // 3.1.2 DAT_IW_SSP_FREE
 
 #[test]
-fn free_gives_socket_and_endpoint_back_to_the_consumer() {
+fn free_returns_socket_and_endpoint_to_the_consumer() {
     let bench = Bench::new();
     let ep = bench.ep();
     let ssp = ssp(&bench, &ep);
@@ -322,7 +324,7 @@ fn free_gives_socket_and_endpoint_back_to_the_consumer() {
 }
 
 #[test]
-fn free_of_a_non_operational_one_has_no_socket_to_give_back() {
+fn free_of_a_non_operational_ssp_returns_no_socket() {
     let bench = Bench::new();
     let ep = bench.ep();
     let ssp = ssp(&bench, &ep);

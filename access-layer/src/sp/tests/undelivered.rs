@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Creates a service point of one kind on the bench's EVD. Returns it with its endpoint, if it
-/// reserves one, and the function that frees it.
+/// Creates a service point of one kind on the bench's EVD. Returns the service point, its reserved
+/// endpoint if it has one, and the function that frees it.
 type Make = fn(&Bench) -> (Handle, Option<TestEp>, fn(Handle));
 
 fn free_psp(psp: Handle) {
@@ -57,7 +57,7 @@ fn expect_ended(kind: &str, bench: &Bench, ep: Option<&TestEp>) {
 }
 
 #[test]
-fn a_request_ends_with_the_evd_in_which_nobody_read_of_it() {
+fn an_unread_request_ends_with_its_evd() {
     for (kind, make) in KINDS {
         let bench = Bench::new();
         let (sp, ep, free) = make(&bench);
@@ -81,7 +81,7 @@ fn a_request_ends_with_the_evd_in_which_nobody_read_of_it() {
 }
 
 #[test]
-fn a_request_ends_at_once_when_there_is_no_room_to_tell_it() {
+fn a_request_ends_at_once_when_the_evd_is_full() {
     for (kind, make) in KINDS {
         let bench = Bench::new();
         let (sp, ep, _) = make(&bench);
@@ -110,7 +110,7 @@ fn a_request_that_was_read_outlives_its_evd() {
 }
 
 #[test]
-fn a_request_that_was_the_only_one_is_not_lost_in_silence() {
+fn the_loss_of_an_only_request_is_reported() {
     for (kind, make) in KINDS {
         let bench = Bench::new();
         let (sp, ep, _) = make(&bench);
@@ -123,15 +123,15 @@ fn a_request_that_was_the_only_one_is_not_lost_in_silence() {
             bench.request(sp, number, b"");
         }
         let evd = handle::pin::<Evd<ScriptedRnic>>(bench.ia.async_evd()).unwrap();
-        let told: Vec<_> = std::iter::from_fn(|| evd.dequeue().ok()).collect();
+        let reports: Vec<_> = std::iter::from_fn(|| evd.dequeue().ok()).collect();
         // For a public service no event is posted, because a later request may find room.
-        assert_eq!(told.len(), usize::from(ep.is_some()), "{kind}");
-        for event in told {
+        assert_eq!(reports.len(), usize::from(ep.is_some()), "{kind}");
+        for event in reports {
             assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
             // SAFETY: the event number selects this member.
             let error = unsafe { event.event_data.asynch_error_event_data };
             assert_eq!(error.dat_handle, bench.cr.handle().as_dat(), "{kind}");
         }
-        assert!(bench.cr.dequeue().is_ok(), "{kind}: the EVD goes on");
+        assert!(bench.cr.dequeue().is_ok(), "{kind}: the EVD still works");
     }
 }

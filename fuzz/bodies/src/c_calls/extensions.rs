@@ -143,7 +143,7 @@ impl World {
     /// Makes timeouts expire, if the program controls time.
     pub(super) fn pass_time(&mut self, _: &mut Input<'_>) {
         if self.place == Place::Memory {
-            memory::let_time_pass();
+            memory::expire_timeouts();
         }
     }
 }

@@ -60,13 +60,13 @@ fn register() {
 }
 
 /// Delivers all pending events.
-pub(super) fn tell_news() {
-    fake_rnic::tell_news(NET);
+pub(super) fn deliver_held() {
+    fake_rnic::deliver_held(NET);
 }
 
 /// Makes every running timeout expire.
-pub(super) fn let_time_pass() {
-    fake_rnic::let_time_pass(NET);
+pub(super) fn expire_timeouts() {
+    fake_rnic::expire_timeouts(NET);
 }
 
 /// Returns true if closing freed the IA. The registry returns "not found" for a provider that no

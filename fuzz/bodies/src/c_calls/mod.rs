@@ -141,7 +141,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     let choice = input.byte();
     CALLS[usize::from(choice) % CALLS.len()](world, input);
     if world.place == Place::Memory && choice < 0x80 {
-        memory::tell_news();
+        memory::deliver_held();
     }
 }
 

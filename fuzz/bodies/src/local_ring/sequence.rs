@@ -193,7 +193,7 @@ impl World {
 
     fn give_back(&mut self) {
         let before = self.ring.blocks();
-        self.ring.producer.give_back_pages();
+        self.ring.producer.return_pages();
         assert!(self.ring.blocks() <= before);
     }
 

@@ -636,7 +636,7 @@ impl Connection {
 
     /// True if an empty message of this kind is the first FPDU of a peer-to-peer initiator rather
     /// than a message of its consumer. Write and Read are recognised by their length alone. A Send
-    /// is recognised only if the Reply asked for it, because it could also be meant for a posted
+    /// is recognised only if the Reply asked for it, because it could also be selected for a posted
     /// receive.
     fn is_ready_to_receive(&self, kind: RtrKind) -> bool {
         self.config.role == Role::Responder

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 
 use crate::engine::io::{self, Received, Sent};
 
-/// The most receives of one [`drain`], so that a peer that rings all the time does not occupy this
-/// thread.
+/// Maximum number of receives of one [`drain`], so that a peer that rings all the time does not
+/// occupy this thread.
 const RECEIVES_MAX: usize = 4;
 
 /// The result of [`drain`].
@@ -23,10 +23,10 @@ pub(crate) enum Drained {
     Gone,
 }
 
-/// Wakes the peer. Returns false if the peer is gone.
+/// Wakes the peer. Returns false if the peer has closed its end.
 ///
-/// A connection that is full of bytes needs no further byte: the peer has doorbells that it did not
-/// drain.
+/// A connection that is full of bytes needs no further byte: the peer has doorbells that it has not
+/// drained.
 pub(crate) fn ring(conn: impl AsFd) -> bool {
     match io::send(conn.as_fd(), &[1]) {
         Sent::Bytes(_) | Sent::WouldBlock => true,
@@ -35,7 +35,7 @@ pub(crate) fn ring(conn: impl AsFd) -> bool {
 }
 
 /// Receives all pending doorbells of the peer, so that the descriptor is not readable any more. The
-/// kernel closes descriptors that a peer sends along.
+/// kernel closes descriptors that a peer has attached.
 pub(crate) fn drain(conn: impl AsFd) -> Drained {
     let mut bytes = [0; 256];
     let mut drained = Drained::Quiet;
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(drain(&ours), Drained::Rung);
         assert_eq!(drain(&ours), Drained::Quiet);
         assert!(ring(&theirs) && ring(&ours));
-        // Not by closing it: the child of another test's fork may have a copy.
+        // Not by closing the socket: the child of another test's fork may have a copy.
         theirs.shutdown(Shutdown::Both).unwrap();
         assert_eq!(drain(&ours), Drained::Rung, "rung before the end");
         assert_eq!(drain(&ours), Drained::Gone);

@@ -24,40 +24,40 @@ use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::carrier::{
     Agreement, Carrier, Distance, Flow, Payloads, RxEnd, SecondCarrier, TxFault, visit_payload,
 };
-use crate::memory::{Bytes, Lender, MemoryAccess};
+use crate::memory::{Bytes, MemoryAccess, ReferenceHolder};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
 use super::bell::{self, Drained};
-use super::loans::Loans;
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
+use super::references::OutstandingReferences;
 use super::rendezvous::{self, UnixConn};
 use super::ring::{Consumer, Outcome, Producer, Refused};
 use super::watch::Watch;
 
 /// Payloads up to this long are copied through the ring.
 pub(crate) const INLINE_MAX: usize = 8 * 1024;
-/// The longest payload of a segment that is read by reference: the amount for which the memory
-/// table is held at once.
+/// The longest payload of a segment that is read by reference. The memory table is held for this
+/// amount at once.
 const REFERENCE_MAX: usize = 1024 * 1024;
 /// The longest payload of a segment if the receiver cannot read the sender's memory: long enough
 /// for copies at full speed, and short enough for both sides to copy at the same time.
 const THROUGH_RING_MAX: usize = 16 * 1024;
-/// Records and bytes that one drive takes before it returns to the consumer.
+/// Maximum number of records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;
-/// Bytes at the end of a placement that appear after all others ([`Bytes::write`]).
+/// Bytes at the end of a placement that are written last ([`Bytes::write`]).
 const TAIL: usize = 8;
 
-/// A segment that is not finished, because it or one before it is a reference that is not pulled.
+/// A segment that is not finished, because it or an earlier one is a reference that is not pulled.
 #[derive(Debug)]
 struct Unfinished {
     reference: Option<Position>,
     ends: Finish,
 }
 
-/// The action when the peer has a segment and all segments before it.
+/// The action when the peer has received a segment and all segments before it.
 #[derive(Debug, Clone, Copy)]
 enum Finish {
     /// No action.
@@ -73,13 +73,13 @@ enum Finish {
 pub(crate) struct LocalCarrier {
     producer: Producer,
     consumer: Consumer,
-    /// The connection of the two processes: bells in both directions.
+    /// The connection between the two processes: bells in both directions.
     conn: Arc<UnixConn>,
     /// Reads the memory of the peer, if that is permitted.
     puller: Option<Puller>,
-    /// Kept for as long as the peer may read it.
+    /// Kept as long as the peer may read its word.
     _witness: Witness,
-    loans: Arc<Loans>,
+    references: Arc<OutstandingReferences>,
     watch: Arc<Watch>,
     /// A segment for which the ring had no room.
     stashed: Option<TransmitFpdu>,
@@ -87,12 +87,12 @@ pub(crate) struct LocalCarrier {
     unfinished: VecDeque<Unfinished>,
     finished: Vec<Report>,
     distance: Distance,
-    /// Threads poll the connection, so that the peer need not ring.
+    /// True while threads poll the connection, so that the peer need not ring.
     is_polled: bool,
-    /// A message was received and nothing was sent since: the peer waits for the next message.
+    /// True if a message was received and nothing was sent since: the peer waits for an answer.
     is_answering: bool,
-    /// A message was sent and nothing was received since: the next message is probably its answer,
-    /// and the only one.
+    /// True if a message was sent and nothing was received since: the next message is probably its
+    /// answer, and the only one.
     awaits_answer: bool,
     /// The longest payload of a segment.
     payload_max: usize,
@@ -116,7 +116,7 @@ impl LocalCarrier {
         tracing::debug!(by_reference = puller.is_some(), "shared memory is agreed");
         consumer.set_can_pull(puller.is_some());
         let conn = Arc::new(conn);
-        let loans = Arc::new(Loans::new(producer.revoker(), conn.clone()));
+        let references = Arc::new(OutstandingReferences::new(producer.revoker(), conn.clone()));
         let watch = Arc::new(Watch::new(consumer.half().clone()));
         Self {
             producer,
@@ -124,7 +124,7 @@ impl LocalCarrier {
             conn,
             puller,
             _witness: witness,
-            loans,
+            references,
             watch,
             stashed: None,
             unfinished: VecDeque::new(),
@@ -141,8 +141,8 @@ impl LocalCarrier {
 }
 
 impl SecondCarrier for LocalCarrier {
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        Some(self.loans.clone())
+    fn reference_holder(&self) -> Option<Arc<dyn ReferenceHolder>> {
+        Some(self.references.clone())
     }
 
     fn watch(&self) -> Arc<dyn MayHaveWork> {
@@ -188,7 +188,7 @@ impl SecondCarrier for LocalCarrier {
         if self.consumer.must_notify() {
             bell::ring(&self.conn);
         }
-        self.producer.give_back_pages();
+        self.producer.return_pages();
         if !self.is_pending() {
             return Ok(false);
         }
@@ -202,7 +202,7 @@ impl SecondCarrier for LocalCarrier {
     }
 
     fn close(&mut self) {
-        self.loans.take_back_all();
+        self.references.revoke_all();
     }
 
     fn traffic(&self) -> (Way, Way) {
@@ -277,7 +277,7 @@ impl LocalCarrier {
         let position = self
             .producer
             .push_reference(header, &places[..pieces.len()])?;
-        self.loans
+        self.references
             .add(position, stags_of(segment.payload, memory, payloads));
         self.reference.sent.add_segment(segment.payload_len());
         Ok(Some(position))
@@ -289,14 +289,14 @@ impl LocalCarrier {
         self.unfinished.push_back(Unfinished { reference, ends });
     }
 
-    /// Finishes the segments that the peer has, oldest first.
+    /// Finishes the segments that the peer has received, oldest first.
     fn finish(&mut self, proto: &mut Connection) -> Result<(), TxFault> {
         while let Some(oldest) = self.unfinished.front() {
             if let Some(position) = oldest.reference {
                 let Some(done) = self.producer.poll_reference().map_err(corrupt_tx)? else {
                     return Ok(());
                 };
-                self.loans.remove(position);
+                self.references.remove(position);
                 if done.outcome != Outcome::Pulled {
                     return Err(fault_of(oldest.ends, done.outcome, proto));
                 }
@@ -316,9 +316,10 @@ impl LocalCarrier {
             return Ok(None);
         };
         let (header, len) = (record.header(), record.payload_len());
-        let judged = sinks
-            .ask(|proto, memory, receives| proto.handle_segment(header, len, memory, receives));
-        if let Accepted::Place(placement) = sinks.accept(judged)? {
+        let checked = sinks.with_proto(|proto, memory, receives| {
+            proto.handle_segment(header, len, memory, receives)
+        });
+        if let Accepted::Place(placement) = sinks.accept(checked)? {
             match record.body {
                 Body::None => {}
                 Body::Inline { ptr, .. } => {
@@ -351,7 +352,7 @@ impl LocalCarrier {
         sinks: &mut Sinks<'m>,
     ) -> Result<(), RxEnd> {
         let Some(puller) = &self.puller else {
-            // This side has announced to the peer that it cannot read the peer's memory.
+            // This end has announced to the peer that it cannot read the peer's memory.
             return Err(RxEnd::Broken);
         };
         let mut places: Vec<pull::Target> = Vec::with_capacity(4);
@@ -359,7 +360,7 @@ impl LocalCarrier {
             let (ptr, len) = bytes.as_place();
             places.push(pull::Target { ptr, len });
         })?;
-        // The last bytes of an RDMA Write appear after all others.
+        // The last bytes of an RDMA Write are written last.
         let mut tail = [0; TAIL];
         let mut late = None;
         if let (Target::Tagged { .. }, [whole]) = (target, &mut places[..])
@@ -377,7 +378,7 @@ impl LocalCarrier {
             // error of the peer ends the connection.
             return Err(RxEnd::Broken);
         }
-        // SAFETY: targets that the memory table has checked and keeps, and eight bytes of this
+        // SAFETY: the memory table has checked and keeps the targets; the eight bytes are of this
         // frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
         if !self.consumer.end_pull(pulled.is_ok()) {
@@ -388,7 +389,7 @@ impl LocalCarrier {
             return Err(RxEnd::Fault(sinks.proto.fail_local()));
         }
         if let Some(place) = late {
-            // SAFETY: the last bytes of the target that the memory table has checked and keeps.
+            // SAFETY: the last bytes of the target, which the memory table has checked and keeps.
             unsafe { crate::memory::write_late(place, &tail) };
         }
         Ok(())
@@ -470,7 +471,7 @@ impl Carrier for LocalCarrier {
         let mut sinks = reception.open(&memory);
         let (mut records, mut bytes) = (0, 0);
         let mut result = Ok(true);
-        // The check of the word behind an answer would be a cache miss, and would find nothing.
+        // A check of the word after an answer would be a cache miss, and would find nothing.
         let is_answer = std::mem::take(&mut self.awaits_answer);
         let most = if is_answer { 1 } else { DRIVE_RECORDS };
         while records < most && bytes < DRIVE_BYTES {
@@ -579,11 +580,11 @@ fn fault_of(ends: Finish, outcome: Outcome, proto: &mut Connection) -> TxFault {
 }
 
 fn corrupt_tx(corrupt: Corrupt) -> TxFault {
-    tracing::warn!(%corrupt, "the peer has written what no peer writes into shared memory");
+    tracing::warn!(%corrupt, "invalid value in shared memory, written by the peer");
     TxFault::Transport(rustix::io::Errno::PROTO)
 }
 
 fn corrupt_rx(corrupt: Corrupt) -> RxEnd {
-    tracing::warn!(%corrupt, "the peer has written what no peer writes into shared memory");
+    tracing::warn!(%corrupt, "invalid value in shared memory, written by the peer");
     RxEnd::Broken
 }

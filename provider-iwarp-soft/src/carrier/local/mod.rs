@@ -7,22 +7,22 @@
 //! | [`ring`] | the producer and the consumer of a ring of records |
 //! | [`watch`] | a check of a ring by threads that do not hold the connection |
 //! | [`bell`] | the doorbell for a process that sleeps |
-//! | [`rendezvous`] | the place where the two processes connect and agree |
+//! | [`rendezvous`] | where the two processes connect and agree |
 //! | [`pull`] | reading the memory of the peer's process |
-//! | [`loans`] | references to registered memory that the peer may still read |
+//! | [`references`] | references to registered memory that the peer may still read |
 //! | [`link`] | the carrier of one connection |
 //!
 //! # Trust
 //!
 //! The peer can write any byte of the shared memory at any time. So this process reads each word of
 //! it once, checks the copy, and uses only the copy. A word that no correct peer writes is
-//! [`record::Corrupt`], which ends this connection and nothing else.
+//! [`record::Corrupt`], which ends this connection and has no other effect.
 
 pub(crate) mod bell;
 pub(crate) mod link;
-mod loans;
 pub(crate) mod pull;
 pub(crate) mod record;
+mod references;
 pub(crate) mod rendezvous;
 pub(crate) mod ring;
 pub(crate) mod segment;
@@ -31,8 +31,8 @@ pub(crate) mod watch;
 /// The version of the layout of shared memory.
 pub(crate) const VERSION: u32 = 1;
 
-// Declared here and not by the tested modules, because the fuzz targets include those without
-// tests.
+// Declared here and not by the tested modules, because the fuzz targets include those modules
+// without tests.
 #[cfg(test)]
 #[path = "ring/tests.rs"]
 mod ring_tests;

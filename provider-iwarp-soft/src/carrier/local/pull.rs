@@ -1,9 +1,9 @@
 //! Reading the memory of the peer's process (`process_vm_readv(2)`).
 //!
 //! The kernel's permission depends on users, capabilities, Yama, PID namespaces and seccomp, and
-//! cannot be computed. So a probe reads a word of the peer's process, and the value that the peer
-//! announced must be there ([`Witness`]). Each later pull reads the word again in the same call,
-//! because the number of a process that died may belong to another one.
+//! cannot be computed. So a probe reads a word of the peer's process and compares it with the value
+//! that the peer announced ([`Witness`]). Each later pull reads the word again in the same call,
+//! because the number of a dead process may belong to another process by then.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use super::record::{PIECES_MAX, Piece};
 use super::rendezvous::Credentials;
 use super::ring::KnownWord;
 
-/// The most local pieces of one call; further pieces take further calls.
+/// Maximum number of local pieces of one call; further pieces need further calls.
 const LOCAL_MAX: usize = 64;
 /// Bytes of the known word.
 const WORD_LEN: usize = size_of::<u64>();
@@ -52,7 +52,7 @@ pub(crate) enum WhyNotPull {
     NotOffered,
     /// The peer belongs to another user.
     OtherUser,
-    /// The peer has no process number here.
+    /// The peer has no process number in this PID namespace.
     OtherNamespace,
     /// The word differs from the peer's announcement: the number belongs to another process.
     OtherProcess,
@@ -122,7 +122,7 @@ impl Puller {
             // SAFETY: the caller guarantees that the targets may be written.
             match unsafe { self.read(&mut from, &mut to) } {
                 Ok(0) => return Err(Errno::FAULT.into()),
-                // The kernel never reads more than it was asked for.
+                // The kernel never reads more than requested.
                 Ok(count) => left = left.saturating_sub(count as u64),
                 Err(errno) => return Err(errno.into()),
             }
@@ -148,9 +148,9 @@ impl Puller {
         local[0].write(iovec((&raw mut word).expose_provenance(), WORD_LEN));
         let remote_count = 1 + from.fill(&mut remote[1..]);
         let local_count = 1 + to.fill(&mut local[1..]);
-        // SAFETY: both arrays have as many initialised entries. The first local one is the word of
-        // this frame; the caller guarantees that the others may be written; the kernel checks the
-        // remote ones. The wrapper of libc does nothing but the system call.
+        // SAFETY: both arrays have this many initialised entries. The first local entry is the word
+        // of this frame; the caller guarantees that the others may be written; the kernel checks
+        // the remote ones. The wrapper of libc does nothing but the system call.
         let result = unsafe {
             libc::process_vm_readv(
                 self.pid,
@@ -220,7 +220,7 @@ impl<'a, T: Range> Cursor<'a, T> {
         Self { rest, done: 0 }
     }
 
-    /// Writes the remaining ranges, as far as there is room, and returns the number of entries.
+    /// Writes the remaining ranges as far as there is room, and returns the number of entries.
     fn fill(&self, entries: &mut [MaybeUninit<libc::iovec>]) -> usize {
         let mut done = self.done;
         let mut count = 0;

@@ -1,8 +1,8 @@
 //! The layout of one record of a ring.
 //!
 //! A record begins at a multiple of a cache line and is a whole number of lines long. Its first
-//! eight bytes are its word ([`Word`]), which is 0 as long as the record is not published. So a
-//! consumer that polls reads one line only, and the same line holds the header.
+//! eight bytes are its word ([`Word`]), which is 0 until the record is published. So a consumer
+//! that polls reads one line only, and this line also contains the header.
 //!
 //! ```text
 //! inline       word | header, to a multiple of 8 | payload
@@ -10,10 +10,10 @@
 //! skip         word                                      up to the end of the data area
 //! ```
 //!
-//! A payload that does not fit into the first line begins at the second one. So a Send of 64 bytes
+//! A payload that does not fit into the first line begins at the second line. So a Send of 64 bytes
 //! (header 18) and an RDMA Write of 64 bytes (header 14) are two lines long, the first line is
 //! written at once, and long payloads are aligned for the fastest copy. Numbers have the byte order
-//! of this host, because no other host reads them.
+//! of this host, because only this host reads them.
 
 use iwarp_proto::HEADER_MAX;
 
@@ -43,7 +43,7 @@ pub(crate) enum Corrupt {
     Kind(u8),
     /// The tag of a record is that of another position.
     Tag { found: u16, expected: u16 },
-    /// A header is longer than any header.
+    /// A header is longer than the maximum.
     HeaderLen(u8),
     /// A payload does not fit between its record and the end of the data area.
     PayloadLen(u32),
@@ -55,7 +55,7 @@ pub(crate) enum Corrupt {
     PieceLen(u64),
     /// A reference has a state that is impossible at this moment.
     State(u32),
-    /// The consumer has released bytes that were not produced, or has taken back a release.
+    /// The consumer has released bytes that were not produced, or has moved its index back.
     Released(u64),
     /// The consumer has released a reference that it did not pull.
     NotPulled,
@@ -140,8 +140,8 @@ impl Word {
     }
 }
 
-/// The number of the line at which a record begins. It distinguishes a new record from one that is
-/// left over from an earlier round.
+/// The number of the line at which a record begins. It distinguishes a new record from a record of
+/// an earlier round.
 #[inline]
 fn tag(position: Position) -> u16 {
     (position.0 / LINE as u64) as u16
@@ -186,8 +186,8 @@ pub(super) fn reference_len(header_len: usize, count: usize) -> usize {
 }
 
 /// The length of the longest record of a data area, in bytes. A producer that waits for room gets
-/// enough for it, although the consumer releases a quarter of the area at once and a skip may waste
-/// some.
+/// enough for such a record, although the consumer releases a quarter of the area at once and a
+/// skip may waste some.
 #[inline]
 pub(super) fn record_max(data_len: usize) -> usize {
     data_len / 8 * 3 - 128
@@ -260,12 +260,12 @@ pub(crate) enum Body {
     /// In the data area, up to the next [`advance`](super::ring::Consumer::advance). The peer can
     /// change the bytes at any time, so they are copied from this pointer and never borrowed.
     Inline { ptr: *const u8, len: usize },
-    /// In the memory of the peer, at [`pieces`](super::ring::Consumer::pieces), which are `total`
-    /// bytes long together.
+    /// In the memory of the peer, at [`pieces`](super::ring::Consumer::pieces), whose total length
+    /// is `total` bytes.
     Reference { total: u32 },
 }
 
-// SAFETY: the record does not dereference the pointer. Code that does must guarantee, on whatever
+// SAFETY: the record does not dereference the pointer. Code that does must guarantee, on any
 // thread, that the consumer has not advanced.
 unsafe impl Send for Body {}
 
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn words_read_back_at_their_position_only() {
+    fn words_are_valid_at_their_position_only() {
         let word = Word {
             kind: Kind::Inline,
             header_len: 18,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_is_mistaken() {
+    fn invalid_words_are_refused() {
         for kind in 0..=255 {
             for header_len in [0, 72, 73, 255] {
                 let bits = kind | header_len << 8;

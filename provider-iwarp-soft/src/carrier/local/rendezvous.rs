@@ -1,9 +1,9 @@
-//! The place where two processes of one host connect.
+//! The rendezvous of two processes of one host.
 //!
 //! Each adapter listens at an `AF_UNIX` address with 128 random bits in its name. A peer that has
 //! received the name over the TCP connection and can connect to it is on this host. Abstract
-//! addresses belong to a network namespace; processes of several namespaces meet in a directory
-//! that is visible to all of them.
+//! addresses belong to a network namespace. Processes of several namespaces use a directory that is
+//! visible to all of them.
 //!
 //! ```text
 //!   the connecting process                     the listening process
@@ -30,7 +30,7 @@ mod hello;
 pub(crate) use hello::{Answer, Hello, HelloReceiver, ReceivedHello, Refusal};
 pub(crate) use hello::{receive_answer, send_answer, send_hello};
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// The common prefix of all names.
 const PREFIX: &str = "dat-rs-";
@@ -63,7 +63,7 @@ impl From<Errno> for WhyNot {
 }
 
 /// An `AF_UNIX` stream connection to a process of this host. It never blocks, and the child of a
-/// fork does not keep it.
+/// fork does not inherit it.
 #[derive(Debug)]
 pub(crate) struct UnixConn(NotInherited);
 
@@ -98,8 +98,8 @@ impl Rendezvous {
         Ok(Self::new(listener, name, None))
     }
 
-    /// Listens at a file in a directory, for peers that see this directory. Removes files in there
-    /// whose listener is gone.
+    /// Listens at a file in a directory, for peers that see this directory. Removes files in it
+    /// whose listener has ended.
     pub(crate) fn open_in(dir: &Path) -> io::Result<Self> {
         directory::sweep(dir);
         let name = random_name()?;
@@ -147,7 +147,7 @@ impl AsFd for Rendezvous {
 impl Drop for Rendezvous {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // A failure means that the file is gone already, which is harmless.
+            // A failure means that the file was removed already, which is harmless.
             let _ = rustix::fs::unlink(path);
         }
     }
@@ -195,7 +195,7 @@ fn file_name(name: &Name) -> String {
 /// The identity of the process at the other end of a connection, from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Credentials {
-    /// 0 if the process has no number in the PID namespace of this one.
+    /// 0 if the process has no number in the PID namespace of this process.
     pub(crate) pid: i32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -203,7 +203,7 @@ pub(crate) struct Credentials {
 
 /// Returns the identity of the process that has connected, or that has called `listen`.
 pub(crate) fn peer_credentials(conn: impl AsFd) -> io::Result<Credentials> {
-    // rustix is not used here, because its type cannot hold process number 0.
+    // rustix is not used here, because its type cannot represent process number 0.
     let mut found = libc::ucred {
         pid: 0,
         uid: 0,

@@ -3,12 +3,12 @@
 //! # Publishing
 //!
 //! The producer writes a record, sets the word of the record that will follow to 0, and stores the
-//! word of this one last. The consumer polls the word at its own position, so it needs no index of
-//! the producer. Records that are written between two calls of [`Producer::publish`] become visible
-//! together, because the word of the first of them is stored by that call.
+//! word of this record last. The consumer polls the word at its own position, so it needs no index
+//! of the producer. Records that are written between two calls of [`Producer::publish`] become
+//! visible together, because that call stores the word of the first of them.
 //!
 //! The index of the consumer is one word of the control page. The consumer stores it once for many
-//! records, and the producer loads it when the ring looks full.
+//! records, and the producer loads it when the ring seems full.
 //!
 //! # Cache lines
 //!
@@ -16,18 +16,18 @@
 //! other:
 //!
 //! * The producer writes the line that the consumer polls last and at once, in
-//!   [`Producer::publish`], so that it moves once. With the header written earlier, and a locked
-//!   instruction in between, a Send of 64 bytes took 0.56 us instead of 0.47.
-//! * The consumer does not check for a record behind an answer: the producer has just written the
-//!   word there, so a check would move the line. That took 0.05 us.
+//!   [`Producer::publish`], so that the line moves once. If the header is written earlier, with a
+//!   locked instruction in between, a Send of 64 bytes takes 0.56 us instead of 0.47.
+//! * The consumer does not check for a record after an answer: the producer has just written the
+//!   word there, so a check would move the line, which takes 0.05 us.
 //! * The consumer prefetches the second line while it polls the first.
 //! * A producer whose record is awaited may push its second line ([`Producer::expedite`]).
 //!
 //! # Sleeping
 //!
 //! A side that wants to sleep sets its flag, executes a full fence, and checks once more for work.
-//! The other side makes work, executes a full fence, and checks the flag. One of the two always
-//! sees the other (Dekker), so no wake-up is lost.
+//! The other side publishes work, executes a full fence, and checks the flag. At least one of the
+//! two sees the store of the other (Dekker), so no wake-up is lost.
 //!
 //! | Sleeping side | Flag | Set by | Checked by |
 //! |---|---|---|---|
@@ -67,7 +67,7 @@ mod control {
     pub(super) const CAN_PULL: usize = 512;
 }
 
-/// A word of a process, by which another process that reads its memory recognises it.
+/// A word of a process, by which another process that reads its memory recognises the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownWord {
     pub(crate) addr: u64,

@@ -7,11 +7,11 @@
 //!   ...    data area of Direction::FromAdopter, ring_len bytes
 //! ```
 //!
-//! The memory is a memfd without a name, so nothing is left behind when both processes die. It is
-//! sealed, so that a peer cannot shrink it and make an access fail with SIGBUS. Pages are allocated
-//! by their first use.
+//! The memory is a memfd without a name, so nothing remains when both processes die. It is sealed,
+//! so that a peer cannot shrink it and make an access fail with SIGBUS. Pages are allocated by
+//! their first use.
 //!
-//! The peer may change every byte at any time. So no reference and no slice is ever made of this
+//! The peer may change every byte at any time. So no reference and no slice is ever created to this
 //! memory: it is accessed through atomics ([`Half::word`]) and by copies from and to raw pointers.
 
 use std::io;
@@ -31,24 +31,24 @@ pub(crate) const RING_LEN: usize = 256 * 1024;
 pub(crate) const RING_LEN_MIN: usize = 4096;
 pub(crate) const RING_LEN_MAX: usize = 16 * 1024 * 1024;
 
-/// The unit in which processors move memory between each other.
+/// The unit in which processors move memory between their caches.
 pub(crate) const LINE: usize = 64;
 /// The unit in which memory is returned to the kernel.
 const PAGE: usize = 4096;
 /// The number of bytes that a side uses before it returns memory to the kernel. An idle connection
 /// keeps little more than that for each direction, and a connection that sleeps after every message
 /// seldom pays for the return.
-pub(crate) const GIVE_BACK_AFTER: u64 = 4 * PAGE as u64;
+pub(crate) const RETURN_AFTER: u64 = 4 * PAGE as u64;
 /// Bytes of a control page.
 const CONTROL_LEN: usize = 4096;
 /// The offset of the data areas.
 const DATA_AT: usize = 2 * CONTROL_LEN;
 
-/// The rights that the peer must have given up: to change the size, and to unseal.
+/// The seals that the peer must have set: against changes of the size, and against unsealing.
 pub(super) const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
-/// The type of the file system that memfds of ordinary pages are on (`statfs(2)`, TMPFS_MAGIC).
+/// The type of the file system of memfds with ordinary pages (`statfs(2)`, TMPFS_MAGIC).
 const TMPFS: i128 = 0x0102_1994;
 
 /// The direction of data.
@@ -62,7 +62,7 @@ pub(crate) enum Direction {
 
 /// Shared memory, mapped into this process.
 ///
-/// The child of a fork has no mapping of it (`MADV_DONTFORK`), as it has no copy of the sockets.
+/// The child of a fork does not inherit the mapping (`MADV_DONTFORK`), nor the sockets.
 #[derive(Debug)]
 pub(crate) struct SharedSegment {
     pub(super) base: NonNull<u8>,
@@ -88,7 +88,7 @@ impl SharedSegment {
         Ok((Self::map(fd.as_fd(), ring_len, len)?, fd))
     }
 
-    /// Maps the segment behind a descriptor that an untrusted peer has sent.
+    /// Maps the segment of a descriptor that an untrusted peer has sent.
     ///
     /// The descriptor is refused with `EPERM` unless its size is sealed and its pages are ordinary
     /// ones: a page of a hugetlb file may be missing at its first use, which raises SIGBUS. A size
@@ -130,7 +130,7 @@ impl SharedSegment {
         Half {
             // SAFETY: both offsets are within the mapping, whose layout they are.
             control: unsafe { self.base.add(control) },
-            // SAFETY: as above.
+            // SAFETY: both offsets are within the mapping, whose layout they are.
             data: unsafe { self.base.add(data) },
             data_len: self.ring_len,
             _segment: Arc::clone(self),
@@ -153,7 +153,7 @@ pub(crate) struct Half {
     control: NonNull<u8>,
     data: NonNull<u8>,
     data_len: usize,
-    /// Keeps the mapping.
+    /// Keeps the mapping alive.
     _segment: Arc<SharedSegment>,
 }
 
@@ -191,7 +191,7 @@ impl Half {
     #[inline]
     pub(crate) fn half_word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at < self.data_len);
-        // SAFETY: as in `word`.
+        // SAFETY: mapped and aligned for the same reasons as in `word`.
         unsafe { AtomicU32::from_ptr(self.data.as_ptr().add(at).cast()) }
     }
 
@@ -206,9 +206,9 @@ impl Half {
     /// Returns the complete pages between two positions of the sequence of all bytes to the kernel.
     /// Their bytes are zero afterwards, and the next use of a page allocates it again.
     ///
-    /// A side calls this for bytes that only it may use: the producer for free room, the consumer
+    /// A side calls this for bytes that it alone may use: the producer for free room, the consumer
     /// for records that it has taken and not released. They never include a word that is polled.
-    pub(crate) fn give_back_pages(&self, from: u64, to: u64) {
+    pub(crate) fn return_pages(&self, from: u64, to: u64) {
         let from = from.next_multiple_of(PAGE as u64);
         let len = (to - to % PAGE as u64).saturating_sub(from) as usize;
         let at = from as usize & (self.data_len - 1);
@@ -217,8 +217,8 @@ impl Half {
             if len > 0 && len <= self.data_len {
                 let start = self.bytes(at, len).cast();
                 // SAFETY: the range is in the data area of a mapping that `self` keeps. The peer
-                // may change these bytes at any time, so zero bytes are as good as others. If the
-                // call fails, as with larger pages, the memory stays in use.
+                // may change these bytes at any time, so zero bytes are valid. If the call fails,
+                // as with larger pages, the memory stays in use.
                 let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxRemove) };
             }
         }

@@ -1,8 +1,8 @@
 //! A check of a ring by threads that do not hold the connection.
 //!
-//! A polling thread drives each polled connection in every call, and most calls find nothing. To
-//! find that out it need not lock the connection: the holder stores the offset of the next record,
-//! and whether there is any other work.
+//! A polling thread drives each polled connection in every call, and most calls find nothing. This
+//! check needs no lock of the connection: the holder stores the offset of the next record, and
+//! whether there is any other work.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use super::ring::line;
 use super::segment::{Half, LINE};
 use crate::progress::conn_socket::MayHaveWork;
 
-/// The connection has work that the ring does not show.
+/// Represents a connection with work that the ring does not show.
 const BUSY: usize = usize::MAX;
 
 /// Shows whether a connection may have work.
@@ -29,17 +29,17 @@ impl Watch {
         }
     }
 
-    /// The holder of the connection has finished for now. `next` is the offset of the next record;
-    /// `None`: there is other work to do.
+    /// Called when the holder of the connection has finished for now. `next` is the offset of the
+    /// next record, or `None` if there is other work to do.
     pub(super) fn set(&self, next: Option<usize>) {
         self.next.store(next.unwrap_or(BUSY), Ordering::Relaxed);
     }
 }
 
 impl MayHaveWork for Watch {
-    /// A thread that reads an old offset checks the bytes that are there now, and either drives for
-    /// nothing or waits for its next check. Every holder that has taken records stores the new
-    /// offset before it releases the connection.
+    /// Returns false if the connection certainly has no work. A thread that reads an old offset
+    /// checks the present bytes there, and either drives for nothing or waits for its next check.
+    /// Every holder that has taken records stores the new offset before it releases the connection.
     fn may_have_work(&self) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         if next != BUSY && self.half.word(next).load(Ordering::Relaxed) == 0 {

@@ -9,10 +9,10 @@ use host::locks::lock;
 
 use super::Ended;
 
-/// Bytes that a lane holds.
+/// The capacity of a lane, in bytes.
 const CAPACITY: usize = 32 * 1024;
 
-/// A queue of bytes. A side that sleeps announces it, and is rung for the next change.
+/// A queue of bytes. A side that sleeps announces the sleep, and the next change rings it.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     state: Mutex<State>,
@@ -22,7 +22,7 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 struct State {
     bytes: VecDeque<u8>,
-    /// The number of bytes that were ever put in.
+    /// The total number of bytes that were put in.
     written: u64,
     /// The position at which the lane ends, and the kind of end.
     end: Option<(u64, Ended)>,
@@ -86,11 +86,11 @@ impl Lane {
         let count = bytes.len().min(state.left());
         state.bytes.extend(&bytes[..count]);
         state.written += count as u64;
-        let is_news = count > 0 || state.ended().is_some();
-        if is_news {
+        let has_changed = count > 0 || state.ended().is_some();
+        if has_changed {
             self.may_have_bytes.store(true, Ordering::Release);
         }
-        Some(is_news && std::mem::take(&mut state.is_reader_asleep))
+        Some(has_changed && std::mem::take(&mut state.is_reader_asleep))
     }
 
     /// Takes bytes out. Returns true if the writer must be rung.
@@ -106,20 +106,20 @@ impl Lane {
         count > 0 && std::mem::take(&mut state.is_writer_asleep)
     }
 
-    /// The reader is about to sleep. Returns true if it must not.
+    /// Called when the reader is about to sleep. Returns true if it must not.
     pub(super) fn announce_reader(&self) -> bool {
         let mut state = lock(&self.state);
-        let is_work = !state.bytes.is_empty() || state.ended().is_some();
-        state.is_reader_asleep = !is_work;
-        is_work
+        let has_work = !state.bytes.is_empty() || state.ended().is_some();
+        state.is_reader_asleep = !has_work;
+        has_work
     }
 
-    /// The writer is about to sleep until there is room. Returns true if it must not.
+    /// Called when the writer is about to sleep until there is room. Returns true if it must not.
     pub(super) fn announce_writer(&self) -> bool {
         let mut state = lock(&self.state);
-        let is_work = state.room() > 0 || state.ended().is_some();
-        state.is_writer_asleep = !is_work;
-        is_work
+        let has_work = state.room() > 0 || state.ended().is_some();
+        state.is_writer_asleep = !has_work;
+        has_work
     }
 
     pub(super) fn wake_reader(&self) {
@@ -147,8 +147,8 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
     }
 
-    /// A part of `count`: nothing, all, or something in between; now and then a few bytes, which
-    /// cut headers.
+    /// A part of `count`: nothing, all, or something in between; sometimes a few bytes, which cut
+    /// headers.
     pub(super) fn portion(&mut self, count: usize) -> usize {
         let chosen = self.next() as usize;
         match self.next() % 8 {

@@ -1,6 +1,6 @@
 //! The provider's tests over a pipe.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use access_layer::rnic::{SendOp, WcStatus};
 
@@ -21,7 +21,7 @@ const WITHOUT_DELAYS: Delays = Delays {
 /// Makes a new connection move to a pipe.
 fn over_pipe(client: &Side<'_>, delays: Delays) -> [Arc<Lane>; 2] {
     match &*client.qp.qp.lock_link() {
-        Link::Up(conn) => lay((conn.local, conn.remote), delays),
+        Link::Up(conn) => prepare((conn.local, conn.remote), delays),
         other => panic!("{other:?}"),
     }
 }
@@ -44,7 +44,7 @@ fn messages_of_all_lengths_arrive_in_order() {
 }
 
 #[test]
-fn one_sided_work_reaches_a_target_that_never_calls() {
+fn one_sided_work_reaches_a_target_that_makes_no_calls() {
     with_all_delays(moved::one_sided_work_reaches_a_target_that_never_calls);
 }
 
@@ -64,7 +64,7 @@ fn a_send_finds_the_write_before_it_at_its_target() {
 }
 
 #[test]
-fn a_read_behind_writes_returns_what_they_wrote() {
+fn a_read_after_writes_returns_the_written_data() {
     with_all_delays(moved::a_read_behind_writes_returns_what_they_wrote);
 }
 
@@ -161,7 +161,7 @@ fn send_until_it_ends(len: usize, count: u64, ended: Ended, is_short: bool) {
         _ => Event::Broken,
     };
     assert_eq!(server.event(), expected, "{name}");
-    // The writer finds the end of the pipe, or is first notified that the reader has disconnected.
+    // The writer finds the end of the pipe, or first receives the reader's disconnect.
     let event = client.event();
     assert!(
         event == Event::Broken || event == expected,
@@ -187,7 +187,7 @@ fn a_pipe_may_end_between_and_within_long_messages() {
 }
 
 #[test]
-fn an_error_behind_the_last_byte_breaks_the_connection() {
+fn an_error_after_the_last_byte_breaks_the_connection() {
     let frame = (PREFIX + SEND_HEADER + 64) as u64;
     for count in [frame, 2 * frame - 5, 4 * frame] {
         send_until_it_ends(64, count, Ended::Error(Errno::CONNRESET), false);
@@ -196,7 +196,7 @@ fn an_error_behind_the_last_byte_breaks_the_connection() {
 
 /// The target's program makes no calls, so that its engine sleeps between two writes.
 #[test]
-fn doorbells_that_come_late_wake_an_engine_that_sleeps() {
+fn late_doorbells_wake_a_sleeping_engine() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);

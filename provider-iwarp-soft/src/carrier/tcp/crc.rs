@@ -1,8 +1,8 @@
 //! CRC32C as MPA uses it, by external implementations.
 //!
-//! The faster implementation depends on the processor and on the length. `crc_fast` multiplies
-//! carry-less in vectors of 512 bits if there is AVX-512. Without AVX-512, `crc32c`, which runs the
-//! CRC instruction over three parts at once, is faster for long pieces.
+//! The faster implementation depends on the processor and on the length. `crc_fast` uses carry-less
+//! multiplication in vectors of 512 bits if there is AVX-512. Without AVX-512, `crc32c` is faster
+//! for long pieces, because it runs the CRC instruction over three parts at once.
 
 use crc_fast::CrcAlgorithm;
 
@@ -19,16 +19,16 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
-/// Makes the implementations detect the features of the processor. Where that takes a while it
+/// Makes the implementations detect the features of the processor. A detection that takes a while
 /// happens once, and other threads wait for its end. In the child of a fork they would wait for
-/// ever if a thread of the parent had begun it.
+/// ever if a thread of the parent had begun the detection.
 pub(crate) fn prepare() {
     for len in [1, LEN_MIN] {
         std::hint::black_box(crc32c(&vec![0; len]));
     }
 }
 
-/// True if the processor multiplies carry-less in 512 bits.
+/// True if the processor has carry-less multiplication in 512 bits.
 #[cfg(target_arch = "x86_64")]
 fn has_wide_vectors() -> bool {
     is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl")

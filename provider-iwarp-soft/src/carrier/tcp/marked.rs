@@ -1,9 +1,9 @@
-//! MPA markers between the bytes of FPDUs (RFC 5044 section 4.3), for peers that ask for them.
+//! MPA markers between the bytes of FPDUs (RFC 5044 section 4.3), for peers that request them.
 //!
 //! Each direction of a connection has markers or has none. The protocol defines their positions
 //! ([`iwarp_proto::wire::marker`]). This module inserts them between the bytes of an FPDU and
-//! removes them, in place. The CRC covers the markers of its FPDU, including a marker right before
-//! it.
+//! removes them, in place. The CRC of an FPDU covers its markers, including a marker right before
+//! the FPDU.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use super::crc::crc32c;
 
 /// The longest FPDU, without markers.
 const FPDU_MAX: usize = fpdu::total_len(u16::MAX as usize);
-/// The most that markers can add to an FPDU.
+/// The maximum number of bytes that markers can add to an FPDU.
 pub(crate) const BYTES_MAX: usize = LEN * (FPDU_MAX / (INTERVAL as usize - LEN) + 2);
 
 /// The sending direction.
 #[derive(Debug, Default)]
 pub(crate) struct MarkedTx {
-    /// Octets since the first FPDU, or rather since the marker before it.
+    /// Octets since the first FPDU, counted from the marker before it.
     position: u64,
 }
 
@@ -48,7 +48,7 @@ impl MarkedTx {
             room[to..to + LEN].copy_from_slice(&marker.emit());
             to += LEN;
         }
-        // Each marker took up its share of the gap, so the rest is in the right position.
+        // The gap has closed by the length of each marker, so the rest is in the right position.
         debug_assert_eq!(from, to);
         self.position += room.len() as u64;
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_is_removed_at_every_phase() {
+    fn inserted_markers_are_removed_at_every_phase() {
         for phase in (0..512).step_by(4) {
             for fpdu_len in [
                 20, 24, 500, 504, 508, 512, 516, 1_020, 1_444, 16_404, 65_532,

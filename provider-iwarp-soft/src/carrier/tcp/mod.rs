@@ -1,9 +1,9 @@
 //! The TCP carrier: MPA over a stream socket (RFC 5044).
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
-//! | [`tx`] | makes frames out of segments, writes bytes to the socket |
-//! | [`rx`] | reads bytes from the socket, handles frames, places payload |
+//! | [`tx`] | frames segments, sends bytes through the socket |
+//! | [`rx`] | receives bytes from the socket, handles frames, places payload |
 //! | [`marked`] | MPA markers between the bytes of either direction |
 //! | [`crc`] | CRC32C |
 
@@ -41,12 +41,12 @@ pub(crate) struct TcpCarrier {
     socket: Arc<ConnSocket>,
     tx: Tx,
     rx: Rx,
-    /// Staging buffers are kept between two calls, because the connection is polled.
+    /// True while staging buffers are kept between two calls, because the connection is polled.
     keeps_staging: bool,
-    /// The longest ULPDU toward a peer that runs another implementation, whatever TCP's segments
-    /// hold.
+    /// The longest ULPDU toward a peer that runs another implementation, whatever the size of TCP's
+    /// segments.
     ulpdu_max: usize,
-    /// FPDUs are sent with markers.
+    /// True if FPDUs are sent with markers.
     markers_tx: bool,
     /// The number of sent bytes at which the size of TCP's segments is queried next.
     refresh_at: u64,
@@ -69,8 +69,8 @@ impl TcpCarrier {
     pub(crate) fn keep_staging(&mut self, keeps: bool) {
         self.keeps_staging = keeps;
         if !keeps {
-            self.tx.rest();
-            self.rx.rest();
+            self.tx.release_if_empty();
+            self.rx.release_if_empty();
         }
     }
 
@@ -102,7 +102,7 @@ impl TcpCarrier {
         io::unacknowledged(self.socket.as_fd())
     }
 
-    /// The bytes of a single FPDU. Only valid while nothing else is framed.
+    /// Returns the bytes of a single FPDU. Only valid while nothing else is framed.
     pub(crate) fn lone_frame(
         &mut self,
         fpdu: &TransmitFpdu,
@@ -114,8 +114,8 @@ impl TcpCarrier {
         self.tx.take_all(&sources)
     }
 
-    /// Sends as many as possible of the bytes that must follow so that the stream ends between two
-    /// frames, with `last` at its end if there is one. Returns the rest.
+    /// Sends as many as possible of the bytes that end the stream between two frames, with `last`
+    /// at its end if there is one. Returns the remaining bytes.
     pub(crate) fn last_bytes(
         &mut self,
         last: Option<&TransmitFpdu>,
@@ -169,8 +169,8 @@ impl Carrier for TcpCarrier {
             self.tx.run(proto, &sources)
         };
         if !self.keeps_staging {
-            self.tx.rest();
-            self.rx.rest();
+            self.tx.release_if_empty();
+            self.rx.release_if_empty();
         }
         flow
     }

@@ -4,15 +4,15 @@
 //!
 //! A `recv` of up to 128 KiB into a staging buffer takes the bytes that TCP has. Then each frame is
 //! handled: length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. A
-//! connection keeps the buffer while it holds a partial frame, and while a consumer drives it. The
-//! engine returns it when the consumer has stopped.
+//! connection keeps the buffer while it contains a partial frame, and while a consumer drives the
+//! connection. The engine returns the buffer when the consumer has stopped.
 //!
 //! If CRC was negotiated away, the payload of a long frame is not copied ([`placing`]).
 //!
 //! # Cost of one 64-byte Send
 //!
 //! The cost is one system call, one CRC, one copy, and no allocation. A `recv` that filled less
-//! than the buffer has emptied the socket and is not repeated. Right behind a payload that was
+//! than the buffer has emptied the socket and is not repeated. Directly after a payload that was
 //! placed without a copy, the cost is one call more.
 
 mod placing;
@@ -50,7 +50,7 @@ const BULK_PAUSE_DOUBLINGS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Rx {
     crc: bool,
-    /// The markers that we asked for, if we did.
+    /// The markers that this end requested, if any.
     marked: Option<MarkedRx>,
     /// The buffer, held while it has a partial frame, at `start..end`, or will soon be needed
     /// again.
@@ -64,8 +64,8 @@ pub(super) struct Rx {
     is_bulk: bool,
     /// Complete frames handled so far.
     frames: u64,
-    /// The number of attempts on the empty socket since the last bytes, up to the longest pause.
-    empty_looks: u32,
+    /// The number of retries on the empty socket since the last bytes, up to the longest pause.
+    empty_retries: u32,
 }
 
 impl Rx {
@@ -80,7 +80,7 @@ impl Rx {
             narrow: 0,
             is_bulk: false,
             frames: 0,
-            empty_looks: 0,
+            empty_retries: 0,
         }
     }
 
@@ -91,7 +91,7 @@ impl Rx {
 
     /// Receives and places the bytes that the socket has. Returns `false` if it had none.
     ///
-    /// With `keep` the buffer is kept for the next call, until [`Self::rest`].
+    /// With `keep` the buffer is kept for the next call, until [`Self::release_if_empty`].
     pub(super) fn run(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -102,13 +102,13 @@ impl Rx {
         let result = self.fill_and_handle(&mut staging, fd, reception);
         self.staging = Some(staging);
         if !keep {
-            self.rest();
+            self.release_if_empty();
         }
         result
     }
 
     /// Returns the buffer to the pool, unless a partial frame is in it.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_if_empty(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             if let Some(staging) = self.staging.take() {
@@ -131,7 +131,7 @@ impl Rx {
                     taken += count;
                     let memory = reception.table.access();
                     let frames = self.handle_all(staging, &mut reception.open(&memory))?;
-                    self.empty_looks = 0;
+                    self.empty_retries = 0;
                     self.frames += u64::from(frames);
                     self.is_bulk = taken >= BULK || frames >= STREAM;
                     if is_short {
@@ -151,8 +151,8 @@ impl Rx {
         Ok(true)
     }
 
-    /// Receives once, into the location of the next bytes. Also returns true if the kernel returned
-    /// less than was asked for, so that the socket is empty.
+    /// Receives once, to the place of the next bytes. Also returns true if the kernel returned
+    /// fewer bytes than requested, so that the socket is empty.
     fn receive_bytes(
         &mut self,
         staging: &mut Staging,
@@ -181,15 +181,19 @@ impl Rx {
         if !self.is_bulk {
             return;
         }
-        let more_comes = !self.is_between_frames() || proto.outstanding_reads() > 0;
-        let doublings = if more_comes { self.empty_looks } else { 0 };
-        self.empty_looks = (self.empty_looks + 1).min(BULK_PAUSE_DOUBLINGS);
+        let is_more_expected = !self.is_between_frames() || proto.outstanding_reads() > 0;
+        let doublings = if is_more_expected {
+            self.empty_retries
+        } else {
+            0
+        };
+        self.empty_retries = (self.empty_retries + 1).min(BULK_PAUSE_DOUBLINGS);
         for _ in 0..BULK_PAUSE_SPINS << doublings {
             std::hint::spin_loop();
         }
     }
 
-    /// Handles the complete frames in the buffer and moves a partial one to its front. Returns the
+    /// Handles the complete frames in the buffer and moves a partial one to the front. Returns the
     /// number of complete frames.
     fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
         let placed = self.end_placing(staging, sinks)?;
@@ -239,7 +243,7 @@ impl Rx {
         Ok(frames)
     }
 
-    /// Handles the complete frames in the buffer if there are markers among them.
+    /// Handles the complete frames in the buffer of a stream with markers.
     #[cold]
     fn handle_marked(
         &mut self,

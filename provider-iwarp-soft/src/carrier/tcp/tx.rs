@@ -1,28 +1,26 @@
-//! The sending side of a connection: frames out of work requests, bytes into the socket.
+//! The sending side of a connection: turns work requests into frames, and sends their bytes.
 //!
 //! # How bytes are sent
 //!
 //! An FPDU is assembled in one staging buffer: header, payload, pad, CRC. The next FPDU follows it
-//! there. All FPDUs that are queued are sent by one `send`, because a trip through TCP costs many
-//! times the copy. The CRC is computed over the copy and not over the consumer's memory. The
-//! consumer's memory may legally change during the send (OFA's dtest lets both ends write into the
-//! buffers that they write from), and a CRC over bytes other than those sent would end the
-//! connection at the peer.
+//! there. One `send` sends all queued FPDUs, because a pass through TCP costs many times the copy.
+//! The CRC is computed over the copy and not over the consumer's memory, which may legally change
+//! during the send: OFA's dtest lets both ends write into the buffers from which they write. A CRC
+//! over bytes other than those sent would end the connection at the peer.
 //!
 //! If CRC was negotiated away, payloads above 16 KiB are not copied: `sendmsg` sends them from the
 //! consumer's memory. The pad and CRC field of one FPDU and the header of the next are adjacent in
 //! the staging buffer and form one piece of the vector.
 //!
-//! A burst begins with two sends of 32 KiB, so that the peer copies out while this side copies in.
-//! It grows to sends of 1 MiB, or of 256 KiB (the length of the staging buffer) where every payload
-//! is staged. A burst that follows another at once continues with the size at which that one ended,
-//! because the peer still has bytes to copy. (Two sends pay where TCP takes longer over a lone
-//! 64 KiB message than two calls cost, and lose where it does not;
-//! `dat-bench --cases send-ping:65536:1` shows which.)
+//! A burst begins with two sends of 32 KiB, so that the peer copies out while this end copies in.
+//! It grows to sends of 1 MiB, or of 256 KiB (the length of the staging buffer) if every payload is
+//! staged. A burst directly after another continues with the last size, because the peer still has
+//! bytes to copy. Two sends are faster if TCP takes longer for a lone 64 KiB message than two calls
+//! cost, and slower otherwise; `dat-bench --cases send-ping:65536:1` shows the difference.
 //!
 //! A Send or Write that fits one FPDU and overtakes nothing is framed when it is posted
-//! ([`Tx::frame_at_once`]), whether it is sent at once or held back for more. The sender then keeps
-//! only the position of its end and the report for its completion.
+//! ([`Tx::frame_at_once`]), whether it is sent at once or held back. The sender then keeps only the
+//! position of its end and the report for its completion.
 //!
 //! # Cost of one 64-byte Send on an idle connection
 //!
@@ -60,16 +58,16 @@ const TRAILER_MAX: usize = 7;
 const VECTOR_MAX: usize = 128;
 /// Bytes that are framed before each of the sends of a burst.
 const RAMP: [u64; 4] = [32 * 1024, 32 * 1024, 256 * 1024, 1024 * 1024];
-/// A burst of so many bytes keeps the peer busy for longer than [`FLOW_GAP`].
+/// A burst of this many bytes keeps the peer busy for longer than [`FLOW_GAP`].
 const FLOW_BYTES: u64 = 128 * 1024;
 /// The longest pause after such a burst in which the peer is still busy with it.
 const FLOW_GAP: Duration = Duration::from_micros(50);
-/// The pause, in spins, of a sender that found its socket full. It doubles while the socket stays
-/// full. Retrying at once would contend with the acknowledgements for the socket's lock.
+/// The pause, in spins, of a sender that found its socket full. The pause doubles while the socket
+/// stays full. Retrying at once would contend with the acknowledgements for the socket's lock.
 const FULL_PAUSE_SPINS: u32 = 60;
 const FULL_PAUSE_DOUBLINGS: u32 = 3;
 
-/// The socket, and the memory that holds the payloads, for one pass.
+/// The socket, and the memory of the payloads, for one pass.
 pub(super) struct Sources<'a> {
     pub(super) fd: BorrowedFd<'a>,
     pub(super) memory: &'a MemoryAccess<'a>,
@@ -123,11 +121,11 @@ struct Mark {
 #[derive(Debug)]
 pub(super) struct Tx {
     crc: bool,
-    /// The markers that the peer wants, if it does.
+    /// The markers that the peer requested, if any.
     marked: Option<MarkedTx>,
-    /// Room that one FPDU may take.
+    /// The room that one FPDU may need.
     frame_max: usize,
-    /// Payloads up to this long are copied next to their frame.
+    /// The longest payload that is copied next to its frame.
     staged_max: usize,
     staging: Option<Staging>,
     filled: usize,
@@ -135,19 +133,19 @@ pub(super) struct Tx {
     marks: VecDeque<Mark>,
     /// The end of each request that was framed when it was posted, and its report.
     reports: VecDeque<(u64, Report)>,
-    /// The reports of those requests that the socket has taken.
+    /// The reports of those requests that the socket has accepted.
     finished: Vec<Report>,
     framed: u64,
     sent: u64,
     /// Segments that were framed.
     segments: Amount,
-    /// The end of the last FPDU that the socket has taken completely.
+    /// The end of the last FPDU that the socket has accepted completely.
     boundary: u64,
     /// The time at which the last burst ended, if it was a long one.
     flowed: Option<Instant>,
-    /// The number of attempts on the full socket since it took the last bytes, up to the longest
+    /// The number of retries on the full socket since it accepted the last bytes, up to the longest
     /// pause.
-    full_looks: u32,
+    full_retries: u32,
 }
 
 impl Tx {
@@ -178,11 +176,11 @@ impl Tx {
             segments: Amount::default(),
             boundary: 0,
             flowed: None,
-            full_looks: 0,
+            full_retries: 0,
         }
     }
 
-    /// Bytes that the socket has taken.
+    /// Bytes that the socket has accepted.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }
@@ -202,7 +200,7 @@ impl Tx {
         self.pieces.len() == 1 && matches!(self.pieces.front(), Some(Piece::Staged { .. }))
     }
 
-    /// Sends the framed bytes, where all of them are staged and nothing else is to be sent.
+    /// Sends the framed bytes if all of them are staged and nothing else is to be sent.
     pub(super) fn flush(
         &mut self,
         proto: &mut Connection,
@@ -226,8 +224,8 @@ impl Tx {
         sources: &Sources<'_>,
     ) -> Result<Flow, TxFault> {
         let (was_full, before) = (self.is_pending(), self.sent);
-        let goes_on = was_full || self.flowed.is_some_and(|at| at.elapsed() < FLOW_GAP);
-        let first = if goes_on { RAMP.len() - 1 } else { 0 };
+        let is_continued = was_full || self.flowed.is_some_and(|at| at.elapsed() < FLOW_GAP);
+        let first = if is_continued { RAMP.len() - 1 } else { 0 };
         let flow = self.burst(proto, sources, first)?;
         let is_flow = was_full || self.sent - before >= FLOW_BYTES;
         self.flowed = is_flow.then(Instant::now);
@@ -285,8 +283,8 @@ impl Tx {
             && self.filled + HEADER_MAX + payload_len + TRAILER_MAX <= STAGING_LEN
     }
 
-    /// Frames an FPDU whose payload is given, behind the bytes that are framed already. The caller
-    /// has checked the room. Once the socket has taken the FPDU, `report` is in [`Self::finished`].
+    /// Frames an FPDU with this payload after the bytes that are framed already. The caller has
+    /// checked the room. Once the socket has accepted the FPDU, `report` is in [`Self::finished`].
     pub(super) fn frame_at_once(
         &mut self,
         fpdu: &TransmitFpdu,
@@ -306,18 +304,18 @@ impl Tx {
         self.reports.push_back((self.framed, report));
     }
 
-    /// Returns the reports of requests that the socket has taken; the caller empties the list.
+    /// Returns the reports of requests that the socket has accepted; the caller empties the list.
     pub(super) fn finished(&mut self) -> &mut Vec<Report> {
         &mut self.finished
     }
 
     /// True if there are requests that were framed when they were posted and that the socket has
-    /// not taken.
+    /// not accepted.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.reports.is_empty()
     }
 
-    /// Takes the reports of requests that were framed and that the socket has not taken.
+    /// Takes the reports of requests that were framed and that the socket has not accepted.
     pub(super) fn take_unfinished(&mut self) -> impl Iterator<Item = Report> {
         self.reports.drain(..).map(|(_, report)| report)
     }
@@ -340,7 +338,7 @@ impl Tx {
         self.mark(fpdu, trailer, fpdu.wire_len());
     }
 
-    /// Frames one FPDU that needs no memory, behind the bytes that are framed already.
+    /// Frames one FPDU without payload after the bytes that are framed already.
     pub(super) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
         if self.filled + HEADER_MAX + TRAILER_MAX + marker::LEN <= STAGING_LEN {
             // A frame without payload cannot be refused.
@@ -366,7 +364,7 @@ impl Tx {
         }
         let covered = body + fpdu.pad();
         let end = covered + fpdu::CRC_LEN;
-        // A payload is not copied only where CRC is off, and then the CRC field may have any value.
+        // Only without CRC is a payload not copied, and then the CRC field may have any value.
         staging[body..end].fill(0);
         push_staged(&mut self.pieces, start, body);
         self.pieces.push_back(memory_piece(fpdu));
@@ -378,8 +376,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Frames like [`Self::frame`], with markers. A separate path, so that the usual one does not
-    /// pay for them.
+    /// Frames like [`Self::frame`], with markers. A separate function, so that markers cost the
+    /// usual path nothing.
     #[cold]
     fn frame_marked(
         &mut self,
@@ -434,7 +432,7 @@ impl Tx {
     fn on_result(&mut self, sent: Sent, proto: &mut Connection) -> Result<bool, TxFault> {
         match sent {
             Sent::Bytes(count) => {
-                self.full_looks = 0;
+                self.full_retries = 0;
                 self.advance(count);
                 let work = self.pop_marks();
                 if work > 0 {
@@ -452,8 +450,8 @@ impl Tx {
 
     /// Waits before the next attempt on a full socket.
     fn pause(&mut self) {
-        let doublings = self.full_looks;
-        self.full_looks = (doublings + 1).min(FULL_PAUSE_DOUBLINGS);
+        let doublings = self.full_retries;
+        self.full_retries = (doublings + 1).min(FULL_PAUSE_DOUBLINGS);
         for _ in 0..FULL_PAUSE_SPINS << doublings {
             std::hint::spin_loop();
         }
@@ -477,13 +475,13 @@ impl Tx {
     }
 
     /// Returns the staging buffer to the pool, if it is empty.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn release_if_empty(&mut self) {
         if self.pieces.is_empty() {
             self.release();
         }
     }
 
-    /// Counts the work requests that the transport has taken since the last call.
+    /// Counts the work requests that the socket has accepted since the last call.
     fn pop_marks(&mut self) -> usize {
         let mut work = 0;
         while let Some(mark) = self.marks.front()
@@ -502,10 +500,10 @@ impl Tx {
         work
     }
 
-    /// Takes the unsent rest of an FPDU that the socket has taken a part of, and drops everything
-    /// framed behind it, so that a stream that ends here ends between two FPDUs.
+    /// Takes the unsent rest of an FPDU of which the socket has accepted a part, and drops
+    /// everything framed after it, so that a stream that ends here ends between two FPDUs.
     ///
-    /// Returns `None` if the rest cannot be read, because its memory has gone.
+    /// Returns `None` if the rest cannot be read, because its memory is no longer registered.
     pub(super) fn take_rest_of_fpdu(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
         let has_begun = self.sent > self.boundary;
         let end = self
@@ -519,7 +517,7 @@ impl Tx {
         self.take_bytes(sources, (end - self.sent) as usize)
     }
 
-    /// Takes all framed bytes, for a stream that ends with a Terminate message behind them.
+    /// Takes all framed bytes, for a stream that ends with a Terminate message after them.
     pub(super) fn take_all(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
         self.take_bytes(sources, (self.framed - self.sent) as usize)
     }
@@ -576,8 +574,8 @@ impl Piece {
         taken
     }
 
-    /// Copies the first bytes of a piece in registered memory. Returns `false` if the memory has
-    /// gone.
+    /// Copies the first bytes of a piece in registered memory. Returns `false` if the memory is no
+    /// longer registered.
     fn copy_into(&self, sources: &Sources<'_>, out: &mut [u8]) -> bool {
         let mut at = 0;
         let copied = self.visit(sources, out.len(), |bytes| {
@@ -587,7 +585,7 @@ impl Piece {
         copied.is_ok()
     }
 
-    /// Visits the memory of a piece in registered memory, at most `len_max` bytes of it.
+    /// Visits at most the first `len_max` bytes of a piece in registered memory.
     fn visit<'m>(
         &self,
         sources: &Sources<'m>,
@@ -654,7 +652,7 @@ fn copy_payload(
     })
 }
 
-/// Appends staged bytes. Extends the last piece if they follow it.
+/// Appends staged bytes. Extends the last piece if the bytes follow it.
 fn push_staged(pieces: &mut VecDeque<Piece>, start: usize, end: usize) {
     if let Some(Piece::Staged { at, len }) = pieces.back_mut()
         && *at + *len == start
@@ -668,7 +666,7 @@ fn push_staged(pieces: &mut VecDeque<Piece>, start: usize, end: usize) {
     });
 }
 
-/// Sends as many pieces as one vector holds, in one call.
+/// Sends as many pieces as one vector can hold, in one call.
 fn send_pieces(
     pieces: &VecDeque<Piece>,
     staging: &[u8],
@@ -703,11 +701,11 @@ fn send_pieces(
     ))
 }
 
-/// The fault for memory that was there when its FPDU was framed and is not there now.
+/// The fault for memory that was deregistered after its FPDU was framed.
 fn fault_of(piece: &Piece) -> TxFault {
     match piece {
         Piece::Work { token, .. } => TxFault::Local { token: *token },
-        // The FPDU is half sent, so no Terminate message can follow it.
+        // The FPDU is partly sent, so no Terminate message can follow it.
         _ => TxFault::Transport(Errno::FAULT),
     }
 }
@@ -724,7 +722,7 @@ mod tests {
     use crate::support::{Event, Node, hex, read_startup};
 
     #[test]
-    fn what_follows_where_a_stream_is_cut_has_its_markers_by_the_cut() {
+    fn bytes_after_a_cut_of_the_stream_have_markers_at_the_right_positions() {
         let node = Node::new("lo 0");
         let client = node.side(10);
         let memory = node.memory(16 << 20);
@@ -757,7 +755,7 @@ mod tests {
         };
         let rest = conn.tcp.tx.take_rest_of_fpdu(&sources).unwrap();
         let cut = conn.tcp.tx.sent + rest.len() as u64;
-        assert!(cut < framed, "nothing was forgotten");
+        assert!(cut < framed, "no framed bytes were dropped");
         let marked = conn.tcp.tx.marked.as_ref().unwrap();
         for len in 0..2 * marker::INTERVAL as usize {
             assert_eq!(marked.len(len), marker::total_len(cut, len), "{len}");

@@ -65,8 +65,7 @@ impl Fence {
         }
     }
 
-    /// A range that begins and ends this number of bytes before and behind the end of the first
-    /// page.
+    /// A range from `before` bytes before the end of the first page to `behind` bytes after it.
     fn across(&self, before: usize, behind: usize) -> Target {
         Target {
             ptr: self.0.wrapping_add(PAGE - before),
@@ -135,7 +134,7 @@ fn lengths_that_differ_are_refused() {
 }
 
 #[test]
-fn memory_that_is_not_there_fails_on_either_side() {
+fn unmapped_memory_fails_on_either_side() {
     let (puller, _witness) = puller();
     let (fence, source) = (Fence::new(), [5; 200]);
     let range = fence.across(100, 100);
@@ -163,7 +162,7 @@ fn memory_that_is_not_there_fails_on_either_side() {
 }
 
 #[test]
-fn only_the_right_process_is_believed() {
+fn only_the_announced_process_is_accepted() {
     let (_, witness) = puller();
     let known = witness.known_word();
     let probe = |peer, known| Puller::probe(peer, known).map(drop).unwrap_err();
@@ -186,7 +185,7 @@ fn only_the_right_process_is_believed() {
 }
 
 #[test]
-fn a_process_that_is_another_one_by_now_is_noticed() {
+fn a_reused_process_number_is_detected() {
     let (puller, witness) = puller();
     let source = [1; 10];
     pull(&puller, &[piece(&source)], &[10]).0.unwrap();
@@ -198,7 +197,7 @@ fn a_process_that_is_another_one_by_now_is_noticed() {
 /// A parent may read its child under Yama too. If the kernel forbids even that, the test counts as
 /// not run.
 #[test]
-fn another_process_is_read_where_the_kernel_allows_it() {
+fn another_process_is_read_if_the_kernel_allows_it() {
     let witness = Witness::new().unwrap();
     let known = KnownWord {
         value: 77,
@@ -207,7 +206,7 @@ fn another_process_is_read_where_the_kernel_allows_it() {
     let mut source = vec![0_u8; 4096];
     let remote = [piece(&source)];
     let (mut ready, ready_writer) = std::io::pipe().unwrap();
-    // SAFETY: the child calls the kernel only, until it is killed.
+    // SAFETY: the child only calls the kernel, until it is killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // This changes the memory of the child only.
@@ -224,13 +223,13 @@ fn another_process_is_read_where_the_kernel_allows_it() {
     let pid = child;
     let probed = Puller::probe(Credentials { pid, ..this() }, known);
     let pulled = probed.map(|puller| pull(&puller, &remote, &[4000, 96]));
-    // SAFETY: our own child.
+    // SAFETY: the process is a child of this process.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
     }
     match pulled {
-        // Written past the capture of the test harness, so that it is counted.
+        // Written directly to standard error: the test harness must not capture the line.
         Err(WhyNotPull::Refused(errno)) => writeln!(
             std::io::stderr(),
             "\nNOT RUN: reading another process: {errno}"

@@ -10,10 +10,10 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::{Name, PREFIX, WhyNot, dial_in, file_name};
 
-/// The age from which a socket without a listener counts as left behind. A younger one may belong
-/// to a process that is about to listen.
+/// The age from which a socket without a listener counts as abandoned. A younger one may belong to
+/// a process that is about to listen.
 const STALE_AGE: Duration = Duration::from_secs(60);
-/// Entries of the directory that one sweep examines.
+/// Maximum number of directory entries that one sweep examines.
 const ENTRIES_MAX: usize = 4096;
 
 /// The file of a rendezvous.
@@ -68,7 +68,7 @@ fn is_old_socket(entry: &DirEntry) -> bool {
     metadata.file_type().is_socket() && now.saturating_sub(modified) > STALE_AGE.as_secs()
 }
 
-/// The name that a file has; `None` for other files.
+/// The name that a file represents; `None` for other files.
 fn parse(file: &str) -> Option<Name> {
     let digits = file.strip_prefix(PREFIX)?;
     let name = u128::from_str_radix(digits, 16).ok()?.to_be_bytes();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Hello     "dat-ring" (8) | version (4) | ring_len (4) | token (8)     little-endian
-//! Answer    reason (1); 0 is yes
+//! Answer    reason (1); 0 means acceptance
 //! ```
 //!
 //! A hello carries one descriptor (SCM_RIGHTS), that of the shared memory.
@@ -88,7 +88,7 @@ impl Answer {
             Self::No(Refusal::Token) => 2,
             Self::No(Refusal::Memory) => 3,
             Self::No(Refusal::Resources) => 4,
-            // Never one of the above.
+            // Never one of the codes above.
             Self::No(Refusal::Other(code)) => code.max(5),
         }
     }
@@ -105,7 +105,7 @@ impl Answer {
     }
 }
 
-/// Sends a hello with a descriptor. On a new connection there is always room for it.
+/// Sends a hello with a descriptor. A new connection always has room for a hello.
 pub(crate) fn send_hello(conn: impl AsFd, hello: &Hello, fd: BorrowedFd<'_>) -> io::Result<()> {
     let bytes = hello.emit();
     let descriptors = [fd];
@@ -132,7 +132,7 @@ pub(crate) enum ReceivedHello {
     /// More bytes must be received.
     Incomplete,
     Complete(Hello, OwnedFd),
-    /// The peer has sent other data, or is gone.
+    /// The peer has sent other data, or has closed.
     Bad,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct HelloReceiver {
 }
 
 impl HelloReceiver {
-    /// Receives once, and takes no bytes behind the hello.
+    /// Receives once, and takes no bytes after the hello.
     pub(crate) fn receive(&mut self, conn: impl AsFd) -> ReceivedHello {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -157,10 +157,10 @@ impl HelloReceiver {
             Err(Errno::AGAIN | Errno::INTR) => return ReceivedHello::Incomplete,
             Err(_) => return ReceivedHello::Bad,
         };
-        let is_sound = self.take_descriptors(&mut control);
+        let is_valid = self.take_descriptors(&mut control);
         // The kernel has closed the descriptors for which there was no room.
         let is_cut = message.flags.contains(ReturnFlags::CTRUNC);
-        if message.bytes == 0 || !is_sound || is_cut {
+        if message.bytes == 0 || !is_valid || is_cut {
             return ReceivedHello::Bad;
         }
         self.filled += message.bytes;
@@ -175,29 +175,29 @@ impl HelloReceiver {
 
     /// Keeps the first descriptor and closes all others. Returns false if there were others.
     fn take_descriptors(&mut self, control: &mut RecvAncillaryBuffer<'_>) -> bool {
-        let mut is_sound = true;
+        let mut is_valid = true;
         for message in control.drain() {
             let RecvAncillaryMessage::ScmRights(descriptors) = message else {
-                is_sound = false;
+                is_valid = false;
                 continue;
             };
             for descriptor in descriptors {
-                is_sound &= self.descriptor.is_none();
+                is_valid &= self.descriptor.is_none();
                 self.descriptor.get_or_insert(descriptor);
             }
         }
-        is_sound
+        is_valid
     }
 }
 
-/// Sends the answer to a hello. Returns false if the peer is gone.
+/// Sends the answer to a hello. Returns false if the peer has closed.
 pub(crate) fn send_answer(conn: impl AsFd, answer: Answer) -> bool {
     let sent = crate::engine::io::send(conn.as_fd(), &[answer.emit()]);
     matches!(sent, Sent::Bytes(1))
 }
 
-/// Receives the answer to a hello, and takes no bytes behind it. `Ok(None)`: there is no answer
-/// yet.
+/// Receives the answer to a hello, and takes no bytes after it. `Ok(None)` means that there is no
+/// answer yet.
 pub(crate) fn receive_answer(conn: impl AsFd) -> io::Result<Option<Answer>> {
     let mut byte = [0];
     match crate::engine::io::receive(conn.as_fd(), &mut byte) {

@@ -50,7 +50,7 @@ fn make_old(path: &Path, age: i64) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
 }
 
-/// Both ends of a connection reach each other.
+/// Checks that both ends of a connection reach each other.
 fn check_connected(connected: &UnixConn, accepted: &UnixConn) {
     assert!(bell::ring(connected) && bell::ring(accepted));
     assert_eq!(bell::drain(connected), Drained::Rung);
@@ -58,7 +58,7 @@ fn check_connected(connected: &UnixConn, accepted: &UnixConn) {
 }
 
 #[test]
-fn peers_of_one_namespace_meet_by_name() {
+fn peers_of_one_namespace_connect_by_name() {
     crate::forking::prepare();
     let (first, second) = (Rendezvous::open().unwrap(), Rendezvous::open().unwrap());
     assert_ne!(first.name(), second.name());
@@ -72,7 +72,7 @@ fn peers_of_one_namespace_meet_by_name() {
 }
 
 #[test]
-fn nothing_of_a_meeting_has_a_low_number_or_blocks() {
+fn descriptors_are_not_low_and_do_not_block() {
     let rendezvous = Rendezvous::open().unwrap();
     let connected = dial(&rendezvous.name()).unwrap();
     let accepted = rendezvous.accept().unwrap().unwrap();
@@ -86,7 +86,7 @@ fn nothing_of_a_meeting_has_a_low_number_or_blocks() {
 }
 
 #[test]
-fn a_name_that_nobody_has_is_not_here() {
+fn an_unknown_name_is_not_here() {
     crate::forking::prepare();
     let name = Rendezvous::open().unwrap().name();
     assert_eq!(dial(&name).unwrap_err(), WhyNot::NotHere);
@@ -110,7 +110,7 @@ fn a_full_backlog_is_busy() {
 }
 
 #[test]
-fn peers_meet_in_a_directory() {
+fn peers_connect_in_a_directory() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
     let rendezvous = Rendezvous::open_in(&scratch.0).unwrap();
@@ -128,7 +128,7 @@ fn peers_meet_in_a_directory() {
 }
 
 #[test]
-fn only_sockets_that_were_left_behind_are_removed() {
+fn only_sockets_without_a_listener_are_removed() {
     let scratch = Scratch::new();
     let left = scratch.stale(&file_name(&[1; 16]), 3600);
     let alive = Rendezvous::open_in(&scratch.0).unwrap();
@@ -152,7 +152,7 @@ fn only_sockets_that_were_left_behind_are_removed() {
 }
 
 #[test]
-fn the_kernel_says_who_the_peer_is() {
+fn the_kernel_reports_the_peer() {
     let rendezvous = Rendezvous::open().unwrap();
     let connected = dial(&rendezvous.name()).unwrap();
     let accepted = rendezvous.accept().unwrap().unwrap();

@@ -8,7 +8,7 @@ use super::super::record::{
     self, Body, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, Record, STATE_AT,
     State, Word,
 };
-use super::super::segment::{GIVE_BACK_AFTER, Half, LINE};
+use super::super::segment::{Half, LINE, RETURN_AFTER};
 use super::{KnownWord, control, line};
 
 /// The consuming end of a ring.
@@ -25,7 +25,7 @@ pub(crate) struct Consumer {
     pieces: [Piece; PIECES_MAX],
     piece_count: usize,
     /// True if the producer may wait for a release or a pull since it was last notified.
-    has_news: bool,
+    has_progress: bool,
 }
 
 impl Consumer {
@@ -38,12 +38,12 @@ impl Consumer {
             current: None,
             pieces: [Piece::default(); PIECES_MAX],
             piece_count: 0,
-            has_news: false,
+            has_progress: false,
         }
     }
 
     /// Returns the next record without taking it; `None` if there is none. The record is copied and
-    /// checked once: until [`advance`](Self::advance) this returns the same copy.
+    /// checked once: until [`advance`](Self::advance) this call returns the same copy.
     #[inline]
     pub(crate) fn peek(&mut self) -> Result<Option<Record>, Corrupt> {
         if let Some((record, _)) = &self.current {
@@ -96,7 +96,7 @@ impl Consumer {
     }
 
     /// Begins to pull the payload of the current record. Returns false if the producer has revoked
-    /// it, so that its memory must not be read.
+    /// the record, so that its memory must not be read.
     pub(crate) fn begin_pull(&mut self) -> Result<bool, Corrupt> {
         let exchanged = self.state().compare_exchange(
             State::Offered as u32,
@@ -122,7 +122,7 @@ impl Consumer {
             Ordering::AcqRel,
             Ordering::Acquire,
         );
-        self.has_news = true;
+        self.has_progress = true;
         ended.is_ok()
     }
 
@@ -148,7 +148,7 @@ impl Consumer {
             let word = self.half.control_word(control::RELEASED);
             word.store(self.position, Ordering::Release);
             self.released = self.position;
-            self.has_news = true;
+            self.has_progress = true;
         }
     }
 
@@ -156,30 +156,30 @@ impl Consumer {
     /// wait. Must be called after a batch of records.
     #[inline]
     pub(crate) fn must_notify(&mut self) -> bool {
-        std::mem::take(&mut self.has_news)
+        std::mem::take(&mut self.has_progress)
             && super::producer::take_flag(&self.half, control::WAITING)
     }
 
-    /// Announces that this side will sleep until a record is published. Returns true if there is
-    /// one, so that this side must not sleep yet. A record that was returned and not taken does not
-    /// count.
+    /// Announces that this side will sleep until a record is published. Returns true if there is a
+    /// record, so that this side must not sleep yet. A record that was returned and not taken does
+    /// not count.
     ///
-    /// All room is released, so that the producer can return the memory of an idle ring.
+    /// Releases all room, so that the producer can return the memory of an idle ring.
     /// [`must_notify`](Self::must_notify) must be called afterwards.
     pub(crate) fn announce_sleep(&mut self) -> bool {
-        if self.position - self.released >= GIVE_BACK_AFTER {
-            // The producer may sleep already, so it would not return the memory.
-            self.half.give_back_pages(self.released, self.position);
+        if self.position - self.released >= RETURN_AFTER {
+            // The producer may sleep already and would then not return the memory.
+            self.half.return_pages(self.released, self.position);
         }
         self.release();
         let flag = self.half.control_word(control::ASLEEP);
         flag.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let look_again = self.current.is_none() && self.load_word() != 0;
-        if look_again {
+        let has_record = self.current.is_none() && self.load_word() != 0;
+        if has_record {
             self.wake();
         }
-        look_again
+        has_record
     }
 
     /// Announces that this side does not sleep any more.
@@ -215,8 +215,8 @@ impl Consumer {
         self.half.word(self.offset()).load(Ordering::Acquire)
     }
 
-    /// Prefetches the line behind the word that is polled. The second line of a record of two lines
-    /// is often written first, so it arrives while the first is still awaited.
+    /// Prefetches the line after the polled word. The second line of a record of two lines is often
+    /// written first, so it arrives while the first is still awaited.
     #[inline]
     fn prefetch_second_line(&self) {
         let second = (self.offset() + LINE) & (self.half.len() - 1);

@@ -26,12 +26,12 @@ pub(in super::super) fn prefetch_to_write(line: *const u8) {
     let _ = line;
 }
 
-/// Moves a written line out of this processor's own caches to one that it shares with others.
+/// Moves a written line out of this processor's own caches to a cache that it shares with others.
 /// Processors without the instruction execute it as a long NOP.
 #[inline]
 pub(in super::super) fn demote(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which changes neither memory nor registers nor flags.
+    // SAFETY: a demotion is a hint, which changes neither memory nor registers nor flags.
     unsafe {
         std::arch::asm!("cldemote [{0}]", in(reg) line, options(nostack, preserves_flags));
     };

@@ -7,15 +7,15 @@ use iwarp_proto::HEADER_MAX;
 use super::super::record::{
     self, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, STATE_AT, State, Word,
 };
-use super::super::segment::{GIVE_BACK_AFTER, Half, LINE};
+use super::super::segment::{Half, LINE, RETURN_AFTER};
 use super::{KnownWord, control, line};
 
 /// Bytes that only [`Producer::push_last`] uses: its record (two lines), a skip before it (one
-/// line), and the word behind it.
+/// line), and the word after it.
 const RESERVE: usize = 4 * LINE;
-/// The word of the next record is always free.
+/// The word of the next record, which is always free.
 const NEXT: usize = LINE;
-/// References that may be outstanding.
+/// Maximum number of outstanding references.
 const REFERENCES_MAX: usize = 64;
 
 /// The reason why a record was not written.
@@ -23,7 +23,7 @@ const REFERENCES_MAX: usize = 64;
 pub(crate) enum Refused {
     /// The consumer must release records first.
     Full,
-    /// No ring of this length ever has room for it.
+    /// The record does not fit into a ring of this length.
     TooLong,
     /// The consumer has written a value that no correct consumer writes.
     Corrupt(Corrupt),
@@ -32,11 +32,11 @@ pub(crate) enum Refused {
 /// The end of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The consumer has the bytes.
+    /// The consumer has read the bytes.
     Pulled,
-    /// The consumer could not read them.
+    /// The consumer could not read the bytes.
     Failed,
-    /// The producer has revoked it before the consumer began.
+    /// The producer has revoked the reference before the consumer began.
     Revoked,
 }
 
@@ -59,9 +59,9 @@ pub(crate) enum Revoked {
 }
 
 /// The beginning of the first record that is not published: its word, its header, and a payload
-/// that fits into the first line. [`Producer::publish`] writes it all at once. With two writes and
-/// a locked instruction between them, the line would move to the consumer, which polls it, and
-/// back.
+/// that fits into the first line. [`Producer::publish`] writes all of it at once. With two writes
+/// and a locked instruction between them, the line would move to the consumer, which polls the
+/// line, and back.
 #[derive(Debug)]
 struct Withheld {
     /// False if all records are published.
@@ -89,12 +89,12 @@ pub(crate) struct Producer {
     published: u64,
     /// The position up to which the consumer had released records when the index was loaded last.
     released: u64,
-    /// The value of `released` when a record was refused or a wait announced last.
+    /// The value of `released` when a record was last refused or a wait last announced.
     released_before_wait: u64,
     withheld: Withheld,
     references: References,
-    /// The tail when memory was returned to the kernel last.
-    given_back: u64,
+    /// The tail when memory was last returned to the kernel.
+    returned: u64,
 }
 
 impl Withheld {
@@ -120,7 +120,7 @@ impl Producer {
             released_before_wait: 0,
             withheld: Withheld::NONE,
             references: References::default(),
-            given_back: 0,
+            returned: 0,
         }
     }
 
@@ -131,8 +131,8 @@ impl Producer {
         record::record_max(self.half.len()) - record::payload_at(HEADER_MAX, LINE)
     }
 
-    /// Writes a record of a header and `len` bytes, which `write` copies to the pointer that it is
-    /// given. The record is visible to the consumer after [`publish`](Self::publish).
+    /// Writes a record of a header and `len` bytes, which `write` copies to the pointer that it
+    /// receives. The record is visible to the consumer after [`publish`](Self::publish).
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -237,7 +237,7 @@ impl Producer {
     }
 
     /// Moves the second line of the record that was published last towards the consumer, which then
-    /// reads it sooner. This costs about a cache miss. It is worth that only when the consumer
+    /// reads the line sooner. This costs about a cache miss, and is worthwhile only if the consumer
     /// awaits this record and the producer has nothing else to send. Must be called after
     /// [`publish`](Self::publish).
     #[inline]
@@ -256,19 +256,19 @@ impl Producer {
     }
 
     /// Announces that this side will sleep until records are released or pulled. Returns true if
-    /// some were released or pulled since a record was refused or a wait announced last, so that
-    /// this side must not sleep yet.
+    /// some were released or pulled since a record was last refused or a wait last announced, so
+    /// that this side must not sleep yet.
     pub(crate) fn announce_wait(&mut self) -> Result<bool, Corrupt> {
         let flag = self.half.control_word(control::WAITING);
         flag.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.load_released()?;
         let before = std::mem::replace(&mut self.released_before_wait, self.released);
-        let look_again = self.released != before || self.oldest_outcome()?.is_some();
-        if look_again {
+        let has_room = self.released != before || self.oldest_outcome()?.is_some();
+        if has_room {
             self.end_wait();
         }
-        Ok(look_again)
+        Ok(has_room)
     }
 
     /// Announces that this side does not sleep any more.
@@ -342,17 +342,17 @@ impl Producer {
 
     /// Returns the memory of the free room to the kernel, if much was used since the last time.
     /// Must be called before this side sleeps.
-    pub(crate) fn give_back_pages(&mut self) {
-        if self.tail - self.given_back < GIVE_BACK_AFTER {
+    pub(crate) fn return_pages(&mut self) {
+        if self.tail - self.returned < RETURN_AFTER {
             return;
         }
         // The next push reports an index that the consumer has corrupted.
         let _ = self.load_released();
-        self.given_back = self.tail;
+        self.returned = self.tail;
         let used = self.half.len() - self.room();
         let end = self.tail - used as u64 + self.half.len() as u64;
         // The word of the next record is cleared already.
-        self.half.give_back_pages(self.tail + LINE as u64, end);
+        self.half.return_pages(self.tail + LINE as u64, end);
     }
 
     /// Publishes the word by which the peer can recognise this process.
@@ -371,8 +371,8 @@ impl Producer {
         position as usize & (self.half.len() - 1)
     }
 
-    /// Checks that there is room for a record and `spare` bytes, clears the word behind the record,
-    /// and returns its offset.
+    /// Checks that there is room for a record and `spare` bytes, clears the word after the record,
+    /// and returns the offset of the record.
     #[inline]
     fn claim(&mut self, record_len: usize, spare: usize) -> Result<usize, Refused> {
         if record_len > record::record_max(self.half.len()) {
@@ -422,13 +422,13 @@ impl Producer {
     #[inline]
     fn write_bytes(&self, at: usize, bytes: &[u8]) {
         let target = self.half.bytes(at, bytes.len());
-        // SAFETY: the target is that many bytes of the data area, which is not memory of Rust's,
-        // so the two do not overlap.
+        // SAFETY: the target is this many bytes of the data area, which is not memory of Rust's, so
+        // the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
-    /// Completes the record at the tail, behind which there is no word yet. `first_len` is the
-    /// length of the header and of the withheld bytes behind it.
+    /// Completes the record at the tail, after which there is no word yet. `first_len` is the
+    /// length of the header and of the withheld bytes after it.
     #[inline]
     fn finish(
         &mut self,
@@ -500,7 +500,7 @@ impl Revoker {
     }
 
     /// Revokes a reference that the consumer has begun to pull and does not finish. The bytes that
-    /// it has read are not used.
+    /// the consumer has read are not used.
     pub(crate) fn abandon(&self, position: Position) {
         let at = position.0 as usize & (self.half.len() - 1);
         // This fails if the consumer has finished, which has the same effect.

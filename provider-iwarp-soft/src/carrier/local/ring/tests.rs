@@ -28,7 +28,7 @@ fn ring(ring_len: usize) -> (Producer, Consumer) {
 
 #[test]
 fn the_first_line_of_a_record_is_written_when_it_is_published() {
-    // Short payloads are in the first line, others behind it; some records have a skip in front.
+    // Short payloads are in the first line, others after it; some records follow a skip.
     for (header_len, payload_len) in [(18, 0), (18, 24), (18, 32), (18, 64), (14, 8), (72, 0)] {
         let (mut producer, mut consumer) = ring(RING_LEN_MIN);
         for round in 0..RING_LEN_MIN / LINE {
@@ -37,10 +37,10 @@ fn the_first_line_of_a_record_is_written_when_it_is_published() {
             let at = consumer.next_offset();
             let line = consumer.half().bytes(at, LINE);
             // SAFETY: a line of the data area, which no thread writes now.
-            let look = || unsafe { std::slice::from_raw_parts(line, LINE).to_vec() };
-            let before = look();
+            let read_line = || unsafe { std::slice::from_raw_parts(line, LINE).to_vec() };
+            let before = read_line();
             push(&mut producer, &header, &bytes).unwrap();
-            assert_eq!(look(), before, "written before it is published");
+            assert_eq!(read_line(), before, "written before it is published");
             producer.publish();
             let record = consumer.peek().unwrap().unwrap();
             assert_eq!(record.header(), header);
@@ -66,7 +66,7 @@ impl Numbers {
         (0..len).map(|_| self.below(256) as u8).collect()
     }
 
-    /// Makes a header and a payload; short ones and the longest ones are as likely as others.
+    /// Creates a header and a payload; short ones and the longest ones are as likely as others.
     fn message(&mut self, payload_max: usize) -> (Vec<u8>, Vec<u8>) {
         let header_len = [0, 14, 18, 72, self.below(73)][self.below(5)];
         let len = [0, 64, payload_max, self.below(200), self.below(payload_max)][self.below(5)];
@@ -76,7 +76,7 @@ impl Numbers {
 
 fn push(producer: &mut Producer, header: &[u8], payload: &[u8]) -> Result<Position, Refused> {
     producer.push(header, payload.len(), |target| {
-        // SAFETY: the ring gives room for that many bytes, none of which is Rust's memory.
+        // SAFETY: the ring has reserved this many bytes, none of which is Rust's memory.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len()) };
     })
 }
@@ -167,7 +167,7 @@ fn the_last_record_has_room_however_full_the_ring_is() {
 }
 
 #[test]
-fn what_no_ring_has_room_for_is_refused_at_once() {
+fn a_record_longer_than_any_ring_is_refused_at_once() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN);
     let max = producer.payload_max();
     let long = vec![5; max + 1];
@@ -182,7 +182,7 @@ fn what_no_ring_has_room_for_is_refused_at_once() {
 }
 
 #[test]
-fn room_is_released_lazily_but_the_longest_record_always_gets_some() {
+fn room_is_released_lazily_but_the_longest_record_always_fits_eventually() {
     for shift in 0..RING_LEN_MIN / LINE {
         let (mut producer, mut consumer) = ring(RING_LEN_MIN);
         for _ in 0..shift {
@@ -199,7 +199,7 @@ fn room_is_released_lazily_but_the_longest_record_always_gets_some() {
 }
 
 #[test]
-fn a_record_stays_as_it_was_checked() {
+fn a_checked_record_does_not_change() {
     let (half, theirs) = halves(RING_LEN_MIN);
     let (mut producer, mut consumer) = (Producer::new(half.clone()), Consumer::new(theirs));
     push(&mut producer, &[7; 18], &[8; 30]).unwrap();
@@ -224,8 +224,8 @@ fn each_side_is_woken_once_for_each_sleep() {
         producer.publish();
         producer.must_ring()
     };
-    assert!(!send(&mut producer), "nobody sleeps");
-    assert!(consumer.announce_sleep(), "a record is there");
+    assert!(!send(&mut producer), "the consumer does not sleep");
+    assert!(consumer.announce_sleep(), "there is a record");
     assert!(!send(&mut producer), "the consumer did not go to sleep");
     while take(&mut consumer).is_some() {}
     assert!(!consumer.announce_sleep());
@@ -234,7 +234,7 @@ fn each_side_is_woken_once_for_each_sleep() {
     assert!(consumer.peek().unwrap().is_some());
     assert!(
         !consumer.announce_sleep(),
-        "a record that was seen and not taken"
+        "a record that was returned and not taken"
     );
     consumer.wake();
     assert!(!send(&mut producer));
@@ -261,10 +261,10 @@ fn each_side_is_woken_once_for_each_sleep() {
     );
 }
 
-/// A load of the index for another reason, such as the return of memory, does not count as the
+/// A load of the index for another purpose, such as the return of memory, does not count as the
 /// check for the record that was refused.
 #[test]
-fn a_release_behind_a_refused_record_is_not_slept_through() {
+fn a_release_after_a_refused_record_prevents_the_sleep() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN);
     while push(&mut producer, &[1], &[2; 1000]).is_ok() {}
     producer.publish();
@@ -276,7 +276,7 @@ fn a_release_behind_a_refused_record_is_not_slept_through() {
 }
 
 #[test]
-fn memory_is_given_back_around_what_is_in_the_ring() {
+fn memory_is_returned_around_the_records_of_the_ring() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN * 16);
     let mut expected = std::collections::VecDeque::new();
     let mut number = 0_u8;
@@ -290,12 +290,12 @@ fn memory_is_given_back_around_what_is_in_the_ring() {
             }
         }
         producer.publish();
-        producer.give_back_pages();
+        producer.return_pages();
         for _ in 0..round % 11 {
             assert_eq!(take(&mut consumer), expected.pop_front());
         }
         consumer.announce_sleep();
-        producer.give_back_pages();
+        producer.return_pages();
     }
     while let Some(next) = expected.pop_front() {
         assert_eq!(take(&mut consumer), Some(next));

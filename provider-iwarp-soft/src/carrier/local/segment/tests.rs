@@ -31,7 +31,7 @@ fn refusal(fd: OwnedFd, ring_len: usize) -> Option<i32> {
 }
 
 #[test]
-fn both_mappings_are_one_memory_and_the_halves_are_apart() {
+fn both_mappings_are_one_memory_and_the_halves_are_separate() {
     let (ours, fd) = segment();
     let theirs = Arc::new(SharedSegment::adopt(fd, RING_LEN_MIN).unwrap());
     let directions = [Direction::FromCreator, Direction::FromAdopter];
@@ -93,7 +93,7 @@ fn huge_pages_are_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match rustix::fs::memfd_create("test", flags) {
         Ok(fd) => fd,
-        // Written past the capture of the test harness, so that it is counted.
+        // Written directly to standard error: the test harness must not capture the line.
         Err(errno) => {
             let line = format!("\nNOT RUN: a memfd of huge pages: {errno}\n");
             std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -105,7 +105,7 @@ fn huge_pages_are_refused() {
 }
 
 #[test]
-fn pages_that_were_given_back_are_zero_and_usable() {
+fn returned_pages_are_zero_and_usable() {
     let (ours, fd) = segment();
     let half = ours.half(Direction::FromAdopter);
     let other = ours.half(Direction::FromCreator);
@@ -114,7 +114,7 @@ fn pages_that_were_given_back_are_zero_and_usable() {
     half.word(64).store(1, Ordering::Relaxed);
     other.word(64).store(2, Ordering::Relaxed);
     let used = blocks();
-    half.give_back_pages(0, RING_LEN_MIN as u64);
+    half.return_pages(0, RING_LEN_MIN as u64);
     assert!(blocks() < used);
     assert_eq!(half.word(64).load(Ordering::Relaxed), 0);
     assert_eq!(other.word(64).load(Ordering::Relaxed), 2);
@@ -127,7 +127,7 @@ fn the_child_of_a_fork_has_no_mapping() {
     let (ours, _fd) = segment();
     let addr = ours.base.as_ptr();
     let mut residency = [0_u8; 1];
-    // SAFETY: the child calls the kernel only, and ends.
+    // SAFETY: the child only calls the kernel, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: one page, one byte; `mincore` fails where nothing is mapped.
@@ -136,13 +136,13 @@ fn the_child_of_a_fork_has_no_mapping() {
         unsafe { libc::_exit(i32::from(mapped)) };
     }
     let mut status = -1;
-    // SAFETY: our own child and an int of this frame.
+    // SAFETY: the process is a child of this process, and the int is of this frame.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
 }
 
 #[test]
-fn the_mapping_goes_with_the_last_half() {
+fn the_mapping_ends_with_the_last_half() {
     let (ours, _fd) = segment();
     let (addr, half) = (
         ours.base.as_ptr().addr() as u64,

@@ -1,12 +1,12 @@
-//! Payload that the kernel writes straight to its target.
+//! Payload that the kernel writes directly to its target.
 //!
 //! Without CRC only the consumer reads a payload. So of a long segment only the header is received
-//! through the staging buffer. One `recvmsg` reads the rest of the payload into the consumer's
-//! memory, and the bytes that follow, up to the header of the next frame, into the buffer. That
-//! saves the copy, and costs a system call per frame, which is why only long frames are read so.
+//! through the staging buffer. One `recvmsg` receives the rest of the payload into the consumer's
+//! memory, and the bytes that follow, up to the header of the next frame, into the buffer. This
+//! saves the copy but costs a system call per frame, so it is done for long frames only.
 //!
-//! With CRC every byte must be read before any may be placed, and it must be read where neither the
-//! consumer nor another peer can change it meanwhile.
+//! With CRC every byte must be read before any byte may be placed, and must be read from memory
+//! that neither the consumer nor another peer can change meanwhile.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -23,16 +23,16 @@ use crate::pool::Staging;
 
 use super::Rx;
 
-/// The least number of missing bytes of a frame that is worth a system call of its own. Frames of
+/// The minimum number of missing bytes of a frame that is worth a system call of its own. Frames of
 /// 16 KiB have fewer: one receive into the buffer takes eight of them.
 const DIRECT_MIN: usize = 24 * 1024;
-/// Bytes at the end of a payload that are placed after all others, so that a program that polls its
-/// memory for the end of an RDMA Write finds all of it ([`crate::memory::Bytes::write`]).
+/// Bytes at the end of a payload that are placed last, so that a program that polls its memory for
+/// the end of an RDMA Write finds all of it ([`crate::memory::Bytes::write`]).
 const TAIL: usize = 8;
-/// Pieces of one `recvmsg`, the staging buffer among them.
+/// Maximum number of pieces of one `recvmsg`, including the staging buffer.
 const VECTOR_MAX: usize = 8;
-/// Frames behind a frame that was placed in this way that are received without the bytes that
-/// follow them: the rest of a message that was cut, and one of the consumer's answers.
+/// The number of frames, after a frame that was placed in this way, that are received without the
+/// bytes that follow them: the rest of a message that was cut, and an answer of the consumer.
 const NARROW_FRAMES: u8 = 2;
 
 /// A segment whose payload is being placed.
@@ -42,12 +42,12 @@ pub(super) struct Placing {
     ulpdu_len: usize,
     /// The target of the payload, not resolved: see [`Rx::for_each_place`].
     target: Target<()>,
-    /// Bytes of the payload that are placed.
+    /// The number of payload bytes that are placed.
     done: usize,
 }
 
 impl Placing {
-    /// Creates it for the frame at the front of `here`, if the header was received.
+    /// Creates the state for the frame at the front of `here`, if the header was received.
     fn of(here: &[u8], target: impl FnOnce(&[u8], usize) -> Option<Target<()>>) -> Option<Self> {
         let (length, ulpdu) = here.split_first_chunk::<LENGTH_LEN>()?;
         let ulpdu_len = usize::from(u16::from_be_bytes(*length));
@@ -94,8 +94,8 @@ fn header_len(control: u8) -> usize {
 }
 
 impl Rx {
-    /// The number of bytes to take into the staging buffer. Usually all that there is; but only up
-    /// to the header of the next frame if that frame's payload should probably be received straight
+    /// The number of bytes to receive into the staging buffer: usually all; but only up to the
+    /// header of the next frame if the payload of that frame should probably be received directly
     /// to its target.
     pub(super) fn narrowed(&self, staging: &Staging, room: usize) -> usize {
         if self.narrow == 0 {
@@ -112,7 +112,7 @@ impl Rx {
     }
 
     /// Handles an incomplete frame at the front of the staging buffer. If the frame is long, the
-    /// rest of its payload is received straight to its target from now on.
+    /// rest of its payload is received directly to its target from now on.
     pub(super) fn begin_placing(
         &mut self,
         staging: &Staging,
@@ -123,7 +123,7 @@ impl Rx {
             if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
                 return None;
             }
-            sinks.ask(|proto, memory, receives| {
+            sinks.with_proto(|proto, memory, receives| {
                 proto.foresee(header, ulpdu_len - header.len(), memory, receives)
             })
         });
@@ -192,8 +192,8 @@ impl Rx {
         Ok(())
     }
 
-    /// Receives once into the target of the payload and, behind it, into the staging buffer. Also
-    /// returns true if the kernel returned less than was asked for, so that the socket is empty.
+    /// Receives once into the target of the payload and, after it, into the staging buffer. Also
+    /// returns true if the kernel returned fewer bytes than requested, so that the socket is empty.
     pub(super) fn receive_placing(
         &mut self,
         mut placing: Placing,
@@ -210,16 +210,16 @@ impl Rx {
         self.for_each_place(&placing, left, &mut sinks, |bytes| {
             if count < VECTOR_MAX - 1 {
                 direct += bytes.len();
-                // SAFETY: only the kernel gets the slice, below and while the table is open.
+                // SAFETY: only the kernel receives the slice, below and while the table is open.
                 vector[count] = unsafe { bytes.as_io_slice_mut() };
                 count += 1;
             }
         })?;
-        let mut asked = direct;
+        let mut requested = direct;
         if direct == left {
             let end = placing.rest() + LENGTH_LEN + placing.header_len();
             vector[count] = IoSliceMut::new(&mut staging[self.end..end]);
-            asked += end - self.end;
+            requested += end - self.end;
             count += 1;
         }
         let received = io::receive_vectored(fd, &mut vector[..count]);
@@ -233,7 +233,7 @@ impl Rx {
             return Err(self.fail_place(&placing, &mut sinks));
         }
         self.placing = Some(placing);
-        let is_short = !matches!(received, Received::Bytes(got) if got == asked);
+        let is_short = !matches!(received, Received::Bytes(got) if got == requested);
         Ok((received, is_short))
     }
 
@@ -262,9 +262,10 @@ impl Rx {
 
     fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
         let (header, len) = (placing.header(), placing.payload_len());
-        let judged = sinks
-            .ask(|proto, memory, receives| proto.handle_segment(header, len, memory, receives));
-        if let Accepted::Place(placement) = sinks.accept(judged)? {
+        let checked = sinks.with_proto(|proto, memory, receives| {
+            proto.handle_segment(header, len, memory, receives)
+        });
+        if let Accepted::Place(placement) = sinks.accept(checked)? {
             sinks.deliver(&placement);
         }
         Ok(())

@@ -34,7 +34,7 @@ fn send(conn: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
 }
 
 #[test]
-fn a_hello_brings_its_descriptor() {
+fn a_hello_carries_its_descriptor() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut receiver = HelloReceiver::default();
     assert!(matches!(receiver.receive(&ours), ReceivedHello::Incomplete));
@@ -50,7 +50,7 @@ fn a_hello_brings_its_descriptor() {
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     let device = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_rdev;
     assert_eq!(device(fd.as_fd()), device(file.as_fd()));
-    // The bytes behind the hello are still unread.
+    // The bytes after the hello are still unread.
     let mut byte = [0];
     assert_eq!(
         crate::engine::io::receive(ours.as_fd(), &mut byte),
@@ -79,8 +79,8 @@ fn a_hello_has_this_layout_in_any_pieces() {
 }
 
 #[test]
-fn anything_else_is_bad_and_leaves_no_descriptor() {
-    // No other test of this process opens it.
+fn any_other_message_is_bad_and_its_descriptors_are_closed() {
+    // No other test of this process opens this file.
     let file = File::open("/dev/full").unwrap();
     let fds = [file.as_fd(); 8];
     let mut wrong = *GOLDEN;
@@ -113,7 +113,7 @@ fn anything_else_is_bad_and_leaves_no_descriptor() {
 }
 
 #[test]
-fn answers_read_back() {
+fn answers_are_decoded_as_encoded() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     assert!(receive_answer(&ours).unwrap().is_none());
     let answers = [

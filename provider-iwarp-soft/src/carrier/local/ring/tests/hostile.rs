@@ -8,7 +8,7 @@ const VALUES: [u64; 12] = [
     2,
     u64::MAX,
     1 << 63,
-    // Words with a right tag for the first lines: long, unknown, a skip, a reference.
+    // Words with a valid tag for the first lines: long, unknown, a skip, a reference.
     0xFFFF_FFFF_0000_4801,
     0x0000_0FC0_0000_FF01,
     0x0000_1000_0000_0003,
@@ -112,7 +112,7 @@ fn consume(consumer: &mut Consumer, step: usize) -> Result<(), Corrupt> {
 }
 
 /// Changes one word after one step and continues.
-fn survive(shift: usize, after: usize, mutate: impl FnOnce(&Half)) {
+fn check_mutation(shift: usize, after: usize, mutate: impl FnOnce(&Half)) {
     let mut ends = Ends::new(shift);
     for step in 0..=after {
         ends.step(step);
@@ -128,7 +128,7 @@ fn any_control_word_may_have_any_value() {
     for after in 0..6 {
         for at in (0..512).step_by(8) {
             for value in VALUES {
-                survive(0, after, |half| {
+                check_mutation(0, after, |half| {
                     half.control_word(at).store(value, Ordering::Relaxed);
                 });
             }
@@ -146,7 +146,7 @@ fn any_word_of_a_record_may_have_any_value() {
                 for value in VALUES {
                     // The tag of this line, so that more than the tag is checked.
                     let tag = (at / LINE) as u64;
-                    survive(shift, after, |half| {
+                    check_mutation(shift, after, |half| {
                         let word = half.word(at % RING_LEN_MIN);
                         word.store(value | tag << 16, Ordering::Relaxed);
                     });
@@ -161,7 +161,7 @@ fn any_byte_of_a_record_may_change() {
     for after in 0..4 {
         for at in 0..12 * LINE {
             for bit in [1, 0x80, 0xFF] {
-                survive(0, after, |half| {
+                check_mutation(0, after, |half| {
                     let word = half.word(at / 8 * 8);
                     word.fetch_xor(bit << (at % 8 * 8), Ordering::Relaxed);
                 });

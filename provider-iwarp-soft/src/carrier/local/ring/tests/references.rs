@@ -25,7 +25,7 @@ fn with_state(state: u32) -> (Producer, Consumer, Position) {
 }
 
 #[test]
-fn pieces_are_what_the_producer_said() {
+fn pieces_are_those_of_the_producer() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN);
     for count in 1..=PIECES_MAX {
         let pieces: Vec<_> = (1..=count as u32)
@@ -74,9 +74,9 @@ fn references_that_cannot_be_described_are_refused() {
     assert_eq!(refused, Err(Refused::TooLong));
 }
 
-/// All pairs of a state and an operation.
+/// Checks all pairs of a state and an operation.
 #[test]
-fn each_state_allows_what_it_should() {
+fn each_state_allows_its_operations() {
     let corrupt = |state| Err(Corrupt::State(state));
     let finished = |outcome| {
         let position = Position(0);
@@ -160,7 +160,7 @@ fn a_reference_that_was_released_without_a_pull_is_a_fault() {
 }
 
 #[test]
-fn the_state_of_a_reference_is_not_overwritten_before_it_was_seen() {
+fn the_state_of_a_reference_is_not_overwritten_before_it_was_read() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN);
     let position = producer.push_reference(&[1], &PIECES).unwrap();
     producer.publish();

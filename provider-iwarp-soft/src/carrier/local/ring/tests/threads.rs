@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Longer than any test takes unless a wake-up was lost.
+/// A time that is longer than any test takes unless a wake-up was lost.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A doorbell of the test.
@@ -43,7 +43,7 @@ fn run(produce: impl FnOnce() + Send, consume: impl FnOnce() + Send) {
 
 /// Lets the other end run, which may have failed.
 fn pause(deadline: Instant) {
-    assert!(Instant::now() < deadline, "the other end does nothing");
+    assert!(Instant::now() < deadline, "the other end makes no progress");
     std::thread::yield_now();
 }
 
@@ -69,7 +69,7 @@ impl Steps {
     }
 }
 
-/// Publishes a record and rings if it must.
+/// Publishes a record and rings if necessary.
 fn send(producer: &mut Producer, header: &[u8], payload: &[u8], bells: &[Bell; 2]) {
     loop {
         match push(producer, header, payload) {
@@ -113,7 +113,7 @@ fn notify(consumer: &mut Consumer, bells: &[Bell; 2]) {
     }
 }
 
-/// Both ends sleep whenever they may, so almost each of these records is a race between a sleep and
+/// Both ends sleep whenever possible, so almost each of these records is a race between a sleep and
 /// a publication, and each fourth one between a wait and a release.
 #[test]
 fn no_wake_up_is_lost() {

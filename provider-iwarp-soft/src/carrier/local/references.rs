@@ -1,8 +1,8 @@
 //! References to registered memory that the peer may still read.
 //!
 //! The sender of a long payload does not copy it: the ring carries the payload's address, and the
-//! peer reads it by `process_vm_readv`. So deregistration must end such references before it
-//! returns (RFC 5042 section 6.3.3): it revokes a reference that the peer has not begun to read,
+//! peer reads the payload by `process_vm_readv`. So deregistration must end such references before
+//! it returns (RFC 5042 section 6.3.3): it revokes a reference that the peer has not begun to read,
 //! and waits for one that is being read.
 
 use std::os::fd::AsFd;
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use host::locks::IgnorePoison as _;
 use iwarp_proto::Stag;
 
+use crate::engine::io;
+use crate::memory::ReferenceHolder;
+
 use super::record::Position;
 use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
@@ -20,30 +23,30 @@ use crate::engine::io;
 use crate::memory::Lender;
 
 /// The time that a peer has to finish a read. A process that is stopped during the read may read
-/// memory that is no longer registered; its connection then ends instead of delivering the bytes
+/// memory that is no longer registered. Its connection then ends and does not deliver the bytes
 /// ([`Revoker::abandon`]).
-const PULL_PATIENCE: Duration = Duration::from_secs(1);
+const PULL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause between two checks of a reference that is being read.
 const PULL_PAUSE: Duration = Duration::from_micros(20);
 
 /// A reference to registered memory.
 #[derive(Debug)]
-struct Loan {
+struct OutstandingReference {
     position: Position,
-    /// The registrations that contain its memory.
+    /// The registrations that contain the memory of the reference.
     stags: Vec<Stag>,
 }
 
 /// The references of one connection.
 #[derive(Debug)]
-pub(super) struct Loans {
+pub(super) struct OutstandingReferences {
     revoker: Revoker,
     /// The connection of the two processes. A peer that has closed it, or is dead, reads no more.
     conn: Arc<UnixConn>,
-    open: Mutex<Vec<Loan>>,
+    open: Mutex<Vec<OutstandingReference>>,
 }
 
-impl Loans {
+impl OutstandingReferences {
     pub(super) fn new(revoker: Revoker, conn: Arc<UnixConn>) -> Self {
         Self {
             revoker,
@@ -52,33 +55,38 @@ impl Loans {
         }
     }
 
-    /// A reference was written. Called before it is published, with the memory table open.
+    /// Called when a reference was written, before it is published and with the memory table open.
     pub(super) fn add(&self, position: Position, stags: Vec<Stag>) {
-        self.lock().push(Loan { position, stags });
+        self.lock().push(OutstandingReference { position, stags });
     }
 
-    /// The peer has finished with a reference.
+    /// Called when the peer has finished with a reference.
     pub(super) fn remove(&self, position: Position) {
-        self.lock().retain(|loan| loan.position != position);
+        self.lock()
+            .retain(|reference| reference.position != position);
     }
 
-    /// Revokes all references that `is_meant` selects, and returns when the peer reads none of them
-    /// any more.
-    fn take_back(&self, open: &[Loan], is_meant: impl Fn(&Loan) -> bool) {
-        let meant = || open.iter().filter(|loan| is_meant(loan));
-        // The references that are being read. The peer cannot start to read the others.
-        let being_read: Vec<Position> = meant()
-            .map(|loan| loan.position)
+    /// Revokes all references that `is_selected` selects, and returns when the peer reads none of
+    /// them any more.
+    fn revoke_where(
+        &self,
+        open: &[OutstandingReference],
+        is_selected: impl Fn(&OutstandingReference) -> bool,
+    ) {
+        let selected = || open.iter().filter(|reference| is_selected(reference));
+        // The references that are being read. The peer cannot start to read the remaining ones.
+        let being_read: Vec<Position> = selected()
+            .map(|reference| reference.position)
             .filter(|position| self.revoker.revoke(*position) == Revoked::Pulling)
             .collect();
-        let deadline = Instant::now() + PULL_PATIENCE;
+        let deadline = Instant::now() + PULL_TIMEOUT;
         for position in being_read {
             while self.revoker.revoke(position) == Revoked::Pulling {
                 if io::is_hung_up(self.conn.as_fd()) {
                     return;
                 }
                 if Instant::now() >= deadline {
-                    tracing::warn!("a peer reads memory for longer than it is registered");
+                    tracing::warn!("a peer still reads memory that is no longer registered");
                     self.revoker.abandon(position);
                     break;
                 }
@@ -88,19 +96,19 @@ impl Loans {
     }
 
     /// Revokes all references, because the connection is over.
-    pub(super) fn take_back_all(&self) {
+    pub(super) fn revoke_all(&self) {
         let mut open = self.lock();
-        self.take_back(&open, |_| true);
+        self.revoke_where(&open, |_| true);
         open.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Loan>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<OutstandingReference>> {
         self.open.lock().ignore_poison()
     }
 }
 
-impl Lender for Loans {
+impl ReferenceHolder for OutstandingReferences {
     fn revoke(&self, stag: Stag) {
-        self.take_back(&self.lock(), |loan| loan.stags.contains(&stag));
+        self.revoke_where(&self.lock(), |reference| reference.stags.contains(&stag));
     }
 }

@@ -19,37 +19,37 @@ use crate::carrier::local::rendezvous::{
 use crate::engine::{Engine, Interest, Key, Source};
 
 /// The time that a connected process has to send its hello.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Connected processes that have not sent their hello. Further ones are refused.
-const STRANGERS_MAX: usize = 256;
-/// Processes accepted before other sources of the engine have their turn.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of connected processes that have not sent their hello. Further ones are refused.
+const PENDING_PEERS_MAX: usize = 256;
+/// Maximum number of processes accepted before the engine serves its other sources.
 const ACCEPTS_MAX: usize = 32;
 /// The pause while connections cannot be accepted for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The rendezvous of an adapter, opened on first use.
-pub(crate) struct Meeting {
+pub(crate) struct OfferListener {
     engine: Arc<Engine>,
     local_dir: Option<std::path::PathBuf>,
-    place: Mutex<Option<Arc<MeetingPlace>>>,
+    place: Mutex<Option<Arc<OpenListener>>>,
 }
 
 /// An open rendezvous.
-struct MeetingPlace {
+struct OpenListener {
     engine: Arc<Engine>,
     key: Key,
     rendezvous: Rendezvous,
     offers: Mutex<HashMap<u64, Weak<dyn Owner>>>,
-    strangers: AtomicUsize,
+    pending_peers: AtomicUsize,
 }
 
-impl std::fmt::Debug for Meeting {
+impl std::fmt::Debug for OfferListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meeting").finish_non_exhaustive()
+        f.debug_struct("OfferListener").finish_non_exhaustive()
     }
 }
 
-impl Meeting {
+impl OfferListener {
     pub(crate) fn new(engine: Arc<Engine>, local_dir: Option<std::path::PathBuf>) -> Self {
         Self {
             engine,
@@ -58,8 +58,8 @@ impl Meeting {
         }
     }
 
-    /// Announces a connection that its peer may ask for here. Returns the name of the rendezvous,
-    /// and the secret by which the connection is recognised.
+    /// Announces a connection for which its peer may ask here. Returns the name of the rendezvous,
+    /// and the secret that identifies the connection.
     pub(crate) fn announce(&self, qp: Weak<dyn Owner>) -> io::Result<(Name, u64)> {
         let place = self.open()?;
         let mut token = [0; 8];
@@ -71,14 +71,14 @@ impl Meeting {
         Ok((place.rendezvous.name(), token))
     }
 
-    /// Withdraws a connection that was announced and does not move any more.
+    /// Withdraws a connection that was announced and no longer moves.
     pub(crate) fn withdraw(&self, token: u64) {
         if let Some(place) = &*lock(&self.place) {
             lock(&place.offers).remove(&token);
         }
     }
 
-    fn open(&self) -> io::Result<Arc<MeetingPlace>> {
+    fn open(&self) -> io::Result<Arc<OpenListener>> {
         let mut open = lock(&self.place);
         if let Some(place) = &*open {
             return Ok(place.clone());
@@ -87,12 +87,12 @@ impl Meeting {
             None => Rendezvous::open()?,
             Some(dir) => Rendezvous::open_in(dir)?,
         };
-        let place = Arc::new(MeetingPlace {
+        let place = Arc::new(OpenListener {
             engine: self.engine.clone(),
             key: self.engine.new_key(),
             rendezvous,
             offers: Mutex::default(),
-            strangers: AtomicUsize::new(0),
+            pending_peers: AtomicUsize::new(0),
         });
         let ended = |_| io::Error::other("the engine has ended");
         self.engine
@@ -105,15 +105,15 @@ impl Meeting {
     }
 }
 
-impl MeetingPlace {
+impl OpenListener {
     /// Accepts the waiting processes, up to a limit.
     fn accept_some(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..ACCEPTS_MAX {
             let Some(unix) = self.rendezvous.accept()? else {
                 break;
             };
-            if self.strangers.load(Ordering::Relaxed) < STRANGERS_MAX {
-                Stranger::begin(self, unix);
+            if self.pending_peers.load(Ordering::Relaxed) < PENDING_PEERS_MAX {
+                PendingPeer::begin(self, unix);
             }
         }
         Ok(())
@@ -129,7 +129,7 @@ impl MeetingPlace {
     }
 }
 
-impl Source for MeetingPlace {
+impl Source for OpenListener {
     fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
         match self.accept_some() {
             Ok(()) => self.listen(key),
@@ -148,29 +148,29 @@ impl Source for MeetingPlace {
     }
 }
 
-/// A process that has connected and not sent its hello.
-struct Stranger {
-    place: Arc<MeetingPlace>,
+/// A process that has connected and has not sent its hello.
+struct PendingPeer {
+    place: Arc<OpenListener>,
     state: Mutex<Option<(UnixConn, HelloReceiver)>>,
 }
 
-impl Stranger {
-    fn begin(place: &Arc<MeetingPlace>, unix: UnixConn) {
+impl PendingPeer {
+    fn begin(place: &Arc<OpenListener>, unix: UnixConn) {
         let engine = &place.engine;
         let key = engine.new_key();
-        let stranger = Arc::new(Self {
+        let pending_peer = Arc::new(Self {
             place: place.clone(),
             state: Mutex::new(Some((unix, HelloReceiver::default()))),
         });
-        place.strangers.fetch_add(1, Ordering::Relaxed);
-        if engine.enlist(key, stranger.clone()).is_err() {
+        place.pending_peers.fetch_add(1, Ordering::Relaxed);
+        if engine.enlist(key, pending_peer.clone()).is_err() {
             return;
         }
-        engine.set_deadline(key, Some(Instant::now() + PATIENCE));
-        stranger.receive(key, true);
+        engine.set_deadline(key, Some(Instant::now() + HELLO_TIMEOUT));
+        pending_peer.receive(key, true);
     }
 
-    /// Receives the available part of the hello; waits for more if it is incomplete.
+    /// Receives the available part of the hello. Waits for the rest if it is incomplete.
     fn receive(&self, key: Key, is_first: bool) {
         let mut state = lock(&self.state);
         let Some((unix, receiver)) = &mut *state else {
@@ -230,7 +230,7 @@ impl Stranger {
     }
 }
 
-impl Source for Stranger {
+impl Source for PendingPeer {
     fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
         self.receive(key, false);
     }
@@ -240,9 +240,9 @@ impl Source for Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for PendingPeer {
     fn drop(&mut self) {
-        self.place.strangers.fetch_sub(1, Ordering::Relaxed);
+        self.place.pending_peers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -256,12 +256,12 @@ mod tests {
     use crate::support::{DEADLINE, Event, Node};
 
     #[test]
-    fn an_offer_that_nobody_took_ends_with_its_connection() {
+    fn an_unused_offer_ends_with_its_connection() {
         let node = Node::new("lo 0");
         let side = node.side(10);
-        let meeting = &node.side(20).qp.qp.shared.meeting;
+        let offer_listener = &node.side(20).qp.qp.shared.offer_listener;
         let offers = || {
-            meeting
+            offer_listener
                 .place
                 .lock()
                 .unwrap()
