@@ -1,7 +1,7 @@
 //! The parameters of an interface adapter: `ia_params` of a line of `dat.conf`.
 //!
 //! Grammar: `<netdev|address|host|verbs device> [port] [key=value ...]`, as in OFA's providers. The
-//! port applies to a verbs device and counts from 1. For the others it is written 0 and has no
+//! port applies to a verbs device and counts from 1. In all other cases it is written 0 and has no
 //! effect.
 //!
 //! | Key | Value | Meaning |
@@ -10,7 +10,7 @@
 
 use access_layer::rnic::RnicError;
 
-/// The default longest inline message, in bytes: the value that OFA's providers ask for.
+/// The default longest inline message, in bytes: the value that OFA's providers request.
 const INLINE_DEFAULT: u32 = 64;
 
 /// Settings of one interface adapter.
@@ -29,7 +29,7 @@ impl Config {
     /// Parses an `ia_params` string.
     pub(crate) fn parse(ia_params: &str) -> Result<Self, RnicError> {
         let mut words = ia_params.split_ascii_whitespace();
-        let adapter = words.next().ok_or_else(|| bad("names no device"))?;
+        let adapter = words.next().ok_or_else(|| bad("no device is named"))?;
         let mut config = Self {
             adapter: adapter.to_owned(),
             port: None,
@@ -58,7 +58,7 @@ fn port(word: &str) -> Result<Option<u8>, RnicError> {
     match word.parse::<u8>() {
         Ok(0) => Ok(None),
         Ok(port) => Ok(Some(port)),
-        Err(_) => Err(bad(&format!("`{word}` is no port from 1 to 255, nor 0"))),
+        Err(_) => Err(bad(&format!("`{word}`: a port from 1 to 255, or 0"))),
     }
 }
 

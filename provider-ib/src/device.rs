@@ -1,10 +1,10 @@
 //! From a name in `dat.conf` to an open device.
 //!
-//! librdmacm knows which device serves an address: it fills in the device of an id that is bound to
-//! the address. So a network device or a host name is resolved to an address first. For a verbs
-//! device, all addresses of this machine are tried until one belongs to it. The device is then
-//! opened once more, for this RNIC alone: librdmacm shares its own context with everybody in the
-//! process, and with it the queue of asynchronous events.
+//! librdmacm determines which device serves an address: it fills in the device of an id that is
+//! bound to the address. So a network device or a host name is resolved to an address first. For a
+//! verbs device, all addresses of this machine are tried until one belongs to it. The device is
+//! then opened once more, for this RNIC alone: librdmacm shares its own context, and the context's
+//! queue of asynchronous events, with all users in the process.
 
 use std::ffi::CStr;
 use std::io;
@@ -45,8 +45,8 @@ unsafe impl Send for Device {}
 // SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Sync for Device {}
 
-/// The transport of a device. Each difference between transports has a name, by which the code asks
-/// for it.
+/// The transport of a device. Each difference between transports has a name, by which the code
+/// queries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// InfiniBand and RoCE.
@@ -88,7 +88,8 @@ impl Device {
         device.quirks = Quirks::of(device.transport, device.attr.vendor_id);
         if !device.quirks.maps_any_offset {
             // SAFETY: the context was opened above, and nothing has been created on it.
-            device.offset_guard = unsafe { OffsetGuard::lay(&device.libraries, device.context()) };
+            device.offset_guard =
+                unsafe { OffsetGuard::create(&device.libraries, device.context()) };
         }
         Ok(device)
     }
@@ -158,10 +159,10 @@ impl Drop for Device {
     fn drop(&mut self) {
         if let Some(guard) = self.offset_guard.take() {
             // SAFETY: the device is closed below.
-            unsafe { guard.take_away(&self.libraries) };
+            unsafe { guard.destroy(&self.libraries) };
         }
         // SAFETY: opened by `Device::open` and closed once; every object created on the device
-        // holds it.
+        // keeps it alive.
         unsafe { self.libraries.verbs.ibv_close_device(self.context()) };
         if !is_verbs_device(&self.libraries, &self.name) {
             forget_removed(&self.libraries);
@@ -171,11 +172,11 @@ impl Drop for Device {
 
 /// Makes librdmacm close the devices that are being removed.
 ///
-/// librdmacm keeps every device open that an id was bound to, and software devices (rxe, siw) are
-/// not gone before the last process has closed them. A request for the list of all devices makes
-/// librdmacm check which still exist. The request also opens devices that no id was bound to. When
-/// no device exists any more, librdmacm does not check; the removal then completes when the process
-/// ends.
+/// librdmacm keeps open every device to which an id was bound, and software devices (rxe, siw)
+/// exist until the last process has closed them. A request for the list of all devices makes
+/// librdmacm check which devices still exist. The request also opens devices to which no id was
+/// bound. If no device exists any more, librdmacm does not check; the removal then completes when
+/// the process ends.
 fn forget_removed(libraries: &Libraries) {
     // SAFETY: the count is optional, so null is allowed.
     let list = unsafe { libraries.cm.rdma_get_devices(ptr::null_mut()) };
@@ -216,7 +217,7 @@ fn find(libraries: &Libraries, config: &Config) -> Result<Served, RnicError> {
     let address = with_scope(adapter.address, adapter.scope_id);
     served_by(libraries, address)?.ok_or_else(|| {
         RnicError::NoDevice(format!(
-            "{word} ({}) belongs to no RDMA device; `rdma link` lists those that there are",
+            "{word} ({}) belongs to no RDMA device; `rdma link` lists the RDMA devices",
             adapter.address
         ))
     })
@@ -232,7 +233,7 @@ fn with_scope(address: IpAddr, scope_id: u32) -> SocketAddr {
     address
 }
 
-/// The device by name, with its first IPv4 address, otherwise its first address.
+/// Returns the device by name, with its first IPv4 address, otherwise its first address.
 fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Served, RnicError> {
     let mut addresses: Vec<SocketAddr> = net_device::interfaces()?
         .iter()
@@ -252,11 +253,11 @@ fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Serv
     )))
 }
 
-/// The device that serves an address, according to librdmacm.
+/// Returns the device that serves an address, according to librdmacm.
 fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served>, RnicError> {
     let mut id: *mut rdma_cm_id = ptr::null_mut();
     let (none, space) = (ptr::null_mut(), RDMA_PS_TCP);
-    // SAFETY: the place is for one pointer; without a channel the id is synchronous.
+    // SAFETY: the out-pointer is of this frame; without a channel the id is synchronous.
     let made = unsafe {
         libraries
             .cm
@@ -268,7 +269,7 @@ fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served
     let mut name = CSocketAddr::from(address);
     // SAFETY: the id is alive, and the address is as long as its family requires.
     let bound = unsafe { libraries.cm.rdma_bind_addr(id, name.as_ptr().cast()) } == 0;
-    // SAFETY: the id was just made, and no other thread has it.
+    // SAFETY: the id was just created, and no other thread has it.
     let (context, port) = unsafe { ((*id).verbs, (*id).port_num) };
     let served = (bound && !context.is_null()).then(|| Served {
         // SAFETY: a bound id's context is open and points to its device, whose name ends in zero.
@@ -278,7 +279,7 @@ fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served
         port,
         address,
     });
-    // SAFETY: made above, and not used any more.
+    // SAFETY: created above, and not used any more.
     unsafe { libraries.cm.rdma_destroy_id(id) };
     Ok(served)
 }
@@ -303,9 +304,9 @@ fn open_by_name(libraries: &Libraries, name: &str) -> Result<NonNull<ibv_context
     match with_device(libraries, name, open) {
         Some(Ok(context)) => Ok(context),
         Some(Err(why)) => Err(RnicError::NoDevice(format!(
-            "{name} cannot be opened: {why}; /dev/infiniband/uverbs* must be there and writable"
+            "{name} cannot be opened: {why}; /dev/infiniband/uverbs* must exist and be writable"
         ))),
-        None => Err(RnicError::NoDevice(format!("{name} is gone"))),
+        None => Err(RnicError::NoDevice(format!("{name} no longer exists"))),
     }
 }
 
@@ -316,7 +317,7 @@ fn with_device<T>(
     then: impl FnOnce(*mut ibv_device) -> T,
 ) -> Option<T> {
     let mut count = 0;
-    // SAFETY: the place is for one number; the list is ours until it is freed below.
+    // SAFETY: the out-pointer is of this frame; this function owns the list and frees it below.
     let list = unsafe { libraries.verbs.ibv_get_device_list(&raw mut count) };
     if list.is_null() {
         return None;
@@ -330,7 +331,7 @@ fn with_device<T>(
         its_name.to_bytes() == name.as_bytes()
     });
     let result = found.map(then);
-    // SAFETY: from `ibv_get_device_list`, freed once; what was opened stays open.
+    // SAFETY: from `ibv_get_device_list`, freed once; opened devices stay open.
     unsafe { libraries.verbs.ibv_free_device_list(list) };
     result
 }

@@ -20,13 +20,13 @@ use crate::events;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 
-/// Events taken by one `epoll_wait`.
+/// Maximum number of events of one `epoll_wait`.
 const BATCH: usize = 32;
 
 /// The source of the events of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// [`Engine::wake`].
+    /// A call of [`Engine::wake`].
     Wake,
     /// The connection manager's event channel.
     Cm,
@@ -36,7 +36,7 @@ pub(crate) enum Source {
     Channel,
 }
 
-/// The thread, and what it is told by others.
+/// The engine's thread, and the work that other threads have queued for it.
 #[derive(Debug)]
 pub(crate) struct Engine {
     epoll: OwnedFd,
@@ -51,18 +51,18 @@ pub(crate) struct Engine {
 struct Tasks {
     /// Queue pairs whose work failed.
     failed: Vec<Weak<Qp>>,
-    /// Completion queues to look at, by number.
-    nudged: Vec<u32>,
-    /// To be told as they are.
+    /// The numbers of completion queues to check.
+    cqs: Vec<u32>,
+    /// Events to report unchanged.
     events: Vec<AsyncEvent>,
 }
 
 impl Engine {
-    /// An engine whose thread does not run yet.
+    /// Creates an engine whose thread does not run yet.
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: takes no pointers; the result is checked before it is owned.
+        // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: as above.
+        // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         let engine = Self {
             epoll,
@@ -75,7 +75,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the thread; once.
+    /// Starts the thread. Called once.
     pub(crate) fn start(&self, shared: &Arc<Shared>) -> io::Result<()> {
         let shared = shared.clone();
         let started = spawn_quiet("dat-ib", move || run(&shared))?;
@@ -83,8 +83,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Watches a descriptor until it is closed or taken out. Edges only: who is told takes
-    /// everything.
+    /// Watches a descriptor until it is closed or removed. Edge-triggered: the thread must take all
+    /// events of the descriptor.
     pub(crate) fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLET) as u32,
@@ -98,42 +98,42 @@ impl Engine {
         }
     }
 
-    /// Takes a descriptor out.
+    /// Removes a descriptor.
     pub(crate) fn unwatch(&self, fd: RawFd) {
         let (epoll, del) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
-        // SAFETY: takes no event. That it was not watched does not matter.
+        // SAFETY: the call takes no event. An error, for an unwatched descriptor, does not matter.
         unsafe { libc::epoll_ctl(epoll, del, fd, std::ptr::null_mut()) };
     }
 
-    /// Makes the thread look at everything, deadlines included.
+    /// Makes the thread check all its tasks, including deadlines.
     pub(crate) fn wake(&self) {
         let one: u64 = 1;
         let fd = self.wake.as_raw_fd();
-        // By number: libc's `write` is a place where the consumer's thread may be cancelled.
-        // SAFETY: eight bytes of this frame. Only a count near 2^64 could make it fail.
+        // By number, because libc's `write` is a cancellation point for the consumer's thread.
+        // SAFETY: eight bytes of this frame. Only a count near 2^64 could make the call fail.
         unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, size_of::<u64>()) };
     }
 
-    /// Notes that a work request of a queue pair failed; the connection manager breaks its
+    /// Records that a work request of a queue pair failed; the connection manager then breaks its
     /// connection.
     pub(crate) fn report_failed(&self, qp: Weak<Qp>) {
         lock(&self.tasks).failed.push(qp);
         self.wake();
     }
 
-    /// Makes the thread look at a completion queue.
-    pub(crate) fn nudge(&self, number: u32) {
-        lock(&self.tasks).nudged.push(number);
+    /// Makes the thread check a completion queue.
+    pub(crate) fn check_cq(&self, number: u32) {
+        lock(&self.tasks).cqs.push(number);
         self.wake();
     }
 
-    /// Makes the thread tell something.
-    pub(crate) fn tell(&self, event: AsyncEvent) {
+    /// Makes the thread report an event.
+    pub(crate) fn report_event(&self, event: AsyncEvent) {
         lock(&self.tasks).events.push(event);
         self.wake();
     }
 
-    /// Ends the thread and waits for it. Nothing is told afterwards.
+    /// Ends the thread and waits for its end. No event is reported afterwards.
     pub(crate) fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake();
@@ -149,7 +149,7 @@ impl Engine {
     fn sleep(&self, events: &mut [libc::epoll_event; BATCH], deadline: Option<Instant>) -> usize {
         let timeout = deadline.map_or(-1, millis_until);
         let (epoll, room) = (self.epoll.as_raw_fd(), BATCH as i32);
-        // SAFETY: the place is for so many events. An interruption is an empty round.
+        // SAFETY: the array has room for `room` events. An interruption is a round without events.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
         usize::try_from(count).unwrap_or(0)
     }
@@ -201,11 +201,11 @@ fn on_cq(shared: &Shared, number: u32) {
 }
 
 fn run_tasks(shared: &Shared, tasks: Tasks) {
-    for number in tasks.nudged {
+    for number in tasks.cqs {
         on_cq(shared, number);
     }
     for qp in tasks.failed.iter().filter_map(Weak::upgrade) {
-        // A reset since then has made it another queue pair, with perhaps a connection already.
+        // A reset since then has replaced the queue pair, which perhaps has a connection already.
         if qp.has_failed_work() {
             survive(|| shared.cm.on_qp_failed(&qp));
         }
@@ -215,7 +215,7 @@ fn run_tasks(shared: &Shared, tasks: Tasks) {
     }
 }
 
-/// Rounded up, so that the deadline has passed when the sleep ends.
+/// Returns the time until a deadline, rounded up, so that the deadline has passed after the sleep.
 fn millis_until(deadline: Instant) -> i32 {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = left + Duration::from_micros(999);
@@ -247,7 +247,7 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system just returned this descriptor and nobody else knows it.
+    // SAFETY: the system just returned this descriptor, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_survive_the_way_through_epoll() {
+    fn sources_are_decoded_as_encoded() {
         for source in [Source::Wake, Source::Cm, Source::Device, Source::Channel] {
             assert_eq!(Source::decode(source.encode()), Some(source));
         }

@@ -8,7 +8,7 @@ use verbs_dl::types::*;
 
 use crate::rnic::Shared;
 
-/// An event, with the word by which we named its object to the device.
+/// An event, with the word by which this provider named the object to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeviceEvent {
     CqLost(u32),
@@ -16,28 +16,32 @@ enum DeviceEvent {
     QpLastReceive(u64),
     SrqLow(u64),
     SrqFailed(u64),
-    /// Everything on the device.
+    /// The device is gone, with all its objects.
     DeviceGone,
-    /// The port; connections over it break when their patience ends.
+    /// The port is down; connections over it break after their timeouts.
     PortDown,
-    /// Nothing that a consumer has to do something about.
+    /// An event that requires no action of a consumer.
     Other,
 }
 
-/// Engine: takes all events of the device and tells them.
+/// Takes all events of the device and reports them, on the engine's thread.
 pub(crate) fn take_all(shared: &Arc<Shared>) {
     // SAFETY: a structure of numbers and pointers, for which zero is a value.
     let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
     let (verbs, context) = (&shared.device.libraries.verbs, shared.device.context());
-    // SAFETY: the device is open and its descriptor does not block; the place is of this frame.
+    // SAFETY: the device is open, its descriptor does not block, the out-pointer is of this frame.
     while unsafe { verbs.ibv_get_async_event(context, &raw mut event) } == 0 {
         // SAFETY: taken above and not acknowledged yet.
-        let news = unsafe { read(&event) };
-        tracing::debug!(kind = event.event_type, ?news, "event of the device");
-        // Before anything else: the destruction of the object waits for it.
+        let device_event = unsafe { read(&event) };
+        tracing::debug!(
+            kind = event.event_type,
+            ?device_event,
+            "event of the device"
+        );
+        // Acknowledged first, because the destruction of the object waits for this.
         // SAFETY: taken above, acknowledged once.
         unsafe { verbs.ibv_ack_async_event(&raw mut event) };
-        survive(|| tell(shared, news));
+        survive(|| dispatch(shared, device_event));
     }
 }
 
@@ -46,22 +50,22 @@ pub(crate) fn take_all(shared: &Arc<Shared>) {
 unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
     let element = event.element;
     match event.event_type {
-        // SAFETY: the type says which member is meant; the object is alive (caller).
+        // SAFETY: the type selects this member; the object is alive (caller).
         IBV_EVENT_CQ_ERR => DeviceEvent::CqLost(unsafe { (*element.cq).cq_context }.addr() as u32),
         IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
-            // SAFETY: as above.
+            // SAFETY: the type selects this member; the object is alive (caller).
             DeviceEvent::QpBroken(unsafe { (*element.qp).qp_context }.addr() as u64)
         }
         IBV_EVENT_QP_LAST_WQE_REACHED => {
-            // SAFETY: as above.
+            // SAFETY: the type selects this member; the object is alive (caller).
             DeviceEvent::QpLastReceive(unsafe { (*element.qp).qp_context }.addr() as u64)
         }
         IBV_EVENT_SRQ_LIMIT_REACHED => {
-            // SAFETY: as above.
+            // SAFETY: the type selects this member; the object is alive (caller).
             DeviceEvent::SrqLow(unsafe { (*element.srq).srq_context }.addr() as u64)
         }
         IBV_EVENT_SRQ_ERR => {
-            // SAFETY: as above.
+            // SAFETY: the type selects this member; the object is alive (caller).
             DeviceEvent::SrqFailed(unsafe { (*element.srq).srq_context }.addr() as u64)
         }
         IBV_EVENT_DEVICE_FATAL => DeviceEvent::DeviceGone,
@@ -70,8 +74,8 @@ unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
     }
 }
 
-fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
-    let event = match news {
+fn dispatch(shared: &Arc<Shared>, event: DeviceEvent) {
+    let event = match event {
         DeviceEvent::CqLost(number) => match shared.cqs.get(number) {
             Some(cq) => AsyncEvent::CqOverflow(cq.token),
             None => return,
@@ -84,7 +88,7 @@ fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
         }
         DeviceEvent::QpLastReceive(token) => {
             if let Some(qp) = shared.qps.get(QpToken(token)) {
-                qp.tell_last_receive();
+                qp.report_last_receive();
             }
             return;
         }
@@ -97,7 +101,7 @@ fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
             }
             AsyncEvent::DeviceFatal
         }
-        // As OFA's providers tell it.
+        // As OFA's providers report it.
         DeviceEvent::PortDown => AsyncEvent::DeviceFatal,
         DeviceEvent::Other => return,
     };

@@ -5,17 +5,18 @@
 //! | [`rnic`] | the implementation of the trait `Rnic` of the access layer |
 //! | `objects` | the objects that the RNIC creates for the access layer |
 //! | `qp`, `cq`, `srq` | queue pairs, completion queues, shared receive queues |
-//! | `memory`, `regions`, `window` | domains and regions, the address ranges of regions, memory windows |
-//! | `work`, `segments` | work requests that were posted to the device, and their segments |
+//! | `memory`, `regions`, `window` | domains and regions, address ranges of regions, windows |
+//! | `work`, `segments` | posted work requests and their segments |
 //! | `cm` | listen, connect, accept, reject, disconnect |
-//! | `channel` | the one descriptor for the events of all completion queues, and which thread reads it |
-//! | `engine` | one thread for events for which no consumer waits: connections, queues and the device |
+//! | `channel` | the descriptor for events of completion queues, and its reader |
+//! | `engine` | one thread for events for which no consumer waits: connections, queues, the device |
 //! | `events` | asynchronous events of the device |
-//! | `config`, `device`, `quirks` | the settings in `dat.conf`, the device that they name, known deviations of devices |
-//! | `offset_guard` | keeps queues away from where libsiw cannot map them |
+//! | `config`, `device`, `quirks` | settings in `dat.conf`, the device that they name, deviations of devices |
+//! | `lock` | locks that stay usable after a panic of another thread |
+//! | `offset_guard` | keeps queues away from an offset that libsiw cannot map |
 //!
-//! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
-//! and loads on a machine that has neither them nor a device.
+//! The libraries are loaded when an interface is opened (crate `verbs-dl`), so this provider builds
+//! and loads on a machine that has neither the libraries nor a device.
 //!
 //! # System calls, copies, locks and allocations of one small Send
 //!
@@ -53,7 +54,7 @@ pub use cm::request::IbRequest;
 pub use objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
 pub use rnic::IbRnic;
 
-/// Calls that need memory return an error when the process runs out of memory.
+/// An allocator with a reserve: without memory, the calls that need some return an error.
 #[global_allocator]
 static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
 

@@ -32,8 +32,8 @@ struct Stuck(Vec<NonNull<ibv_mr>>);
 unsafe impl Send for Stuck {}
 
 impl Stuck {
-    /// Deregisters the regions that the device accepts, and keeps the others.
-    fn give_back(&mut self, mut dereg: impl FnMut(*mut ibv_mr) -> io::Result<()>) {
+    /// Deregisters the regions that the device accepts, and keeps the remaining ones.
+    fn retry(&mut self, mut dereg: impl FnMut(*mut ibv_mr) -> io::Result<()>) {
         self.0.retain(|mr| dereg(mr.as_ptr()).is_err());
     }
 }
@@ -57,8 +57,8 @@ impl Pd {
     }
 
     /// Tries stuck regions again, because windows were deallocated or are about to be bound.
-    pub(crate) fn give_regions_back(&self) {
-        lock(&self.stuck).give_back(|mr| self.dereg(mr));
+    pub(crate) fn retry_stuck_regions(&self) {
+        lock(&self.stuck).retry(|mr| self.dereg(mr));
     }
 
     fn dereg(&self, mr: *mut ibv_mr) -> io::Result<()> {
@@ -74,8 +74,8 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        self.give_regions_back();
-        // SAFETY: created by `Pd::new`; every object in the domain holds it, so none is left.
+        self.retry_stuck_regions();
+        // SAFETY: created by `Pd::new`; every object in the domain keeps it alive, so none is left.
         unsafe { self.shared.device.libraries.verbs.ibv_dealloc_pd(self.hw()) };
     }
 }
@@ -90,9 +90,11 @@ pub(crate) fn of(error: io::Error, resource: Resource) -> RnicError {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => RnicError::NoResources(resource),
         Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
-        Some(libc::EINVAL | libc::EFAULT) => RnicError::InvalidArgument("the device refuses it"),
-        Some(libc::EPERM | libc::EACCES) => RnicError::NotPermitted("the device refuses it"),
-        Some(libc::EOPNOTSUPP | libc::ENOSYS) => RnicError::NotSupported("the device has it not"),
+        Some(libc::EINVAL | libc::EFAULT) => RnicError::InvalidArgument("refused by the device"),
+        Some(libc::EPERM | libc::EACCES) => RnicError::NotPermitted("refused by the device"),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
+            RnicError::NotSupported("not offered by the device")
+        }
         _ => RnicError::Os(error),
     }
 }
@@ -186,27 +188,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_is_given_back_as_soon_as_the_device_takes_it() {
-        // The pointers stand for regions and are not dereferenced.
+    fn a_region_is_deregistered_as_soon_as_the_device_allows_it() {
+        // The pointers represent regions and are not dereferenced.
         let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
         let mut stuck = Stuck([first, second].map(|mr| NonNull::new(mr).unwrap()).into());
-        let mut asked = Vec::new();
-        let mut give_back = |bound: &[*mut ibv_mr]| {
-            stuck.give_back(|mr| {
-                asked.push(mr);
+        let mut tried = Vec::new();
+        let mut retry = |bound: &[*mut ibv_mr]| {
+            stuck.retry(|mr| {
+                tried.push(mr);
                 let taken = !bound.contains(&mr);
                 let busy = || io::Error::from_raw_os_error(libc::EINVAL);
                 taken.then_some(()).ok_or_else(busy)
             });
-            std::mem::take(&mut asked)
+            std::mem::take(&mut tried)
         };
-        assert_eq!(give_back(&[first, second]), [first, second]);
-        assert_eq!(give_back(&[second]), [first, second]);
+        assert_eq!(retry(&[first, second]), [first, second]);
+        assert_eq!(retry(&[second]), [first, second]);
         assert_eq!(
-            give_back(&[]),
+            retry(&[]),
             [second],
-            "the other is gone, and not touched"
+            "the other region is deregistered already"
         );
-        assert_eq!(give_back(&[]), []);
+        assert_eq!(retry(&[]), []);
     }
 }

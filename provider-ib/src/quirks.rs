@@ -8,20 +8,20 @@ use crate::device::Transport;
 /// The deviations of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quirks {
-    /// A queue that is armed for solicited messages is notified of them. siw (Linux 6.1 to 7.2)
-    /// passes the wrong flag along and never makes that event.
-    pub(crate) hears_solicited: bool,
-    /// A Send with Invalidate takes its STag from `invalidate_rkey`. libsiw takes it from the
-    /// remote key's field, which verbs do not use in a Send.
+    /// A queue that is armed for solicited messages receives events for them. siw (Linux 6.1 to
+    /// 7.2) passes the wrong flag along and never creates that event.
+    pub(crate) reports_solicited: bool,
+    /// A Send with Invalidate takes its STag from `invalidate_rkey`. libsiw takes it from the field
+    /// of the remote key, which verbs do not use in a Send.
     pub(crate) invalidates_by_its_field: bool,
     /// Regions may begin at offset 0. siw ignores the request and counts from the address.
     pub(crate) zero_based_regions: bool,
     /// A region that an RDMA Read fills must also be writable by the peer. This holds for iWARP,
     /// where the peer's response names the region (RFC 5040 section 5.3); siw does not require it.
     pub(crate) read_sink_is_remote: bool,
-    /// A zero-length RDMA Read is answered with zero bytes. siw answers one that has to wait with
-    /// the memory of the previous answer, so there a zero-length Read is posted as a zero-length
-    /// Write.
+    /// A zero-length RDMA Read is answered with zero bytes. siw answers a Read that has to wait
+    /// with the memory of the previous answer. For siw a zero-length Read is therefore posted as a
+    /// zero-length Write.
     pub(crate) reads_nothing: bool,
     /// A queue can be mapped at any offset that the kernel chooses. libsiw cannot map a queue at
     /// one offset ([`offset_guard`](crate::offset_guard)).
@@ -30,24 +30,24 @@ pub(crate) struct Quirks {
     /// one empty segment instead.
     pub(crate) receives_without_segments: bool,
     /// The requests of a send queue complete in the order of their posts. siw completes a Send or
-    /// Write when it is sent, and an RDMA Read when it is answered. There every Read asks for a
-    /// completion, and [`Ring`](crate::work::Ring) keeps the outcomes of the requests that overtook
-    /// it. A fence would restore the order in the device, but siw has one slot for what it sends: a
-    /// request that waits at the fence blocks the answers to the peer's Reads, and two ends that
-    /// read from each other wait for ever.
+    /// Write when it is sent, and an RDMA Read when it is answered. For siw every Read therefore
+    /// requests a completion, and [`Ring`](crate::work::Ring) keeps the outcomes of the requests
+    /// that overtook the Read. A fence would restore the order in the device, but siw has one slot
+    /// for outgoing data: a request that waits at the fence blocks the answers to the peer's Reads,
+    /// and two ends that read from each other wait for ever.
     pub(crate) completes_in_order: bool,
     /// An RDMA Read may wait at a fence for the Reads before it. siw refuses a fenced Read when its
     /// turn comes, and then sends nothing any more. Without the fence flag the peer still answers
-    /// Reads in order (RFC 5040 section 5.5), so each is placed after those before it. But the
-    /// request is sent before they are placed, so it must not read, through the peer, the data that
-    /// they bring.
+    /// Reads in order (RFC 5040 section 5.5), so each is placed after the Reads before it. But the
+    /// request is sent before those are placed, so it must not read, through the peer, the data
+    /// that they bring.
     pub(crate) fences_reads: bool,
-    /// Depths of 0 in a connection request are the peer's own values. siw also reports 0 and 0
-    /// where the peer uses MPA revision 1, which has no field for them.
-    pub(crate) knows_asked_depths: bool,
+    /// Depths of 0 in a connection request are the peer's own values. siw also reports 0 and 0 if
+    /// the peer uses MPA revision 1, which has no field for them.
+    pub(crate) reports_requested_depths: bool,
 }
 
-/// `ibv_device_attr::vendor_id` of siw, which is that of the research laboratory where it was
+/// `ibv_device_attr::vendor_id` of siw, which is that of the research laboratory where siw was
 /// written.
 const SIW_VENDOR: u32 = 0x0062_6d74;
 
@@ -57,7 +57,7 @@ impl Quirks {
         let is_iwarp = transport == Transport::Iwarp;
         let is_siw = is_iwarp && vendor == SIW_VENDOR;
         Self {
-            hears_solicited: !is_siw,
+            reports_solicited: !is_siw,
             invalidates_by_its_field: !is_siw,
             zero_based_regions: !is_iwarp,
             read_sink_is_remote: is_iwarp && !is_siw,
@@ -66,7 +66,7 @@ impl Quirks {
             receives_without_segments: !is_siw,
             completes_in_order: !is_siw,
             fences_reads: !is_siw,
-            knows_asked_depths: !is_siw,
+            reports_requested_depths: !is_siw,
         }
     }
 }
@@ -78,19 +78,19 @@ mod tests {
     #[test]
     fn quirks_are_those_of_one_device() {
         let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
-        assert!(!siw.hears_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
+        assert!(!siw.reports_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
         assert!(!siw.read_sink_is_remote && !siw.reads_nothing && !siw.maps_any_offset);
-        assert!(!siw.receives_without_segments && !siw.knows_asked_depths);
+        assert!(!siw.receives_without_segments && !siw.reports_requested_depths);
         assert!(!siw.completes_in_order && !siw.fences_reads);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
-        assert!(other.hears_solicited && other.invalidates_by_its_field);
+        assert!(other.reports_solicited && other.invalidates_by_its_field);
         assert!(other.read_sink_is_remote && !other.zero_based_regions && other.reads_nothing);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(rxe.maps_any_offset && other.maps_any_offset);
         assert!(rxe.receives_without_segments && other.receives_without_segments);
-        assert!(rxe.knows_asked_depths && other.knows_asked_depths);
+        assert!(rxe.reports_requested_depths && other.reports_requested_depths);
         assert!(rxe.completes_in_order && other.completes_in_order);
         assert!(rxe.fences_reads && other.fences_reads);
-        assert!(rxe.hears_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
+        assert!(rxe.reports_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
     }
 }

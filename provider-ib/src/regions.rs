@@ -1,9 +1,9 @@
 //! The registered regions of an RNIC.
 //!
-//! A device accesses a segment by its key and refuses memory that the key does not cover. An inline
-//! message is copied into its work request by the library instead, on the posting thread and
+//! A device accesses a segment by its key and refuses memory that the key does not cover. The
+//! library copies an inline message into its work request instead, on the posting thread and
 //! without a check of the key: a wild pointer there would crash the process. So a message is sent
-//! inline only when this table confirms that its segments are registered.
+//! inline only if this table confirms that its segments are registered.
 
 use std::collections::HashMap;
 use std::sync::RwLock;

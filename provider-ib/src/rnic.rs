@@ -25,10 +25,10 @@ use crate::segments::SGE_MAX;
 use crate::srq::Srq;
 use crate::window::Mw;
 
-/// Queues of one waiter that are checked before it sleeps.
+/// Maximum number of queues of one waiter that are checked before it sleeps.
 const CHECKED_MAX: usize = 16;
 
-/// An RNIC behind libibverbs.
+/// An RNIC that uses libibverbs.
 #[derive(Debug)]
 pub struct IbRnic {
     attr: RnicAttr,
@@ -37,7 +37,7 @@ pub struct IbRnic {
 
 /// The state that every object of an RNIC shares.
 pub(crate) struct Shared {
-    // Declared before the device, which closes behind it.
+    // Declared before the device, which must be closed after the channel.
     pub(crate) channel: Channel,
     pub(crate) device: Device,
     pub(crate) config: Config,
@@ -88,7 +88,7 @@ impl Rnic for IbRnic {
         shared.engine.watch(shared.channel.fd(), Source::Channel)?;
         shared.cm.open(&shared)?;
         let shared = Arc::new(shared);
-        // From now on, because the device may be removed before anything is made on it.
+        // Started now, because the device may be removed before any object is created on it.
         shared.engine.start(&shared)?;
         Ok(Self { attr, shared })
     }
@@ -290,7 +290,7 @@ impl IbRnic {
 
 impl Drop for IbRnic {
     fn drop(&mut self) {
-        // A second shutdown finds nothing to do.
+        // A second shutdown has no effect.
         self.shutdown();
     }
 }
@@ -305,7 +305,7 @@ fn attributes(device: &Device) -> RnicAttr {
         address: device.address,
         private_data_len_max: cm::private_data_max(device),
         qp_max: many(attr.max_qp),
-        // One of each queue is kept for a marker.
+        // One request of each queue is reserved for a marker.
         wr_max: many(attr.max_qp_wr).saturating_sub(1),
         sge_max,
         read_sge_max: match many(attr.max_sge_rd) {
@@ -326,7 +326,7 @@ fn attributes(device: &Device) -> RnicAttr {
         socket_service_points: false,
         immediate_and_atomics: device.has_immediate_and_atomics(),
         zero_based_regions: device.quirks().zero_based_regions,
-        // Verbs do not count what one queue pair holds of a shared receive queue.
+        // Verbs do not count the receives of a shared receive queue that one queue pair holds.
         recv_watermarks: false,
         named: named_attributes(device),
     }

@@ -38,22 +38,22 @@ impl<'a> Segments<'a> {
     #[inline]
     pub(crate) fn of(sgl: &'a [Sge], max: u32) -> Result<Self, RnicError> {
         if sgl.len() > (max as usize).min(SGE_MAX) {
-            return Err(RnicError::Length("more segments than the queue takes"));
+            return Err(RnicError::Length("more segments than the queue supports"));
         }
         let mut total: u32 = 0;
         let mut empty = false;
         for segment in sgl {
             empty |= segment.len == 0;
             total = total.checked_add(segment.len).ok_or(RnicError::Length(
-                "the segments are longer than a message can be",
+                "the segments are longer than the longest message",
             ))?;
         }
         let list = if empty { copied(sgl) } else { List::Given(sgl) };
         Ok(Self { list, total })
     }
 
-    /// As [`of`](Self::of), for a receive. Where the device `needs_one`, a receive without bytes
-    /// gets one empty segment, which means the same as none.
+    /// Calls [`of`](Self::of) for a receive. If the device `needs_one`, a receive without bytes
+    /// gets one empty segment, which is equivalent to none.
     #[inline]
     pub(crate) fn of_receive(sgl: &'a [Sge], max: u32, needs_one: bool) -> Result<Self, RnicError> {
         let mut segments = Self::of(sgl, max)?;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_segments_are_left_out() {
+    fn empty_segments_are_removed() {
         let list = [segment(0), segment(5), segment(0)];
         let segments = Segments::of(&list, 3).unwrap();
         assert_eq!(
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_queue_takes_is_refused() {
+    fn too_many_or_too_long_segments_are_refused() {
         let too_long = [segment(u32::MAX), segment(1)];
         assert!(matches!(
             Segments::of(&too_long, 2),

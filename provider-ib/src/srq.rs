@@ -31,7 +31,7 @@ unsafe impl Send for Srq {}
 // SAFETY: verbs objects may be used by any thread (ibv_create_srq(3)).
 unsafe impl Sync for Srq {}
 
-/// The posted receives, as completion queues see them.
+/// The posted receives, for the completion queues.
 #[derive(Debug)]
 pub(crate) struct Receives {
     number: u32,
@@ -117,7 +117,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Asks for one event when fewer than `limit` receives are left.
+    /// Requests one event when fewer than `limit` receives are left.
     pub(crate) fn arm(&self, limit: u32) -> Result<(), RnicError> {
         self.modify(0, limit, IBV_SRQ_LIMIT)
     }
@@ -166,7 +166,7 @@ impl Receives {
             wr_id: self.lock().empty(slot)?,
             len: 0,
             opcode: WcOpcode::Recv,
-            told: true,
+            wants_completion: true,
             signalled: true,
             at: At::Device,
         })
@@ -212,8 +212,8 @@ impl Slots {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: created by `Srq::new`; queue pairs hold their shared receive queue, so none uses
-        // it any more.
+        // SAFETY: created by `Srq::new`; queue pairs keep their shared receive queue alive, so none
+        // uses it any more.
         unsafe {
             self.pd
                 .shared
@@ -228,7 +228,7 @@ impl Drop for Srq {
 #[cfg(test)]
 impl Receives {
     /// Records a receive of a queue without a device and returns its ticket.
-    pub(crate) fn write_down(&self, wr_id: u64) -> Ticket {
+    pub(crate) fn record(&self, wr_id: u64) -> Ticket {
         let slot = self.lock().take_slot(wr_id, u32::MAX).unwrap();
         Ticket::of_shared(self.number, slot)
     }

@@ -5,16 +5,16 @@
 //!
 //! A window of type 2 must be free when it is bound. A bind does not free the old window by a work
 //! request. It allocates a fresh window from the device and deallocates the old one, for two
-//! reasons: the peer may have invalidated the old window meanwhile, and rxe (Linux 6.1) does not
-//! survive the invalidation of a free window.
+//! reasons: the peer may have invalidated the old window meanwhile, and rxe (Linux 6.1) crashes
+//! when a free window is invalidated.
 //!
-//! A window of type 1 is bound and unbound in order with the other requests, behind binds that are
-//! not done. A bind or unbind that the end of a connection flushes would leave the window open as
-//! it was, over a region that the consumer may free, under a key that the library has forgotten. So
-//! the end of the connection deallocates a window whose last request the device has not done, and
-//! an unbound one. Where there is no connection any more, the window is deallocated at once.
+//! A window of type 1 is bound and unbound in order with the other requests, after unfinished
+//! binds. A bind or unbind that is flushed by the end of a connection would leave the window open
+//! as before, over a region that the consumer may free, under a key that the library has forgotten.
+//! So the end of the connection deallocates an unbound window, and a window whose last request the
+//! device has not done. Without a connection the window is deallocated at once.
 //!
-//! A window of either type is deallocated behind the requests that name it: a bind that finds no
+//! A window of either type is deallocated after the requests that name it: a bind that finds no
 //! window fails, and breaks the connection.
 
 use std::ptr::{self, NonNull};
@@ -41,15 +41,15 @@ enum Hw {
     /// Not allocated yet, or deallocated.
     #[default]
     None,
-    /// A window of type 1. `region` is the region that the window is bound to once its last request
-    /// is done. A null region means that the window is unbound: the region of an unbind may be
-    /// freed before the next bind.
+    /// A window of type 1. `region` is the region to which the window is bound once its last
+    /// request is done. A null region means that the window is unbound: the region of an unbind may
+    /// be freed before the next bind.
     Shared {
         mw: NonNull<ibv_mw>,
         region: *mut ibv_mr,
         last: Option<Last>,
     },
-    /// Of type 2B, bound on the queue pair `owner`.
+    /// A window of type 2B, bound on the queue pair `owner`.
     Own {
         mw: NonNull<ibv_mw>,
         owner: QpToken,
@@ -77,8 +77,8 @@ unsafe impl Send for Hw {}
 unsafe impl Send for Spent {}
 
 impl Mw {
-    /// A window that is not bound. It is allocated from the device at the first bind, so that bind
-    /// reports the device's limit.
+    /// Creates a window that is not bound. The first bind allocates it from the device, so that
+    /// bind reports the device's limit.
     pub(crate) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>, RnicError> {
         if pd.shared.device.attr.max_mw <= 0 {
             return Err(RnicError::NotSupported("memory windows on this device"));
@@ -95,7 +95,7 @@ impl Mw {
         qp: &Arc<Qp>,
         bind: &BindMw<'_, IbRnic>,
     ) -> Result<u32, RnicError> {
-        self.pd.give_regions_back();
+        self.pd.retry_stuck_regions();
         let mr = bind.mr.filter(|_| bind.range.len > 0).map(|mr| &mr.mr);
         let mut hw = self.lock();
         match (&mut *hw, mr) {
@@ -103,20 +103,20 @@ impl Mw {
             (_, Some(_)) if !bind.qp_only => self.bind_shared(&mut hw, qp, mr, bind),
             (_, None) => {
                 qp.post_bind_nothing(bind)?;
-                hw.replace(Hw::None, |mw, last| self.give_back(mw, last));
+                hw.replace(Hw::None, |mw, last| self.deallocate(mw, last));
                 Ok(0)
             }
             (_, Some(mr)) => {
                 let fresh = self.alloc(IBV_MW_TYPE_2)?;
                 let bound = qp.post_bind_own(fresh.as_ptr(), mr, bind);
-                let bound = bound.inspect_err(|_| self.give_back(fresh, None))?;
+                let bound = bound.inspect_err(|_| self.deallocate(fresh, None))?;
                 let next = Hw::Own {
                     mw: fresh,
                     owner: qp.token,
                     last: Last::of(qp, bound),
                 };
-                hw.replace(next, |mw, last| self.give_back(mw, last));
-                qp.holds_window(self);
+                hw.replace(next, |mw, last| self.deallocate(mw, last));
+                qp.register_window(self);
                 Ok(bound.rkey)
             }
         }
@@ -135,14 +135,14 @@ impl Mw {
             ));
         }
         let is_fresh = !matches!(hw, Hw::Shared { .. });
-        let give_back = |mw, last| self.give_back(mw, last);
+        let deallocate = |mw, last| self.deallocate(mw, last);
         if is_fresh {
             let fresh = Hw::Shared {
                 mw: self.alloc(IBV_MW_TYPE_1)?,
                 region: ptr::null_mut(),
                 last: None,
             };
-            hw.replace(fresh, give_back);
+            hw.replace(fresh, deallocate);
         }
         let Hw::Shared { mw, region, last } = hw else {
             return Err(RnicError::InvalidState("a window of one queue pair"));
@@ -161,16 +161,16 @@ impl Mw {
                 Ok(unsafe { mw.as_ref() }.rkey)
             }
         });
-        // The end of the connection changes the state first and then looks for windows. So it finds
+        // The end of the connection changes the state first and then searches windows. So it finds
         // this window if the state here is still the old one.
         if key.is_ok() {
-            qp.holds_window(self);
+            qp.register_window(self);
         }
-        // The first bind that is posted decides the type of the window.
+        // The first bind that is posted determines the type of the window.
         let is_refused = is_fresh && key.is_err();
         let is_flushed = key.is_ok() && qp.lifecycle() != Lifecycle::Connected;
         if is_refused || is_flushed {
-            hw.replace(Hw::None, give_back);
+            hw.replace(Hw::None, deallocate);
         }
         key
     }
@@ -186,7 +186,7 @@ impl Mw {
     /// that the window is deallocated first, if it is still bound on that queue pair.
     pub(crate) fn on_qp_gone(&self, qp: QpToken) {
         let mut hw = self.lock();
-        hw.on_qp_gone(qp, |mw, last| self.give_back(mw, last));
+        hw.on_qp_gone(qp, |mw, last| self.deallocate(mw, last));
     }
 
     /// Called when the connection of a queue pair has ended on which the window was bound or
@@ -194,11 +194,11 @@ impl Mw {
     pub(crate) fn on_qp_end(&self, qp: &Qp) {
         let is_done = |last: Last| last.qp != qp.token || qp.has_bound(last.sequence);
         let mut hw = self.lock();
-        hw.on_qp_end(is_done, |mw, last| self.give_back(mw, last));
+        hw.on_qp_end(is_done, |mw, last| self.deallocate(mw, last));
     }
 
     /// Deallocates a window once the device has completed the last request that names it.
-    fn give_back(&self, mw: NonNull<ibv_mw>, last: Option<Last>) {
+    fn deallocate(&self, mw: NonNull<ibv_mw>, last: Option<Last>) {
         let spent = Spent {
             mw,
             pd: self.pd.clone(),
@@ -206,7 +206,7 @@ impl Mw {
         // A queue pair that is gone has flushed its requests already.
         let busy = last.and_then(|last| Some((self.pd.shared.qps.get(last.qp)?, last.sequence)));
         if let Some((qp, sequence)) = busy {
-            qp.drop_behind(sequence, Box::new(spent));
+            qp.drop_after(sequence, Box::new(spent));
         }
     }
 
@@ -218,18 +218,18 @@ impl Mw {
 impl Drop for Mw {
     fn drop(&mut self) {
         let mut hw = self.lock();
-        hw.replace(Hw::None, |mw, last| self.give_back(mw, last));
+        hw.replace(Hw::None, |mw, last| self.deallocate(mw, last));
     }
 }
 
 impl Drop for Spent {
     fn drop(&mut self) {
-        // SAFETY: allocated by `Mw::alloc`; its owner gave the pointer to this value, so it is
+        // SAFETY: allocated by `Mw::alloc`; its owner passed the pointer to this value, so it is
         // deallocated once.
         if let Err(why) = unsafe { verbs_dl::dealloc_mw(self.mw.as_ptr()) } {
             tracing::warn!(%why, "the device keeps a memory window");
         }
-        self.pd.give_regions_back();
+        self.pd.retry_stuck_regions();
     }
 }
 
@@ -241,36 +241,36 @@ impl Last {
 }
 
 impl Hw {
-    fn replace(&mut self, next: Self, give_back: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
+    fn replace(&mut self, next: Self, deallocate: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
         match std::mem::replace(self, next) {
             Self::None => {}
-            Self::Shared { mw, last, .. } | Self::Own { mw, last, .. } => give_back(mw, last),
+            Self::Shared { mw, last, .. } | Self::Own { mw, last, .. } => deallocate(mw, last),
         }
     }
 
-    fn on_qp_gone(&mut self, qp: QpToken, give_back: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
+    fn on_qp_gone(&mut self, qp: QpToken, deallocate: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
         if matches!(self, Self::Own { owner, .. } if *owner == qp) {
-            self.replace(Self::None, give_back);
+            self.replace(Self::None, deallocate);
         }
     }
 
     fn on_qp_end(
         &mut self,
         is_done: impl Fn(Last) -> bool,
-        give_back: impl Fn(NonNull<ibv_mw>, Option<Last>),
+        deallocate: impl Fn(NonNull<ibv_mw>, Option<Last>),
     ) {
         let Self::Shared { region, last, .. } = self else {
             return;
         };
         if region.is_null() || !last.is_none_or(is_done) {
-            self.replace(Self::None, give_back);
+            self.replace(Self::None, deallocate);
         }
     }
 }
 
-/// Posts a bind to the region `next`, or with `None` an unbind. `post` gets the region that the
-/// request is to name. An unbind names the region that the window is bound to, because drivers read
-/// its key before they check the length. `post` gets `None` when the window is bound to no region.
+/// Posts a bind to the region `next`, or with `None` an unbind. `post` receives the region that the
+/// request must name, or `None` if the window is bound to none. An unbind names the region to which
+/// the window is bound, because drivers read its key before they check the length.
 fn rebind(
     bound: &mut *mut ibv_mr,
     next: Option<*mut ibv_mr>,
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_unbind_names_the_bound_region_and_the_next_one_none() {
-        // The pointers stand for regions and are not dereferenced.
+        // The pointers represent regions and are not dereferenced.
         let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
         let mut bound = ptr::null_mut();
         let mut post = |next, fails: bool| {
@@ -326,21 +326,21 @@ mod tests {
         assert_eq!(post(Some(second), true), (second, first), "not posted");
         assert_eq!(post(None, true), (first, first), "not posted");
         assert_eq!(post(None, false), (first, null));
-        assert_eq!(post(None, false), (null, null), "the region may be gone");
+        assert_eq!(post(None, false), (null, null), "the region may be freed");
     }
 
-    /// A pointer that stands for a window and is not dereferenced.
+    /// A pointer that represents a window and is not dereferenced.
     fn window(number: usize) -> NonNull<ibv_mw> {
         NonNull::without_provenance((number * 64).try_into().unwrap())
     }
 
     /// The deallocated windows, each with the number of the request that it waits for.
-    type Back = RefCell<Vec<(NonNull<ibv_mw>, Option<u32>)>>;
+    type Freed = RefCell<Vec<(NonNull<ibv_mw>, Option<u32>)>>;
 
-    fn into(back: &Back) -> impl Fn(NonNull<ibv_mw>, Option<Last>) {
+    fn into(freed: &Freed) -> impl Fn(NonNull<ibv_mw>, Option<Last>) {
         |mw, last| {
             let sequence = last.map(|last| last.sequence);
-            back.borrow_mut().push((mw, sequence));
+            freed.borrow_mut().push((mw, sequence));
         }
     }
 
@@ -367,48 +367,48 @@ mod tests {
     }
 
     #[test]
-    fn only_the_queue_pair_of_the_last_bind_takes_a_window_along() {
-        let back = Back::default();
+    fn only_the_queue_pair_of_the_last_bind_deallocates_a_window() {
+        let freed = Freed::default();
         let mut hw = own(1, FIRST, 5);
-        hw.replace(own(2, SECOND, 6), into(&back));
-        assert_eq!(back.take(), [(window(1), Some(5))], "behind its bind");
-        hw.on_qp_gone(FIRST, into(&back));
-        hw.on_qp_end(|_| false, into(&back));
-        assert_eq!(back.take(), [], "bound on another meanwhile");
-        hw.on_qp_gone(SECOND, into(&back));
-        assert_eq!((hw, back.take()), (Hw::None, vec![(window(2), Some(6))]));
+        hw.replace(own(2, SECOND, 6), into(&freed));
+        assert_eq!(freed.take(), [(window(1), Some(5))], "after its bind");
+        hw.on_qp_gone(FIRST, into(&freed));
+        hw.on_qp_end(|_| false, into(&freed));
+        assert_eq!(freed.take(), [], "bound on another queue pair meanwhile");
+        hw.on_qp_gone(SECOND, into(&freed));
+        assert_eq!((hw, freed.take()), (Hw::None, vec![(window(2), Some(6))]));
     }
 
     #[test]
-    fn an_unbound_window_goes_with_the_connection_and_a_bound_one_stays() {
-        let back = Back::default();
+    fn an_unbound_window_ends_with_the_connection_and_a_bound_one_stays() {
+        let freed = Freed::default();
         let last = Some(Last {
             qp: FIRST,
             sequence: 5,
         });
         let mut hw = shared(64, last);
-        hw.on_qp_end(|_| true, into(&back));
-        hw.on_qp_gone(FIRST, into(&back));
-        assert_eq!(back.take(), [], "everybody's");
+        hw.on_qp_end(|_| true, into(&freed));
+        hw.on_qp_gone(FIRST, into(&freed));
+        assert_eq!(freed.take(), [], "a shared window");
         hw = shared(0, last);
-        hw.on_qp_end(|_| true, into(&back));
-        assert_eq!((hw, back.take()), (Hw::None, vec![(window(1), Some(5))]));
+        hw.on_qp_end(|_| true, into(&freed));
+        assert_eq!((hw, freed.take()), (Hw::None, vec![(window(1), Some(5))]));
     }
 
     #[test]
-    fn a_window_whose_rebind_was_flushed_goes_with_the_connection() {
-        let back = Back::default();
+    fn a_window_whose_rebind_was_flushed_ends_with_the_connection() {
+        let freed = Freed::default();
         let last = Last {
             qp: FIRST,
             sequence: 5,
         };
         let mut hw = shared(64, Some(last));
         let ended = |qp| move |last: Last| last.qp != qp;
-        hw.on_qp_end(ended(SECOND), into(&back));
-        assert_eq!(back.take(), [], "of another queue pair");
-        // The device has the window as it was before; the library has the key that the flushed bind
-        // was to give it.
-        hw.on_qp_end(ended(FIRST), into(&back));
-        assert_eq!((hw, back.take()), (Hw::None, vec![(window(1), Some(5))]));
+        hw.on_qp_end(ended(SECOND), into(&freed));
+        assert_eq!(freed.take(), [], "the end is that of another queue pair");
+        // The device has the window in its former state; the library has the key of the flushed
+        // bind.
+        hw.on_qp_end(ended(FIRST), into(&freed));
+        assert_eq!((hw, freed.take()), (Hw::None, vec![(window(1), Some(5))]));
     }
 }

@@ -5,35 +5,35 @@
 //!  ENGINE ──────────────────────────> CONSUMER
 //!    ^ <─── a wake-up now and then ──── |  ^
 //!    | <─── a tick without a sleep ──── |  |
-//!    | <─── a second one sleeps ─────── |  |
-//!                                       '--' wake-ups in quick succession
+//!    | <─── a second consumer sleeps ── |  |
+//!                                       '--' wake-ups at short intervals
 //! ```
 //!
-//! * `Engine`: the engine's thread listens to the channel.
+//! * `Engine`: the engine's thread waits for events of the channel.
 //! * `Consumer`: one consumer sleeps on the channel, or has just woken and will sleep again. The
-//!   engine does not listen, or it would wake for each completion as well. While such wake-ups
-//!   follow each other quickly, a tick finds out that the consumer has stopped.
+//!   engine does not wait for the channel, because it would wake for each completion as well. While
+//!   wake-ups follow each other quickly, a tick detects that the consumer has stopped.
 //!
-//! A consumer that serves others (the waiter of a CNO) leaves the channel to one that waits for
-//! itself. Of several that wait for themselves none reads the channel: the kernel would wake all of
-//! them for every completion. Then the engine does, and wakes the one that is concerned.
+//! The waiter of a CNO leaves the channel to a consumer that waits for one queue. If several such
+//! consumers sleep at once, none of them reads the channel, because the kernel would wake all of
+//! them for every completion. The engine then reads it, and wakes the right consumer.
 
 use std::time::{Duration, Instant};
 
-/// The time after which the engine takes over from a consumer that does not come back.
+/// The time after which the engine takes over from a consumer that does not sleep again.
 pub(super) const TICK: Duration = Duration::from_millis(5);
 
-/// Wake-ups at shorter intervals than this are worth a tick.
+/// The interval of wake-ups below which a tick is worthwhile.
 const QUICK: Duration = Duration::from_millis(5);
 
-/// The time for which the engine keeps the channel after several consumers slept at once: they are
-/// expected to sleep again.
+/// The time for which the engine keeps the channel after several consumers slept at once, because
+/// they are expected to sleep again.
 const CROWD_TIME: Duration = Duration::from_millis(100);
 
 /// A consumer that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sleeper {
-    /// Its waker's address.
+    /// The address of the consumer's waker.
     pub(super) id: usize,
     pub(super) serves_others: bool,
 }
@@ -44,33 +44,33 @@ enum Attendant {
     Consumer {
         sleeper: Sleeper,
         is_asleep: bool,
-        /// A tick is due.
-        ticks: bool,
-        /// The consumer has begun to sleep since the last tick.
+        /// True while ticks are due.
+        is_ticking: bool,
+        /// True if the consumer has begun to sleep since the last tick.
         has_slept: bool,
     },
 }
 
-/// The work that a transition leaves to the caller.
+/// The actions that a transition requires of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Todo {
-    /// `Some(true)`: the engine starts to listen to the channel. `Some(false)`: the engine stops.
+    /// `Some(true)`: the engine starts to wait for the channel. `Some(false)`: the engine stops.
     /// `None`: no change.
     pub(super) engine_listens: Option<bool>,
-    /// The consumer that sleeps on the channel is to be woken, because another one does from now
-    /// on.
-    pub(super) replaces: bool,
-    /// The engine is to be woken, so that it begins to tick.
-    pub(super) begins_ticks: bool,
+    /// True if the consumer that sleeps on the channel must be woken, because another consumer does
+    /// so from now on.
+    pub(super) must_wake_former: bool,
+    /// True if the engine must be woken, so that it starts to tick.
+    pub(super) must_start_ticks: bool,
 }
 
-/// The state. `on_*` are the only writers.
+/// The state. The `on_*` methods are the only writers.
 #[derive(Debug)]
 pub(super) struct Attendance {
     attendant: Attendant,
     last_wake: Option<Instant>,
     crowd_until: Option<Instant>,
-    /// The device is gone: nobody sleeps on the channel any more.
+    /// True once the device is gone: no consumer sleeps on the channel any more.
     has_failed: bool,
 }
 
@@ -84,8 +84,8 @@ impl Attendance {
         }
     }
 
-    /// A consumer is about to sleep. Returns true if it is to sleep on the channel as well, false
-    /// if another thread reads that.
+    /// Called when a consumer is about to sleep. Returns true if the consumer must sleep on the
+    /// channel as well, false if another thread reads the channel.
     pub(super) fn on_sleep(&mut self, new: Sleeper, now: impl Fn() -> Instant) -> (bool, Todo) {
         let mut todo = Todo::default();
         match &mut self.attendant {
@@ -98,7 +98,7 @@ impl Attendance {
                 self.attendant = Attendant::Consumer {
                     sleeper: new,
                     is_asleep: true,
-                    ticks: false,
+                    is_ticking: false,
                     has_slept: true,
                 };
             }
@@ -119,20 +119,20 @@ impl Attendance {
                     todo.engine_listens = Some(true);
                     return (false, todo);
                 }
-                todo.replaces = is_other && *is_asleep;
+                todo.must_wake_former = is_other && *is_asleep;
                 (*sleeper, *is_asleep, *has_slept) = (new, true, true);
             }
         }
         (true, todo)
     }
 
-    /// A consumer has woken and read the channel.
+    /// Called when a consumer has woken and read the channel.
     pub(super) fn on_wake(&mut self, id: usize, now: impl FnOnce() -> Instant) -> Todo {
         let mut todo = Todo::default();
         let Attendant::Consumer {
             sleeper,
             is_asleep,
-            ticks,
+            is_ticking,
             has_slept,
         } = &mut self.attendant
         else {
@@ -143,14 +143,14 @@ impl Attendance {
         }
         *is_asleep = false;
         *has_slept = true;
-        if *ticks {
+        if *is_ticking {
             return todo;
         }
         let now = now();
         let last = self.last_wake.replace(now);
         if last.is_some_and(|last| now - last < QUICK) {
-            *ticks = true;
-            todo.begins_ticks = true;
+            *is_ticking = true;
+            todo.must_start_ticks = true;
         } else {
             self.attendant = Attendant::Engine;
             todo.engine_listens = Some(true);
@@ -158,12 +158,12 @@ impl Attendance {
         todo
     }
 
-    /// A tick is over.
+    /// Called at the end of a tick.
     pub(super) fn on_tick(&mut self) -> Todo {
         let mut todo = Todo::default();
         let Attendant::Consumer {
             is_asleep,
-            ticks,
+            is_ticking,
             has_slept,
             ..
         } = &mut self.attendant
@@ -172,7 +172,7 @@ impl Attendance {
         };
         let has_slept = std::mem::take(has_slept);
         if !has_slept && *is_asleep {
-            *ticks = false;
+            *is_ticking = false;
         } else if !has_slept {
             self.attendant = Attendant::Engine;
             todo.engine_listens = Some(true);
@@ -180,30 +180,36 @@ impl Attendance {
         todo
     }
 
-    /// The device is gone.
+    /// Called when the device is gone.
     pub(super) fn on_failure(&mut self) -> Todo {
         self.has_failed = true;
         let before = std::mem::replace(&mut self.attendant, Attendant::Engine);
         Todo {
             engine_listens: (before != Attendant::Engine).then_some(true),
             // A sleep on a channel that has failed ends at once.
-            replaces: matches!(
+            must_wake_former: matches!(
                 before,
                 Attendant::Consumer {
                     is_asleep: true,
                     ..
                 }
             ),
-            begins_ticks: false,
+            must_start_ticks: false,
         }
     }
 
     /// True if ticks are due.
-    pub(super) const fn ticks(&self) -> bool {
-        matches!(self.attendant, Attendant::Consumer { ticks: true, .. })
+    pub(super) const fn is_ticking(&self) -> bool {
+        matches!(
+            self.attendant,
+            Attendant::Consumer {
+                is_ticking: true,
+                ..
+            }
+        )
     }
 
-    /// True if this consumer is the one that sleeps on the channel.
+    /// True if this consumer sleeps on the channel.
     pub(super) fn is_slept_on_by(&self, id: usize) -> bool {
         let Attendant::Consumer {
             sleeper, is_asleep, ..
@@ -233,8 +239,8 @@ mod tests {
     };
     const NOTHING: Todo = Todo {
         engine_listens: None,
-        replaces: false,
-        begins_ticks: false,
+        must_wake_former: false,
+        must_start_ticks: false,
     };
     const STOPS: Todo = Todo {
         engine_listens: Some(false),
@@ -255,23 +261,23 @@ mod tests {
         for round in 0..3 {
             let now = after(start, round * 100);
             assert_eq!(it.on_sleep(CNO, || now), (true, STOPS));
-            assert!(it.is_slept_on_by(CNO.id) && !it.ticks());
+            assert!(it.is_slept_on_by(CNO.id) && !it.is_ticking());
             assert_eq!(it.on_wake(CNO.id, || after(now, 50)), LISTENS);
             assert!(!it.is_slept_on_by(CNO.id));
         }
     }
 
-    /// Brings a consumer into quick succession of wake-ups.
+    /// Makes a consumer wake at short intervals.
     fn quick(it: &mut Attendance, sleeper: Sleeper, start: Instant) {
         assert_eq!(it.on_sleep(sleeper, || start), (true, STOPS));
         assert_eq!(it.on_wake(sleeper.id, || start), LISTENS);
         assert_eq!(it.on_sleep(sleeper, || start), (true, STOPS));
         let todo = Todo {
-            begins_ticks: true,
+            must_start_ticks: true,
             ..NOTHING
         };
         assert_eq!(it.on_wake(sleeper.id, || after(start, 1)), todo);
-        assert!(it.ticks());
+        assert!(it.is_ticking());
     }
 
     #[test]
@@ -283,9 +289,9 @@ mod tests {
             assert_eq!(it.on_tick(), NOTHING);
             assert_eq!(it.on_wake(A.id, || start), NOTHING);
         }
-        assert_eq!(it.on_tick(), NOTHING, "it has slept");
-        assert_eq!(it.on_tick(), LISTENS, "it has not come back");
-        assert!(!it.ticks());
+        assert_eq!(it.on_tick(), NOTHING, "the consumer has slept");
+        assert_eq!(it.on_tick(), LISTENS, "the consumer has not slept again");
+        assert!(!it.is_ticking());
     }
 
     #[test]
@@ -294,22 +300,22 @@ mod tests {
         quick(&mut it, A, start);
         it.on_sleep(A, || start);
         assert_eq!([it.on_tick(), it.on_tick()], [NOTHING; 2]);
-        assert!(!it.ticks() && it.is_slept_on_by(A.id));
+        assert!(!it.is_ticking() && it.is_slept_on_by(A.id));
     }
 
     #[test]
-    fn a_consumer_that_serves_others_gives_way_to_one_that_waits_for_itself() {
+    fn the_waiter_of_a_cno_yields_to_the_waiter_of_one_queue() {
         let (mut it, start) = (Attendance::new(), Instant::now());
         assert_eq!(it.on_sleep(CNO, || start), (true, STOPS));
-        let replaces = Todo {
-            replaces: true,
+        let must_wake_former = Todo {
+            must_wake_former: true,
             ..NOTHING
         };
-        assert_eq!(it.on_sleep(A, || start), (true, replaces));
+        assert_eq!(it.on_sleep(A, || start), (true, must_wake_former));
         assert_eq!(
             it.on_wake(CNO.id, || start),
             NOTHING,
-            "it does not read the channel"
+            "the waiter of the CNO does not read the channel"
         );
         assert_eq!(it.on_sleep(CNO, || start), (false, NOTHING));
         assert_eq!(it.on_wake(A.id, || start), LISTENS);
@@ -317,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_consumers_that_wait_for_themselves_neither_reads_the_channel() {
+    fn of_two_waiters_of_single_queues_neither_reads_the_channel() {
         let (mut it, start) = (Attendance::new(), Instant::now());
         it.on_sleep(A, || start);
         assert_eq!(it.on_sleep(B, || start), (false, LISTENS));
@@ -331,11 +337,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_on_a_channel_that_has_failed() {
+    fn no_consumer_sleeps_on_a_failed_channel() {
         let (mut it, start) = (Attendance::new(), Instant::now());
         it.on_sleep(A, || start);
         let wakes = Todo {
-            replaces: true,
+            must_wake_former: true,
             ..LISTENS
         };
         assert_eq!(it.on_failure(), wakes);

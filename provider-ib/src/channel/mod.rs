@@ -2,14 +2,14 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | [`attendance`] | which thread reads it |
+//! | [`attendance`] | which thread reads the channel |
 //!
 //! A consumer that blocks sleeps on the channel itself, so that no thread is between the device and
-//! the consumer. What it reads there it hands to the queue that is meant, whose upcall wakes the
-//! consumer of that queue. Where no consumer sleeps the engine's thread does the same.
+//! the consumer. It passes each event that it reads to the queue of the event, whose upcall wakes
+//! the consumer of that queue. If no consumer sleeps, the engine's thread does the same.
 //!
 //! System calls of a consumer that wakes for a completion and sleeps again: the sleep and one
-//! `read`. Two more change what the engine listens to where its wake-ups are rare.
+//! `read`. If its wake-ups are rare, two more calls stop and start the engine's wait.
 
 mod attendance;
 
@@ -40,18 +40,18 @@ pub(crate) struct Channel {
 #[derive(Debug)]
 struct State {
     attendance: Attendance,
-    /// The waker of the consumer that has slept on the channel last.
+    /// The waker of the consumer that slept on the channel last.
     sleeper: Option<Arc<Waker>>,
     next_tick: Option<Instant>,
 }
 
 // SAFETY: verbs objects may be used by any thread (ibv_get_cq_event(3)).
 unsafe impl Send for Channel {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread (ibv_get_cq_event(3)).
 unsafe impl Sync for Channel {}
 
 impl Channel {
-    /// The channel of a device that is open as long as the channel is.
+    /// Creates the channel of a device, which must stay open as long as the channel exists.
     pub(crate) fn new(device: &Device) -> Result<Self, RnicError> {
         let libraries = device.libraries.clone();
         // SAFETY: the device is open.
@@ -75,13 +75,13 @@ impl Channel {
         self.hw.as_ptr()
     }
 
-    /// Readable when a queue has an event.
+    /// The descriptor that is readable when a queue has an event.
     pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: alive as long as `self`, and its descriptor does not change.
+        // SAFETY: the channel is alive as long as `self`, and its descriptor does not change.
         unsafe { self.hw.as_ref() }.fd
     }
 
-    /// The sleeper with this waker is about to sleep.
+    /// Called when the thread of this waker is about to sleep.
     pub(crate) fn arm(&self, shared: &Shared, waker: &Arc<Waker>) -> Arm {
         let sleeper = Sleeper {
             id: id_of(waker),
@@ -95,7 +95,7 @@ impl Channel {
         };
         self.act(shared, todo);
         drop(state);
-        if let Some(before) = before.filter(|_| todo.replaces) {
+        if let Some(before) = before.filter(|_| todo.must_wake_former) {
             before.wake();
         }
         match is_reader {
@@ -104,7 +104,7 @@ impl Channel {
         }
     }
 
-    /// The sleeper with this waker has woken; `is_ready`: the channel was readable. *Calls up.*
+    /// Called when this waker's thread has woken. `is_ready`: the channel was readable. *Calls up.*
     ///
     /// Reads one event. If more events are queued, the next sleep ends at once.
     pub(crate) fn end_sleep(&self, shared: &Shared, waker: &Arc<Waker>, is_ready: bool) {
@@ -117,15 +117,15 @@ impl Channel {
         self.act(shared, todo);
     }
 
-    /// Engine: takes all events. *Calls up.*
+    /// Takes all events, on the engine's thread. *Calls up.*
     pub(crate) fn drain(&self, shared: &Shared) {
         while self.take_event(shared) {}
     }
 
-    /// Engine: the time of the next tick.
+    /// Returns the time of the next tick, for the engine's thread.
     pub(crate) fn next_tick(&self) -> Option<Instant> {
         let mut state = lock(&self.state);
-        if !state.attendance.ticks() {
+        if !state.attendance.is_ticking() {
             state.next_tick = None;
         } else if state.next_tick.is_none() {
             state.next_tick = Some(Instant::now() + TICK);
@@ -133,7 +133,7 @@ impl Channel {
         state.next_tick
     }
 
-    /// Engine: it is `now`. *Calls up.*
+    /// Ends a tick that is due at `now`, on the engine's thread. *Calls up.*
     pub(crate) fn on_deadline(&self, shared: &Shared, now: Instant) {
         let mut state = lock(&self.state);
         if state.next_tick.is_some_and(|at| at <= now) {
@@ -143,13 +143,13 @@ impl Channel {
         }
     }
 
-    /// The device is gone. A channel that has failed stays ready, so a sleep on it would end at
+    /// Called when the device is gone. A failed channel stays ready, so a sleep on it would end at
     /// once.
     pub(crate) fn fail(&self, shared: &Shared) {
         let mut state = lock(&self.state);
         let todo = state.attendance.on_failure();
         self.act(shared, todo);
-        let sleeper = state.sleeper.take().filter(|_| todo.replaces);
+        let sleeper = state.sleeper.take().filter(|_| todo.must_wake_former);
         drop(state);
         if let Some(sleeper) = sleeper {
             sleeper.wake();
@@ -159,24 +159,24 @@ impl Channel {
     fn act(&self, shared: &Shared, todo: Todo) {
         match todo.engine_listens {
             Some(true) => {
-                // What is in the channel already is an edge for it as well.
+                // Events that are in the channel already wake the engine too.
                 if let Err(why) = shared.engine.watch(self.fd(), Source::Channel) {
-                    tracing::error!(%why, "no thread listens to the completion channel");
+                    tracing::error!(%why, "no thread waits for the completion channel");
                 }
             }
             Some(false) => shared.engine.unwatch(self.fd()),
             None => {}
         }
-        if todo.begins_ticks {
+        if todo.must_start_ticks {
             shared.engine.wake();
         }
     }
 
-    /// Takes one event and hands it to its queue. `false`: there is none. *Calls up.*
+    /// Takes one event and passes it to its queue. Returns `false` if there is none. *Calls up.*
     fn take_event(&self, shared: &Shared) -> bool {
         let (mut hw, mut context) = (ptr::null_mut(), ptr::null_mut());
         let (verbs, channel) = (&self.libraries.verbs, self.hw());
-        // SAFETY: the channel is alive and does not block; the places are of this frame.
+        // SAFETY: the channel is alive and does not block; the out-pointers are of this frame.
         if unsafe { verbs.ibv_get_cq_event(channel, &raw mut hw, &raw mut context) } != 0 {
             return false;
         }
@@ -186,7 +186,7 @@ impl Channel {
                 cq.note_event();
                 host::threads::survive(|| cq.on_event());
             }
-            // SAFETY: the queue is being destroyed, and that waits for this acknowledgement.
+            // SAFETY: the queue is being destroyed, which waits for this acknowledgement.
             None => unsafe { verbs.ibv_ack_cq_events(hw, 1) },
         }
         true
@@ -195,7 +195,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made by us, and its queues are gone: each holds what holds the channel.
+        // SAFETY: created by `new`, and its queues are gone: each of them keeps the channel alive.
         unsafe { self.libraries.verbs.ibv_destroy_comp_channel(self.hw()) };
     }
 }

@@ -16,7 +16,7 @@ use host::threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::lock;
-use super::machine::{Action, Event, Machine, News, State};
+use super::machine::{Action, ConsumerEvent, Event, Machine, State};
 use super::ready;
 use super::retries::{self, Retries};
 use super::rules::{self, Refused};
@@ -24,14 +24,14 @@ use crate::qp::Qp;
 use crate::rnic::Shared;
 use verbs_dl::types::*;
 
-/// The interval between checks whether posted requests have finished: the first one and the longest
-/// one.
-const DRAIN_LOOKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
-/// The time for which the id of a connection that we ended waits for the peer's answer. Meanwhile
-/// our message is sent again if it was lost.
+/// The first and the longest interval between checks whether posted requests have finished.
+const DRAIN_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(200), Duration::from_millis(10));
+/// The time for which the id of a connection that this end closed waits for the peer's answer.
+/// Meanwhile the disconnect message is sent again if it was lost.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A connection, or the attempt to make one.
+/// A connection, or the attempt to connect.
 #[derive(Debug)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -42,8 +42,8 @@ pub(crate) struct Connection {
     remote: Option<SocketAddr>,
     param: ConnParam,
     inner: Mutex<Inner>,
-    news: UpcallQueue<OwnEvent>,
-    /// The queue pair failed, and the engine's thread has not passed the event to the machine yet.
+    events: UpcallQueue<OwnEvent>,
+    /// True if the queue pair failed and the machine has not yet received the event.
     has_failed: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
 struct Inner {
     machine: Machine,
     id: Option<Arc<Id>>,
-    /// A request was sent and no answer was received.
+    /// True if a request was sent and no answer was received.
     is_unanswered: bool,
     /// The time at which the consumer's timeout passes.
     deadline: Option<Instant>,
@@ -59,16 +59,16 @@ struct Inner {
     /// The time at which the machine's own wait ends, or its next check is due.
     due: Option<Instant>,
     /// The interval to the next check of a queue pair that drains.
-    drain_look: Duration,
+    drain_interval: Duration,
     /// The private data of the peer's consumer.
-    said: Vec<u8>,
+    private_data: Vec<u8>,
 }
 
 /// An event for the consumer that owns its data.
 #[derive(Debug)]
 struct OwnEvent {
-    news: News,
-    said: Vec<u8>,
+    event: ConsumerEvent,
+    private_data: Vec<u8>,
     local: SocketAddr,
     remote: SocketAddr,
 }
@@ -88,8 +88,8 @@ impl Connection {
         let key = qp.shared.cm.new_key();
         let connection = Self::new(qp, key, Some(remote), param, inner);
         // The lock is taken before other threads can find the connection. Otherwise the removal of
-        // the device could end it while it has no id, and the device would wait for the id that is
-        // made later.
+        // the device could end the connection while it has no id, and the device would wait for the
+        // id that is created later.
         let mut inner = lock(&connection.inner);
         qp.shared.cm.register(key, connection.clone());
         if let Err(error) = connection.resolve_address(&mut inner) {
@@ -103,7 +103,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Accepts the request of `id`. Every outcome is reported as an event, also a failure.
+    /// Accepts the request of `id`. Every outcome is reported as an event, including a failure.
     pub(super) fn accept(qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) -> Arc<Self> {
         let key = qp.shared.cm.new_key();
         id.set_key(key);
@@ -112,9 +112,9 @@ impl Connection {
         let connection = Self::new(qp, key, None, param, inner);
         qp.shared.cm.register(key, connection.clone());
         if let Err(error) = connection.send_reply(qp, &id) {
-            tracing::info!(%error, "the peer that was accepted is gone");
+            tracing::info!(%error, "the accepted peer has disconnected");
             connection.handle(Event::Failed);
-            connection.tell_soon();
+            connection.deliver_soon();
         }
         connection
     }
@@ -134,32 +134,32 @@ impl Connection {
             remote,
             param,
             inner: Mutex::new(inner),
-            news: UpcallQueue::default(),
+            events: UpcallQueue::default(),
             has_failed: AtomicBool::new(false),
         })
     }
 
-    /// The consumer disconnects.
+    /// Called when the consumer disconnects.
     pub(super) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         self.handle(Event::Disconnect { graceful: !abrupt });
-        self.tell();
+        self.deliver_events();
         if abrupt {
-            // An event that another thread reports late would be taken for one of the next
+            // An event that another thread reports late would be taken for an event of the next
             // connection.
-            self.news.wait_for_delivery();
+            self.events.wait_for_delivery();
         }
     }
 
     /// Called from any thread when the queue pair failed. The engine's thread handles the failure.
     pub(super) fn on_failed(self: &Arc<Self>) {
         self.has_failed.store(true, Ordering::Release);
-        self.tell_soon();
+        self.deliver_soon();
     }
 
     /// Called when the device is being removed.
     pub(super) fn on_device_gone(self: &Arc<Self>) {
         self.handle(Event::DeviceRemoved);
-        self.tell();
+        self.deliver_events();
     }
 
     /// Handles an event of the connection manager.
@@ -173,7 +173,7 @@ impl Connection {
         let transport = self.shared.device.transport;
         let is_active = self.remote.is_some();
         let mut inner = lock(&self.inner);
-        let (event, said) = match event.kind {
+        let (event, private_data) = match event.kind {
             RDMA_CM_EVENT_CONNECT_RESPONSE => (Some(Event::Replied), event.private_data),
             RDMA_CM_EVENT_ESTABLISHED => (Some(Event::Established), event.private_data),
             RDMA_CM_EVENT_REJECTED => {
@@ -192,15 +192,15 @@ impl Connection {
             inner.is_unanswered = false;
         }
         // On InfiniBand the reply carries the private data, not the confirmation that follows.
-        if is_active && !said.is_empty() {
-            inner.said = said;
+        if is_active && !private_data.is_empty() {
+            inner.private_data = private_data;
         }
         self.advance(&mut inner, event);
         drop(inner);
-        self.tell();
+        self.deliver_events();
     }
 
-    /// Handles whatever is due at `now`.
+    /// Handles everything that is due at `now`.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
         if self.has_failed.swap(false, Ordering::AcqRel) {
@@ -213,7 +213,7 @@ impl Connection {
             None => self.reschedule(&inner),
         }
         drop(inner);
-        self.tell();
+        self.deliver_events();
     }
 
     fn due_event(&self, inner: &mut Inner, now: Instant) -> Option<Event> {
@@ -224,7 +224,7 @@ impl Connection {
         inner.due = None;
         match inner.machine.state() {
             State::Pausing => Some(Event::PauseOver),
-            State::Draining => self.look_whether_drained(inner),
+            State::Draining => self.poll_drained(inner),
             State::Lingering => Some(Event::LingerOver),
             _ => None,
         }
@@ -265,12 +265,12 @@ impl Connection {
                 None
             }
             Action::Drain => {
-                inner.drain_look = DRAIN_LOOKS.0;
-                self.look_whether_drained(inner)
+                inner.drain_interval = DRAIN_INTERVALS.0;
+                self.poll_drained(inner)
             }
             Action::Disconnect => {
                 if let Some(Err(error)) = inner.id.as_ref().map(|id| id.disconnect()) {
-                    tracing::debug!(%error, "the peer was not asked to disconnect");
+                    tracing::debug!(%error, "disconnect not sent");
                 }
                 None
             }
@@ -280,8 +280,8 @@ impl Connection {
                 }
                 None
             }
-            Action::Tell(news) => {
-                self.queue_news(inner, news);
+            Action::Report(event) => {
+                self.queue_event(inner, event);
                 None
             }
             Action::Linger => {
@@ -314,7 +314,7 @@ impl Connection {
         Some(Event::Unresolved)
     }
 
-    /// Sends the request, on a separate thread where that may block.
+    /// Sends the request, on a separate thread if the call may block.
     fn request(self: &Arc<Self>, inner: &mut Inner) -> Option<Event> {
         let id = inner.id.clone()?;
         let sent = match self.qp.upgrade() {
@@ -338,9 +338,9 @@ impl Connection {
                 let event = inner.call_refused(&error);
                 this.advance(&mut inner, event);
                 drop(inner);
-                this.tell();
+                this.deliver_events();
             }
-            // The id must be dropped before the last reference to the rest.
+            // The id must be dropped before the last reference to the connection.
             drop(id);
         };
         spawn_quiet("dat-ib-connect", job)
@@ -371,31 +371,33 @@ impl Connection {
         id.accept(&self.param)
     }
 
-    fn look_whether_drained(&self, inner: &mut Inner) -> Option<Event> {
+    fn poll_drained(&self, inner: &mut Inner) -> Option<Event> {
         let left = self.qp.upgrade().map_or(0, |qp| qp.requests_left());
         if left == 0 {
             return Some(Event::Drained);
         }
-        inner.due = Some(Instant::now() + inner.drain_look);
-        inner.drain_look = (inner.drain_look * 2).min(DRAIN_LOOKS.1);
+        inner.due = Some(Instant::now() + inner.drain_interval);
+        inner.drain_interval = (inner.drain_interval * 2).min(DRAIN_INTERVALS.1);
         None
     }
 
-    fn queue_news(&self, inner: &mut Inner, news: News) {
-        if news == News::Established && !self.qp.upgrade().is_some_and(|qp| qp.establish()) {
+    fn queue_event(&self, inner: &mut Inner, event: ConsumerEvent) {
+        if event == ConsumerEvent::Established
+            && !self.qp.upgrade().is_some_and(|qp| qp.establish())
+        {
             return;
         }
         let address = self.shared.device.address;
         let id = inner.id.as_deref();
-        self.news.push(OwnEvent {
-            news,
-            said: std::mem::take(&mut inner.said),
+        self.events.push(OwnEvent {
+            event,
+            private_data: std::mem::take(&mut inner.private_data),
             local: id.and_then(Id::local).unwrap_or(address),
             remote: id.and_then(Id::remote).or(self.remote).unwrap_or(address),
         });
     }
 
-    /// Destroys the id, on a separate thread where that waits for an answer.
+    /// Destroys the id, on a separate thread if that waits for an answer.
     fn retire(self: &Arc<Self>, inner: &mut Inner) {
         if inner.machine.state() == State::Over {
             inner.due = None;
@@ -423,13 +425,13 @@ impl Connection {
     }
 
     /// Makes the engine's thread report the queued events, for callers that must not make upcalls.
-    fn tell_soon(self: &Arc<Self>) {
+    fn deliver_soon(self: &Arc<Self>) {
         self.shared.cm.call_soon(&self.shared, self.clone());
     }
 
-    fn tell(&self) {
-        self.news.deliver(|news| {
-            self.shared.upcall.connection(self.token, news.as_event());
+    fn deliver_events(&self) {
+        self.events.deliver(|event| {
+            self.shared.upcall.connection(self.token, event.as_event());
         });
     }
 }
@@ -443,8 +445,8 @@ impl Inner {
             deadline: None,
             retries: Retries::default(),
             due: None,
-            drain_look: DRAIN_LOOKS.0,
-            said: Vec::new(),
+            drain_interval: DRAIN_INTERVALS.0,
+            private_data: Vec::new(),
         }
     }
 
@@ -454,7 +456,7 @@ impl Inner {
     }
 
     fn has_time_to_retry(&mut self) -> bool {
-        self.retries.go_on(Instant::now(), self.deadline)
+        self.retries.may_retry(Instant::now(), self.deadline)
     }
 
     /// The event for a failure of the call that sends the request.
@@ -468,26 +470,26 @@ impl Inner {
 
 impl OwnEvent {
     fn as_event(&self) -> ConnectionEvent<'_> {
-        let private_data = &self.said;
-        match self.news {
-            News::Established => ConnectionEvent::Established {
+        let private_data = &self.private_data;
+        match self.event {
+            ConsumerEvent::Established => ConnectionEvent::Established {
                 local: self.local,
                 remote: self.remote,
                 private_data,
             },
-            News::PeerRejected => ConnectionEvent::PeerRejected { private_data },
-            News::NonPeerRejected => ConnectionEvent::NonPeerRejected,
-            News::Unreachable => ConnectionEvent::Unreachable,
-            News::TimedOut => ConnectionEvent::TimedOut,
-            News::AcceptFailed => ConnectionEvent::AcceptFailed,
-            News::Disconnected => ConnectionEvent::Disconnected,
-            News::Broken => ConnectionEvent::Broken,
+            ConsumerEvent::PeerRejected => ConnectionEvent::PeerRejected { private_data },
+            ConsumerEvent::NonPeerRejected => ConnectionEvent::NonPeerRejected,
+            ConsumerEvent::Unreachable => ConnectionEvent::Unreachable,
+            ConsumerEvent::TimedOut => ConnectionEvent::TimedOut,
+            ConsumerEvent::AcceptFailed => ConnectionEvent::AcceptFailed,
+            ConsumerEvent::Disconnected => ConnectionEvent::Disconnected,
+            ConsumerEvent::Broken => ConnectionEvent::Broken,
         }
     }
 }
 
-/// The read depths of a queue pair: the values that it was created for, limited to what the message
-/// can carry.
+/// The read depths of a queue pair: the values for which it was created, limited to the range of
+/// the message field.
 pub(super) fn own_depth(qp: &Qp) -> Depth {
     let byte = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
     Depth {

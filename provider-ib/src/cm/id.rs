@@ -46,7 +46,7 @@ unsafe impl Sync for Channel {}
 /// A copy of an event. The event has been acknowledged, so the destruction of its id does not wait.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
-    /// The id that the event is about.
+    /// The id to which the event belongs.
     pub(crate) key: Key,
     pub(crate) kind: rdma_cm_event_type,
     pub(crate) status: i32,
@@ -56,7 +56,7 @@ pub(crate) struct CmEvent {
     pub(crate) request: Option<Id>,
 }
 
-/// RDMA Reads and atomics that may be outstanding, as seen from this side.
+/// RDMA Reads and atomics that may be outstanding, as seen from this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Depth {
     /// Inbound (IRD, `responder_resources`).
@@ -76,7 +76,7 @@ pub(crate) struct ConnParam {
 
 /// Attempts of the transport before it reports failure: seven, the maximum, as in OFA's providers.
 const RETRIES: u8 = 7;
-/// Attempts at a peer that has no receive posted; seven means without limit.
+/// Attempts for a peer that has no receive posted; seven means without limit.
 const RNR_RETRIES: u8 = 7;
 
 impl Channel {
@@ -98,20 +98,20 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The next event, if there is one. Only one thread may call it at a time.
+    /// Returns the next event, if there is one. Only one thread may call this at a time.
     ///
     /// # Errors
-    /// The event may still be there. The caller must read the channel again, because its descriptor
-    /// may not become ready once more.
+    /// The event may still be queued. The caller must read the channel again, because its
+    /// descriptor may not become ready again.
     pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let cm = &self.libraries.cm;
         let mut raw: *mut rdma_cm_event = ptr::null_mut();
-        // SAFETY: the channel is open and the place is for one pointer.
+        // SAFETY: the channel is open, and the out-pointer is of this frame.
         let get = || match unsafe { cm.rdma_get_cm_event(self.raw.as_ptr(), &raw mut raw) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
-        if !is_there(get)? {
+        if !has_next(get)? {
             return Ok(None);
         }
         // SAFETY: the event and its id are valid until the event is acknowledged below.
@@ -144,13 +144,13 @@ impl Channel {
         Ok(Some(copy))
     }
 
-    /// Makes an id whose events carry `key`.
+    /// Creates an id whose events carry `key`.
     pub(crate) fn new_id(self: &Arc<Self>, key: Key) -> io::Result<Id> {
         self.new_id_in(RDMA_PS_TCP, key)
     }
 
-    /// Makes an id that receives only the events of the device that serves `address`. Its port is
-    /// from another port space than connections and services use, so it occupies none of theirs.
+    /// Creates an id that receives only the events of the device that serves `address`. Its port
+    /// space differs from that of connections and services, so it occupies none of their ports.
     pub(crate) fn new_watch(self: &Arc<Self>, key: Key, address: SocketAddr) -> io::Result<Id> {
         let id = self.new_id_in(RDMA_PS_UDP, key)?;
         id.bind(address)?;
@@ -160,7 +160,7 @@ impl Channel {
     fn new_id_in(self: &Arc<Self>, space: rdma_port_space, key: Key) -> io::Result<Id> {
         let cm = &self.libraries.cm;
         let mut raw = ptr::null_mut();
-        // SAFETY: the channel is open and the place is for one pointer.
+        // SAFETY: the channel is open, and the out-pointer is of this frame.
         checked(unsafe {
             cm.rdma_create_id(self.raw.as_ptr(), &raw mut raw, key.as_context(), space)
         })?;
@@ -181,7 +181,7 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: every id holds the channel, so none is left.
+        // SAFETY: every id keeps the channel alive, so none is left.
         unsafe {
             self.libraries
                 .cm
@@ -190,8 +190,8 @@ impl Drop for Channel {
     }
 }
 
-/// Returns true if `get` got something, and `false` if there is nothing.
-fn is_there(mut get: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
+/// Returns true if `get` succeeded, and `false` if there is nothing to get.
+fn has_next(mut get: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
     loop {
         match get() {
             Ok(()) => return Ok(true),
@@ -221,7 +221,7 @@ pub(crate) struct Id {
 }
 
 // SAFETY: librdmacm's calls may be made from any thread. librdmacm writes the fields that this
-// module reads, in calls on the id and when its events are read. A thread that reads them holds the
+// module reads in calls on the id and when its events are read. A thread that reads them holds the
 // lock of the connection, and runs after the event that fills them in.
 unsafe impl Send for Id {}
 // SAFETY: the reason for `Send` covers shared use as well.
@@ -246,7 +246,7 @@ impl Id {
 
     pub(crate) fn resolve_address(&self, from: SocketAddr, to: SocketAddr) -> io::Result<()> {
         let (mut from, mut to) = (CSocketAddr::from(from), CSocketAddr::from(to));
-        // SAFETY: the id is alive and the addresses are as long as their families say.
+        // SAFETY: the id is alive, and the addresses are as long as their families require.
         checked(unsafe {
             let (from, to) = (from.as_ptr().cast(), to.as_ptr().cast());
             self.cm()
@@ -261,7 +261,7 @@ impl Id {
 
     fn bind(&self, at: SocketAddr) -> io::Result<()> {
         let mut name = CSocketAddr::from(at);
-        // SAFETY: the id is alive and the address is as long as its family says.
+        // SAFETY: the id is alive, and the address is as long as its family requires.
         checked(unsafe {
             self.cm()
                 .rdma_bind_addr(self.as_ptr(), name.as_ptr().cast())
@@ -309,8 +309,8 @@ impl Id {
         checked(unsafe { self.cm().rdma_disconnect(self.as_ptr()) })
     }
 
-    /// The attributes with which a queue pair enters `state` for this connection, and the mask of
-    /// the valid ones.
+    /// Returns the attributes with which a queue pair enters `state` for this connection, and the
+    /// mask of the valid ones.
     pub(crate) fn qp_attr(&self, state: ibv_qp_state) -> io::Result<(ibv_qp_attr, u32)> {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -324,7 +324,7 @@ impl Id {
         Ok((attr, mask as u32))
     }
 
-    /// Name of the verbs device that the id is bound to.
+    /// Returns the name of the verbs device to which the id is bound.
     pub(crate) fn device_name(&self) -> Option<String> {
         // SAFETY: the id is alive; a bound id's context is open and points to its device, whose
         // name ends in zero.
@@ -338,7 +338,7 @@ impl Id {
         }
     }
 
-    /// The address of our side.
+    /// The address of this end.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         // SAFETY: the id is alive; the field is large enough for every address family.
         unsafe {
@@ -368,7 +368,7 @@ impl Drop for Id {
 fn c_param(param: &ConnParam) -> rdma_conn_param {
     rdma_conn_param {
         private_data: param.private_data.as_ptr().cast(),
-        // The callers keep to the transport's limit, which is below 256.
+        // The callers respect the transport's limit, which is below 256.
         private_data_len: u8::try_from(param.private_data.len()).unwrap_or(0),
         responder_resources: param.depth.inbound,
         initiator_depth: param.depth.outbound,
@@ -389,10 +389,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_empty_channel_has_nothing() {
+    fn only_an_empty_channel_has_no_event() {
         let outcome = |codes: &[i32]| {
             let mut codes = codes.iter();
-            is_there(|| match codes.next() {
+            has_next(|| match codes.next() {
                 Some(code) => Err(io::Error::from_raw_os_error(*code)),
                 None => Ok(()),
             })

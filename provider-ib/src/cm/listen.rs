@@ -13,7 +13,7 @@ use super::{Target, lock, refused};
 use crate::rnic::Shared;
 
 /// The number of attempts to get a free port. librdmacm chooses a port that none of its services
-/// uses; on an iWARP device a TCP service may use it.
+/// uses; on an iWARP device a TCP service may use that port.
 const CHOICES: u32 = 16;
 
 /// A listening id.
@@ -67,7 +67,7 @@ impl Listener {
         Ok(port)
     }
 
-    /// Stops listening. Requests that were reported stay valid; the others are refused.
+    /// Stops listening. Requests that were delivered stay valid; all others are refused.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
         self.shared.cm.forget(self.key);
@@ -85,14 +85,14 @@ impl Listener {
         match (event.kind, event.request) {
             (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => self.on_device_gone(),
             (RDMA_CM_EVENT_CONNECT_REQUEST, Some(id)) if self.is_open.load(Ordering::Acquire) => {
-                self.tell(shared, id, event.depth, &event.private_data);
+                self.deliver(shared, id, event.depth, &event.private_data);
             }
             // A request that was received too late is dropped with its id, and its peer is refused.
             _ => {}
         }
     }
 
-    fn tell(&self, shared: &Arc<Shared>, id: Id, depth: super::id::Depth, private_data: &[u8]) {
+    fn deliver(&self, shared: &Arc<Shared>, id: Id, depth: super::id::Depth, private_data: &[u8]) {
         let addresses: (Option<SocketAddr>, Option<SocketAddr>) = (id.local(), id.remote());
         let (Some(local), Some(remote)) = addresses else {
             tracing::warn!("a request without IP addresses is refused");

@@ -1,4 +1,4 @@
-//! The state machine of a connection: pure, no device, no clock.
+//! The state machine of a connection: pure, without device or clock.
 //!
 //! ```text
 //!  connect                                                          accept
@@ -33,7 +33,7 @@ pub(crate) enum State {
     ResolvingRoute,
     /// The request was sent.
     Requesting,
-    /// The peer accepted; our queue pair is being readied.
+    /// The peer accepted; the queue pair of this end is being readied.
     Confirming,
     /// The request was refused and will be sent again.
     Pausing,
@@ -41,9 +41,9 @@ pub(crate) enum State {
     Accepting,
     /// The connection is established.
     Established,
-    /// The consumer asked for a graceful end, and posted requests have not finished.
+    /// The consumer requested a graceful disconnect, and posted requests have not finished.
     Draining,
-    /// The end was reported; the peer has not answered our disconnect.
+    /// The end was reported; the peer has not answered the disconnect.
     Lingering,
     /// The connection is over, and nothing is left to do.
     Over,
@@ -69,7 +69,7 @@ pub(crate) enum Event {
     RouteResolved,
     /// The address or the route cannot be resolved.
     Unresolved,
-    /// The peer accepted and waits for our confirmation.
+    /// The peer accepted and waits for the confirmation.
     Replied,
     /// Both sides may send.
     Established,
@@ -82,9 +82,9 @@ pub(crate) enum Event {
     },
     /// The pause before another attempt is over.
     PauseOver,
-    /// The peer ended the connection, or has answered our disconnect.
+    /// The peer ended the connection, or has answered the disconnect of this end.
     Disconnected {
-        /// The device had put the queue pair into the error state by then.
+        /// True if the device had put the queue pair into the error state by then.
         failed: bool,
     },
     /// A call that readies the queue pair failed.
@@ -101,18 +101,18 @@ pub(crate) enum Event {
     TimedOut,
     /// The consumer disconnects.
     Disconnect {
-        /// Posted requests are to finish.
+        /// True if posted requests must finish first.
         graceful: bool,
     },
     /// Posted requests have finished.
     Drained,
-    /// The time in which the peer could answer our disconnect has passed.
+    /// The time in which the peer could answer the disconnect has passed.
     LingerOver,
 }
 
 /// The event that the consumer receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum ConsumerEvent {
     /// The connection is established.
     Established,
     /// The peer's consumer rejected.
@@ -123,7 +123,7 @@ pub(crate) enum News {
     Unreachable,
     /// The consumer's timeout passed.
     TimedOut,
-    /// The peer that was accepted has disconnected.
+    /// The accepted peer has disconnected.
     AcceptFailed,
     /// The connection ended in good order.
     Disconnected,
@@ -134,7 +134,7 @@ pub(crate) enum News {
 /// An action that an event leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Make an id and resolve the peer's address with it.
+    /// Create an id and resolve the peer's address with it.
     ResolveAddress,
     /// Resolve the path.
     ResolveRoute,
@@ -150,8 +150,8 @@ pub(crate) enum Action {
     Disconnect,
     /// Put the queue pair into the error state and complete all posted work.
     Flush,
-    /// Report this to the consumer.
-    Tell(News),
+    /// Report the event to the consumer.
+    Report(ConsumerEvent),
     /// Wait for the peer's answer, and then pass [`Event::LingerOver`].
     Linger,
     /// Destroy the id.
@@ -159,8 +159,8 @@ pub(crate) enum Action {
 }
 
 use Action::{
-    Confirm, Disconnect, Drain, Flush, Linger, Pause, Request, ResolveAddress, ResolveRoute,
-    Retire, Tell,
+    Confirm, Disconnect, Drain, Flush, Linger, Pause, Report, Request, ResolveAddress,
+    ResolveRoute, Retire,
 };
 
 /// The next state and the actions of an event.
@@ -173,13 +173,13 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The machine of a connection that this side requests, and its first action.
+    /// Creates the machine of a connection that this end requests, and returns its first action.
     pub(crate) fn connect() -> (Self, &'static [Action]) {
         let state = State::ResolvingAddress;
         (Self { state }, &[ResolveAddress])
     }
 
-    /// The machine of a connection whose request has been accepted.
+    /// Creates the machine of a connection whose request has been accepted.
     pub(crate) fn accept() -> Self {
         let state = State::Accepting;
         Self { state }
@@ -222,9 +222,9 @@ impl Machine {
 }
 
 /// Ends the attempt. The queue pair is flushed, because receives may have been posted.
-macro_rules! give_up {
-    ($news:ident) => {
-        (State::Over, &[Flush, Retire, Tell(News::$news)])
+macro_rules! abandon {
+    ($event:ident) => {
+        (State::Over, &[Flush, Retire, Report(ConsumerEvent::$event)])
     };
 }
 
@@ -236,43 +236,43 @@ fn connecting(state: State, event: Event) -> Step {
         (State::ResolvingRoute, Event::RouteResolved) => (State::Requesting, &[Request]),
         (State::Requesting, Event::Replied) => (State::Confirming, &[Confirm]),
         (State::Requesting | State::Confirming, Event::Established) => {
-            (State::Established, &[Tell(News::Established)])
+            (State::Established, &[Report(ConsumerEvent::Established)])
         }
         (State::Requesting, Event::Refused { again: true, .. }) => {
             (State::Pausing, &[Retire, Pause])
         }
         (State::Pausing, Event::PauseOver) => (State::ResolvingAddress, &[ResolveAddress]),
         (State::ResolvingAddress | State::ResolvingRoute, Event::Unresolved) => {
-            give_up!(Unreachable)
+            abandon!(Unreachable)
         }
         (State::Requesting | State::Confirming, Event::Refused { refusal, .. }) => match refusal {
-            Refusal::Consumer => give_up!(PeerRejected),
-            Refusal::Service => give_up!(NonPeerRejected),
-            Refusal::Unreachable => give_up!(Unreachable),
+            Refusal::Consumer => abandon!(PeerRejected),
+            Refusal::Service => abandon!(NonPeerRejected),
+            Refusal::Unreachable => abandon!(Unreachable),
         },
         // The peer disconnected before the connection was established.
         (State::Requesting | State::Confirming, Event::Disconnected { .. }) => {
-            give_up!(NonPeerRejected)
+            abandon!(NonPeerRejected)
         }
-        // The peer may send before our side is notified that the connection is established.
-        (_, Event::Failed | Event::Reported { failed: true }) => give_up!(NonPeerRejected),
-        (_, Event::DeviceRemoved) => give_up!(Unreachable),
-        (_, Event::TimedOut) => give_up!(TimedOut),
-        (_, Event::Disconnect { .. }) => give_up!(Disconnected),
+        // The peer may send before this end is notified that the connection is established.
+        (_, Event::Failed | Event::Reported { failed: true }) => abandon!(NonPeerRejected),
+        (_, Event::DeviceRemoved) => abandon!(Unreachable),
+        (_, Event::TimedOut) => abandon!(TimedOut),
+        (_, Event::Disconnect { .. }) => abandon!(Disconnected),
         (state, _) => (state, &[]),
     }
 }
 
 fn accepting(event: Event) -> Step {
     match event {
-        Event::Established => (State::Established, &[Tell(News::Established)]),
+        Event::Established => (State::Established, &[Report(ConsumerEvent::Established)]),
         Event::Refused { .. }
         | Event::Disconnected { .. }
         | Event::Unresolved
         | Event::Failed
         | Event::Reported { failed: true }
-        | Event::DeviceRemoved => give_up!(AcceptFailed),
-        Event::Disconnect { .. } => give_up!(Disconnected),
+        | Event::DeviceRemoved => abandon!(AcceptFailed),
+        Event::Disconnect { .. } => abandon!(Disconnected),
         Event::AddressResolved
         | Event::RouteResolved
         | Event::Replied
@@ -284,13 +284,13 @@ fn accepting(event: Event) -> Step {
     }
 }
 
-/// Ends the connection from this side. The peer is asked to disconnect before the flush, so that
+/// Ends the connection from this end. The peer is asked to disconnect before the flush, so that
 /// data in flight arrives.
 macro_rules! end {
-    ($news:ident) => {
+    ($event:ident) => {
         (
             State::Lingering,
-            &[Disconnect, Flush, Tell(News::$news), Linger],
+            &[Disconnect, Flush, Report(ConsumerEvent::$event), Linger],
         )
     };
 }
@@ -310,11 +310,11 @@ fn draining(event: Event) -> Step {
     }
 }
 
-/// The events from outside that end an established connection.
+/// The external events that end an established connection.
 fn up(state: State, event: Event) -> Step {
     match event {
-        Event::Disconnected { failed: false } => give_up!(Disconnected),
-        Event::Disconnected { failed: true } | Event::DeviceRemoved => give_up!(Broken),
+        Event::Disconnected { failed: false } => abandon!(Disconnected),
+        Event::Disconnected { failed: true } | Event::DeviceRemoved => abandon!(Broken),
         Event::Failed | Event::Reported { .. } => end!(Broken),
         _ => (state, &[]),
     }

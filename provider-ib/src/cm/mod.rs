@@ -12,15 +12,15 @@
 //! | `id` | librdmacm's ids and their event channel |
 //! | `timers` | the next time at which each connection has something to do |
 //!
-//! A queue pair is created by `qp`, not by librdmacm; an id refers to it by its number. The verbs
-//! device is ours too, opened separately from librdmacm's. For its own queue pairs librdmacm makes
-//! the state transitions on InfiniBand, and the kernel makes them on iWARP. For ours, `ready` makes
-//! them.
+//! `qp` creates queue pairs, not librdmacm; an id refers to its queue pair by number. The verbs
+//! device is opened here too, separately from librdmacm's. For its own queue pairs librdmacm makes
+//! the state transitions on InfiniBand, and the kernel makes them on iWARP. For the queue pairs of
+//! this provider `ready` makes them.
 //!
 //! # Threads
 //!
 //! The engine's thread reads the event channel and the clock. Calls of consumers go to the
-//! connection manager directly. Where the kernel blocks, a separate thread makes the call and then
+//! connection manager directly. If the kernel blocks, a separate thread makes the call and then
 //! ends. siw connects TCP within `rdma_connect`, and destroying an id whose request is not answered
 //! waits up to ten seconds.
 //!
@@ -66,7 +66,7 @@ use crate::rnic::Shared;
 
 /// The timer key for reading the event channel again.
 const CHANNEL: Key = Key(0);
-/// The time until the next read after a read that failed, most likely for want of memory.
+/// The time until the next read after a failed read. Most failures are lack of memory.
 const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// The connection manager of one RNIC.
@@ -74,12 +74,12 @@ const READ_AGAIN: Duration = Duration::from_millis(50);
 pub(crate) struct Cm {
     /// The event channel; present from the opening of the device to the shutdown.
     channel: Mutex<Option<Arc<Channel>>>,
-    /// An id that is bound to the adapter's address and does nothing else. It receives the removal
-    /// event of the device when there is no connection or service that would.
+    /// An id that is bound to the adapter's address and has no other use. It receives the removal
+    /// event of the device if there is no connection or service that would.
     watch: Mutex<Option<Id>>,
     targets: Mutex<HashMap<Key, Target>>,
     timers: Mutex<Timers>,
-    /// Connections that the engine's thread is to check in its next round.
+    /// Connections that the engine's thread must check in its next round.
     soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
     is_device_gone: AtomicBool,
@@ -93,7 +93,7 @@ enum Target {
 }
 
 impl Cm {
-    /// Makes an empty manager; see [`open`](Self::open).
+    /// Creates an empty manager; see [`open`](Self::open).
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -113,12 +113,12 @@ impl Cm {
         Ok(())
     }
 
-    /// Engine: the time at which it must call [`on_deadline`](Self::on_deadline) at the latest.
+    /// Returns the time by which the engine must call [`on_deadline`](Self::on_deadline).
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         lock(&self.timers).next()
     }
 
-    /// Engine: reads all events of the channel, which may be readable.
+    /// Reads all events of the channel, which may be readable, on the engine's thread.
     pub(crate) fn on_readable(&self, shared: &Arc<Shared>) {
         let Some(channel) = lock(&self.channel).clone() else {
             return;
@@ -139,7 +139,7 @@ impl Cm {
     }
 
     fn dispatch(&self, shared: &Arc<Shared>, event: CmEvent) {
-        // Software devices report their removal only here, and wait until we have closed them.
+        // Software devices report removal only here, and wait until this process has closed them.
         if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL && self.on_device_gone() {
             tracing::warn!(device = %shared.device.name, "the device is being removed");
             shared.upcall.async_event(AsyncEvent::DeviceFatal);
@@ -154,7 +154,7 @@ impl Cm {
         }
     }
 
-    /// Engine: handles everything that is due at `now`.
+    /// Handles everything that is due at `now`, on the engine's thread.
     pub(crate) fn on_deadline(&self, shared: &Arc<Shared>, now: Instant) {
         let soon = std::mem::take(&mut *lock(&self.soon));
         for connection in soon {
@@ -176,8 +176,8 @@ impl Cm {
         lock(&self.timers).take_due(now)
     }
 
-    /// Engine: a work request failed, or the device reported that the queue pair failed. The
-    /// connection ends in `Broken`.
+    /// Called on the engine's thread when a work request or, by report of the device, the queue
+    /// pair has failed. The connection ends in `Broken`.
     pub(crate) fn on_qp_failed(&self, qp: &Arc<Qp>) {
         let connection = lock(&qp.connection).clone();
         if let Some(connection) = connection {
@@ -185,8 +185,8 @@ impl Cm {
         }
     }
 
-    /// Engine: the device is being removed. Every connection ends in `Broken`. Returns `false` if
-    /// that was known already.
+    /// Called on the engine's thread when the device is being removed. Every connection ends in
+    /// `Broken`. Returns `false` on later calls.
     pub(crate) fn on_device_gone(&self) -> bool {
         if self.is_device_gone.swap(true, Ordering::Relaxed) {
             return false;
@@ -209,7 +209,7 @@ impl Cm {
         self.is_device_gone.load(Ordering::Relaxed)
     }
 
-    /// Destroys what still lingers. The engine's thread has ended before.
+    /// Destroys everything that still lingers. The engine's thread has ended before.
     pub(crate) fn shutdown(&self) {
         lock(&self.soon).clear();
         let targets = std::mem::take(&mut *lock(&self.targets));
@@ -234,7 +234,7 @@ impl Cm {
         lock(&self.targets).insert(key, Target::Connection(connection));
     }
 
-    /// Removes `key`: no events and no timers refer to it any more.
+    /// Removes `key`: no event and no timer refers to it any more.
     fn forget(&self, key: Key) {
         lock(&self.timers).set(key, None);
         lock(&self.targets).remove(&key);
@@ -317,11 +317,11 @@ fn check_route(local: SocketAddr, remote: SocketAddr) -> Result<(), RnicError> {
         return Err(RnicError::BadAddress("not of the adapter's address family"));
     }
     let probe = UdpSocket::bind(local)?;
-    // Connecting a UDP socket sends nothing. A port is needed, and any port will do.
+    // Connecting a UDP socket sends nothing. A port is required, and any port is suitable.
     probe
         .connect(SocketAddr::new(remote.ip(), 9))
         .or_else(|error| {
-            // Other errors are left to the connection manager.
+            // The connection manager reports other errors.
             match error.kind() {
                 io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => Err(error),
                 _ => Ok(()),
@@ -345,19 +345,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_do_not_mix() {
+    fn address_families_must_match() {
         let (v4, v6) = ("127.0.0.1:0".parse().unwrap(), "[::1]:5".parse().unwrap());
         assert!(matches!(check_route(v4, v6), Err(RnicError::BadAddress(_))));
     }
 
     #[test]
-    fn a_route_is_asked_for_without_sending() {
+    fn a_route_is_checked_without_sending() {
         let local = "127.0.0.1:0".parse().unwrap();
         check_route(local, "127.0.0.1:5".parse().unwrap()).unwrap();
     }
 
     #[test]
-    fn refusals_have_their_names() {
+    fn refusals_are_converted_to_errors() {
         let os = |code| refused(io::Error::from_raw_os_error(code));
         assert!(matches!(os(libc::EADDRINUSE), RnicError::AddressInUse));
         let descriptors = RnicError::NoResources(Resource::Descriptor);

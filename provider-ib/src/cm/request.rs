@@ -10,12 +10,12 @@ use super::{check_private_data, lock};
 use crate::qp::Qp;
 use crate::rnic::Shared;
 
-/// A peer's request. Dropping it without an answer refuses the peer.
+/// A peer's request. Its drop without an answer refuses the peer.
 #[derive(Debug)]
 pub struct IbRequest {
     shared: Arc<Shared>,
     id: Id,
-    /// The depths that the peer asks for, as seen from this side.
+    /// The depths that the peer requests, as seen from this end.
     depth: Depth,
 }
 
@@ -43,17 +43,17 @@ impl IbRequest {
         Ok(())
     }
 
-    /// The agreed depths, if the peer sent its own: neither side reads deeper than the other
+    /// Returns the agreed depths, if the peer sent its own: no end reads deeper than the other end
     /// serves.
     fn agreed(&self, own: Depth) -> Depth {
-        let is_unsaid = self.depth == Depth::default();
-        if is_unsaid && !self.shared.device.quirks().knows_asked_depths {
+        let is_absent = self.depth == Depth::default();
+        if is_absent && !self.shared.device.quirks().reports_requested_depths {
             return own;
         }
         agreed(self.depth, own)
     }
 
-    /// Rejects the request as the consumer's decision.
+    /// Rejects the request, as the decision of the consumer.
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
         check_private_data(&self.shared, private_data)?;
         let data = self.shared.device.transport.reject_data(private_data);
@@ -65,10 +65,10 @@ impl IbRequest {
     }
 }
 
-fn agreed(wanted: Depth, own: Depth) -> Depth {
+fn agreed(requested: Depth, own: Depth) -> Depth {
     Depth {
-        inbound: wanted.inbound.min(own.inbound),
-        outbound: wanted.outbound.min(own.outbound),
+        inbound: requested.inbound.min(own.inbound),
+        outbound: requested.outbound.min(own.outbound),
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depths_are_what_both_sides_can() {
+    fn depths_are_the_minimum_of_both_ends() {
         let depth = |inbound, outbound| Depth { inbound, outbound };
         assert_eq!(agreed(depth(4, 16), depth(8, 2)), depth(4, 2));
         assert_eq!(agreed(depth(0, 1), depth(8, 8)), depth(0, 1));

@@ -2,18 +2,18 @@
 //!
 //! | Rule | InfiniBand, RoCE | iWARP |
 //! |---|---|---|
-//! | private data of a consumer | 56 bytes, the part of the request that the addresses do not use | 251 bytes, siw's limit with MPA revision 2 |
+//! | private data of a consumer | 56 bytes, the rest of the request after the addresses | 251 bytes, siw's limit |
 //! | its length at the peer | the whole field of the message, padded with zeros | as sent |
 //! | a consumer's reject | reason 28 and a mark in front of the private data | any reject |
 //! | no listener | reason 8 | `ECONNREFUSED`, often from the call itself |
-//! | our own port | the connection manager's | a TCP connection to this peer may use it; another is tried |
+//! | local port | the connection manager's | a TCP connection to this peer may use it; another port is tried |
 //! | connecting | the call returns at once | siw connects TCP within the call |
 //! | cancelling a request | at once | siw waits up to 10 s for the reply |
 //! | a queue pair that failed | can be reset | siw's cannot |
 //! | a queue pair whose request was cancelled | can be destroyed | siw waits as for the request |
 //!
 //! The removal of a device is reported as an event of its ids. rxe and siw then wait until every
-//! process has closed the device. Our process has closed it when its consumers have closed their
+//! process has closed the device. This process closes it when its consumers have closed their
 //! adapters ([`Device`](crate::device::Device)'s drop).
 
 use std::io;
@@ -26,13 +26,13 @@ use crate::device::Transport;
 /// The private data that a request carries on InfiniBand: 92 bytes, less the 36 in which the
 /// connection manager sends the addresses (InfiniBand specification, annex A11).
 const IB_PRIVATE_DATA_MAX: usize = 56;
-/// siw keeps the private data's length of a start-up frame in 8 bits, and 4 bytes of it are the
-/// enhanced words. From 252 bytes on, siw sends a frame that its peer cannot read.
+/// siw stores the length of the private data of a start-up frame in 8 bits, and 4 bytes of the data
+/// are the enhanced words. From 252 bytes on, siw sends a frame that its peer cannot read.
 const IWARP_PRIVATE_DATA_MAX: usize = 251;
 
 /// The mark in front of the private data of a reject on InfiniBand. A connection manager that
 /// cancels a request rejects with the reason code of a consumer and without private data. OFA's
-/// provider distinguishes the two by these four bytes, and expects them.
+/// provider distinguishes the two cases by these four bytes, and expects them.
 const REJECT_MARK: [u8; 4] = [2, 0, 2, 0];
 
 /// Reasons of a reject on InfiniBand (InfiniBand specification, table "REJ reason codes").
@@ -62,7 +62,7 @@ impl Refused<'_> {
         }
     }
 
-    /// The machine's event. `time` is true if there is time for another attempt.
+    /// Returns the machine's event. `time` is true if there is time for another attempt.
     pub(super) fn event(self, time: bool) -> Event {
         Event::Refused {
             refusal: self.refusal,
@@ -100,12 +100,12 @@ impl Transport {
         self == Self::Iwarp
     }
 
-    /// True if the kernel takes the queue pair to full operation and confirms.
+    /// True if the kernel moves the queue pair to full operation and confirms.
     pub(super) fn kernel_confirms(self) -> bool {
         self == Self::Iwarp
     }
 
-    /// The meaning of a request's rejection.
+    /// Returns the meaning of a rejection.
     pub(super) fn rejected(self, status: i32, private_data: &[u8]) -> Refused<'_> {
         match self {
             Self::InfiniBand => rejected_on_infiniband(status, private_data),
@@ -117,7 +117,7 @@ impl Transport {
 fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
     match status {
         reason::CONSUMER => match private_data.strip_prefix(&REJECT_MARK) {
-            Some(said) => by_consumer(said),
+            Some(data) => by_consumer(data),
             // A request that was cancelled, or a service that is not a DAT consumer and sends no
             // data.
             None if private_data.iter().all(|byte| *byte == 0) => {
@@ -126,7 +126,7 @@ fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
             None => by_consumer(private_data),
         },
         // The peer has not been notified yet that an older connection of this queue pair is over.
-        // Our request is what notifies it.
+        // This request notifies it.
         reason::INVALID_SERVICE_ID
         | reason::STALE_CONNECTION
         | reason::NO_QP
@@ -136,8 +136,8 @@ fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
     }
 }
 
-/// A reject, a cancelled request and a closed connection are all reported as `ECONNRESET`. The
-/// first is by far the most frequent.
+/// Returns the meaning of a rejection on iWARP. A reject, a cancelled request and a closed
+/// connection are all reported as `ECONNRESET`; the first is by far the most frequent.
 fn rejected_on_iwarp(status: i32, private_data: &[u8]) -> Refused<'_> {
     if status == -libc::ECONNREFUSED {
         Refused::new(Refusal::Service, true)
@@ -154,7 +154,7 @@ fn by_consumer(private_data: &[u8]) -> Refused<'_> {
     }
 }
 
-/// The meaning of a failed call that sends a request.
+/// Returns the meaning of a failed call that sends a request.
 pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Refused::new(Refusal::Service, true),
@@ -168,11 +168,11 @@ pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     }
 }
 
-/// The machine's event for an event of the connection manager that carries no data besides its
-/// type.
+/// Returns the machine's event for an event of the connection manager that carries no data besides
+/// its type.
 ///
 /// Replies and rejects carry private data, and requests begin a connection, so other code handles
-/// them. The result is `None` also for events that do not matter: multicast, a changed link address
+/// them. The result is `None` also for events without effect: multicast, a changed link address
 /// (the path still leads to the peer, or the connection fails by itself), and the end of the time
 /// in which late packets of an old connection may arrive (its id is destroyed by then).
 pub(super) fn plain_event(kind: rdma_cm_event_type, failed: bool) -> Option<Event> {
@@ -201,17 +201,17 @@ mod tests {
         let mut field = Transport::InfiniBand.reject_data(b"no");
         assert_eq!(field, b"\x02\x00\x02\x00no");
         field.resize(148, 0);
-        let heard = ib(28, &field);
+        let rejection = ib(28, &field);
         assert_eq!(
-            (heard.refusal, heard.is_passing),
+            (rejection.refusal, rejection.is_passing),
             (Refusal::Consumer, false)
         );
-        assert!(heard.private_data.starts_with(b"no\0"));
-        assert_eq!(heard.private_data.len(), 144);
+        assert!(rejection.private_data.starts_with(b"no\0"));
+        assert_eq!(rejection.private_data.len(), 144);
     }
 
     #[test]
-    fn a_request_given_up_on_infiniband_is_no_consumers_reject() {
+    fn a_cancelled_request_on_infiniband_is_no_consumers_reject() {
         assert_eq!(ib(28, &[0; 148]).refusal, Refusal::Service);
         assert_eq!(ib(28, &[]).refusal, Refusal::Service);
         // The private data of a service that is not a DAT consumer is passed on unchanged.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_may_be_there_in_a_moment_is_worth_another_attempt() {
+    fn a_service_that_may_start_soon_is_tried_again() {
         for status in [1, 3, 8, 10] {
             assert_eq!(ib(status, &[0; 148]), Refused::new(Refusal::Service, true));
         }
@@ -233,9 +233,9 @@ mod tests {
     fn a_reject_on_iwarp_is_the_consumers_unless_tcp_refused() {
         let iwarp = Transport::Iwarp;
         assert_eq!(iwarp.reject_data(b"no"), b"no");
-        let heard = iwarp.rejected(-libc::ECONNRESET, b"no");
+        let rejection = iwarp.rejected(-libc::ECONNRESET, b"no");
         assert_eq!(
-            (heard.refusal, heard.private_data),
+            (rejection.refusal, rejection.private_data),
             (Refusal::Consumer, &b"no"[..])
         );
         let refused = iwarp.rejected(-libc::ECONNREFUSED, &[]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_fails_says_what_the_event_would() {
+    fn a_failed_call_has_the_meaning_of_the_event() {
         let failed = |code| call_failed(&io::Error::from_raw_os_error(code));
         assert_eq!(
             failed(libc::ECONNREFUSED),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_takes_time() {
+    fn another_attempt_needs_time() {
         let refused = Refused::new(Refusal::Service, true);
         let again = |time| matches!(refused.event(time), Event::Refused { again: true, .. });
         assert!(again(true) && !again(false));

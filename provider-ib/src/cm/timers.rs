@@ -1,4 +1,4 @@
-//! The next time at which each connection has something to do.
+//! The next time at which each connection must be checked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_in_the_order_of_their_times_and_once() {
+    fn keys_are_taken_in_the_order_of_their_times_and_once() {
         let start = Instant::now();
         let at = |seconds| Some(start + Duration::from_secs(seconds));
         let mut timers = Timers::default();

@@ -16,7 +16,7 @@ use crate::work::{Kind, PLACES, Posted, Taken, Ticket, Work};
 /// Entries taken from the device by one call.
 pub(super) const BATCH: usize = 16;
 
-/// The completions that the queue is armed for.
+/// The completions for which the queue is armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Armed {
     No,
@@ -24,7 +24,7 @@ pub(super) enum Armed {
     SolicitedOnly,
 }
 
-/// Completions, and the queue pairs that they belong to.
+/// Completions, and the queue pairs to which they belong.
 pub(super) struct Inner {
     hw: NonNull<ibv_cq>,
     /// Completions that no poll took from the device: flushed without the device, or taken from the
@@ -36,16 +36,16 @@ pub(super) struct Inner {
     places: HashMap<u32, u32>,
     /// The shared receive queues of the queue pairs, by the numbers in their tickets.
     shared: HashMap<u32, Weak<Receives>>,
-    /// Resources that the device may use for requests which it has not completed.
+    /// Resources that the device may use for requests that it has not completed.
     kept: Vec<Kept>,
     pub(super) armed: Armed,
-    /// True if a completion was queued or polled that the queue is armed for.
-    pub(super) fired: bool,
+    /// True if a completion for which the queue is armed was queued or polled.
+    pub(super) has_fired: bool,
     /// True if the device has reported a solicited message that has not been polled yet.
-    pub(super) heard_solicited: bool,
+    pub(super) has_solicited_event: bool,
     /// Index of the queue pair whose request completed last, if outcomes may have waited for that
     /// request.
-    loosened: Option<u32>,
+    unblocked: Option<u32>,
     /// Queue pairs whose work failed, to be reported after the lock is released.
     pub(super) failures: Vec<Weak<Qp>>,
     batch: Box<[ibv_wc; BATCH]>,
@@ -80,16 +80,16 @@ impl Inner {
             shared: HashMap::new(),
             kept: Vec::new(),
             armed: Armed::No,
-            fired: false,
-            heard_solicited: false,
-            loosened: None,
+            has_fired: false,
+            has_solicited_event: false,
+            unblocked: None,
             failures: Vec::new(),
             // SAFETY: structures of numbers, for which zero is a value.
             batch: Box::new(unsafe { std::mem::zeroed() }),
         }
     }
 
-    /// Adds the work of a queue pair with the number `num` and returns its index; `None` when there
+    /// Adds the work of a queue pair with the number `num` and returns its index; `None` if there
     /// are too many.
     pub(super) fn attach(&mut self, work: &Arc<Work>, num: u32) -> Option<u32> {
         if self.works.len() >= PLACES {
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     /// Keeps `what` until the device has completed a request of the send queue at `place`. Returns
-    /// `false` and drops `what` if the device has completed it already.
+    /// `false` and drops `what` if the device has completed the request already.
     pub(super) fn keep(&mut self, place: u32, sequence: u32, what: Box<dyn Send>) -> bool {
         let kept = Kept {
             place,
@@ -144,7 +144,7 @@ impl Inner {
         self.kept = kept;
     }
 
-    /// Removes a number, unless the device has given it to another queue pair of this queue
+    /// Removes a number, unless the device has assigned it to another queue pair of this queue
     /// meanwhile.
     fn forget_number(&mut self, place: u32, num: u32) {
         if self.places.get(&num) == Some(&place) {
@@ -171,10 +171,10 @@ impl Inner {
                 let entry = self.batch[index];
                 match self.translate(&entry) {
                     Some(completion) if self.queue.is_empty() => {
-                        // The device's event for this completion is on its way. If the completion
-                        // did not count as reported, the engine would arm the device again and
-                        // would be woken for every completion that a consumer polls.
-                        self.fired |= self.deserves(&completion);
+                        // The device's event for this completion is still under way. If the
+                        // completion did not count as reported, the engine would arm the device
+                        // again and would be woken for every completion that a consumer polls.
+                        self.has_fired |= self.is_armed_for(&completion);
                         out[count] = completion;
                         count += 1;
                     }
@@ -209,7 +209,7 @@ impl Inner {
     /// Queues the outcomes that waited for the request that was translated last.
     #[inline]
     fn release(&mut self) {
-        let Some(place) = self.loosened.take() else {
+        let Some(place) = self.unblocked.take() else {
             return;
         };
         let Some(work) = self.works.get(place as usize).cloned() else {
@@ -224,7 +224,7 @@ impl Inner {
 
     /// Adds a completion at the end of the queue.
     pub(super) fn push(&mut self, completion: Completion) {
-        self.fired |= self.deserves(&completion);
+        self.has_fired |= self.is_armed_for(&completion);
         self.queue.push_back(completion);
     }
 
@@ -248,12 +248,12 @@ impl Inner {
     fn take_from_device(&mut self, room: usize) -> usize {
         // SAFETY: the queue is alive as long as the `Cq` that owns this value.
         let got = unsafe { verbs_dl::poll_cq(self.hw.as_ptr(), &mut self.batch[..room]) };
-        // A queue that cannot be polled is broken. The device reports that by an event of its own.
+        // A queue that cannot be polled is broken, which the device reports by a separate event.
         got.unwrap_or(0)
     }
 
-    /// Translates an entry of the device. `None` if the consumer wants no completion, if an outcome
-    /// must wait for an earlier request, or if the queue pair is gone.
+    /// Translates an entry of the device. Returns `None` if the consumer wants no completion, if an
+    /// outcome must wait for an earlier request, or if the queue pair is gone.
     fn translate(&mut self, entry: &ibv_wc) -> Option<Completion> {
         let ticket = Ticket::decode(entry.wr_id)?;
         let status = wc::status_of(entry.status);
@@ -275,11 +275,13 @@ impl Inner {
             self.failures.extend(work.note_failure());
         }
         // Only for sends: the receives of a queue pair may be under another lock than its sends.
-        if ticket.kind == Kind::Send && work.sends.holds() {
-            self.loosened = Some(place);
+        if ticket.kind == Kind::Send && work.sends.has_held() {
+            self.unblocked = Some(place);
         }
         match taken {
-            Taken::Now(posted) => complete(work, &posted, status, entry, &mut self.heard_solicited),
+            Taken::Now(posted) => {
+                complete(work, &posted, status, entry, &mut self.has_solicited_event)
+            }
             Taken::Held | Taken::Gone => None,
         }
     }
@@ -302,8 +304,8 @@ impl Inner {
     }
 
     /// Takes a completed receive of a shared queue. Returns the index of its queue pair and the
-    /// receive. The slot is freed even when the queue pair is gone and there is nobody to report
-    /// to.
+    /// receive. The slot is freed even if the queue pair is gone and the completion cannot be
+    /// reported.
     fn take_shared(&self, ticket: Ticket, num: u32) -> Option<(u32, Taken)> {
         let receives = self.shared.get(&ticket.shared_queue())?.upgrade()?;
         let posted = receives.take(ticket.sequence)?;
@@ -314,7 +316,7 @@ impl Inner {
         Some((*place, Taken::Now(posted)))
     }
 
-    fn deserves(&self, completion: &Completion) -> bool {
+    fn is_armed_for(&self, completion: &Completion) -> bool {
         let failed = completion.status != WcStatus::Success;
         match self.armed {
             Armed::No => false,
@@ -329,7 +331,7 @@ fn complete(
     posted: &Posted,
     status: WcStatus,
     entry: &ibv_wc,
-    heard_solicited: &mut bool,
+    has_solicited_event: &mut bool,
 ) -> Option<Completion> {
     if posted.opcode != WcOpcode::Recv || status != WcStatus::Success {
         return work.sent(posted, status);
@@ -337,9 +339,9 @@ fn complete(
     let mut completion = wc::received(work, posted, entry);
     // Only the device's event shows that a message was solicited, not its entry. So the first
     // receive after the event is reported as solicited.
-    if *heard_solicited && completion.notify == Notify::Always {
+    if *has_solicited_event && completion.notify == Notify::Always {
         completion.notify = Notify::Solicited;
-        *heard_solicited = false;
+        *has_solicited_event = false;
     }
     Some(completion)
 }
@@ -354,7 +356,7 @@ mod tests {
     use super::*;
     use crate::work::At;
 
-    /// A queue of a simulated device that completes what a test asks for.
+    /// A queue of a simulated device that completes what a test requests.
     struct Device {
         context: Box<ibv_context>,
         queue: Box<ibv_cq>,
@@ -396,12 +398,12 @@ mod tests {
             }
         }
 
-        fn post(&self, opcode: WcOpcode, at: At, told: bool) -> u32 {
+        fn post(&self, opcode: WcOpcode, at: At, wants_completion: bool) -> u32 {
             let posted = Posted {
                 wr_id: u64::from(self.work.sends.len()),
                 len: 1,
                 opcode,
-                told,
+                wants_completion,
                 signalled: true,
                 at,
             };
@@ -427,13 +429,13 @@ mod tests {
             let mut entries: VecDeque<ibv_wc> = entries.collect();
             self.queue.cq_context = (&raw mut entries).cast();
             self.queue.context = &raw mut *self.context;
-            let mut told = Vec::new();
+            let mut done = Vec::new();
             loop {
                 let mut out = vec![Completion::EMPTY; room];
                 let count = self.inner.poll(&mut out);
-                told.extend(out[..count].iter().map(|done| (done.wr_id, done.status)));
+                done.extend(out[..count].iter().map(|done| (done.wr_id, done.status)));
                 if count == 0 {
-                    return told;
+                    return done;
                 }
             }
         }
@@ -443,7 +445,7 @@ mod tests {
     const DONE: WcStatus = WcStatus::Success;
 
     #[test]
-    fn a_read_that_was_overtaken_is_told_first() {
+    fn an_overtaken_read_is_reported_first() {
         for room in [1, 2, 3, 16] {
             let mut device = Device::new();
             let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
@@ -451,14 +453,14 @@ mod tests {
             let hidden = device.post(WcOpcode::Send, At::Device, false);
             let send = device.post(WcOpcode::Send, At::Device, true);
             assert_eq!(device.complete(&[(write, OK), (hidden, OK)], room), []);
-            let told = device.complete(&[(read, OK), (send, OK)], room);
-            assert_eq!(told, [(0, DONE), (1, DONE), (3, DONE)], "room {room}");
+            let done = device.complete(&[(read, OK), (send, OK)], room);
+            assert_eq!(done, [(0, DONE), (1, DONE), (3, DONE)], "room {room}");
             assert_eq!(device.work.sends.len(), 0);
         }
     }
 
     #[test]
-    fn a_read_that_nobody_wants_to_hear_of_holds_back_what_shows_its_end() {
+    fn a_suppressed_read_holds_back_later_outcomes() {
         let mut device = Device::new();
         let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, false);
         let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
@@ -467,42 +469,42 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_reported_at_once_and_told_in_its_place() {
+    fn a_failure_is_noted_at_once_and_completed_in_order() {
         let mut device = Device::new();
-        device.work.belongs_to(Weak::new());
+        device.work.set_owner(Weak::new());
         let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
         let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
         let failed = IBV_WC_LOC_PROT_ERR;
         assert_eq!(device.complete(&[(write, failed)], 4), []);
         assert_eq!(device.inner.failures.len(), 1);
         assert!(device.work.has_failed());
-        let told = device.complete(&[(read, IBV_WC_WR_FLUSH_ERR)], 4);
+        let done = device.complete(&[(read, IBV_WC_WR_FLUSH_ERR)], 4);
         let failed = (1, WcStatus::LocalProtection);
-        assert_eq!(told, [(0, WcStatus::Flushed), failed]);
+        assert_eq!(done, [(0, WcStatus::Flushed), failed]);
     }
 
     #[test]
-    fn a_waiter_hears_of_what_waited_for_a_read() {
+    fn a_waiter_is_notified_of_outcomes_that_waited_for_a_read() {
         let mut device = Device::new();
         let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, false);
         let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
         device.inner.armed = Armed::Any;
         device.complete(&[(write, OK)], 1);
-        assert!(!device.inner.fired);
+        assert!(!device.inner.has_fired);
         device.complete(&[(read, OK)], 1);
-        assert!(device.inner.fired);
+        assert!(device.inner.has_fired);
     }
 
     #[test]
-    fn the_end_of_a_connection_tells_what_a_read_held_back() {
+    fn the_end_of_a_connection_reports_held_outcomes() {
         let mut device = Device::new();
         device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
         let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
         assert_eq!(device.complete(&[(write, OK)], 4), []);
         let work = device.work.clone();
         device.inner.flush_sends(&work);
-        let told = device.complete(&[], 4);
-        assert_eq!(told, [(0, WcStatus::Flushed), (1, DONE)]);
+        let done = device.complete(&[], 4);
+        assert_eq!(done, [(0, WcStatus::Flushed), (1, DONE)]);
     }
 
     /// A window that records its drop.
@@ -515,7 +517,7 @@ mod tests {
     }
 
     impl Device {
-        /// Keeps a window behind a request; `None` if it was dropped at once.
+        /// Keeps a window until a request completes; `None` if the window was dropped at once.
         fn keep_behind(&mut self, sequence: u32) -> Option<Arc<AtomicBool>> {
             let is_gone = Arc::new(AtomicBool::new(false));
             let window = Box::new(Window(is_gone.clone()));
@@ -526,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_not_given_back_before_its_bind_has_run() {
+    fn a_window_is_not_deallocated_before_its_bind() {
         let mut device = Device::new();
         let before = device.post(WcOpcode::Send, At::Device, true);
         let bind = device.post(WcOpcode::BindMw, At::DeviceSilently, false);
@@ -536,11 +538,14 @@ mod tests {
         assert!(!is_gone.load(Ordering::Relaxed), "the bind would fail");
         assert_eq!(device.complete(&[(unbind, OK)], 4), [(2, DONE)]);
         assert!(is_gone.load(Ordering::Relaxed));
-        assert!(device.keep_behind(bind).is_none(), "done already");
+        assert!(
+            device.keep_behind(bind).is_none(),
+            "the bind is done already"
+        );
     }
 
     #[test]
-    fn windows_are_given_back_when_the_connection_ends() {
+    fn windows_are_deallocated_when_the_connection_ends() {
         let mut device = Device::new();
         let bind = device.post(WcOpcode::BindMw, At::Device, true);
         let is_gone = device.keep_behind(bind).unwrap();
@@ -550,13 +555,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_says_of_a_bind_is_remembered() {
+    fn the_reported_outcome_of_a_bind_is_recorded() {
         let mut device = Device::new();
         let binds = [0; 4].map(|_| device.post(WcOpcode::BindMw, At::Device, true));
         let flushed = IBV_WC_WR_FLUSH_ERR;
         device.complete(&[(binds[0], OK), (binds[2], flushed)], 4);
         let done = binds.map(|bind| device.work.has_bound(bind));
-        // The second is known to be done because the third completed. Nothing is known of the last.
+        // The second is done, because the third completed. The outcome of the last is unknown.
         assert_eq!(done, [true, true, false, false]);
         device.work.begin_epoch();
         assert!(device.work.has_bound(binds[2]), "of the former queue pair");
@@ -575,30 +580,33 @@ mod tests {
         let receives = Arc::new(Receives::default());
         let work = Work::new(QpToken(2), 8, 0, Some(receives.clone())).unwrap();
         let place = device.inner.attach(&Arc::new(work), 6).unwrap();
-        let [first, second, third] = [10, 11, 12].map(|wr_id| receives.write_down(wr_id));
-        let told = |inner: &mut Inner, ticket, num| {
+        let [first, second, third] = [10, 11, 12].map(|wr_id| receives.record(wr_id));
+        let taken = |inner: &mut Inner, ticket, num| {
             inner
                 .translate(&shared_entry(ticket, num))
                 .map(|done| done.wr_id)
         };
-        assert_eq!(told(&mut device.inner, first, 6), Some(10));
+        assert_eq!(taken(&mut device.inner, first, 6), Some(10));
         device.inner.rename(place, 6, 7);
         // The completion is of the queue pair that was replaced.
-        assert_eq!(told(&mut device.inner, second, 6), None);
+        assert_eq!(taken(&mut device.inner, second, 6), None);
         assert_eq!(receives.left(), 1);
-        assert_eq!(told(&mut device.inner, second, 7), None, "a second time");
+        assert_eq!(taken(&mut device.inner, second, 7), None, "taken already");
         assert_eq!(receives.left(), 1);
         device.inner.detach(place, 7);
-        assert_eq!(told(&mut device.inner, third, 7), None);
+        assert_eq!(taken(&mut device.inner, third, 7), None);
         assert_eq!(receives.left(), 0);
     }
 
     #[test]
-    fn a_completion_that_is_polled_counts_as_the_one_that_was_asked_for() {
+    fn a_polled_completion_counts_as_the_requested_event() {
         let mut device = Device::new();
         device.inner.armed = Armed::Any;
         let send = device.post(WcOpcode::Send, At::Device, true);
         assert_eq!(device.complete(&[(send, OK)], 4), [(0, DONE)]);
-        assert!(device.inner.fired, "or the device is armed again and again");
+        assert!(
+            device.inner.has_fired,
+            "the device would be armed again and again"
+        );
     }
 }

@@ -10,10 +10,10 @@
 //! The queues of an adapter have one completion channel ([`Channel`](crate::channel::Channel)). The
 //! thread that reads an event there calls [`Cq::on_event`].
 //!
-//! # What the device cannot say
+//! # Completions without a waiter
 //!
-//! That a completion wakes nobody ([`Notify::Never`](access_layer::rnic::Notify)). The engine takes
-//! such completions into the queue to see what they are, and arms the device again.
+//! No device supports [`Notify::Never`](access_layer::rnic::Notify). So the engine takes such
+//! completions into the queue, checks them and arms the device again.
 
 mod inner;
 mod wc;
@@ -32,7 +32,7 @@ use crate::memory::{of, refused};
 use crate::rnic::Shared;
 use crate::work::Work;
 
-/// Events of the channel that are acknowledged at once: each acknowledgement takes a lock.
+/// Number of events that are acknowledged together: each acknowledgement takes a lock.
 const ACK_BATCH: u32 = 64;
 
 /// A completion queue.
@@ -40,7 +40,7 @@ const ACK_BATCH: u32 = 64;
 pub(crate) struct Cq {
     pub(crate) token: CqToken,
     hw: NonNull<ibv_cq>,
-    /// Under which the channel and the engine know it.
+    /// The number by which the channel and the engine name the queue.
     number: u32,
     shared: Arc<Shared>,
     inner: Mutex<Inner>,
@@ -50,11 +50,11 @@ pub(crate) struct Cq {
 
 // SAFETY: verbs objects may be used by any thread (ibv_create_cq(3)).
 unsafe impl Send for Cq {}
-// SAFETY: as above.
+// SAFETY: verbs objects may be used by any thread (ibv_create_cq(3)).
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Makes a queue for so many completions.
+    /// Creates a queue for `depth` completions.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         depth: u32,
@@ -66,7 +66,7 @@ impl Cq {
         let number = shared.cqs.reserve();
         let name = ptr::without_provenance_mut(number as usize);
         let (context, channel) = (shared.device.context(), shared.channel.hw());
-        // SAFETY: the device is open and the channel alive; the context is a word for ourselves.
+        // SAFETY: the device is open and the channel alive; the library only stores the context.
         let hw = unsafe { verbs.ibv_create_cq(context, size, name, channel, 0) };
         let Some(hw) = NonNull::new(hw) else {
             let why = refused(Resource::CompletionQueue);
@@ -90,13 +90,13 @@ impl Cq {
         self.hw.as_ptr()
     }
 
-    /// Changes the depth; what is in the queue stays.
+    /// Changes the depth. Queued completions are kept.
     pub(crate) fn resize(&self, depth: u32) -> Result<(), RnicError> {
         let size = i32::try_from(depth.max(1)).unwrap_or(i32::MAX);
-        // SAFETY: alive as long as `self`; its size changes by this call only.
+        // SAFETY: the queue is alive as long as `self`; only this call changes its size.
         if unsafe { self.hw.as_ref() }.cqe < size {
             let verbs = &self.shared.device.libraries.verbs;
-            // SAFETY: as above.
+            // SAFETY: the queue is alive as long as `self`.
             checked(unsafe { verbs.ibv_resize_cq(self.hw(), size) })
                 .map_err(|why| of(why, Resource::CompletionQueue))?;
         }
@@ -112,14 +112,14 @@ impl Cq {
         count
     }
 
-    /// Takes what the device has into the queue, and lets those hear of it who are to.
+    /// Moves the device's completions into the queue, and notifies waiters for which they are due.
     pub(crate) fn pull(&self) {
         let mut inner = self.lock();
         inner.pull();
-        self.tell(inner);
+        self.notify(inner);
     }
 
-    /// Asks for one event. `true`: there are completions already.
+    /// Requests one event. Returns `true` if there are completions already.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut inner = self.lock();
         inner.armed = match (solicited_only, inner.armed) {
@@ -127,9 +127,9 @@ impl Cq {
             _ => Armed::Any,
         };
         self.arm_device(&inner);
-        // What came before the device was armed makes no event.
+        // Completions that precede the arming of the device cause no event.
         inner.pull();
-        inner.fired = false;
+        inner.has_fired = false;
         let some = !inner.queue.is_empty();
         self.report(inner);
         some
@@ -137,62 +137,62 @@ impl Cq {
 
     fn arm_device(&self, inner: &Inner) {
         let solicited_only =
-            inner.armed == Armed::SolicitedOnly && self.shared.device.quirks().hears_solicited;
-        // SAFETY: alive as long as `self`.
+            inner.armed == Armed::SolicitedOnly && self.shared.device.quirks().reports_solicited;
+        // SAFETY: the queue is alive as long as `self`.
         if let Err(why) = unsafe { verbs_dl::req_notify_cq(self.hw(), solicited_only) } {
             tracing::warn!(%why, "a completion queue cannot be armed");
         }
     }
 
-    /// The channel had an event for the queue, or a completion came without the device. *Calls up*
-    /// when something came that the queue is armed for.
+    /// Called when the channel had an event for the queue, or a completion was queued without the
+    /// device. *Calls up* if the queue is armed for a completion.
     pub(crate) fn on_event(&self) {
-        if self.look() {
+        if self.check_armed() {
             self.shared.upcall.cq_ready(self.token);
         }
     }
 
-    /// Called by a consumer of the armed queue before it sleeps. *Calls up* if something came that
-    /// the queue is armed for; the event of the device finds the queue unarmed then.
+    /// Called by a consumer of the armed queue before it sleeps. *Calls up* if the queue is armed
+    /// for a completion that was received; the event of the device then finds the queue unarmed.
     pub(crate) fn check(&self) {
         let mut inner = self.lock();
-        // Whether a message was solicited only the event says.
+        // Only the event shows whether a message was solicited.
         if inner.armed != Armed::Any {
             return;
         }
         inner.pull();
-        let fired = std::mem::take(&mut inner.fired);
-        if fired {
+        let has_fired = std::mem::take(&mut inner.has_fired);
+        if has_fired {
             inner.armed = Armed::No;
         }
         self.report(inner);
-        if fired {
+        if has_fired {
             self.shared.upcall.cq_ready(self.token);
         }
     }
 
     /// Returns true if the queue received a completion for which it is armed. Otherwise arms the
     /// device again.
-    fn look(&self) -> bool {
+    fn check_armed(&self) -> bool {
         let mut inner = self.lock();
         if inner.armed == Armed::No {
             return false;
         }
-        inner.heard_solicited |= inner.armed == Armed::SolicitedOnly;
+        inner.has_solicited_event |= inner.armed == Armed::SolicitedOnly;
         inner.pull();
-        if !inner.fired {
+        if !inner.has_fired {
             self.arm_device(&inner);
             inner.pull();
         }
-        let fired = std::mem::take(&mut inner.fired);
-        if fired {
+        let has_fired = std::mem::take(&mut inner.has_fired);
+        if has_fired {
             inner.armed = Armed::No;
         }
         self.report(inner);
-        fired
+        has_fired
     }
 
-    /// An event of the queue was read from the channel. It is acknowledged later.
+    /// Called when an event of the queue was read from the channel. It is acknowledged later.
     pub(crate) fn note_event(&self) {
         let count = self.unacknowledged.fetch_add(1, Ordering::Relaxed) + 1;
         if count >= ACK_BATCH {
@@ -202,7 +202,7 @@ impl Cq {
 
     fn acknowledge(&self) {
         let count = self.unacknowledged.swap(0, Ordering::Relaxed);
-        // SAFETY: alive as long as `self`; so many events were taken and not acknowledged.
+        // SAFETY: alive as long as `self`; `count` events were taken and not acknowledged.
         unsafe {
             self.shared
                 .device
@@ -218,44 +218,46 @@ impl Cq {
         self.lock().attach(work, num).ok_or(full)
     }
 
-    /// The queue pair at a place has another number now.
+    /// Called when the queue pair at a place has another number.
     pub(crate) fn rename(&self, place: u32, old: u32, new: u32) {
         self.lock().rename(place, old, new);
     }
 
-    /// The queue pair at a place is gone.
+    /// Called when the queue pair at a place is gone.
     pub(crate) fn detach(&self, place: u32, num: u32) {
         self.lock().detach(place, num);
     }
 
-    /// Drops something when the device has done with a request of the send queue at a place.
-    /// `true`: it has not yet.
+    /// Drops `what` once the device has completed a request of the send queue at a place. Returns
+    /// `true` if the request has not completed yet.
     pub(crate) fn keep(&self, place: u32, sequence: u32, what: Box<dyn Send>) -> bool {
         let mut inner = self.lock();
         inner.pull();
         let is_kept = inner.keep(place, sequence, what);
-        self.tell(inner);
+        self.notify(inner);
         is_kept
     }
 
-    /// Adds a completion of a request that the device never sees. What does not fit is lost.
+    /// Adds a completion of a request that the device never receives. Lost if there is no room.
     pub(crate) fn push(&self, completion: Completion) {
         let mut inner = self.lock();
         if inner.queue.len() >= self.depth.load(Ordering::Relaxed) as usize {
             drop(inner);
-            self.shared.engine.tell(AsyncEvent::CqOverflow(self.token));
+            self.shared
+                .engine
+                .report_event(AsyncEvent::CqOverflow(self.token));
             return;
         }
         inner.push(completion);
-        self.tell(inner);
+        self.notify(inner);
     }
 
-    /// Takes what the device has, and then flushes what it has left of a queue pair's requests.
+    /// Takes the device's completions, and then flushes the requests that remain.
     pub(crate) fn flush_sends(&self, work: &Work) {
         let mut inner = self.lock();
         inner.pull();
         inner.flush_sends(work);
-        self.tell(inner);
+        self.notify(inner);
     }
 
     /// Takes the completions that the device has, and then flushes the receives of a queue pair
@@ -264,20 +266,20 @@ impl Cq {
         let mut inner = self.lock();
         inner.pull();
         inner.flush_recvs(work);
-        self.tell(inner);
+        self.notify(inner);
     }
 
-    /// Releases the lock. For completions that came without an event of the device, the engine's
-    /// thread calls up.
-    fn tell(&self, inner: MutexGuard<'_, Inner>) {
-        let fired = inner.fired;
+    /// Releases the lock. For completions without an event of the device, the engine's thread calls
+    /// up.
+    fn notify(&self, inner: MutexGuard<'_, Inner>) {
+        let has_fired = inner.has_fired;
         self.report(inner);
-        if fired {
-            self.shared.engine.nudge(self.number);
+        if has_fired {
+            self.shared.engine.check_cq(self.number);
         }
     }
 
-    /// Lets go of the lock and reports the queue pairs whose work failed.
+    /// Releases the lock and reports the queue pairs whose work failed.
     fn report(&self, mut inner: MutexGuard<'_, Inner>) {
         if inner.failures.is_empty() {
             return;
@@ -298,15 +300,15 @@ impl Drop for Cq {
     fn drop(&mut self) {
         let verbs = &self.shared.device.libraries.verbs;
         self.acknowledge();
-        // SAFETY: made by us; queue pairs hold their queues, so nothing completes into it. An event
-        // that another thread has just read is acknowledged there.
+        // SAFETY: created by `new`; queue pairs keep their queues alive, so nothing completes into
+        // it. An event that another thread has just read is acknowledged there.
         unsafe { verbs.ibv_destroy_cq(self.hw()) };
-        // Behind it: an event of a former queue does not meet a new one of this number.
+        // Last, so that an event of this queue is not taken for one of a new queue of this number.
         self.shared.cqs.remove(self.number);
     }
 }
 
-/// The queues of an RNIC, by the numbers under which the engine knows them.
+/// The queues of an RNIC, by the numbers by which the engine names them.
 #[derive(Debug, Default)]
 pub(crate) struct Cqs(Mutex<slab::Slab<Weak<Cq>>>);
 

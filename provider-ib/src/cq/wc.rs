@@ -27,12 +27,12 @@ pub(super) fn status_of(status: ibv_wc_status) -> WcStatus {
     }
 }
 
-/// The completion of a receive that took a message.
+/// Returns the completion of a receive that a message consumed.
 pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion {
     let mut completion = work.completion(posted, WcStatus::Success);
     completion.byte_len = wc.byte_len;
-    // SAFETY: both members are words at the same offset, and every device writes the whole of an
-    // entry whose flags say which member is valid.
+    // SAFETY: both members are words at the same offset, and every device writes all of an entry
+    // whose flags determine which member is valid.
     let word = unsafe { wc.__bindgen_anon_1.imm_data };
     if wc.wc_flags & IBV_WC_WITH_INV != 0 {
         completion.opcode = WcOpcode::RecvInvalidate;
@@ -59,7 +59,7 @@ mod tests {
             wr_id: 5,
             len: 100,
             opcode: WcOpcode::Recv,
-            told: true,
+            wants_completion: true,
             signalled: true,
             at: At::Device,
         }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_a_word() {
+    fn every_status_is_translated() {
         let statuses: Vec<WcStatus> = (0..24).map(status_of).collect();
         use WcStatus::*;
         let expected = [
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_received_message_says_what_came_with_it() {
+    fn a_received_message_reports_invalidation_and_immediate_data() {
         let work = Work::new(QpToken(9), 1, 1, None).unwrap();
         let plain = received(&work, &posted(), &entry(IBV_WC_RECV, 0));
         assert_eq!(
@@ -126,8 +126,11 @@ mod tests {
             (IBV_WC_RECV_RDMA_WITH_IMM, WcOpcode::RecvImmediate),
             (IBV_WC_RECV, WcOpcode::RecvSendImmediate),
         ] {
-            let told = received(&work, &posted(), &entry(opcode, IBV_WC_WITH_IMM));
-            assert_eq!((told.opcode, told.immediate), (expected, Some(0x1234)));
+            let completion = received(&work, &posted(), &entry(opcode, IBV_WC_WITH_IMM));
+            assert_eq!(
+                (completion.opcode, completion.immediate),
+                (expected, Some(0x1234))
+            );
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Hw {
 unsafe impl Send for Hw {}
 
 impl Hw {
-    /// Creates a queue pair and brings it to the state in which receives may be posted.
+    /// Creates a queue pair and moves it to the state in which receives may be posted.
     pub(super) fn create(
         shared: &Arc<Shared>,
         parts: &QpParts,
@@ -67,21 +67,21 @@ impl Hw {
 
     /// The queue pair number; 0 after the queue pair is destroyed.
     pub(super) fn num(&self) -> u32 {
-        // SAFETY: the pointer is null, or was made by `create` and is not destroyed yet.
+        // SAFETY: the pointer is null, or was returned by `create` and is not destroyed yet.
         unsafe { self.qp.as_ref() }.map_or(0, |qp| qp.qp_num)
     }
 
-    /// `ibv_modify_qp`.
+    /// Calls `ibv_modify_qp`.
     pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
         if self.qp.is_null() {
             return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
         }
         let verbs = &self.shared.device.libraries.verbs;
-        // SAFETY: made by `create` and not destroyed; the library only reads the structure.
+        // SAFETY: created by `create` and not destroyed; the library only reads the structure.
         checked(unsafe { verbs.ibv_modify_qp(self.qp, attr, mask as i32) })
     }
 
-    /// True if the device has put the queue pair into an error state, or it is destroyed.
+    /// True if the queue pair is in an error state of the device, or is destroyed.
     pub(super) fn is_in_error(&self) -> bool {
         if self.qp.is_null() {
             return true;
@@ -90,7 +90,7 @@ impl Hw {
         let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         let (state, verbs) = (IBV_QP_STATE as i32, &self.shared.device.libraries.verbs);
-        // SAFETY: made by `create` and not destroyed; both structures are on the stack of this
+        // SAFETY: created by `create` and not destroyed; both structures are on the stack of this
         // call.
         let code = unsafe { verbs.ibv_query_qp(self.qp, &raw mut attr, state, &raw mut init) };
         code != 0 || attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE
@@ -100,7 +100,7 @@ impl Hw {
     pub(super) fn destroy(&mut self) {
         let qp = std::mem::replace(&mut self.qp, ptr::null_mut());
         if !qp.is_null() {
-            // SAFETY: made by `create`; the pointer was set to null above, so this happens once.
+            // SAFETY: created by `create`; the pointer was set to null above, so this happens once.
             unsafe { self.shared.device.libraries.verbs.ibv_destroy_qp(qp) };
         }
     }
@@ -122,7 +122,7 @@ fn init_attr(parts: &QpParts, attr: &QpAttr, token: QpToken) -> ibv_qp_init_attr
     init.qp_type = IBV_QPT_RC;
     let has_own_receives = parts.srq.is_none();
     init.cap = ibv_qp_cap {
-        // One more than the consumer asked for, for a marker.
+        // One more than the consumer requested, for a marker.
         max_send_wr: attr.send_wr_max + 1,
         max_recv_wr: if has_own_receives {
             attr.recv_wr_max.max(1)
@@ -140,8 +140,8 @@ fn init_attr(parts: &QpParts, attr: &QpAttr, token: QpToken) -> ibv_qp_init_attr
     init
 }
 
-/// The attributes and the mask for the step from the first state to the one in which receives may
-/// be posted.
+/// Returns the attributes and the mask for the step from the first state to the state in which
+/// receives may be posted.
 fn initial(shared: &Shared) -> (ibv_qp_attr, u32) {
     // SAFETY: a structure of numbers, for which zero is a value.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };

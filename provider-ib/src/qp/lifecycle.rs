@@ -10,39 +10,39 @@ pub(crate) enum Lifecycle {
     Connecting,
     /// Both directions may be used.
     Connected,
-    /// The device flushes what is posted. Requests posted now are recorded and flushed with it.
+    /// The device flushes all posted work. Requests posted now are recorded and flushed with it.
     Ending,
     /// Everything has completed. Requests posted now complete as flushed at once.
     Disconnected,
 }
 
 impl Lifecycle {
-    /// The connection manager begins to use the queue pair.
+    /// Called when the connection manager begins to use the queue pair.
     pub(crate) fn on_attempt(self) -> Option<Self> {
         (self == Self::Idle).then_some(Self::Connecting)
     }
 
-    /// The attempt failed before anything was sent.
+    /// Called when the attempt failed before anything was sent.
     pub(crate) fn on_abandon(self) -> Option<Self> {
         (self == Self::Connecting).then_some(Self::Idle)
     }
 
-    /// The connection is established.
+    /// Called when the connection is established.
     pub(crate) fn on_establish(self) -> Option<Self> {
         (self == Self::Connecting).then_some(Self::Connected)
     }
 
-    /// The connection, or the attempt, is over.
+    /// Called when the connection, or the attempt, is over.
     pub(crate) fn on_end(self) -> Option<Self> {
         matches!(self, Self::Connecting | Self::Connected).then_some(Self::Ending)
     }
 
-    /// Everything posted has completed.
+    /// Called when everything posted has completed.
     pub(crate) fn on_drained(self) -> Option<Self> {
         (self == Self::Ending).then_some(Self::Disconnected)
     }
 
-    /// The queue pair was replaced by a new one.
+    /// Called when the queue pair was replaced by a new one.
     pub(crate) fn on_reset(self) -> Option<Self> {
         (self == Self::Disconnected).then_some(Self::Idle)
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn states_survive_the_way_through_a_byte() {
+    fn states_are_decoded_as_encoded() {
         for state in ALL {
             assert_eq!(Lifecycle::from_u8(state as u8), state);
         }

@@ -33,7 +33,7 @@ use crate::work::Work;
 pub(crate) use lifecycle::Lifecycle;
 pub(crate) use post::Bound;
 
-/// The objects that a queue pair is created from.
+/// The objects from which a queue pair is created.
 #[derive(Debug)]
 pub(crate) struct QpParts {
     pub(crate) pd: Arc<Pd>,
@@ -46,11 +46,11 @@ pub(crate) struct QpParts {
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// [`DRAIN`] for iWARP. iWARP devices have completed everything when they enter the error state,
-/// but siw keeps receives when an RDMA Read ends the connection.
+/// but siw keeps receives if an RDMA Read ends the connection.
 const DRAIN_IWARP: Duration = Duration::from_millis(50);
 
-/// The time to wait for the device to flush posted work. `entered` is the result of the call that
-/// put the queue pair into the error state.
+/// Returns the time to wait for the device to flush posted work. `entered` is the result of the
+/// call that put the queue pair into the error state.
 ///
 /// A removed device completes nothing: the kernel has destroyed its queue pairs and returns `EIO`.
 /// A device that is being removed waits for all its connections to end, one after the other.
@@ -84,7 +84,7 @@ pub(crate) struct Qp {
     /// The device completes at least one in this many requests, even if the consumer wants no
     /// completion.
     silent_max: u32,
-    /// The device's queue pair. A reset replaces it.
+    /// The device's queue pair. A reset must_wake_former it.
     hw: Mutex<Hw>,
     send: Mutex<Side>,
     recv: Mutex<Side>,
@@ -93,7 +93,7 @@ pub(crate) struct Qp {
     /// The value of `stage`, for readers that do not hold the lock.
     stage_seen: AtomicU8,
     /// True once the event "last receive of the shared receive queue" was reported.
-    last_receive_told: AtomicBool,
+    is_last_receive_reported: AtomicBool,
     /// Windows that were bound or unbound on this queue pair.
     windows: Mutex<Vec<Weak<Mw>>>,
 }
@@ -103,7 +103,7 @@ pub(crate) struct Qp {
 struct Side {
     /// The pointer that `Qp::hw` owns; null once nothing will be posted any more.
     hw: *mut ibv_qp,
-    /// Requests since the last one that the device is certain to complete.
+    /// Number of requests since the last one that the device is certain to complete.
     silent: u32,
 }
 
@@ -160,10 +160,10 @@ impl Qp {
             stage: Mutex::new(Lifecycle::Idle),
             stage_changed: Condvar::new(),
             stage_seen: AtomicU8::new(Lifecycle::Idle as u8),
-            last_receive_told: AtomicBool::new(false),
+            is_last_receive_reported: AtomicBool::new(false),
             windows: Mutex::default(),
         });
-        qp.work.belongs_to(Arc::downgrade(&qp));
+        qp.work.set_owner(Arc::downgrade(&qp));
         shared.qps.insert(token, &qp);
         Ok(qp)
     }
@@ -183,7 +183,7 @@ impl Qp {
         self.parts.srq.is_some()
     }
 
-    /// `ibv_modify_qp`.
+    /// Calls `ibv_modify_qp`.
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
         lock(&self.hw).modify(attr, mask)
     }
@@ -204,7 +204,7 @@ impl Qp {
         (self.work.recvs.len(), self.work.sends.len())
     }
 
-    /// From idle to connecting. `connect` and `accept` call this first.
+    /// Changes the state from idle to connecting. Called first by `connect` and `accept`.
     pub(crate) fn begin_attempt(&self) -> Result<(), RnicError> {
         let busy = RnicError::InvalidState("the queue pair is not idle");
         self.advance(Lifecycle::on_attempt)
@@ -212,22 +212,22 @@ impl Qp {
             .ok_or(busy)
     }
 
-    /// Back to idle, when the call that began the attempt fails. Nothing else has changed.
+    /// Changes the state back to idle when the call that began the attempt fails.
     pub(crate) fn abandon_attempt(&self) {
         self.advance(Lifecycle::on_abandon);
     }
 
-    /// From connecting to connected. The caller must call this before it reports `Established`.
-    /// Returns `false` when the attempt was ended meanwhile; the caller then reports nothing.
+    /// Changes the state from connecting to connected, before `Established` is reported. Returns
+    /// `false` if the attempt was ended meanwhile; the caller then reports nothing.
     pub(crate) fn establish(&self) -> bool {
         self.advance(Lifecycle::on_establish)
     }
 
-    /// Ends the connection or the attempt and flushes all posted work. When this returns,
-    /// everything has completed and the end may be reported.
+    /// Ends the connection or the attempt and flushes all posted work. On return everything has
+    /// completed and the end may be reported.
     ///
-    /// Returns `true` to the one caller that must report the end. Returns `false` when there was
-    /// nothing to end, or when another thread ends it; that thread has finished when this returns.
+    /// Returns `true` to the one caller that must report the end. Returns `false` if there was
+    /// nothing to end, or if another thread ends it; that thread has finished when this returns.
     pub(crate) fn finish(&self) -> bool {
         if !self.begin_end() {
             let mut stage = lock(&self.stage);
@@ -252,7 +252,7 @@ impl Qp {
         self.parts.recv_cq.flush_recvs(&self.work);
         self.parts.send_cq.flush_sends(&self.work);
         if self.has_srq() {
-            self.tell_last_receive();
+            self.report_last_receive();
         }
         self.advance(Lifecycle::on_drained)
     }
@@ -260,15 +260,15 @@ impl Qp {
     /// Reports, once, that this queue pair holds no receive of the shared receive queue any more.
     /// The device may report this itself; rxe does not, and consumers wait for the event before
     /// they free the queue.
-    pub(crate) fn tell_last_receive(&self) {
-        if !self.last_receive_told.swap(true, Ordering::Relaxed) {
+    pub(crate) fn report_last_receive(&self) {
+        if !self.is_last_receive_reported.swap(true, Ordering::Relaxed) {
             let event = AsyncEvent::LastWqeReached(self.token);
-            self.shared.engine.tell(event);
+            self.shared.engine.report_event(event);
         }
     }
 
-    /// Nothing is posted to the device after this call. The posting locks are held, so a post that
-    /// was in progress has reached the device.
+    /// Prevents further posts to the device. The posting locks are held, so a post that was in
+    /// progress has reached the device.
     fn begin_end(&self) -> bool {
         let _send = lock(&self.send);
         let _recv = lock(&self.recv);
@@ -285,7 +285,7 @@ impl Qp {
         self.work.sends.len()
     }
 
-    /// From disconnected to idle. Does nothing when the queue pair is idle.
+    /// Changes the state from disconnected to idle. Does nothing if the queue pair is idle.
     pub(crate) fn reset(&self) -> Result<(), RnicError> {
         let mut hw = lock(&self.hw);
         match self.lifecycle() {
@@ -293,11 +293,11 @@ impl Qp {
             Lifecycle::Disconnected => {}
             _ => return Err(RnicError::InvalidState("the queue pair is in use")),
         }
-        // The queue pair is replaced, not reset, for two reasons. The new number keeps the peer's
-        // connection manager from taking the next connection for a stale copy of the last. And
+        // The queue pair is replaced, not reset, for two reasons. With a new number the peer's
+        // connection manager does not take the next connection for a stale copy of the last. And
         // iWARP devices cannot leave the error state at all.
         let new = Hw::create(&self.shared, &self.parts, &self.attr, self.token)?;
-        self.give_windows_back();
+        self.release_windows();
         let (mut send, mut recv) = (lock(&self.send), lock(&self.recv));
         for side in [&mut *send, &mut *recv] {
             *side = Side {
@@ -308,9 +308,10 @@ impl Qp {
         let mut old = std::mem::replace(&mut *hw, new);
         let (before, now) = (old.num(), hw.num());
         old.destroy();
-        self.pull_rest();
+        self.pull_remaining();
         self.work.begin_epoch();
-        self.last_receive_told.store(false, Ordering::Relaxed);
+        self.is_last_receive_reported
+            .store(false, Ordering::Relaxed);
         self.parts.send_cq.rename(self.send_place, before, now);
         self.parts.recv_cq.rename(self.recv_place, before, now);
         self.advance(Lifecycle::on_reset);
@@ -321,14 +322,14 @@ impl Qp {
     /// more.
     pub(crate) fn retire(&self) {
         self.finish();
-        self.give_windows_back();
+        self.release_windows();
         let mut hw = lock(&self.hw);
         let num = hw.num();
         for side in [&self.send, &self.recv] {
             lock(side).hw = ptr::null_mut();
         }
         hw.destroy();
-        self.pull_rest();
+        self.pull_remaining();
         self.shared.qps.remove(self.token);
         self.parts.send_cq.detach(self.send_place, num);
         if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
@@ -337,9 +338,9 @@ impl Qp {
     }
 
     /// Takes the completions of a queue pair that the device has destroyed, while its number is
-    /// still registered. An ending does not wait for receives of a shared queue, so they may still
-    /// be there.
-    fn pull_rest(&self) {
+    /// still registered. A disconnect does not wait for receives of a shared queue, so some may
+    /// remain.
+    fn pull_remaining(&self) {
         self.parts.send_cq.pull();
         self.parts.recv_cq.pull();
     }
@@ -349,15 +350,15 @@ impl Qp {
         windows.iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn give_windows_back(&self) {
+    fn release_windows(&self) {
         let windows = std::mem::take(&mut *lock(&self.windows));
         for window in windows.iter().filter_map(Weak::upgrade) {
             window.on_qp_gone(self.token);
         }
     }
 
-    /// Makes the device flush posted work and waits until it has, up to the time that [`patience`]
-    /// allows.
+    /// Makes the device flush posted work and waits for its completion, up to the time that
+    /// [`patience`] allows.
     fn drain(&self) {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -385,7 +386,7 @@ impl Qp {
         }
     }
 
-    /// Takes completions until the device owes none. Returns `false` when the deadline passed.
+    /// Takes completions until the device owes none. Returns `false` if the deadline passed.
     fn await_device(&self, deadline: Instant) -> bool {
         let mut pause = Duration::from_micros(20);
         loop {
@@ -443,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_device_that_is_gone() {
+    fn no_thread_waits_for_a_removed_device() {
         let failed = |code| Err(io::Error::from_raw_os_error(code));
         let waits = |transport, entered: io::Result<()>| patience(transport, &entered, false);
         for (transport, longest) in [

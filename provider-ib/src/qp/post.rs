@@ -2,7 +2,7 @@
 //!
 //! A request is recorded before it is posted to the device, because it may complete before the call
 //! returns. If the device refuses the request, the record is removed. Both steps hold the lock of
-//! one direction, so our order and the device's order are the same.
+//! one direction, so the records have the device's order.
 
 use std::ptr;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::window::{Mw, bind_info};
 use crate::work::{At, Kind, Posted, Ticket};
 
 /// The key of a zero-length write, which accesses no memory. Some adapters refuse the key 0 even
-/// for that.
+/// for such a write.
 const NO_KEY: u32 = 1;
 
 /// The destination of a request, by the state of the queue pair.
 enum Way {
-    /// Posted to the device.
+    /// The request is posted to the device.
     Device,
-    /// Recorded in the queue, and flushed with its contents.
+    /// The request is recorded in the queue, and flushed with it.
     Wait,
-    /// Completed as flushed at once.
+    /// The request completes as flushed at once.
     Flush,
 }
 
@@ -40,7 +40,7 @@ struct Request {
     opcode: WcOpcode,
     len: u32,
     wr_id: u64,
-    told: bool,
+    wants_completion: bool,
     signalled: bool,
 }
 
@@ -90,7 +90,7 @@ impl Qp {
             opcode: done,
             len,
             wr_id: wr.wr_id,
-            told: wr.completion,
+            wants_completion: wr.completion,
             signalled: wr.signalled,
         })
     }
@@ -183,7 +183,7 @@ impl Qp {
     ) -> Result<Bound, RnicError> {
         // SAFETY: the window is alive, because its owner holds it during the call.
         let old = unsafe { (*mw).rkey };
-        // The low byte of the key is ours to choose; the rest names the window.
+        // The provider chooses the low byte of the key; the rest identifies the window.
         let rkey = old & !0xff | old.wrapping_add(1) & 0xff;
         let mut request = bind_request(bind);
         request.wr.opcode = IBV_WR_BIND_MW;
@@ -227,8 +227,8 @@ impl Qp {
         Ok(Bound { rkey, last })
     }
 
-    /// Posts a zero-length write in the place of a bind: it completes as the bind, in order with
-    /// the other requests, and binds nothing.
+    /// Posts a zero-length write in place of a bind: it completes as the bind, in order with the
+    /// other requests, and binds nothing.
     pub(crate) fn post_bind_nothing(&self, bind: &BindMw<'_, IbRnic>) -> Result<(), RnicError> {
         let mut request = bind_request(bind);
         request.wr.opcode = IBV_WR_RDMA_WRITE;
@@ -242,7 +242,7 @@ impl Qp {
 
     /// Drops `window` after the device has processed request `sequence`, which names the window. A
     /// bind that finds no window breaks the connection.
-    pub(crate) fn drop_behind(&self, sequence: u32, window: Box<dyn Send>) {
+    pub(crate) fn drop_after(&self, sequence: u32, window: Box<dyn Send>) {
         let is_kept = self.parts.send_cq.keep(self.send_place, sequence, window);
         // The device may not report the success of that request, so a marker follows it.
         if is_kept {
@@ -260,13 +260,13 @@ impl Qp {
 
     /// Registers a window that is bound or unbound on this queue pair, so that the window is
     /// notified of the queue pair's end.
-    pub(crate) fn holds_window(&self, mw: &Arc<Mw>) {
+    pub(crate) fn register_window(&self, mw: &Arc<Mw>) {
         let mut windows = lock(&self.windows);
         windows.retain(|held| held.strong_count() > 0 && !ptr::eq(held.as_ptr(), Arc::as_ptr(mw)));
         windows.push(Arc::downgrade(mw));
     }
 
-    /// Records a request and posts it to the device, or handles it as the state demands ([`Way`]).
+    /// Records a request and posts it to the device, or handles it as the state requires ([`Way`]).
     /// Returns the sequence number, if the request was posted to the device.
     #[inline]
     fn submit(
@@ -278,7 +278,7 @@ impl Qp {
         let mut posted = request.posted();
         match self.way_of_sends()? {
             Way::Device => {}
-            Way::Wait => return write_down(&self.work.sends, &posted, At::Nobody).map(|_| None),
+            Way::Wait => return record(&self.work.sends, &posted, At::NotPosted).map(|_| None),
             Way::Flush => {
                 drop(side);
                 self.parts.send_cq.push(self.work.flushed(&posted));
@@ -287,10 +287,10 @@ impl Qp {
         }
         // The device frees its slots by completions, so at least one request in `silent_max` is
         // signalled.
-        let may_be_silent = !request.told && side.silent + 1 < self.silent_max;
+        let may_be_silent = !request.wants_completion && side.silent + 1 < self.silent_max;
         posted.at = completed_by(self.shared.device.quirks(), request.opcode, may_be_silent);
         let silent = posted.at == At::DeviceSilently;
-        let sequence = write_down(&self.work.sends, &posted, posted.at)?;
+        let sequence = record(&self.work.sends, &posted, posted.at)?;
         request.wr.wr_id = self.ticket(Kind::Send, sequence);
         if !silent {
             request.wr.send_flags |= IBV_SEND_SIGNALED;
@@ -312,7 +312,7 @@ impl Qp {
             wr_id: wr.wr_id,
             len: segments.total(),
             opcode: WcOpcode::Recv,
-            told: true,
+            wants_completion: true,
             signalled: wr.signalled,
             at: At::Device,
         };
@@ -320,7 +320,7 @@ impl Qp {
         match self.lifecycle() {
             Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Connected => {}
             Lifecycle::Ending => {
-                return write_down(&self.work.recvs, &posted, At::Nobody).map(drop);
+                return record(&self.work.recvs, &posted, At::NotPosted).map(drop);
             }
             Lifecycle::Disconnected => {
                 drop(side);
@@ -328,7 +328,7 @@ impl Qp {
                 return Ok(());
             }
         }
-        let sequence = write_down(&self.work.recvs, &posted, At::Device)?;
+        let sequence = record(&self.work.recvs, &posted, At::Device)?;
         let mut request = ibv_recv_wr {
             wr_id: self.ticket(Kind::Recv, sequence),
             next: ptr::null_mut(),
@@ -398,14 +398,14 @@ impl Request {
             wr_id: self.wr_id,
             len: self.len,
             opcode: self.opcode,
-            told: self.told,
+            wants_completion: self.wants_completion,
             signalled: self.signalled,
             at: At::Device,
         }
     }
 }
 
-/// The way in which the device completes a request.
+/// Returns the way in which the device completes a request.
 #[inline]
 fn completed_by(quirks: Quirks, opcode: WcOpcode, may_be_silent: bool) -> At {
     match opcode {
@@ -422,7 +422,7 @@ fn takes_fence(quirks: Quirks, opcode: ibv_wr_opcode) -> bool {
     opcode != IBV_WR_RDMA_READ || quirks.fences_reads
 }
 
-fn write_down(ring: &crate::work::Ring, posted: &Posted, at: At) -> Result<u32, RnicError> {
+fn record(ring: &crate::work::Ring, posted: &Posted, at: At) -> Result<u32, RnicError> {
     let full = RnicError::NoResources(Resource::WorkRequest);
     ring.push(&Posted { at, ..*posted }).ok_or(full)
 }
@@ -438,7 +438,7 @@ fn bind_request(bind: &BindMw<'_, IbRnic>) -> Request {
         opcode: WcOpcode::BindMw,
         len: bind.range.len,
         wr_id: bind.wr_id,
-        told: bind.completion,
+        wants_completion: bind.completion,
         signalled: bind.signalled,
     }
 }

@@ -1,4 +1,4 @@
-//! Work requests that the device has.
+//! Work requests that are posted to the device.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -25,7 +25,7 @@ use host::locks::lock;
 use crate::qp::Qp;
 use crate::srq::Receives;
 
-/// The work of one queue pair, as its completion queues see it.
+/// The work of one queue pair, for its completion queues.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) token: QpToken,
@@ -35,16 +35,16 @@ pub(crate) struct Work {
     pub(crate) recvs: Ring,
     /// The shared receive queue, if the queue pair takes its receives from one.
     pub(crate) srq: Option<Arc<Receives>>,
-    /// The number of device queue pairs that this queue pair has had: a reset makes a new one.
+    /// The number of device queue pairs that this queue pair has had: a reset creates a new one.
     epoch: AtomicU32,
     failed: AtomicBool,
-    /// Numbers of the binds of this epoch that the device has not carried out.
+    /// Numbers of the binds of this epoch that the device has not executed.
     undone_binds: Mutex<Vec<u32>>,
     owner: OnceLock<Weak<Qp>>,
 }
 
 impl Work {
-    /// Makes empty queues; `None` when there is no memory for them.
+    /// Creates empty queues; `None` if there is no memory for them.
     pub(crate) fn new(
         token: QpToken,
         sends: u32,
@@ -64,11 +64,11 @@ impl Work {
     }
 
     /// Sets the owner; only the first call has an effect.
-    pub(crate) fn belongs_to(&self, owner: Weak<Qp>) {
+    pub(crate) fn set_owner(&self, owner: Weak<Qp>) {
         let _ = self.owner.set(owner);
     }
 
-    /// The epoch of the device's queue pair that new requests are posted to.
+    /// The epoch of the device's queue pair to which new requests are posted.
     pub(crate) fn epoch(&self) -> u16 {
         (self.epoch.load(Ordering::Relaxed) % u32::from(EPOCHS)) as u16
     }
@@ -89,7 +89,7 @@ impl Work {
         }
     }
 
-    /// True if the device has carried out the bind of this number, as far as it has reported.
+    /// True if the device has executed the bind of this number, as far as it has reported.
     pub(crate) fn has_bound(&self, sequence: u32) -> bool {
         !self.sends.has(sequence) && !lock(&self.undone_binds).contains(&sequence)
     }
@@ -127,11 +127,11 @@ impl Work {
     /// The completion of a request of the send queue; `None` if the consumer wants none.
     pub(crate) fn sent(&self, posted: &Posted, status: WcStatus) -> Option<Completion> {
         let failed = status != WcStatus::Success;
-        (posted.at != At::Marker && (posted.told || failed))
+        (posted.at != At::Marker && (posted.wants_completion || failed))
             .then(|| self.completion(posted, status))
     }
 
-    /// The completion of a request that will not be carried out.
+    /// The completion of a request that will not be executed.
     pub(crate) fn flushed(&self, posted: &Posted) -> Completion {
         self.completion(posted, WcStatus::Flushed)
     }

@@ -7,8 +7,8 @@
 //! # Requests that are overtaken
 //!
 //! A consumer gets its completions in the order of its posts, and takes a completion as proof that
-//! all earlier requests are done. Where the device lets requests overtake another
-//! ([`At::DeviceLate`]), this ring keeps their outcomes until the slow request has its own.
+//! all earlier requests are done. If the device lets requests overtake another
+//! ([`At::DeviceLate`]), this ring keeps their outcomes until the overtaken request has its own.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ pub(crate) struct Posted {
     pub(crate) len: u32,
     pub(crate) opcode: WcOpcode,
     /// True if the consumer wants a completion on success.
-    pub(crate) told: bool,
+    pub(crate) wants_completion: bool,
     /// True if the completion wakes a waiter.
     pub(crate) signalled: bool,
     /// The way in which the request completes.
@@ -33,17 +33,17 @@ pub(crate) struct Posted {
 /// The way in which a request completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
-    /// The device completes it, on success and on failure.
+    /// The device completes the request, on success and on failure.
     Device,
     /// As `Device`, but possibly after requests that were posted later.
     DeviceLate,
-    /// The device completes it only on failure. The completion of a later request shows its
-    /// success.
+    /// The device completes the request only on failure. The completion of a later request shows
+    /// its success.
     DeviceSilently,
-    /// The device does not have it: it waits to be flushed.
-    Nobody,
-    /// The device completes it, but the consumer gets no completion. It shows that all requests
-    /// before it are done.
+    /// The device does not have the request, which waits to be flushed.
+    NotPosted,
+    /// The device completes the request, but the consumer gets no completion. It shows that all
+    /// requests before it are done.
     Marker,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Ring {
     tail: AtomicU32,
     /// Requests without an outcome that later requests may overtake.
     late: AtomicU32,
-    /// Outcomes that wait for such a request. Only the completing side reads it.
+    /// Number of outcomes that wait for such a request. Only the completing side reads it.
     held: AtomicU32,
     /// The number of the last marker, and above it a bit that is set once there was one. Only the
     /// posting side reads it.
@@ -77,7 +77,7 @@ const IS_NUMBER: u64 = 1 << 32;
 /// The result of a completion of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The request is to be reported now.
+    /// The request must be reported now.
     Now(Posted),
     /// An earlier request must be reported first. The outcome is kept, and [`Ring::release`]
     /// returns it.
@@ -87,7 +87,7 @@ pub(crate) enum Taken {
 }
 
 impl Ring {
-    /// Makes a ring for `limit` requests at once; `None` when there is no memory.
+    /// Creates a ring for `limit` requests at once; `None` if there is no memory.
     pub(crate) fn new(limit: u32) -> Option<Self> {
         // One more than `limit`, for a marker.
         let capacity = limit.checked_add(1)?.checked_next_power_of_two()? as usize;
@@ -105,8 +105,8 @@ impl Ring {
         })
     }
 
-    /// Adds a request and returns its number; `None` when the queue is full. Only one thread may
-    /// call it at a time.
+    /// Adds a request and returns its number; `None` if the queue is full. Only one thread may call
+    /// this at a time.
     #[inline]
     pub(crate) fn push(&self, posted: &Posted) -> Option<u32> {
         // A marker does not count against the consumer's limit.
@@ -119,7 +119,7 @@ impl Ring {
             wr_id: 0,
             len: 0,
             opcode: WcOpcode::RdmaWrite,
-            told: false,
+            wants_completion: false,
             signalled: false,
             at: At::Marker,
         };
@@ -152,20 +152,20 @@ impl Ring {
     }
 
     /// Removes the last request, which the device refused. Only the thread that called `push` may
-    /// call it.
+    /// call this.
     pub(crate) fn unpush(&self) {
         let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
         match self.read(last).at {
             At::DeviceLate => drop(self.late.fetch_sub(1, Ordering::Relaxed)),
             At::Marker => self.marker.store(0, Ordering::Relaxed),
-            At::Device | At::DeviceSilently | At::Nobody => {}
+            At::Device | At::DeviceSilently | At::NotPosted => {}
         }
         self.tail.store(last, Ordering::Release);
     }
 
-    /// Takes the request of this number, which has this outcome. The requests before it are removed
-    /// too: they succeeded, and the consumer wants no completion of them. Only one thread may call
-    /// it at a time; that thread then calls [`release`](Self::release) until nothing is left.
+    /// Takes the request of this number, with its outcome. The requests before it are removed too:
+    /// they succeeded, and the consumer wants no completion of them. Only one thread may call this
+    /// at a time; that thread then calls [`release`](Self::release) until nothing is left.
     #[inline]
     pub(crate) fn take(&self, sequence: u32, status: WcStatus) -> Taken {
         let head = self.head.load(Ordering::Relaxed);
@@ -203,16 +203,16 @@ impl Ring {
     }
 
     /// True if outcomes wait for that of an earlier request. Only the thread that calls `take` may
-    /// call it.
+    /// call this.
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn has_held(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0
     }
 
     /// Takes the oldest request whose outcome was kept, unless an earlier request must be reported
-    /// first. Only the thread that calls `take` may call it.
+    /// first. Only the thread that calls `take` may call this.
     pub(crate) fn release(&self) -> Option<(Posted, WcStatus)> {
-        if !self.holds() {
+        if !self.has_held() {
             return None;
         }
         let tail = self.tail.load(Ordering::Acquire);
@@ -234,7 +234,7 @@ impl Ring {
     }
 
     /// Takes the oldest request that did not succeed silently, with its outcome if there is one,
-    /// else as flushed. Only the thread that calls `take` may call it, once the device will
+    /// else as flushed. Only the thread that calls `take` may call this, once the device will
     /// complete nothing more.
     pub(crate) fn pop_unfinished(&self) -> Option<(Posted, WcStatus)> {
         loop {
@@ -264,11 +264,11 @@ impl Ring {
         );
         let mut sequence = head;
         while sequence != tail {
-            let is_told = matches!(
+            let is_completed_by_device = matches!(
                 self.read(sequence).at,
                 At::Device | At::DeviceLate | At::Marker
             );
-            if is_told && self.outcome(sequence).is_none() {
+            if is_completed_by_device && self.outcome(sequence).is_none() {
                 return true;
             }
             sequence = sequence.wrapping_add(1);
@@ -317,7 +317,7 @@ impl Ring {
 /// [`OUTCOMES`].
 const OUTCOME_SHIFT: u32 = 48;
 
-/// All outcomes, by the number that a slot holds.
+/// All outcomes, by the number that a slot contains.
 const OUTCOMES: [WcStatus; 11] = [
     WcStatus::Success,
     WcStatus::Flushed,
@@ -337,7 +337,7 @@ fn outcome_bits(status: WcStatus) -> u64 {
     (index.unwrap_or(0) as u64 + 1) << OUTCOME_SHIFT
 }
 
-/// All opcodes of posted requests, by the number that a slot holds.
+/// All opcodes of posted requests, by the number that a slot contains.
 const OPCODES: [WcOpcode; 8] = [
     WcOpcode::Send,
     WcOpcode::RdmaWrite,
@@ -355,13 +355,13 @@ impl Posted {
         let at = match self.at {
             At::Device => 0,
             At::DeviceSilently => 1,
-            At::Nobody => 2,
+            At::NotPosted => 2,
             At::Marker => 3,
             At::DeviceLate => 4_u64,
         };
         u64::from(self.len)
             | (opcode.unwrap_or(0) as u64) << 32
-            | u64::from(self.told) << 40
+            | u64::from(self.wants_completion) << 40
             | u64::from(self.signalled) << 41
             | at << 42
     }
@@ -371,12 +371,12 @@ impl Posted {
             wr_id,
             len: about as u32,
             opcode: OPCODES[(about >> 32) as usize % OPCODES.len()],
-            told: about >> 40 & 1 == 1,
+            wants_completion: about >> 40 & 1 == 1,
             signalled: about >> 41 & 1 == 1,
             at: match about >> 42 & 7 {
                 0 => At::Device,
                 1 => At::DeviceSilently,
-                2 => At::Nobody,
+                2 => At::NotPosted,
                 3 => At::Marker,
                 _ => At::DeviceLate,
             },
@@ -393,7 +393,7 @@ mod tests {
             wr_id,
             len: 7,
             opcode: WcOpcode::Send,
-            told: true,
+            wants_completion: true,
             signalled: false,
             at,
         }
@@ -401,7 +401,7 @@ mod tests {
 
     const DONE: WcStatus = WcStatus::Success;
 
-    /// Takes a request that has succeeded; `None` when it is not to be reported.
+    /// Takes a request that has succeeded; `None` if it must not be reported.
     fn take(ring: &Ring, sequence: u32) -> Option<Posted> {
         match ring.take(sequence, DONE) {
             Taken::Now(posted) => Some(posted),
@@ -410,21 +410,21 @@ mod tests {
     }
 
     #[test]
-    fn slots_keep_everything() {
+    fn slots_store_all_fields() {
         for opcode in OPCODES {
-            for (told, signalled) in [(false, true), (true, false)] {
+            for (wants_completion, signalled) in [(false, true), (true, false)] {
                 for at in [
                     At::Device,
                     At::DeviceLate,
                     At::DeviceSilently,
-                    At::Nobody,
+                    At::NotPosted,
                     At::Marker,
                 ] {
                     let posted = Posted {
                         wr_id: u64::MAX,
                         len: u32::MAX,
                         opcode,
-                        told,
+                        wants_completion,
                         signalled,
                         at,
                     };
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_takes_what_it_was_made_for_and_no_more() {
+    fn a_queue_accepts_its_depth_and_no_more() {
         let ring = Ring::new(3).unwrap();
         for round in 0..10 {
             let first = ring.push(&request(round, At::Device)).unwrap();
@@ -453,19 +453,19 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_takes_those_before_it_along() {
+    fn a_completion_completes_all_requests_before_it() {
         let ring = Ring::new(4).unwrap();
         ring.push(&request(1, At::DeviceSilently)).unwrap();
         let second = ring.push(&request(2, At::Device)).unwrap();
         ring.push(&request(3, At::DeviceSilently)).unwrap();
         assert_eq!(take(&ring, second).map(|p| p.wr_id), Some(2));
-        assert_eq!(take(&ring, second), None, "a second time");
+        assert_eq!(take(&ring, second), None, "taken already");
         assert_eq!(ring.len(), 1);
         assert!(!ring.awaits_device());
     }
 
     #[test]
-    fn what_was_refused_is_gone() {
+    fn a_refused_request_is_removed() {
         let ring = Ring::new(2).unwrap();
         ring.push(&request(1, At::Device)).unwrap();
         ring.unpush();
@@ -481,7 +481,7 @@ mod tests {
             (1, At::DeviceSilently),
             (2, At::Device),
             (3, At::DeviceSilently),
-            (4, At::Nobody),
+            (4, At::NotPosted),
         ] {
             ring.push(&request(wr_id, at)).unwrap();
         }
@@ -515,17 +515,17 @@ mod tests {
         ring.push(&silent).unwrap();
         let marker = ring.push_marker().unwrap();
         ring.push(&silent).unwrap();
-        assert_eq!(ring.push(&silent), None, "two are there");
+        assert_eq!(ring.push(&silent), None, "two requests are queued");
         assert!(take(&ring, marker).is_some());
         ring.push(&silent).unwrap();
-        assert_eq!(ring.push(&silent), None, "two are there");
+        assert_eq!(ring.push(&silent), None, "two requests are queued");
         ring.push_marker().unwrap();
         ring.unpush();
-        assert_eq!(ring.push(&silent), None, "the device has none");
+        assert_eq!(ring.push(&silent), None, "the device has completed none");
     }
 
     #[test]
-    fn numbers_count_around() {
+    fn numbers_wrap_around() {
         let ring = Ring::new(2).unwrap();
         ring.head.store(u32::MAX, Ordering::Relaxed);
         ring.tail.store(u32::MAX, Ordering::Relaxed);
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overtook_a_late_request_is_told_after_it() {
+    fn outcomes_that_overtook_a_late_request_are_reported_after_it() {
         let ring = ring_of(&[
             At::DeviceLate,
             At::Device,
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(released(&ring), rest);
         assert_eq!(ring.take(1, DONE), Taken::Gone);
         assert_eq!(take(&ring, 4).map(|p| p.wr_id), Some(4));
-        assert!(!ring.holds() && !ring.awaits_device());
+        assert!(!ring.has_held() && !ring.awaits_device());
     }
 
     #[test]
@@ -590,7 +590,7 @@ mod tests {
         assert_eq!(ring.take(3, DONE), Taken::Held);
         assert!(take(&ring, 0).is_some());
         assert_eq!(released(&ring), [(1, DONE)]);
-        assert!(ring.holds());
+        assert!(ring.has_held());
         assert!(take(&ring, 2).is_some());
         assert_eq!(released(&ring), [(3, DONE)]);
         assert_eq!(ring.len(), 0);
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_that_was_kept_survives_the_flush_of_the_late_request() {
+    fn a_kept_outcome_is_unchanged_by_the_flush_of_the_late_request() {
         let ring = ring_of(&[At::DeviceLate, At::DeviceSilently, At::Device, At::Device]);
         assert_eq!(ring.take(2, DONE), Taken::Held);
         let rest: Vec<_> = std::iter::from_fn(|| ring.pop_unfinished())
@@ -619,13 +619,13 @@ mod tests {
             .collect();
         let flushed = WcStatus::Flushed;
         assert_eq!(rest, [(0, flushed), (2, DONE), (3, flushed)]);
-        assert!(!ring.holds() && ring.len() == 0);
+        assert!(!ring.has_held() && ring.len() == 0);
         let next = ring.push(&request(6, At::Device)).unwrap();
-        assert!(take(&ring, next).is_some(), "nothing is late any more");
+        assert!(take(&ring, next).is_some(), "no request is late any more");
     }
 
     #[test]
-    fn every_outcome_survives_the_waiting() {
+    fn every_outcome_is_unchanged_while_it_is_kept() {
         for status in OUTCOMES {
             let ring = ring_of(&[At::DeviceLate, At::Device]);
             assert_eq!(ring.take(1, status), Taken::Held);

@@ -13,7 +13,7 @@ pub(crate) const SHARED_QUEUES: u32 = 1 << (EPOCH_BITS + PLACE_BITS);
 const EPOCH_BITS: u32 = 8;
 const PLACE_BITS: u32 = 22;
 
-/// The kind of queue that a request is in.
+/// The kind of queue of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A send queue.
@@ -66,7 +66,7 @@ impl Ticket {
             | u64::from(self.sequence)
     }
 
-    /// Decodes a `wr_id`; `None` if its kind is not one of ours.
+    /// Decodes a `wr_id`; `None` if its kind is not one of those above.
     pub(crate) fn decode(word: u64) -> Option<Self> {
         let kind = match word >> 62 {
             0 => Kind::Send,
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tickets_survive_the_way_through_the_device() {
+    fn tickets_are_decoded_as_encoded() {
         for kind in [Kind::Send, Kind::Recv, Kind::SharedRecv] {
             for (epoch, place, sequence) in [
                 (0, 0, 0),

@@ -204,7 +204,7 @@ pub(crate) trait SecondCarrier: Carrier {
     /// connection has work outside of the carrier.
     fn update_watch(&self, is_busy: bool);
 
-    /// The object that a deregistration calls before it returns, if the peer reads registered memory.
+    /// The object that deregistration calls before returning, if the peer reads registered memory.
     fn reference_holder(&self) -> Option<Arc<dyn ReferenceHolder>>;
 }
 

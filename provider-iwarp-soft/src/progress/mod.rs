@@ -17,8 +17,8 @@
 //! | [`conn_socket`] | a connection's descriptors, and the calls of the threads to its queue pair |
 //! | [`event_order`] | delivers `Established` events before later disconnects |
 //!
-//! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: it drives
-//! the polled ones in every call, and finds the armed ones by polling the set. A connection that
+//! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: it
+//! drives the polled ones in every call, and finds the armed ones by polling the set. A connection that
 //! pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick of a
 //! millisecond, the engine arms all connections and serves the set. While records arrive for a
 //! consumer that makes no calls, and a processor is free, the engine polls.

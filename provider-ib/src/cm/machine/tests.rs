@@ -1,8 +1,8 @@
 //! The table of every state and event, and the rules that hold for all of it.
 
 use super::Action::{
-    Confirm, Disconnect, Drain, Flush, Linger, Pause, Request, ResolveAddress, ResolveRoute,
-    Retire, Tell,
+    Confirm, Disconnect, Drain, Flush, Linger, Pause, Report, Request, ResolveAddress,
+    ResolveRoute, Retire,
 };
 use super::*;
 
@@ -25,7 +25,7 @@ const fn refused(refusal: Refusal, again: bool) -> Event {
 
 /// Every event, with one letter for each state, in the order of [`STATES`].
 ///
-/// [`meaning`] gives the step that a letter stands for.
+/// [`meaning`] returns the step of a letter.
 const TABLE: [(Event, &str); 22] = [
     (Event::AddressResolved, "r........."),
     (Event::RouteResolved, ".q........"),
@@ -51,12 +51,12 @@ const TABLE: [(Event, &str); 22] = [
     (Event::Reported { failed: false }, "......BB.."),
 ];
 
-fn over(news: News) -> (State, Vec<Action>) {
-    (State::Over, vec![Flush, Retire, Tell(news)])
+fn over(event: ConsumerEvent) -> (State, Vec<Action>) {
+    (State::Over, vec![Flush, Retire, Report(event)])
 }
 
-fn linger(news: News) -> (State, Vec<Action>) {
-    let actions = vec![Disconnect, Flush, Tell(news), Linger];
+fn linger(event: ConsumerEvent) -> (State, Vec<Action>) {
+    let actions = vec![Disconnect, Flush, Report(event), Linger];
     (State::Lingering, actions)
 }
 
@@ -66,20 +66,20 @@ fn meaning(letter: char, state: State) -> (State, Vec<Action>) {
         'r' => (State::ResolvingRoute, vec![ResolveRoute]),
         'q' => (State::Requesting, vec![Request]),
         'c' => (State::Confirming, vec![Confirm]),
-        'e' => (State::Established, vec![Tell(News::Established)]),
+        'e' => (State::Established, vec![Report(ConsumerEvent::Established)]),
         'w' => (State::Pausing, vec![Retire, Pause]),
         's' => (State::ResolvingAddress, vec![ResolveAddress]),
         'g' => (State::Draining, vec![Drain]),
         'o' => (State::Over, vec![Retire]),
-        'a' => over(News::AcceptFailed),
-        'b' => over(News::Broken),
-        'd' => over(News::Disconnected),
-        'n' => over(News::NonPeerRejected),
-        'p' => over(News::PeerRejected),
-        't' => over(News::TimedOut),
-        'u' => over(News::Unreachable),
-        'B' => linger(News::Broken),
-        'D' => linger(News::Disconnected),
+        'a' => over(ConsumerEvent::AcceptFailed),
+        'b' => over(ConsumerEvent::Broken),
+        'd' => over(ConsumerEvent::Disconnected),
+        'n' => over(ConsumerEvent::NonPeerRejected),
+        'p' => over(ConsumerEvent::PeerRejected),
+        't' => over(ConsumerEvent::TimedOut),
+        'u' => over(ConsumerEvent::Unreachable),
+        'B' => linger(ConsumerEvent::Broken),
+        'D' => linger(ConsumerEvent::Disconnected),
         other => panic!("no meaning for {other}"),
     }
 }
@@ -140,21 +140,23 @@ fn every_event_in_every_state() {
 }
 
 /// True if the end of the connection was reported before this state.
-fn is_told(state: State) -> bool {
+fn is_end_reported(state: State) -> bool {
     matches!(state, State::Lingering | State::Over)
 }
 
 #[test]
-fn every_way_to_the_end_tells_one_ending_and_gives_the_id_up_once() {
+fn every_end_is_reported_once_and_the_id_is_retired_once() {
     for (event, _) in all_events() {
         for state in STATES {
             let mut machine = Machine { state };
             let actions = machine.on(event);
             let endings = actions
                 .iter()
-                .filter(|action| matches!(action, Tell(news) if *news != News::Established))
+                .filter(
+                    |action| matches!(action, Report(end) if *end != ConsumerEvent::Established),
+                )
                 .count();
-            let ended = !is_told(state) && is_told(machine.state());
+            let ended = !is_end_reported(state) && is_end_reported(machine.state());
             assert_eq!(endings, usize::from(ended), "{event:?} in {state:?}");
             let retired = actions.contains(&Retire);
             let has_id = !matches!(state, State::Over | State::Pausing);
@@ -167,15 +169,15 @@ fn every_way_to_the_end_tells_one_ending_and_gives_the_id_up_once() {
 }
 
 #[test]
-fn posted_work_is_flushed_before_the_ending_is_told() {
+fn posted_work_is_flushed_before_the_end_is_reported() {
     for (event, _) in all_events() {
         for state in STATES {
             let actions = Machine { state }.on(event);
-            let told = actions
-                .iter()
-                .position(|action| matches!(action, Tell(news) if *news != News::Established));
-            if let Some(told) = told {
-                assert!(actions[..told].contains(&Flush), "{event:?} in {state:?}");
+            let report = actions.iter().position(
+                |action| matches!(action, Report(end) if *end != ConsumerEvent::Established),
+            );
+            if let Some(report) = report {
+                assert!(actions[..report].contains(&Flush), "{event:?} in {state:?}");
             }
         }
     }
