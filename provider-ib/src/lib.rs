@@ -12,7 +12,6 @@
 //! | `engine` | one thread for events for which no consumer waits: connections, queues, the device |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device`, `quirks` | settings in `dat.conf`, the device that they name, deviations of devices |
-//! | `lock` | locks that stay usable after a panic of another thread |
 //! | `offset_guard` | keeps queues away from an offset that libsiw cannot map |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`), so this provider builds

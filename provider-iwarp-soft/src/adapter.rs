@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
     /// Held while a disconnect and the last receive of its queue pair are delivered, so that both
-    /// kinds of event are in the same order. OFA's `dtestsrq` takes them for pairs.
+    /// kinds of event are in the same order. OFA's `dtestsrq` assumes that they are pairs.
     pub(crate) last_receive_order: Mutex<()>,
     pub(crate) offer_listener: OfferListener,
     next_pd: AtomicU32,
@@ -68,12 +68,12 @@ impl Shared {
         self.next_pd.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a new queue pair, until [`forget_qp`](Self::forget_qp). Returns the number before it.
+    /// Counts a new queue pair, until [`remove_qp`](Self::remove_qp). Returns the former number.
     pub(crate) fn count_qp(&self) -> u32 {
         self.qps.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn forget_qp(&self) {
+    pub(crate) fn remove_qp(&self) {
         self.qps.fetch_sub(1, Ordering::Relaxed);
     }
 }

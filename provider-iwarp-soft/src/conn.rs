@@ -104,8 +104,8 @@ pub(crate) struct Conn {
     /// A bind that waits for reads in `outstanding`, and the requests that were posted after it.
     pub(crate) fenced: VecDeque<SendSlot>,
     pub(crate) closing: Closing,
-    /// True once `Established` is queued, or must not be delivered any more.
-    pub(crate) told: bool,
+    /// True once `Established` is queued, or must not be queued any more.
+    pub(crate) is_establishment_over: bool,
     pub(crate) role: Role,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
@@ -114,7 +114,7 @@ pub(crate) struct Conn {
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
     /// True if the last pass sent data and deferred the receive to the next pass.
-    pub(crate) owes_receive: bool,
+    pub(crate) must_receive: bool,
     pub(crate) deadline: Option<(Instant, Due)>,
     /// The number of repetitions of the first frame that remain while the peer is silent.
     repeats: u32,
@@ -148,13 +148,13 @@ impl Conn {
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
             closing: Closing::No,
-            told: false,
+            is_establishment_over: false,
             local,
             remote,
             send_done: Vec::new(),
             recv_done: Vec::new(),
             burst: Burst::default(),
-            owes_receive: false,
+            must_receive: false,
             deadline: None,
             repeats: 0,
             fin_polls: 0,

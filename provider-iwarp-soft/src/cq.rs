@@ -30,7 +30,7 @@ enum Armed {
     SolicitedOnly,
 }
 
-/// Completions in a circle: `entries[index & mask]` for the indices `head..tail`, which wrap.
+/// A circular buffer: `entries[index & mask]` for the indices `head..tail`, which wrap.
 #[derive(Debug)]
 struct Ring {
     /// Grows by doubling within its capacity, so that memory is touched when it is used and a push
@@ -45,9 +45,9 @@ struct Ring {
 /// The notifications that the pusher must make after it has released its locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pushed {
-    /// The queue was armed for one of these completions.
-    pub(crate) nudge: bool,
-    /// At least one completion did not fit and is lost.
+    /// True if the queue was armed for one of these completions.
+    pub(crate) must_notify: bool,
+    /// True if at least one completion did not fit and is lost.
     pub(crate) overflow: bool,
 }
 
@@ -103,10 +103,10 @@ impl Cq {
         }
         let mut ring = self.lock();
         for completion in batch.iter() {
-            pushed.nudge |= ring.deserves(completion.notify);
+            pushed.must_notify |= ring.is_armed_for(completion.notify);
             pushed.overflow |= !ring.push(completion);
         }
-        if pushed.nudge {
+        if pushed.must_notify {
             ring.armed = Armed::No;
         }
         self.len.store(ring.len(), Ordering::Release);
@@ -129,8 +129,8 @@ impl Cq {
         count
     }
 
-    /// Requests one nudge for the next completion. Returns `true` if there are some already, for
-    /// which there is no nudge.
+    /// Requests one notification for the next completion. Returns `true` if there are completions
+    /// already, which cause no notification.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut ring = self.lock();
         ring.armed = match (solicited_only, ring.armed) {
@@ -163,7 +163,7 @@ impl Ring {
         index & (self.entries.len() - 1)
     }
 
-    /// Returns `false` if the ring is full.
+    /// Adds a completion. Returns `false` if the ring is full.
     fn push(&mut self, completion: &Completion) -> bool {
         if self.len() >= self.depth {
             return false;
@@ -177,7 +177,7 @@ impl Ring {
         true
     }
 
-    /// Takes the oldest completion; the ring is not empty.
+    /// Takes the oldest completion. The ring must not be empty.
     fn pop(&mut self) -> Completion {
         let completion = self.entries[self.place(self.head)];
         self.head = self.head.wrapping_add(1);
@@ -193,7 +193,7 @@ impl Ring {
         (self.head, self.tail) = (0, len);
     }
 
-    fn deserves(&self, notify: Notify) -> bool {
+    fn is_armed_for(&self, notify: Notify) -> bool {
         match self.armed {
             Armed::No => false,
             Armed::Any => notify != Notify::Never,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_come_out_in_order() {
+    fn completions_are_polled_in_order() {
         let cq = Cq::new(4, CqToken(1)).unwrap();
         assert!(cq.is_empty());
         for id in 0..3 {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn order_survives_growth_at_every_place_of_the_ring() {
+    fn growth_keeps_the_order_at_every_place_of_the_ring() {
         for shift in 0..RING_MIN as u64 {
             let cq = Cq::new(100, CqToken(1)).unwrap();
             for id in 0..shift {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_tells_the_loss_and_keeps_what_it_has() {
+    fn a_full_queue_reports_the_loss_and_keeps_its_completions() {
         let cq = Cq::new(2, CqToken(1)).unwrap();
         let mut batch: Vec<_> = (0..3).map(|id| completion(id, Notify::Always)).collect();
         assert!(cq.push(&mut batch).overflow);
@@ -266,32 +266,32 @@ mod tests {
     }
 
     #[test]
-    fn an_armed_queue_nudges_once() {
+    fn an_armed_queue_notifies_once() {
         let cq = Cq::new(8, CqToken(1)).unwrap();
         assert!(!cq.arm(false));
-        assert!(!push(&cq, 1, Notify::Never).nudge);
-        assert!(push(&cq, 2, Notify::Always).nudge);
-        assert!(!push(&cq, 3, Notify::Always).nudge);
-        assert!(cq.arm(false), "there is something to take");
+        assert!(!push(&cq, 1, Notify::Never).must_notify);
+        assert!(push(&cq, 2, Notify::Always).must_notify);
+        assert!(!push(&cq, 3, Notify::Always).must_notify);
+        assert!(cq.arm(false), "there is a completion");
         assert_eq!(taken(&cq), [1, 2, 3]);
         assert!(!cq.arm(false));
-        assert!(push(&cq, 4, Notify::Solicited).nudge);
+        assert!(push(&cq, 4, Notify::Solicited).must_notify);
     }
 
     #[test]
-    fn a_queue_armed_for_solicited_events_sleeps_through_others() {
+    fn a_queue_armed_for_solicited_events_ignores_others() {
         let cq = Cq::new(8, CqToken(1)).unwrap();
         assert!(!cq.arm(true));
-        assert!(!push(&cq, 1, Notify::Always).nudge);
-        assert!(push(&cq, 2, Notify::Solicited).nudge);
+        assert!(!push(&cq, 1, Notify::Always).must_notify);
+        assert!(push(&cq, 2, Notify::Solicited).must_notify);
         taken(&cq);
         assert!(!cq.arm(true));
         assert!(!cq.arm(false), "the wider request wins");
-        assert!(push(&cq, 3, Notify::Always).nudge);
+        assert!(push(&cq, 3, Notify::Always).must_notify);
     }
 
     #[test]
-    fn resizing_keeps_what_is_in_the_queue() {
+    fn resizing_keeps_the_queued_completions() {
         let cq = Cq::new(2, CqToken(1)).unwrap();
         push(&cq, 1, Notify::Always);
         push(&cq, 2, Notify::Always);

@@ -1,13 +1,13 @@
-//! The sockets of this library in this process, and which of them are borrowed.
+//! The sockets of this library in this process, and the borrowed ones among them.
 //!
 //! A consumer's socket has one user at a time. A second descriptor refers to the same socket, so
 //! the table identifies borrowed sockets by their [`Identity`].
 //!
 //! The child of a `fork` closes its copies of all sockets in the table.
 //!
-//! A TCP connection ends with its last descriptor, so a child that kept one would keep a connection
-//! alive whose process is gone. The child only closes: it does not shut the connection down and
-//! sends nothing, because the connection is its parent's.
+//! A TCP connection ends with its last descriptor, so a child that kept a descriptor would keep a
+//! connection alive after the end of the parent. The child only closes: it does not shut the
+//! connection down and sends nothing, because the connection is its parent's.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -19,11 +19,11 @@ use host::descriptors::Identity;
 use host::forks;
 use host::locks::IgnorePoison as _;
 
-/// The table. The child of a fork starts with an empty one.
+/// The table. The child of a fork starts with an empty table.
 #[derive(Debug, Default)]
 struct Open {
     /// Every socket of this library. The child of a fork also closes the consumer's number of a
-    /// borrowed one, if that number still means the socket.
+    /// borrowed socket, if that number still refers to the socket.
     sockets: HashMap<RawFd, Option<(RawFd, Identity)>>,
     /// The identities of the borrowed sockets among `sockets`.
     borrowed: HashSet<Identity>,
@@ -31,14 +31,14 @@ struct Open {
 
 impl Open {
     /// Ends the borrowing of a socket, which stays open.
-    fn give_back(&mut self, fd: RawFd) {
+    fn end_borrowing(&mut self, fd: RawFd) {
         if let Some((_, identity)) = self.sockets.get_mut(&fd).and_then(Option::take) {
             self.borrowed.remove(&identity);
         }
     }
 }
 
-/// The socket is borrowed already, or is one of our own.
+/// The error for a socket that is borrowed already, or is one of the provider's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InUse;
 
@@ -51,8 +51,8 @@ thread_local! {
 }
 
 /// Makes the children of forks close the sockets. Called when an adapter is opened and not with the
-/// first socket: that is opened by a thread of this library, which would wait in here for a fork to
-/// end, and leave the child with a `Once` that no thread completes.
+/// first socket: a thread of this library opens that socket, would wait here for the end of a fork,
+/// and leave the child with a `Once` that no thread completes.
 pub(crate) fn prepare() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
@@ -80,7 +80,7 @@ impl NotInherited {
 
     /// Borrows a consumer's socket: `fd` is a duplicate of its `number`. The child does not keep
     /// that number either, if it refers to `identity`. The borrowing ends with
-    /// [`give_back`](Self::give_back) or when the result is dropped.
+    /// [`end_borrowing`](Self::end_borrowing) or when the result is dropped.
     pub(crate) fn borrow(fd: OwnedFd, number: RawFd, identity: Identity) -> Result<Self, InUse> {
         let mut open = open();
         let table = open.get_or_insert_default();
@@ -94,9 +94,9 @@ impl NotInherited {
 
     /// Returns the socket to its consumer. It may then be borrowed again, though this duplicate is
     /// still open.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn end_borrowing(&self) {
         if let Some(open) = &mut *open() {
-            open.give_back(self.0.as_raw_fd());
+            open.end_borrowing(self.0.as_raw_fd());
         }
     }
 }
@@ -110,10 +110,10 @@ impl AsFd for NotInherited {
 impl Drop for NotInherited {
     fn drop(&mut self) {
         // Closed under the lock. A fork in between would leave the child a copy, or make it close
-        // another descriptor that got the number by then.
+        // another descriptor that received the number by then.
         let mut open = open();
         if let Some(open) = &mut *open {
-            open.give_back(self.0.as_raw_fd());
+            open.end_borrowing(self.0.as_raw_fd());
             open.sockets.remove(&self.0.as_raw_fd());
         }
         // SAFETY: dropped once, here.
@@ -161,11 +161,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_known_by_a_process_that_has_no_descriptors_left() {
+    fn a_process_without_free_descriptors_can_identify_a_number() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let number = socket.as_raw_fd();
         let identity = Identity::of(&socket);
-        // SAFETY: the child calls the kernel only.
+        // SAFETY: the child only calls the kernel.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let limit = libc::rlimit {
@@ -175,11 +175,11 @@ mod tests {
             // SAFETY: the pointer is to a limit of this frame.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
             let is_known = Identity::of_number(number) == identity;
-            // SAFETY: a number; it does not return.
+            // SAFETY: the call takes a number; it does not return.
             unsafe { libc::_exit(i32::from(is_known)) };
         }
         let mut status = 0;
-        // SAFETY: our own child, and a place for its status.
+        // SAFETY: this process's child, and the out-pointer is of this frame.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(libc::WEXITSTATUS(status), 1);
     }
@@ -194,25 +194,25 @@ mod tests {
         let identity = Identity::of(&client).unwrap();
         let ours = OwnedFd::from(client.try_clone().unwrap());
         let ours = NotInherited::borrow(ours, number, identity).unwrap();
-        let (mut told, tell) = std::io::pipe().unwrap();
-        // SAFETY: the child calls the kernel only, until it is killed.
+        let (mut pipe, own_end) = std::io::pipe().unwrap();
+        // SAFETY: the child only calls the kernel, until it is killed.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: numbers; it does not return.
+            // SAFETY: the calls take numbers; the last one does not return.
             unsafe {
                 libc::close(peer.as_raw_fd());
-                libc::close(tell.as_raw_fd());
+                libc::close(own_end.as_raw_fd());
                 libc::sleep(60);
                 libc::_exit(0);
             }
         }
-        drop(tell);
-        assert_eq!(told.read(&mut [0]).unwrap(), 0, "the child is there");
+        drop(own_end);
+        assert_eq!(pipe.read(&mut [0]).unwrap(), 0, "the child runs");
         drop((ours, client));
         peer.set_read_timeout(Some(std::time::Duration::from_secs(20)))
             .unwrap();
         assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the child has a copy");
-        // SAFETY: our own child.
+        // SAFETY: this process's child.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);

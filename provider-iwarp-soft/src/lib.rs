@@ -13,7 +13,7 @@
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
 //! | `socket`, `forking` | own sockets and consumers' sockets, and which of them a fork inherits |
 //! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
-//! | `config`, `lock`, `pool`, `event`, `tally` | utilities of the other modules |
+//! | `config`, `pool`, `event`, `tally` | utilities of the other modules |
 //!
 //! A module uses only modules below it in this table. `cargo xtask tidy` checks that.
 //!

@@ -1,9 +1,9 @@
 //! A socket that lingers after the end of its connection, like one with `SO_LINGER`, but without a
 //! thread that waits for it.
 //!
-//! Closing a socket with unread data makes TCP send a reset, which can overtake our last data. So
-//! the rest is sent first, then our FIN. Further data from the peer is read and discarded until the
-//! peer's FIN or a deadline.
+//! Closing a socket with unread data makes TCP send a reset, which can overtake the last data. So
+//! the remaining bytes are sent first, then a FIN. Further data from the peer is read and discarded
+//! until the peer's FIN or a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,19 +17,19 @@ use crate::engine::{Engine, Interest, Key, Source};
 use crate::progress::conn_socket::ConnSocket;
 use crate::socket::Socket;
 
-/// The time that a peer has to close its side.
+/// The time that a peer has to close its end.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The delay of the late bytes.
 const LATE_AFTER: Duration = Duration::from_millis(20);
-/// Reads in one pass, so that one peer does not occupy the engine.
+/// Maximum number of reads in one pass, so that one peer does not occupy the engine.
 const DISCARD_ROUNDS: usize = 64;
 
-/// Bytes that are discarded before the connection of a peer that does not stop is cut off: more
-/// than TCP's largest usual windows allow in flight when our last message arrives.
+/// Number of discarded bytes after which the connection of a peer that does not stop is cut off:
+/// more than TCP's largest usual windows allow in flight when the last message arrives.
 const DISCARD_MAX: usize = 16 << 20;
-/// Sockets of one adapter that linger. Above this number sockets are closed at once, and their last
-/// message may be lost: descriptors are worth more than the last message to a peer that opens so
-/// many connections.
+/// Maximum number of lingering sockets of one adapter. Above this number sockets are closed at
+/// once, and their last message may be lost: descriptors are more valuable than the last message to
+/// a peer that opens so many connections.
 const LINGERING_MAX: usize = 1024;
 
 /// The owner of the socket.
@@ -46,9 +46,9 @@ enum SocketOwner {
 pub(crate) struct LingeringSocket {
     engine: Arc<Engine>,
     owner: SocketOwner,
-    /// The unsent bytes; `None` after our FIN.
+    /// The unsent bytes; `None` after the FIN.
     rest: Mutex<Option<Vec<u8>>>,
-    /// Bytes that are sent a moment later, before our FIN.
+    /// Bytes that are sent a moment later, before the FIN.
     late: Mutex<Option<Vec<u8>>>,
     discarded: AtomicUsize,
 }
@@ -86,7 +86,7 @@ impl LingeringSocket {
             return;
         }
         let key = engine.new_key();
-        // Without an engine the socket is closed here and now.
+        // Without an engine the socket is closed at once.
         if engine.enlist_lingering(key, lingering.clone()).is_ok() {
             engine.set_deadline(key, Some(Instant::now() + patience));
             if engine.watch(key, lingering.fd(), interest).is_err() {
@@ -95,8 +95,8 @@ impl LingeringSocket {
         }
     }
 
-    /// Sends, then shuts down our side, then discards input. Returns the interest to wait for, or
-    /// `None` when it is done.
+    /// Sends, then shuts down this end, then discards input. Returns the interest to wait for, or
+    /// `None` when finished.
     fn proceed(&self) -> Option<Interest> {
         let mut rest = self.rest.lock().ignore_poison();
         if let Some(bytes) = &mut *rest {

@@ -1,4 +1,4 @@
-//! The objects of an RNIC that the access layer holds; dropping one destroys it.
+//! The objects of an RNIC that the access layer owns; dropping one destroys it.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Staging buffers.
 //!
-//! Every drive of a connection may need one buffer to receive into and one to assemble frames in. A
-//! connection without a partial frame that no consumer polls owns none, so ten thousand idle
-//! connections cost none. The engine takes back the buffers of a consumer that has stopped polling.
+//! Every drive of a connection may need one buffer for received bytes and one in which it assembles
+//! frames. A connection without a partial frame that no consumer polls owns none, so ten thousand
+//! idle connections cost none. The engine takes the buffers of a consumer that has stopped polling.
 //! A thread that makes progress keeps one spare buffer to itself, which makes the usual take and
 //! return two moves of a pointer without a lock. All other spare buffers are in one small pool of
 //! the process.
@@ -11,10 +11,10 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// The length of a staging buffer. Twice the length that fits a level-2 cache would not be faster,
-/// and the longest FPDU (65544 bytes) fits with room to receive behind it.
+/// and the longest FPDU (65544 bytes) fits with room to receive more after it.
 pub(crate) const STAGING_LEN: usize = 256 * 1024;
 
-/// Spare buffers that the process keeps; further ones are returned to the allocator.
+/// Maximum number of spare buffers of the process; further ones are returned to the allocator.
 const SPARES_MAX: usize = 8;
 
 static SPARES: Mutex<Vec<Staging>> = Mutex::new(Vec::new());
@@ -28,7 +28,7 @@ thread_local! {
 pub(crate) struct Staging(Box<[u8]>);
 
 impl Staging {
-    /// Takes a buffer. Its content is left over from its last use.
+    /// Takes a buffer. It has the content of its last use.
     pub(crate) fn take() -> Self {
         if let Ok(Some(own)) = OWN.try_with(|own| own.borrow_mut().take()) {
             return own;
@@ -39,13 +39,13 @@ impl Staging {
     }
 
     /// Makes the C library register now that this thread's spare buffer is freed with the thread.
-    /// It registers at the first use, needs memory for that, and ends the process if there is none.
+    /// This happens at the first use, needs memory, and ends the process if there is none.
     pub(crate) fn prepare_thread() {
         let _ = OWN.try_with(|_| ());
     }
 
     /// Returns a buffer for the next use by any thread.
-    pub(crate) fn give_back(self) {
+    pub(crate) fn put(self) {
         let mut rest = Some(self);
         // A thread that is ending has no slot any more; then the pool takes the buffer.
         let _ = OWN.try_with(|own| {
@@ -77,9 +77,9 @@ impl std::ops::DerefMut for Staging {
     }
 }
 
-/// The spare buffers of the process; `None` while another thread uses the list. A thread that gets
-/// `None` makes or drops a buffer and does not wait: in the child of a fork the other thread may
-/// not exist.
+/// The spare buffers of the process; `None` while another thread uses the list. A thread that
+/// receives `None` creates or drops a buffer and does not wait: in the child of a fork the other
+/// thread may not exist.
 fn spares() -> Option<MutexGuard<'static, Vec<Staging>>> {
     match SPARES.try_lock() {
         Ok(spares) => Some(spares),
@@ -97,7 +97,7 @@ mod tests {
         let mut first = Staging::take();
         first[0] = 77;
         let place = first.as_ptr();
-        first.give_back();
+        first.put();
         let second = Staging::take();
         assert_eq!(second.as_ptr(), place);
         let third = Staging::take();

@@ -10,7 +10,7 @@
 //!
 //! The lock of [`completion_gate`] comes before the rings and after everything else.
 //!
-//! No upcall is made under any of them: [`Effects`] collects the notifications of a drive.
+//! No upcall is made under any of these locks: [`Effects`] collects a drive's notifications.
 //!
 //! # Established first
 //!
@@ -20,8 +20,8 @@
 //! # Lost posts
 //!
 //! A poster that cannot get `link` queues its request in `submitted` and tries once more. The
-//! holder checks `submitted` again after it has released `link`. Both order their check behind
-//! their store, so one of them sees the other.
+//! holder checks `submitted` again after it has released `link`. Both order their check after their
+//! store, so one of them sees the other's store.
 
 mod completion_gate;
 mod drive;
@@ -54,7 +54,7 @@ use crate::work::{RecvSlot, SendSlot};
 /// The state of a queue pair.
 ///
 /// `Idle` becomes `Connecting` in `connect` and `connect_socket`; both become `Up` in
-/// `on_connected`, which `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a
+/// `on_connected`, which `accept` reaches from `Idle`. `abandon` ends an attempt and `finish` a
 /// connection: both end in `Down` with everything flushed. `reset` makes `Down` `Idle` again. No
 /// other code writes the state.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(crate) enum Link {
     Connecting(Box<ConnectAttempt>),
     /// In full operation.
     Up(Box<Conn>),
-    /// Was connected, or tried to.
+    /// Was connected, or a connect was attempted.
     Down,
 }
 
@@ -83,7 +83,7 @@ enum Mode {
     Idle,
     /// Connected.
     Open,
-    /// Was connected: flushed at once.
+    /// Was connected: posts are flushed at once.
     Flushing,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Qp {
     srq: Option<Arc<Srq>>,
     link: Mutex<Link>,
     submitted: Mutex<Queue<SendSlot>>,
-    /// `submitted` is not empty.
+    /// True if `submitted` is not empty.
     has_submitted: AtomicBool,
     receives: Mutex<Queue<RecvSlot>>,
     sends: Tally,
@@ -129,7 +129,7 @@ pub(crate) struct Qp {
     /// A disconnect that is not in `events` yet, because the `Established` of other queue pairs
     /// must be delivered first.
     deferred: Mutex<Option<OwnEvent>>,
-    /// The access layer has dropped the queue pair: no more events are delivered.
+    /// True once the access layer has dropped the queue pair: no more events are delivered.
     is_destroyed: AtomicBool,
 }
 
@@ -175,7 +175,7 @@ impl Qp {
         })
     }
 
-    /// Receives that are posted and not consumed, and requests that have not completed.
+    /// Returns the numbers of unconsumed receives and of requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.recvs.pending(), self.sends.pending())
     }
@@ -186,7 +186,7 @@ impl Qp {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
         self.shared.event_order.on_delivered(self);
-        self.shared.forget_qp();
+        self.shared.remove_qp();
     }
 
     /// Returns to idle after a connection. Receives posted while idle stay posted.
@@ -235,7 +235,7 @@ impl Qp {
         }
     }
 
-    /// Adds completions to the queues, or behind the gate while it is closed.
+    /// Adds completions to the queues, or stores them at the gate while it is closed.
     fn publish(
         &self,
         send: &mut Vec<Completion>,
@@ -263,7 +263,7 @@ impl Qp {
         send.clear();
     }
 
-    /// Queues an event for [`Self::tell`].
+    /// Queues an event for [`Self::make_upcalls`].
     pub(crate) fn queue_event(&self, event: OwnEvent) {
         self.events.push(event);
     }
@@ -294,7 +294,7 @@ impl Qp {
     }
 
     /// Delivers the notifications of a drive. Called with no lock held.
-    pub(crate) fn tell(&self, effects: &Effects) {
+    pub(crate) fn make_upcalls(&self, effects: &Effects) {
         let upcall = &self.shared.upcall;
         self.notify_queues(effects);
         if let Some(srq) = &self.srq {
@@ -336,8 +336,8 @@ impl Qp {
         self.notify_queues(&effects);
     }
 
-    /// Makes the upcalls about the completion queues, also those of other queue pairs: a nudge that
-    /// is not delivered is lost for ever.
+    /// Makes the upcalls about the completion queues, also those of other queue pairs: an upcall
+    /// that is not made is lost for good.
     fn notify_queues(&self, effects: &Effects) {
         let upcall = &self.shared.upcall;
         for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {
@@ -345,7 +345,7 @@ impl Qp {
             if pushed.overflow {
                 upcall.async_event(AsyncEvent::CqOverflow(cq.token));
             }
-            if pushed.nudge {
+            if pushed.must_notify {
                 upcall.cq_ready(cq.token);
             }
         }
@@ -366,7 +366,7 @@ impl ReceiveSource for Qp {
 
 impl Pushed {
     fn add(&mut self, other: Self) {
-        self.nudge |= other.nudge;
+        self.must_notify |= other.must_notify;
         self.overflow |= other.overflow;
     }
 }

@@ -1,4 +1,4 @@
-//! The interface of the RNIC: short methods that call the modules below this one.
+//! The interface of the RNIC: short methods that call the other modules.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Rnic for SoftRnic {
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(&config.ia_params)?;
         let attr = attributes(&config);
-        // Before the engine's thread needs it.
+        // Must precede the start of the engine's thread, which uses it.
         crc::prepare();
         forking::prepare();
         let shared = Arc::new(Shared::open(config, upcall)?);
@@ -130,7 +130,7 @@ impl Rnic for SoftRnic {
             ));
         }
         if self.shared.count_qp() >= QP_MAX {
-            self.shared.forget_qp();
+            self.shared.remove_qp();
             return Err(RnicError::NoResources(Resource::QueuePair));
         }
         let parts = QpParts {
@@ -286,11 +286,10 @@ impl Rnic for SoftRnic {
 
     fn post_srq_recv(&self, srq: &SoftSrq, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         if wr.sgl.len() > srq.srq.sge_max as usize {
-            return Err(RnicError::Length("more segments than the queue takes"));
+            return Err(RnicError::Length("more segments than the queue allows"));
         }
-        let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
-            "the segments are longer than a message can be",
-        ))?;
+        let total = SegmentList::total(wr.sgl)
+            .ok_or(RnicError::Length("the segments exceed the longest message"))?;
         srq.srq.post(RecvSlot::new(wr, total))
     }
 

@@ -1,4 +1,4 @@
-//! Sockets: our own, and those that a consumer has handed over.
+//! Sockets of the provider, and sockets that a consumer has handed over.
 //!
 //! The provider holds a consumer's socket by a duplicate of its descriptor. To return the socket,
 //! it closes the duplicate: the consumer's number was valid all the time, and no shared state was
@@ -6,7 +6,7 @@
 //! connection was established is never returned. The end of the connection then closes the
 //! consumer's number as well, if that still refers to the same socket.
 //!
-//! A consumer's socket has one user at a time, under whatever number: a service point, a request,
+//! A consumer's socket has one user at a time, under all its numbers: a service point, a request,
 //! an attempt to connect, or a connection.
 
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use crate::engine::io;
 use crate::forking::{InUse, NotInherited};
 
-/// A TCP socket that we may use.
+/// A TCP socket that the provider may use.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// A socket that we opened.
+    /// A socket that the provider opened.
     Own(NotInherited),
     /// A socket that the consumer handed over.
     Consumer(ConsumerSocket),
@@ -37,10 +37,10 @@ pub(crate) struct ConsumerSocket {
     number: AtomicI32,
     identity: Identity,
     set_aside: SetAside,
-    /// True if the consumer's number must be closed together with our descriptor.
+    /// True if the consumer's number must be closed together with the duplicate.
     kept: AtomicBool,
     /// True once the socket was returned to its consumer.
-    is_given_back: AtomicBool,
+    is_returned: AtomicBool,
 }
 
 /// The original values of a consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions
@@ -49,7 +49,7 @@ pub(crate) struct ConsumerSocket {
 struct SetAside {
     /// Nagle's algorithm delays short messages.
     nodelay: bool,
-    /// A cork delays them too, even without Nagle's algorithm.
+    /// A cork delays short messages too, even without Nagle's algorithm.
     cork: bool,
     /// With a low-water mark the socket is not reported readable for short messages.
     receive_low: libc::c_int,
@@ -74,7 +74,7 @@ impl SetAside {
         before
     }
 
-    fn put_back(&self, socket: BorrowedFd<'_>) {
+    fn restore(&self, socket: BorrowedFd<'_>) {
         let _ = sockopt::set_tcp_nodelay(socket, self.nodelay);
         if self.cork {
             let _ = sockopt::set_tcp_cork(socket, true);
@@ -86,7 +86,7 @@ impl SetAside {
 }
 
 impl Socket {
-    /// Takes a socket that we opened.
+    /// Takes a socket that the provider opened.
     pub(crate) fn own(fd: OwnedFd) -> Self {
         Self::Own(NotInherited::new(fd))
     }
@@ -112,8 +112,8 @@ impl Socket {
             return Err(SocketFault::NotRouted);
         }
         let identity = Identity::of(&duplicate).map_err(|_| SocketFault::NotASocket)?;
-        // The consumer does not own the socket now, so the child of a fork must not keep it, like
-        // our own sockets.
+        // The consumer does not own the socket now, so the child of a fork must not keep it, as for
+        // sockets of the provider.
         let duplicate = NotInherited::borrow(duplicate, number, identity)
             .map_err(|InUse| SocketFault::InUse)?;
         let set_aside = SetAside::from(duplicate.as_fd());
@@ -123,20 +123,20 @@ impl Socket {
             identity,
             set_aside,
             kept: AtomicBool::new(false),
-            is_given_back: AtomicBool::new(false),
+            is_returned: AtomicBool::new(false),
         }))
     }
 
-    /// A connection is established. From now on the socket is not returned to its consumer.
+    /// Called once a connection is established. The socket is not returned to its consumer then.
     pub(crate) fn keep(&self) {
         if let Self::Consumer(socket) = self {
             socket.kept.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends the use of the socket, because the connection is over, though our own descriptor may
-    /// stay open for a while. A consumer's socket is returned, or its number is closed. A consumer
-    /// that is notified of the end may check which, and use the socket at once.
+    /// Ends the use of the socket, because the connection is over, though the provider's descriptor
+    /// may stay open for a while. A consumer's socket is returned, or its number is closed. A
+    /// consumer that is notified of the end may check which, and use the socket at once.
     pub(crate) fn release(&self) {
         if let Self::Consumer(socket) = self {
             socket.release();
@@ -168,9 +168,9 @@ impl ConsumerSocket {
     fn release(&self) {
         if self.kept.load(Ordering::Relaxed) {
             self.close_number();
-        } else if !self.is_given_back.swap(true, Ordering::AcqRel) {
-            self.set_aside.put_back(self.duplicate.as_fd());
-            self.duplicate.give_back();
+        } else if !self.is_returned.swap(true, Ordering::AcqRel) {
+            self.set_aside.restore(self.duplicate.as_fd());
+            self.duplicate.end_borrowing();
         }
     }
 
@@ -198,7 +198,7 @@ fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
         return Err(SocketFault::NotASocket);
     }
     // SAFETY: the number comes from a consumer and may be invalid; it is only passed to one system
-    // call, which answers EBADF then.
+    // call, which then fails with EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, number.max(3)).map_err(|error| match error {
         rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => SocketFault::NoResources,
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_given_back_is_as_it_was() {
+    fn a_returned_socket_has_its_original_options() {
         let (mut client, mut server) = pair();
         server.write_all(b"unread").unwrap();
         let socket = Socket::take(client.as_raw_fd(), LOOPBACK).unwrap();
@@ -281,12 +281,15 @@ mod tests {
         for stream in [&client, &second] {
             assert_eq!(take(stream).unwrap_err(), SocketFault::InUse);
         }
-        assert!(client.nodelay().unwrap(), "the first user's options stay");
+        assert!(
+            client.nodelay().unwrap(),
+            "the options of the first user are kept"
+        );
         let ours = Socket::take(socket.as_raw_fd(), LOOPBACK);
         assert_eq!(ours.unwrap_err(), SocketFault::InUse);
         drop(socket);
         let first = take(&second).unwrap();
-        // Another thread may still hold our descriptor when the consumer is notified.
+        // Another thread may still hold the duplicate when the consumer is notified.
         first.release();
         let second_user = take(&client).unwrap();
         drop(first);
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_our_own_is_not_taken() {
+    fn a_socket_of_the_provider_is_not_taken() {
         let (client, _server) = pair();
         let own = Socket::own(client.into());
         let taken = Socket::take(own.as_raw_fd(), LOOPBACK);
@@ -308,19 +311,19 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_no_copy_of_a_socket_that_is_taken_and_one_of_a_socket_given_back() {
+    fn a_child_keeps_returned_sockets_and_no_taken_ones() {
         crate::forking::prepare();
         let (client, _server) = pair();
         let number = client.as_raw_fd();
         let child_has_it = || {
-            // SAFETY: the child calls the kernel only.
+            // SAFETY: the child only calls the kernel.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                // SAFETY: numbers; it does not return.
+                // SAFETY: the calls take numbers; `_exit` does not return.
                 unsafe { libc::_exit(i32::from(libc::fcntl(number, libc::F_GETFD) >= 0)) };
             }
             let mut status = 0;
-            // SAFETY: our own child, and a place for its status.
+            // SAFETY: this process's child, and the out-pointer is of this frame.
             unsafe { libc::waitpid(child, &raw mut status, 0) };
             libc::WEXITSTATUS(status) == 1
         };

@@ -16,8 +16,8 @@ pub(crate) struct Srq {
     pub(crate) pd: u32,
     pub(crate) token: SrqToken,
     inner: Mutex<Inner>,
-    /// The queue fell below the limit and the event was not delivered yet. An atomic outside the
-    /// lock, because every drive of a connection checks it.
+    /// True if the queue fell below the limit and the event was not delivered yet. An atomic
+    /// outside the lock, because every drive of a connection checks it.
     limit_is_due: AtomicBool,
 }
 
@@ -66,12 +66,12 @@ impl Srq {
         slot
     }
 
-    /// The number of receives that no message has taken.
+    /// Returns the number of receives that no message has taken.
     pub(crate) fn len(&self) -> usize {
         self.lock().slots.len()
     }
 
-    /// Returns `false` if more receives are posted than the new depth.
+    /// Changes the depth. Returns `false` if more receives are posted than the new depth.
     pub(crate) fn resize(&self, depth: u32) -> bool {
         let mut inner = self.lock();
         let fits = inner.slots.len() <= depth as usize;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn receives_come_out_in_order_and_the_depth_holds() {
+    fn receives_are_taken_in_order_and_limited_by_the_depth() {
         let srq = Srq::new(1, 2, 4, TOKEN);
         srq.post(slot(1)).unwrap();
         srq.post(slot(2)).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_once_and_only_when_armed() {
+    fn the_limit_is_reported_once_and_only_when_armed() {
         let srq = Srq::new(1, 8, 4, TOKEN);
         for wr_id in 0..6 {
             srq.post(slot(wr_id)).unwrap();
@@ -141,11 +141,11 @@ mod tests {
         assert!(!srq.take_limit_event());
         srq.arm(4);
         srq.take();
-        assert!(!srq.take_limit_event(), "four are left");
+        assert!(!srq.take_limit_event(), "four remain");
         srq.take();
-        assert!(srq.take_limit_event(), "three are left");
+        assert!(srq.take_limit_event(), "three remain");
         srq.take();
-        assert!(!srq.take_limit_event(), "told already");
+        assert!(!srq.take_limit_event(), "reported already");
         srq.arm(2);
         srq.arm(0);
         srq.take();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_depth_must_hold_what_is_posted() {
+    fn a_smaller_depth_must_hold_the_posted_receives() {
         let srq = Srq::new(1, 2, 4, TOKEN);
         srq.post(slot(1)).unwrap();
         srq.post(slot(2)).unwrap();

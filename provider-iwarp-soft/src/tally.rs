@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The count of one queue. The parts grow for ever and wrap; only their difference has a meaning.
+/// The count of one queue. The parts grow and wrap; only their difference is used.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// The number of posts under the lock of the connection.
@@ -17,8 +17,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// The number of posted and unfinished requests. It is never less than the true number at some
-    /// moment of the call.
+    /// Returns the number of posted and unfinished requests. It is never less than the true number
+    /// at some moment of the call.
     pub(crate) fn pending(&self) -> u32 {
         // A value that is read too early can only be too small, and `finished` is subtracted.
         let finished = self.finished.load(Ordering::Acquire);

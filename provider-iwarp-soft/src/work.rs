@@ -81,7 +81,7 @@ pub(crate) struct Pieces<'m> {
 }
 
 impl<'m> Pieces<'m> {
-    /// Returns `None` if the list is longer, or a segment may not be read.
+    /// Returns `None` if the list is longer than `INLINE_MAX`, or a segment may not be read.
     pub(crate) fn of(memory: &'m MemoryAccess<'_>, pd: u32, sgl: &[Sge]) -> Option<Self> {
         let mut bytes = [Bytes::EMPTY; INLINE_MAX];
         if sgl.len() > INLINE_MAX {
@@ -169,7 +169,7 @@ impl SendSlot {
         }
     }
 
-    /// True if the entry must wait for earlier reads here, because the protocol does not see it.
+    /// True if the entry must wait for earlier reads here, because it bypasses the protocol.
     fn is_fenced_bind(&self) -> bool {
         self.fence && matches!(self.task, Task::Bind(_))
     }
@@ -188,8 +188,8 @@ impl SendSlot {
         is_answered && self.parts_left > 0
     }
 
-    /// The number of payload bytes that are sent for the entry. The payload of the peer's answer
-    /// does not count.
+    /// Returns the number of payload bytes that are sent for the entry. The payload of the peer's
+    /// answer does not count.
     pub(crate) fn sent_len(&self) -> u32 {
         match self.task {
             Task::Wire(SendOp::Send { .. } | SendOp::Write(_) | SendOp::WriteImmediate { .. }) => {
@@ -199,7 +199,7 @@ impl SendSlot {
         }
     }
 
-    /// The data for the entry's completion.
+    /// Returns the data for the entry's completion.
     pub(crate) fn report(&self) -> Report {
         Report {
             wr_id: self.wr_id,
@@ -235,7 +235,7 @@ impl Report {
         }
     }
 
-    /// The completion, unless it was suppressed and the request succeeded.
+    /// Returns the completion, unless it was suppressed and the request succeeded.
     pub(crate) fn completion(&self, qp: QpToken, status: WcStatus) -> Option<Completion> {
         if status == WcStatus::Success && !self.completion {
             return None;
@@ -312,7 +312,7 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    /// The token of the next entry.
+    /// Returns the token of the next entry.
     pub(crate) fn next_token(&self) -> u64 {
         self.first_token + self.slots.len() as u64
     }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_leaves_counts_as_sent() {
+    fn only_sent_bytes_are_counted_as_sent() {
         let remote = RemoteRange::default();
         let sent_len = |op| {
             let wr = SendWr {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wake_everybody() {
+    fn failures_wake_all_waiters() {
         assert_eq!(notify(false, true, WcStatus::Success), Notify::Never);
         assert_eq!(notify(true, false, WcStatus::Success), Notify::Always);
         assert_eq!(notify(true, true, WcStatus::Success), Notify::Solicited);

@@ -307,8 +307,3 @@ pub fn expire_timeouts(net: &str) {
 pub fn is_deserted(net: &str) -> bool {
     Network::named(net).is_deserted()
 }
-
-/// Locks a mutex, which a panicking test may have poisoned.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -31,7 +31,6 @@ use super::local::rendezvous::UnixConn;
 use super::{
     Carrier, Distance, Flow, Payloads, Reception, RxEnd, SecondCarrier, TxFault, visit_payload,
 };
-use crate::lock::lock;
 use crate::memory::{Bytes, ReferenceHolder};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;

@@ -26,8 +26,7 @@ impl std::fmt::Debug for SoftArmed {
 
 impl SoftArmed {
     /// Arms the reception of a request, and sends the complete final streaming message before a
-    /// request is delivered. The peer has as long to receive the message as it has for its request:
-    /// `mpa_timeout_ms` in `dat.conf`.
+    /// request is delivered. The time limit for both is the same: `mpa_timeout_ms` in `dat.conf`.
     ///
     /// A socket that turns out to be disconnected is not an error of this call but an upcall (DAT
     /// 2.0 iWARP extensions 3.1.1.2).
@@ -56,7 +55,10 @@ impl SoftArmed {
                 shared.upcall.socket_down(token);
             }
             Err(error) => {
-                tracing::warn!(?error, "the final streaming message is not sent whole");
+                tracing::warn!(
+                    ?error,
+                    "the final streaming message was not sent completely"
+                );
                 drop(armed.inbound.take());
                 return Err(SocketFault::FinalMessage);
             }
@@ -64,7 +66,7 @@ impl SoftArmed {
         Ok(armed)
     }
 
-    /// Returns the socket. Returns `false` if the socket was handed on before; its event was then
+    /// Returns the socket. Returns `false` if the socket was passed on before; its event was then
     /// delivered.
     pub(crate) fn disarm(self) -> bool {
         self.inbound.take_or_wait().is_some()

@@ -1,4 +1,4 @@
-//! The connecting side: an attempt of a queue pair, and the connection that results.
+//! The connecting end: an attempt of a queue pair, and the connection that results.
 
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Qp {
         ConnectAttempt::new(engine, source, &self.shared.config, &self.attr, params)
     }
 
-    /// The engine's part: the socket is ready, or the deadline has passed.
+    /// Called on the engine's thread when the socket is ready or the deadline has passed.
     fn on_attempt(self: &Arc<Self>, key: Key) {
         let mut done = None;
         survive(|| done = Some(self.advance_attempt(key)));
@@ -83,7 +83,7 @@ impl Qp {
         }
         match attempt.advance(&self.shared.config) {
             Step::Wait(again) => attempt.schedule(again),
-            Step::Fail(event) => self.give_up(&mut link, event, &mut effects),
+            Step::Fail(event) => self.abandon(&mut link, event, &mut effects),
             Step::Connected {
                 socket,
                 negotiated,
@@ -102,7 +102,7 @@ impl Qp {
         let mut link = self.lock_link();
         match &mut *link {
             Link::Connecting(attempt) if attempt.key() == key => {
-                self.give_up(&mut link, OwnEvent::NonPeerRejected, &mut effects);
+                self.abandon(&mut link, OwnEvent::NonPeerRejected, &mut effects);
                 effects
             }
             Link::Up(conn) => {
@@ -131,7 +131,7 @@ impl Qp {
                 self.on_connected(link, conn, Some(private_data), None);
                 self.drive_new(link, effects);
             }
-            None => self.give_up(link, OwnEvent::NonPeerRejected, effects),
+            None => self.abandon(link, OwnEvent::NonPeerRejected, effects),
         }
     }
 
@@ -164,7 +164,7 @@ impl Qp {
         match conn.socket.open() {
             Ok(place) => conn.place = place,
             Err(error) => {
-                tracing::warn!(%error, "the engine cannot take a connection");
+                tracing::warn!(%error, "the engine cannot add the connection");
                 conn.socket.close(&mut conn.place);
                 return None;
             }

@@ -1,10 +1,10 @@
 //! The inbound connections of one service that have not sent their request.
 //!
 //! Their number is bounded. A peer sends its request as soon as it is connected, so the connection
-//! that has been silent for longest is the least likely to be used: its place is given to a new
-//! one. But only after a while, because a program that connects many endpoints in a row may be
-//! slower to send the first request than to connect the last endpoint. Until then new connections
-//! wait in the kernel, and get the first place that becomes free.
+//! that has been silent for longest is the least likely to be used: a new one replaces it. But only
+//! after a while, because a program that connects many endpoints in a row may be slower to send the
+//! first request than to connect the last endpoint. Until then new connections wait in the kernel,
+//! and get the first place that becomes free.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -20,9 +20,9 @@ pub(super) struct HalfOpen<T> {
 }
 
 struct Places<T> {
-    /// Keys are given in ascending order, so the first is the oldest.
+    /// Keys ascend, so the first is the oldest.
     taken: BTreeMap<Key, Place<T>>,
-    /// The service accepts no connection until a place is free.
+    /// True if the service accepts no connection until a place is free.
     is_awaited: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Room<T> {
     Free,
     /// The place of this connection, which has been silent for a long time.
     InsteadOf(Arc<T>),
-    /// No place until then, or until a connection is removed.
+    /// No place until this time, or until a connection is removed.
     At(Instant),
 }
 
@@ -78,7 +78,7 @@ impl<T> HalfOpen<T> {
     }
 
     /// Adds a connection for which there was room.
-    pub(super) fn enter(&self, key: Key, inbound: &Arc<T>) {
+    pub(super) fn add(&self, key: Key, inbound: &Arc<T>) {
         let place = Place {
             inbound: Arc::downgrade(inbound),
             since: Instant::now(),
@@ -89,7 +89,7 @@ impl<T> HalfOpen<T> {
     /// Removes a connection that has sent its request or is closed. Returns true if the service
     /// waits for a free place.
     #[must_use]
-    pub(super) fn leave(&self, key: Key) -> bool {
+    pub(super) fn remove(&self, key: Key) -> bool {
         let mut places = self.lock();
         let is_free = places.taken.remove(&key).is_some();
         is_free && std::mem::take(&mut places.is_awaited)

@@ -20,12 +20,15 @@ use crate::forking::NotInherited;
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 
-/// Connections that the kernel queues for us.
+use super::half_open::{HalfOpen, Room};
+use super::request::SoftRequest;
+
+/// Maximum number of connections that the kernel queues for the listener.
 const BACKLOG: i32 = 1024;
 /// The pause of a listener that found no descriptor for a connection, or whose socket the engine
 /// cannot watch.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections accepted in one pass.
+/// Maximum number of connections accepted in one pass.
 const ACCEPTS_MAX: usize = 64;
 
 /// A listening service.
@@ -90,7 +93,7 @@ impl Listener {
                 Room::Free => {}
                 // No connection is waiting, so none has to be closed for it.
                 _ if !io::is_readable(self.socket.as_fd()) => break,
-                Room::InsteadOf(oldest) => oldest.give_way(),
+                Room::InsteadOf(oldest) => oldest.evict(),
                 Room::At(at) => return self.shared.engine.set_deadline(self.key, Some(at)),
             }
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -145,21 +148,21 @@ pub(crate) struct Inbound {
     key: Key,
     state: Mutex<State>,
     /// Held from the removal of the socket until its event has been delivered.
-    telling: Mutex<()>,
+    delivery: Mutex<()>,
 }
 
 struct State {
-    /// `None` after the socket was handed on.
+    /// `None` after the socket was passed on.
     socket: Option<Socket>,
     /// The time by which the Request must be complete.
     deadline: Option<Instant>,
     /// The number of times that an incomplete Request was checked.
-    looks: u32,
-    /// True until the final streaming message has been sent. The stream is not checked before that.
+    checks: u32,
+    /// True until the final streaming message is sent. The stream is not checked before that.
     is_held: bool,
 }
 
-/// The verdict on the front of the stream.
+/// The result of a check of the front of the stream.
 enum Peeked {
     /// Nothing yet, or an incomplete Request.
     Waiting { is_begun: bool },
@@ -180,9 +183,9 @@ impl Inbound {
         let Ok(inbound) = Self::open(shared, origin, socket, deadline, false) else {
             return;
         };
-        listener.half_open.enter(inbound.key, &inbound);
+        listener.half_open.add(inbound.key, &inbound);
         // On a fast path the Request was received already.
-        inbound.look();
+        inbound.check();
     }
 
     /// Waits without a time limit for a Request on a consumer's socket. No event is delivered
@@ -206,7 +209,7 @@ impl Inbound {
         let state = Mutex::new(State {
             socket: Some(socket),
             deadline,
-            looks: 0,
+            checks: 0,
             is_held,
         });
         let inbound = Arc::new(Self {
@@ -214,7 +217,7 @@ impl Inbound {
             origin,
             key,
             state,
-            telling: Mutex::new(()),
+            delivery: Mutex::new(()),
         });
         let state = inbound.lock();
         shared.engine.enlist(key, inbound.clone())?;
@@ -231,54 +234,54 @@ impl Inbound {
         Ok(inbound)
     }
 
-    /// The final streaming message has been sent, so data that the peer has sent meanwhile is
-    /// checked from now on.
+    /// Called when the final streaming message has been sent. Data that the peer has sent meanwhile
+    /// is checked from now on.
     pub(super) fn release(&self) {
         self.lock().is_held = false;
-        // The engine's one-shot readiness may have been used up.
+        // The engine's one-shot readiness may have been consumed.
         let now = Some(Instant::now());
         self.shared.engine.set_deadline(self.key, now);
     }
 
-    /// Closes the connection in favour of another, unless its Request was received and only not
+    /// Closes the connection in favour of another, unless its Request was received and is only not
     /// checked yet.
-    fn give_way(&self) {
-        self.look();
+    fn evict(&self) {
+        self.check();
         if self.take().is_some() {
-            tracing::debug!("too many connections without a request; one is closed");
+            tracing::debug!("too many connections without a request, one is closed");
         }
     }
 
-    /// Takes the socket, if it was not handed on. Otherwise its event has been delivered on return,
+    /// Takes the socket, if it was not passed on. Otherwise its event has been delivered on return,
     /// and no upcall starts any more.
     pub(super) fn take_or_wait(&self) -> Option<Socket> {
         let socket = self.take();
         if socket.is_none() {
-            drop(self.telling.lock());
+            drop(self.delivery.lock());
         }
         socket
     }
 
-    /// Takes the socket, if it was not handed on.
+    /// Takes the socket, if it was not passed on.
     pub(super) fn take(&self) -> Option<Socket> {
         let socket = self.lock().socket.take()?;
-        self.leave(&socket);
+        self.deregister(&socket);
         Some(socket)
     }
 
-    fn leave(&self, socket: &Socket) {
+    fn deregister(&self, socket: &Socket) {
         self.shared.engine.unwatch(socket.as_fd());
         self.shared.engine.delist(self.key);
         if let Origin::Listener(listener) = &self.origin
-            && listener.half_open.leave(self.key)
+            && listener.half_open.remove(self.key)
         {
             let now = Some(Instant::now());
             self.shared.engine.set_deadline(listener.key, now);
         }
     }
 
-    /// Checks the front of the stream, and delivers the event once the verdict is clear.
-    fn look(&self) {
+    /// Checks the front of the stream, and delivers the event once the result is final.
+    fn check(&self) {
         let mut state = self.lock();
         if state.is_held {
             return;
@@ -301,18 +304,18 @@ impl Inbound {
             return;
         };
         // No other thread takes this lock before the socket was taken, so the lock is free.
-        let telling = self.telling.lock();
-        self.leave(&socket);
+        let delivery = self.delivery.lock();
+        self.deregister(&socket);
         drop(state);
         match (request, &self.origin) {
-            (Some((info, private_data)), _) => self.tell(socket, info, &private_data),
+            (Some((info, private_data)), _) => self.deliver_request(socket, info, &private_data),
             (None, Origin::Listener(_)) => drop(socket),
             (None, Origin::Armed(token)) => {
                 drop(socket);
                 self.shared.upcall.socket_down(*token);
             }
         }
-        drop(telling);
+        drop(delivery);
     }
 
     fn front(&self, socket: &Socket) -> Peeked {
@@ -352,24 +355,24 @@ impl Inbound {
             if state.deadline.is_none() {
                 state.deadline = deadline_after(self.shared.config.request_timeout);
             }
-            self.look_again(state);
+            self.schedule_check(state);
         } else if let Some(socket) = &state.socket {
             match engine.rearm(self.key, socket.as_fd(), Interest::Readable) {
                 Ok(()) => engine.set_deadline(self.key, state.deadline),
-                Err(NotWatched) => self.look_again(state),
+                Err(NotWatched) => self.schedule_check(state),
             }
         }
     }
 
     /// Schedules the next check, with a growing pause, for cases in which readiness gives no event.
-    fn look_again(&self, state: &mut State) {
-        let again = Instant::now() + pieces_pause(state.looks);
-        state.looks = state.looks.saturating_add(1);
+    fn schedule_check(&self, state: &mut State) {
+        let again = Instant::now() + pieces_pause(state.checks);
+        state.checks = state.checks.saturating_add(1);
         let next = state.deadline.map_or(again, |deadline| deadline.min(again));
         self.shared.engine.set_deadline(self.key, Some(next));
     }
 
-    fn tell(&self, socket: Socket, info: RequestInfo, private_data: &[u8]) {
+    fn deliver_request(&self, socket: Socket, info: RequestInfo, private_data: &[u8]) {
         let token = match &self.origin {
             Origin::Listener(listener) if !listener.is_open.load(Ordering::Acquire) => return,
             Origin::Listener(listener) => listener.token,
@@ -384,14 +387,16 @@ impl Inbound {
             return;
         };
         let max = self.shared.config.private_data_max as usize;
-        let told = Request {
+        let described = Request {
             local,
             remote,
             private_data: &private_data[..private_data.len().min(max)],
             truncated: private_data.len() > max,
         };
         let request = SoftRequest::new(self.shared.clone(), socket, info);
-        self.shared.upcall.connection_request(token, request, &told);
+        self.shared
+            .upcall
+            .connection_request(token, request, &described);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -401,11 +406,11 @@ impl Inbound {
 
 impl Source for Inbound {
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {
-        self.look();
+        self.check();
     }
 
     fn on_deadline(self: Arc<Self>, _key: Key) {
-        self.look();
+        self.check();
     }
 }
 
@@ -413,7 +418,7 @@ fn listen_error(error: Errno) -> RnicError {
     match error {
         Errno::ADDRINUSE => RnicError::AddressInUse,
         Errno::ACCESS | Errno::PERM => RnicError::NotPermitted("listening on this port"),
-        Errno::ADDRNOTAVAIL => RnicError::BadAddress("the adapter's address is gone"),
+        Errno::ADDRNOTAVAIL => RnicError::BadAddress("the device has lost the adapter's address"),
         Errno::MFILE | Errno::NFILE => RnicError::NoResources(Resource::Descriptor),
         other => RnicError::Os(other.into()),
     }

@@ -1,6 +1,6 @@
 //! Connection management: from TCP to full operation of a queue pair.
 //!
-//! * [`connect`]: the connecting side, over our own socket or the consumer's.
+//! * [`connect`]: the connecting end, over a socket of the provider or of the consumer.
 //! * [`listen`]: services, and inbound connections that have not sent their complete request.
 //! * [`half_open`]: the limit on the number of those connections.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.

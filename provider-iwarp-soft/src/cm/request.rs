@@ -87,10 +87,10 @@ impl SoftRequest {
             // The socket must be closed, or returned to the consumer, before the event is
             // delivered.
             drop(socket);
-            qp.give_up(&mut link, OwnEvent::AcceptFailed, &mut effects);
+            qp.abandon(&mut link, OwnEvent::AcceptFailed, &mut effects);
         }
         drop(link);
-        tell_soon(&self.shared.engine, qp, effects);
+        deliver_soon(&self.shared.engine, qp, effects);
         Ok(())
     }
 
@@ -137,22 +137,22 @@ fn begin(
     negotiated: &Negotiated,
     effects: &mut Effects,
 ) {
-    let told_now = negotiated.rtr.is_none().then(Vec::new);
+    let established_data = negotiated.rtr.is_none().then(Vec::new);
     match qp.new_conn(socket, Role::Responder, negotiated) {
         Some(conn) => {
             let timeout = qp.shared.config.request_timeout;
             let timeout = timeout.map(|limit| limit * FIRST_FPDU_TURNS);
-            qp.on_connected(link, conn, told_now, timeout);
+            qp.on_connected(link, conn, established_data, timeout);
         }
-        None => qp.give_up(link, OwnEvent::AcceptFailed, effects),
+        None => qp.abandon(link, OwnEvent::AcceptFailed, effects),
     }
 }
 
 /// Makes the engine deliver the events of a queue pair and the notifications of a call, for calls
 /// that may not make upcalls themselves.
-fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
+fn deliver_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
     let key = engine.new_key();
-    let deferred = Arc::new(DeferredTell {
+    let deferred = Arc::new(DeferredDelivery {
         qp: qp.clone(),
         engine: engine.clone(),
         effects,
@@ -163,13 +163,13 @@ fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
 }
 
 /// Delivers the events of a queue pair from the engine's thread.
-struct DeferredTell {
+struct DeferredDelivery {
     qp: Arc<Qp>,
     engine: Arc<Engine>,
     effects: Effects,
 }
 
-impl Source for DeferredTell {
+impl Source for DeferredDelivery {
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
 
     fn on_deadline(self: Arc<Self>, key: Key) {

@@ -174,7 +174,7 @@ impl Conn {
     #[inline]
     pub(crate) fn update_watch(&self) {
         if let Move::Local(local) = &self.moving {
-            local.update_watch(self.is_held || self.owes_receive || !self.fenced.is_empty());
+            local.update_watch(self.is_held || self.must_receive || !self.fenced.is_empty());
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// No bytes at all.
+    /// An empty range.
     pub(crate) const EMPTY: Self = Self {
         start: std::ptr::dangling_mut(),
         len: 0,
@@ -43,7 +43,7 @@ impl<'a> Bytes<'a> {
         self.len
     }
 
-    /// The part from `skip` on, at most `len_max` bytes.
+    /// Returns the part from `skip` on, at most `len_max` bytes.
     pub(crate) fn part(&self, skip: usize, len_max: usize) -> Self {
         let skip = skip.min(self.len);
         Self {
@@ -63,12 +63,12 @@ impl<'a> Bytes<'a> {
 
     /// Borrows the range for a receive that the kernel makes before the table closes.
     ///
-    /// The slice is made without a reference: the segments of one receive may overlap, and the
+    /// The slice is not made from a reference: the segments of one receive may overlap, and the
     /// consumer may read them meanwhile.
     ///
     /// # Safety
     ///
-    /// The caller passes it to the kernel only, and never uses it as a slice.
+    /// The caller passes the result to the kernel only, and never uses it as a slice.
     pub(crate) unsafe fn as_io_slice_mut(&self) -> std::io::IoSliceMut<'a> {
         let place = libc::iovec {
             iov_base: self.start.cast(),
@@ -116,18 +116,18 @@ impl<'a> Bytes<'a> {
         }
         let mut tail = [0; TAIL];
         let len = self.len - body;
-        // SAFETY: as above; `tail` has room for TAIL bytes.
+        // SAFETY: the target has `len` more bytes; `tail` has room for TAIL bytes.
         unsafe { std::ptr::copy_nonoverlapping(from.add(body), tail.as_mut_ptr(), len) };
         // SAFETY: the last `len` bytes of the range.
         unsafe { write_late(self.start.add(body), &tail[..len]) };
     }
 
-    /// The address, for a peer that reads the range directly.
+    /// Returns the address, for a peer that reads the range directly.
     pub(crate) fn addr(&self) -> u64 {
         self.start.expose_provenance() as u64
     }
 
-    /// The range as a target for the kernel, which writes before the table closes.
+    /// Returns the range as a target for the kernel, which writes before the table closes.
     pub(crate) fn as_place(&self) -> (*mut u8, usize) {
         (self.start, self.len)
     }
@@ -165,7 +165,7 @@ impl<'a> Bytes<'a> {
             fence(Ordering::Release);
             at += piece;
         }
-        // SAFETY: as above.
+        // SAFETY: the range has at least as many mapped and writable bytes from `body` on.
         unsafe { write_late(self.start.add(body), &bytes[body..]) };
     }
 }
@@ -174,7 +174,7 @@ impl<'a> Bytes<'a> {
 ///
 /// # Safety
 ///
-/// `place` points to room for them, which is mapped and writable.
+/// `place` points to room for the bytes, which is mapped and writable.
 pub(crate) unsafe fn write_late(place: *mut u8, bytes: &[u8]) {
     fence(Ordering::Release);
     for (at, byte) in bytes.iter().enumerate() {

@@ -20,7 +20,7 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) kind: Kind,
-    /// The region that a window is bound to.
+    /// The region to which a window is bound.
     pub(super) region: Option<u32>,
     pub(super) pd: u32,
     /// The only queue pair whose peer may use the entry; `None` for all of the domain.
@@ -63,8 +63,8 @@ impl Entry {
         }
     }
 
-    /// The part of this region to which a window is bound, if the region covers it and grants the
-    /// same rights.
+    /// Returns the part of this region to which a window is bound, if the region covers the part
+    /// and grants the same rights.
     pub(super) fn part(&self, pd: u32, bind: &WindowBind) -> Option<Self> {
         let (has, wants) = (self.access, bind.access);
         // Remote write needs local write; remote read needs local read (verbs convention).
@@ -89,7 +89,7 @@ impl Entry {
         })
     }
 
-    /// True if the entry belongs to the stream's domain, and to no other queue pair.
+    /// True if the entry belongs to the stream's domain, and not to another queue pair alone.
     pub(super) fn belongs_to(&self, stream: Stream) -> bool {
         self.pd == stream.pd && self.only.is_none_or(|only| only == stream.qp)
     }
@@ -122,7 +122,7 @@ impl Entry {
         }
     }
 
-    /// The address of `len` bytes from tagged offset `to`.
+    /// Returns the address of `len` bytes from tagged offset `to`.
     pub(super) fn range(&self, to: u64, len: u32) -> Result<*mut u8, ProtectionFault> {
         let len = u64::from(len);
         to.checked_add(len).ok_or(ProtectionFault::Wrap)?;

@@ -4,14 +4,14 @@
 //! made once, at registration. A check at each access would cost a system call, more than the
 //! access itself, and a library must not install a handler of SIGSEGV.
 
-/// Pages that one call checks.
+/// Number of pages that one call checks.
 const PAGES_AT_ONCE: usize = 4096;
 
 /// Returns true if every page of the range belongs to a mapping. No page is touched. Rights are not
 /// checked, because they may be granted later.
 ///
-/// The check uses `mincore`. `msync` would answer for the whole range at once, but memory checkers
-/// take it for a use of the bytes and report a consumer's buffer that is not filled yet.
+/// The check uses `mincore`. `msync` would check the whole range at once, but memory checkers treat
+/// it as a use of the bytes and report a consumer's buffer that is not filled yet.
 pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
     let page = page_size();
     let start = addr & !(page as u64 - 1);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_mapped_as_a_whole_counts() {
+    fn only_completely_mapped_ranges_are_accepted() {
         let bytes = vec![0_u8; 3 * page_size()];
         let addr = bytes.as_ptr().addr() as u64;
         assert!(is_mapped(addr, bytes.len() as u64));

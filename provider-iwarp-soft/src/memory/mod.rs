@@ -1,4 +1,4 @@
-//! Registered memory: the STag table, and copying in and out of it.
+//! Registered memory: the STag table, and copies to and from registered memory.
 //!
 //! # Guarantees
 //!
@@ -9,10 +9,10 @@
 //!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section
 //!   6.3.3).
 //! * STags cannot be computed from others, those of the same window included ([`random`]). The
-//!   probability that one of `n` registrations or binds after a deregistration gets the STag that
-//!   was freed is at most `n` / 2^32 (RFC 5042 section 6.1.1).
+//!   probability that one of `n` registrations or binds after a deregistration receives the freed
+//!   STag is at most `n` / 2^32 (RFC 5042 section 6.1.1).
 //! * The STag of a posted bind is reserved until the bind is carried out, and then until the next
-//!   one.
+//!   bind.
 //! * Consumer memory is never a Rust slice that outlives a checksum: a peer or a thread of the
 //!   consumer that changes a buffer in flight harms only that message.
 //!
@@ -101,7 +101,7 @@ pub(crate) struct Stream {
 
 /// An object whose peer reads registered memory directly.
 pub(crate) trait ReferenceHolder: std::fmt::Debug + Send + Sync {
-    /// Returns when no peer reads memory of this registration any more, and none begins to.
+    /// Returns when no peer reads memory of this registration any more, and none can begin to.
     fn revoke(&self, stag: Stag);
 }
 
@@ -132,13 +132,13 @@ impl MemoryTable {
     /// peer that reads it by reference.
     pub(crate) fn remove(&self, stag: Stag) {
         self.write().entries.remove(&stag.0);
-        // References are made with the table open, so all references to this region exist by now.
+        // References are made with the table open, so all references to this region exist.
         for reference_holder in self.reference_holders() {
             reference_holder.revoke(stag);
         }
     }
 
-    /// Registers a reference_holder until it is dropped.
+    /// Registers a reference holder until it is dropped.
     pub(crate) fn add_reference_holder(&self, reference_holder: &Arc<dyn ReferenceHolder>) {
         let mut reference_holders = lock(&self.reference_holders);
         reference_holders.retain(|it| it.strong_count() > 0);
@@ -255,7 +255,7 @@ impl Table {
 }
 
 impl WindowStags {
-    /// A bind is carried out or cancelled. Returns whether `stag` was reserved for it.
+    /// Ends the reservation for a bind. Returns true if `stag` was reserved.
     fn take_reserved(&mut self, stag: Stag) -> bool {
         let at = self.reserved.iter().position(|it| *it == stag.0);
         at.map(|at| self.reserved.swap_remove(at)).is_some()
@@ -263,7 +263,7 @@ impl WindowStags {
 }
 
 /// STags are random, and no peer chooses those in the table. One multiplication is enough; the map
-/// needs it because it takes its bits from both ends of the hash.
+/// needs it because the map uses bits from both ends of the hash.
 #[derive(Debug, Default)]
 struct StagHasher(u64);
 
@@ -336,7 +336,7 @@ impl MemoryAccess<'_> {
             return Err(ProtectionFault::AccessViolation);
         }
         let start = entry.range(to, len)?;
-        // SAFETY: as in `local`.
+        // SAFETY: the range lies within a registration, see `local`.
         Ok(unsafe { Bytes::new(start, len as usize) })
     }
 
@@ -360,7 +360,7 @@ impl MemoryAccess<'_> {
         }
     }
 
-    /// The registrations that an STag gives access to: itself, and the region of a window.
+    /// Returns the registrations that an STag gives access to: itself, and the region of a window.
     pub(crate) fn registrations(&self, stag: Stag) -> Vec<Stag> {
         let region = self.entry(stag.0).and_then(|entry| entry.region);
         std::iter::once(stag).chain(region.map(Stag)).collect()
@@ -374,7 +374,7 @@ impl MemoryAccess<'_> {
     }
 }
 
-/// The table seen from one stream, in the form that the protocol uses.
+/// The table for one stream, in the form that the protocol uses.
 #[derive(Debug)]
 pub(crate) struct StreamMemory<'a> {
     pub(crate) access: &'a MemoryAccess<'a>,

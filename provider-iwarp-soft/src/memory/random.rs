@@ -1,7 +1,7 @@
 //! Random STags.
 //!
 //! Every STag is 32 random bits from the kernel, so that a peer cannot derive other STags from
-//! those it knows (RFC 5042 section 6.1.1). The kernel returns many words at a time, because a
+//! those that it has (RFC 5042 section 6.1.1). The kernel returns many words at a time, because a
 //! system call for each would cost more than the rest of a registration.
 
 use access_layer::rnic::{Resource, RnicError};
@@ -16,7 +16,7 @@ pub(super) struct RandomStags {
     words: [u32; BATCH],
     /// The number of words at the front of `words` that were not drawn.
     left: usize,
-    /// The process that has fetched the words: a child must not draw those of its parent.
+    /// The process that has fetched the words: a child must not draw the words of its parent.
     pid: u32,
 }
 
@@ -29,7 +29,7 @@ impl RandomStags {
         }
     }
 
-    /// Draws an STag that is not in use. It is never 0, which peers take for "no STag".
+    /// Draws an unused STag. It is never 0, which means "no STag" to peers.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// A source that begins with these STags.
+    /// Returns a source that begins with these STags.
     fn source(stags: &[u32]) -> RandomStags {
         let mut source = RandomStags::new();
         for (word, stag) in source.words.iter_mut().zip(stags.iter().rev()) {

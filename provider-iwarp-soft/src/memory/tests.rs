@@ -156,7 +156,7 @@ fn zero_based_regions_count_from_zero() {
 }
 
 #[test]
-fn a_removed_stag_is_unknown_and_not_the_next_one() {
+fn a_removed_stag_is_invalid_and_not_the_next_one() {
     let table = MemoryTable::new();
     let mut bytes = vec![0; 8];
     let stag = register(&table, 1, &mut bytes, ALL);
@@ -209,7 +209,7 @@ fn thousands_of_regions_are_found_again() {
 }
 
 #[test]
-fn windows_follow_their_binds() {
+fn windows_have_the_range_of_their_last_bind() {
     let table = MemoryTable::new();
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
@@ -356,7 +356,7 @@ fn a_reserved_stag_belongs_to_its_window_until_it_is_cancelled() {
     assert_eq!(table.write().entries.len(), 1, "a bind that is carried out");
     table.next_window(id).unwrap();
     table.remove_window(id);
-    assert!(table.write().entries.is_empty(), "nothing stays reserved");
+    assert!(table.write().entries.is_empty(), "no STag stays reserved");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn the_next_stag_of_a_window_cannot_be_computed_from_earlier_ones() {
 }
 
 #[test]
-fn a_window_for_one_queue_pair_is_of_no_use_to_another() {
+fn a_window_for_one_queue_pair_cannot_be_used_by_another() {
     let table = MemoryTable::new();
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
@@ -448,7 +448,7 @@ fn deregistration_waits_for_an_access_in_progress() {
 }
 
 #[test]
-fn copies_reach_both_ends_of_every_length() {
+fn copies_include_both_ends_at_every_length() {
     let table = MemoryTable::new();
     let mut bytes = vec![0_u8; 20_000];
     let base = bytes.as_mut_ptr() as u64;

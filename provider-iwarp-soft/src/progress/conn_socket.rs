@@ -113,7 +113,7 @@ impl ConnSocket {
         self.progress.start().map_err(ended)?;
         let engine = self.progress.engine();
         engine.enlist(self.key, self.clone()).map_err(ended)?;
-        self.progress.enter(self);
+        self.progress.add(self);
         self.progress.set().add(self.as_fd(), self.key, false)?;
         Ok(Place::Armed { wants_room: false })
     }
@@ -126,7 +126,7 @@ impl ConnSocket {
         }
         let change = place.on_close();
         self.apply(change, place);
-        self.progress.leave(self);
+        self.progress.remove(self);
         self.progress.engine().delist(self.key);
         self.socket.release();
     }

@@ -18,9 +18,9 @@
 //! | [`event_order`] | delivers `Established` events before later disconnects |
 //!
 //! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: it
-//! drives the polled ones in every call, and finds the armed ones by polling the set. A connection that
-//! pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick of a
-//! millisecond, the engine arms all connections and serves the set. While records arrive for a
+//! drives the polled ones in every call, and finds the armed ones by polling the set. A connection
+//! that pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick
+//! of a millisecond, the engine arms all connections and serves the set. While records arrive for a
 //! consumer that makes no calls, and a processor is free, the engine polls.
 //!
 //! # Cost
@@ -191,14 +191,14 @@ impl Progress {
     }
 
     /// Adds a connection to those that the set may report.
-    fn enter(&self, socket: &Arc<ConnSocket>) {
+    fn add(&self, socket: &Arc<ConnSocket>) {
         lock(&self.sockets).insert(socket.key, Arc::downgrade(socket));
     }
 
     /// Called when a connection is over.
-    fn leave(&self, socket: &Arc<ConnSocket>) {
+    fn remove(&self, socket: &Arc<ConnSocket>) {
         lock(&self.sockets).remove(&socket.key);
-        self.forget(socket);
+        self.remove_polled(socket);
     }
 
     /// The connection with this key in the set.
@@ -256,8 +256,8 @@ impl Progress {
     }
 
     /// Adds a connection that its holder starts to poll. Returns `false` if no consumer polls any
-    /// more; the connection then stays armed. Called, like [`Self::forget`], with the connection's
-    /// lock held, so that the list agrees with the connection's [`Place`].
+    /// more; the connection then stays armed. Like [`Self::remove_polled`], called with the
+    /// connection's lock held, so that the list agrees with the connection's [`Place`].
     fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
         self.attendance.while_polled(|| {
             // The new list contains all connections of the former list, so this drop ends none.
@@ -278,7 +278,10 @@ impl Progress {
 
     /// Removes a connection from the list of polled ones. Returns the former list, which may have
     /// the last reference to a queue pair, so the caller must drop it without a lock.
-    pub(crate) fn forget(&self, socket: &Arc<ConnSocket>) -> Option<Arc<Vec<Arc<ConnSocket>>>> {
+    pub(crate) fn remove_polled(
+        &self,
+        socket: &Arc<ConnSocket>,
+    ) -> Option<Arc<Vec<Arc<ConnSocket>>>> {
         let is_polled = self.polled.load().iter().any(|it| Arc::ptr_eq(it, socket));
         is_polled.then(|| self.change_polled(|all| all.retain(|it| !Arc::ptr_eq(it, socket))))
     }

@@ -6,9 +6,9 @@
 //! makes the upcall. A consumer that polled such a completion, and answered it at once, would be
 //! refused.
 //!
-//! The gate is closed when a connection begins. Completions are stored behind the gate until the
-//! upcall has returned, then they are pushed to the queues in their order, and later completions
-//! are pushed directly, at the price of one atomic load.
+//! The gate is closed when a connection begins. Completions are stored in the gate until the upcall
+//! has returned, then they are pushed to the queues in their order, and later completions are
+//! pushed directly, at the price of one atomic load.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use host::locks::lock;
 /// The upcall for which the completions of a queue pair wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// None: completions are pushed to the queues.
+    /// No upcall: completions are pushed to the queues.
     Open,
     /// `Established`, which is not queued yet.
     Connecting,
@@ -74,14 +74,14 @@ impl CompletionGate {
         true
     }
 
-    /// A connection begins.
+    /// Called when a connection begins.
     pub(super) fn on_connected(&self) {
         let mut state = lock(&self.state);
         state.phase = Phase::Connecting;
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// `Established` is queued.
+    /// Called when `Established` is queued.
     pub(super) fn on_established(&self) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Connecting {
@@ -89,8 +89,8 @@ impl CompletionGate {
         }
     }
 
-    /// The connection has ended. Opens the gate, unless `Established` is still to be delivered,
-    /// which comes before all completions even then.
+    /// Called when the connection has ended. Opens the gate, unless `Established` is still to be
+    /// delivered, which precedes all completions even then.
     pub(super) fn on_finished(
         &self,
         push: impl FnOnce(&mut Vec<Completion>, &mut Vec<Completion>),
@@ -98,8 +98,8 @@ impl CompletionGate {
         self.open_from(Phase::Connecting, push);
     }
 
-    /// The `Established` upcall has returned: opens the gate. `push` gets the stored completions,
-    /// send completions first.
+    /// Called when the `Established` upcall has returned: opens the gate. `push` receives the
+    /// stored completions, send completions first.
     pub(super) fn on_notified(
         &self,
         push: impl FnOnce(&mut Vec<Completion>, &mut Vec<Completion>),
@@ -107,7 +107,7 @@ impl CompletionGate {
         self.open_from(Phase::Notifying, push);
     }
 
-    /// Pushes under the lock, so that no later completion overtakes what was stored.
+    /// Pushes under the lock, so that no later completion overtakes the stored ones.
     fn open_from(
         &self,
         phase: Phase,

@@ -32,8 +32,8 @@ pub(super) enum Moved {
 }
 
 impl Qp {
-    /// Does work and contains its panic, so that the engine's thread survives. The connection ends:
-    /// it may be anywhere between two states, and no thread would poll its socket again.
+    /// Does work and contains its panic, so that the engine's thread survives. A panic ends the
+    /// connection: it may be between two states, and no thread would poll its socket again.
     pub(super) fn or_fail(
         &self,
         socket: &Arc<ConnSocket>,
@@ -82,20 +82,20 @@ impl Qp {
             self.settle(conn, &mut effects);
         }
         let armed = result.and_then(|()| conn.arm());
-        let look_again = matches!(armed, Ok(true));
+        let has_work = matches!(armed, Ok(true));
         if matches!(armed, Ok(false)) {
-            _former = socket.progress.forget(socket);
+            _former = socket.progress.remove_polled(socket);
         }
         if let Err(end) = armed {
             self.finish(&mut link, end, &mut effects);
         }
-        Some((effects, look_again))
+        Some((effects, has_work))
     }
 
     /// Makes a pass over both directions, and more passes while an armed connection has work for
     /// which its peer would not ring. Completions are in their queues afterwards. Pollers then
-    /// check the record that is next, because a record that was taken may look unpublished once its
-    /// memory is free.
+    /// check the next record, because a record that was taken may look unpublished once its memory
+    /// is free.
     pub(super) fn step(
         &self,
         conn: &mut Conn,
@@ -123,8 +123,8 @@ impl Qp {
             }
             self.step_once(conn, true, effects)?;
         }
-        // The peer works without end. From here on a polling consumer drives the connection, or the
-        // engine.
+        // The peer works without end. From now on a polling consumer or the engine drives the
+        // connection.
         if !(self.shared.progress.can_adopt() && conn.start_polling()) {
             conn.socket.drive_soon();
         }
@@ -134,7 +134,7 @@ impl Qp {
     fn step_once(&self, conn: &mut Conn, receive: bool, effects: &mut Effects) -> Result<(), End> {
         let result = self.pass(conn, receive);
         let moved = !matches!(result, Ok(Moved::No));
-        if moved || !conn.told {
+        if moved || !conn.is_establishment_over {
             self.settle(conn, effects);
         }
         result?;
@@ -153,16 +153,16 @@ impl Qp {
             true => Moved::Yes,
             false => Moved::No,
         };
-        if conn.is_held && !conn.owes_receive {
-            // The consumer polls for the completions of requests that it has just posted. It gets
-            // them without another system call; data that has arrived meanwhile is received in its
-            // next poll.
+        if conn.is_held && !conn.must_receive {
+            // The consumer polls for the completions of requests that it has just posted. It
+            // receives them without another system call; data that has arrived meanwhile is
+            // received in its next poll.
             self.transmit(conn)?;
-            conn.owes_receive = true;
+            conn.must_receive = true;
             return Ok(Moved::Yes);
         }
         if receive {
-            conn.owes_receive = false;
+            conn.must_receive = false;
             if conn.receive(self)? {
                 moved = Moved::Yes;
             }
@@ -178,7 +178,7 @@ impl Qp {
     }
 
     /// Sends as much as the transport takes. If the socket takes nothing any more, data from before
-    /// its end is received: a peer that has sent everything and closed answers our late data by a
+    /// its end is received: a peer that has sent everything and closed answers later data by a
     /// reset.
     pub(super) fn transmit(&self, conn: &mut Conn) -> Result<(), End> {
         let end = loop {
@@ -213,14 +213,14 @@ impl Qp {
         if sent > 0 || received > 0 {
             self.publish(&mut conn.send_done, &mut conn.recv_done, effects);
         }
-        if !conn.told && conn.proto.state() != StreamState::AwaitFirstFpdu {
+        if !conn.is_establishment_over && conn.proto.state() != StreamState::AwaitFirstFpdu {
             self.establish(conn, Vec::new());
         }
     }
 
     /// Queues `Established`, once.
     fn establish(&self, conn: &mut Conn, private_data: Vec<u8>) {
-        conn.told = true;
+        conn.is_establishment_over = true;
         conn.socket.keep_socket();
         self.set_deadline(conn, None);
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
@@ -242,8 +242,8 @@ impl Qp {
         }
     }
 
-    /// Begins full operation. `private_data` is the peer's, for `Established`; `None` leaves
-    /// `Established` to the first FPDU, which must arrive within `timeout`.
+    /// Begins full operation. `private_data` is the peer's, for `Established`. With `None` the
+    /// first FPDU, which must arrive within `timeout`, causes `Established`.
     pub(crate) fn on_connected(
         &self,
         link: &mut Link,
@@ -273,7 +273,7 @@ impl Qp {
         }
     }
 
-    fn look_at_deadline(&self, socket: &Arc<ConnSocket>) -> Effects {
+    fn check_deadline(&self, socket: &Arc<ConnSocket>) -> Effects {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if let Link::Up(conn) = &mut *link
@@ -313,9 +313,9 @@ impl Qp {
             let end = End::Fault(conn.proto.fail_local());
             self.finish(&mut link, end, &mut effects);
         }
-        // The notifications of a drive that failed are lost, so both queues are nudged.
-        effects.send.nudge = true;
-        effects.recv.nudge = true;
+        // The notifications of a drive that failed are lost, so both queues are notified.
+        effects.send.must_notify = true;
+        effects.recv.must_notify = true;
         effects
     }
 
@@ -331,7 +331,7 @@ impl Qp {
             Due::CheckProgress if !conn.has_progressed() => {
                 tracing::warn!(
                     qp = self.token.0, remote = %conn.remote,
-                    "the peer neither takes nor answers what a graceful disconnect waits for; it \
+                    "the peer does not finish the work for which a graceful disconnect waits; it \
                      is made abrupt (close_timeout_ms in dat.conf is the limit)"
                 );
                 return Err(End::Disconnected);
@@ -341,8 +341,8 @@ impl Qp {
         self.step(conn, false, effects)
     }
 
-    /// Ends the connection, or the attempt to make one. If abrupt, all work has ended and all
-    /// events are delivered on return.
+    /// Ends the connection, or the attempt to connect. If abrupt, all work has ended and all events
+    /// are delivered on return.
     pub(crate) fn disconnect(&self, abrupt: bool) {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
@@ -351,9 +351,9 @@ impl Qp {
         }
         match &mut *link {
             Link::Idle | Link::Down => {}
-            Link::Connecting(_) => self.give_up(&mut link, OwnEvent::Disconnected, &mut effects),
+            Link::Connecting(_) => self.abandon(&mut link, OwnEvent::Disconnected, &mut effects),
             Link::Up(conn) if abrupt => {
-                conn.told = true;
+                conn.is_establishment_over = true;
                 if conn.closing == Closing::No {
                     conn.closing = Closing::WhenIdle;
                 }
@@ -370,29 +370,28 @@ impl Qp {
         drop(link);
         self.after(&effects);
         if abrupt {
-            // An event that another thread delivers late would be taken for one of the next
+            // An event that another thread delivers late would be taken for an event of the next
             // connection.
             self.events.wait_for_delivery();
         }
     }
 
     fn close_gracefully(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
-        conn.told = true;
+        conn.is_establishment_over = true;
         self.take_submitted(conn)?;
         conn.closing = Closing::WhenIdle;
         self.step(conn, false, effects)
     }
 
     /// Ends the attempt to connect; a disconnected queue pair flushes its receives.
-    pub(crate) fn give_up(&self, link: &mut Link, event: OwnEvent, effects: &mut Effects) {
+    pub(crate) fn abandon(&self, link: &mut Link, event: OwnEvent, effects: &mut Effects) {
         // Dropping the attempt closes its socket, or returns it to its consumer.
         *link = Link::Down;
         self.flush(Vec::new(), None, effects);
         self.queue_event(event);
     }
 
-    /// Ends the connection: sends the bytes that it still owes, flushes everything, then queues the
-    /// event.
+    /// Ends the connection: sends the bytes that remain, flushes everything, then queues the event.
     pub(super) fn finish(&self, link: &mut Link, end: End, effects: &mut Effects) {
         let old = std::mem::replace(link, Link::Down);
         let Link::Up(mut conn) = old else {
@@ -405,7 +404,7 @@ impl Qp {
         }
         conn.close_local();
         conn.socket.close(&mut conn.place);
-        self.let_socket_die(&mut conn, &end);
+        self.start_lingering(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.settle_last(&mut conn, effects);
         self.account(&conn, &end);
@@ -453,13 +452,13 @@ impl Qp {
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {
-        conn.told = true;
+        conn.is_establishment_over = true;
         self.settle(conn, effects);
     }
 
-    /// Sends the remaining bytes, then our FIN. The engine reads and discards until the peer's FIN,
+    /// Sends the remaining bytes, then a FIN. The engine reads and discards until the peer's FIN,
     /// so that unread data does not turn the close into a reset.
-    fn let_socket_die(&self, conn: &mut Conn, end: &End) {
+    fn start_lingering(&self, conn: &mut Conn, end: &End) {
         let fault = match end {
             End::Fault(fault) => Some(fault),
             End::Disconnected | End::Terminated(_) => None,
@@ -533,8 +532,8 @@ impl Qp {
         if let Some(done) = all.find(|done| done.status == WcStatus::Flushed) {
             done.status = first;
         }
-        // Still under the locks of both queues, so a post that finds them flushing completes after
-        // these.
+        // Still under the locks of both queues, so a post that finds the queues flushing completes
+        // after these requests.
         self.publish(&mut send_done, &mut recv_done, effects);
     }
 }
@@ -562,16 +561,16 @@ impl Service for Qp {
     }
 
     fn arm(&self, socket: &Arc<ConnSocket>) -> Arming {
-        let mut look_again = false;
+        let mut has_work = false;
         let armed = self.or_fail(socket, || {
             let (effects, again) = self.try_arm(socket)?;
-            look_again = again;
+            has_work = again;
             Some(effects)
         });
         match armed {
             Some(effects) => {
                 self.after(&effects);
-                match look_again {
+                match has_work {
                     true => Arming::HasWork,
                     false => Arming::Done,
                 }
@@ -581,14 +580,14 @@ impl Service for Qp {
     }
 
     fn on_deadline(&self, socket: &Arc<ConnSocket>) {
-        let effects = self.or_fail(socket, || Some(self.look_at_deadline(socket)));
+        let effects = self.or_fail(socket, || Some(self.check_deadline(socket)));
         self.after(&effects.unwrap_or_default());
     }
 
     fn poll_for_first_frame(&self) -> FirstFrame {
         let socket = match self.try_lock_link().as_deref() {
             None => return FirstFrame::Busy,
-            Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
+            Some(Link::Up(conn)) if !conn.is_establishment_over => Some(conn.socket.clone()),
             Some(_) => None,
         };
         let effects = match &socket {
@@ -603,31 +602,31 @@ impl Service for Qp {
             }
         };
         self.after(&effects);
-        let look = match self.try_lock_link().as_deref() {
-            Some(Link::Up(conn)) if !conn.told => FirstFrame::Quiet,
+        let result = match self.try_lock_link().as_deref() {
+            Some(Link::Up(conn)) if !conn.is_establishment_over => FirstFrame::Quiet,
             _ => FirstFrame::Busy,
         };
         // A thread that posted during this check has queued its request for the holder.
         self.catch_up();
-        look
+        result
     }
 
     fn deliver_deferred(&self) {
         self.queue_deferred();
-        self.tell(&Effects::default());
+        self.make_upcalls(&Effects::default());
     }
 }
 
 /// The event for the end of a connection.
 fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     match end {
-        _ if !conn.told && conn.role == Role::Responder => OwnEvent::AcceptFailed,
+        _ if !conn.is_establishment_over && conn.role == Role::Responder => OwnEvent::AcceptFailed,
         End::Disconnected => OwnEvent::Disconnected,
         End::Broken | End::Unanswered | End::Fault(_) | End::Terminated(_) => OwnEvent::Broken,
     }
 }
 
-/// Fails the read or atomic that the peer's Terminate is about.
+/// Fails the read or atomic to which the peer's Terminate refers.
 fn fail_request(outstanding: &mut Outstanding, end: &End) {
     let End::Terminated(Some(terminate)) = end else {
         return;
@@ -642,9 +641,9 @@ fn fail_request(outstanding: &mut Outstanding, end: &End) {
     }
 }
 
-/// The status with which a read or an atomic fails by this Terminate; `None` if it is about
-/// something else. A Send or Write that the peer refused has completed before the peer received it,
-/// so no request fails with it.
+/// The status with which a read or an atomic fails by this Terminate; `None` if the Terminate
+/// refers to another request. A Send or Write that the peer refused has completed before the peer
+/// received it, so no request fails with it.
 fn failure_of(terminate: &PeerTerminate) -> Option<WcStatus> {
     match terminate.about {
         None | Some(Opcode::ReadRequest | Opcode::AtomicRequest) => {}
@@ -671,7 +670,7 @@ mod tests {
     use crate::support::{Event, Node, hex, raw_peer};
     use crate::work::SegmentList;
 
-    /// A Send number 1, "hello".
+    /// The Send with number 1, "hello".
     const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
 
     /// A request that no consumer can post: carrying it out panics.
@@ -695,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_engine_ends_the_connection_and_leaves_nobody_waiting() {
+    fn a_panic_of_the_engine_ends_the_connection_and_completes_all_work() {
         type Begin = fn(&Qp, &Arc<ConnSocket>, &mut std::net::TcpStream);
         let arming: Begin = |_, socket, _| {
             // The engine arms connections that no thread polls.
@@ -719,8 +718,8 @@ mod tests {
                 other => panic!("{other:?}"),
             };
             client.recv(7, &[]);
-            // As a poster queues it that finds the connection busy. The engine may be about to
-            // submit it already, behind the drive that delivered the event of the connection.
+            // Queued as by a poster that finds the connection busy. The engine may be about to
+            // submit the request, after the drive that delivered the event of the connection.
             qp.sends.add_by_queue();
             lock(&qp.submitted).slots.push_back(impossible());
             qp.has_submitted.store(true, Ordering::Release);

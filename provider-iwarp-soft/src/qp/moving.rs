@@ -42,7 +42,7 @@ impl Qp {
         Ok(())
     }
 
-    /// The responder: sends the peer the address of this adapter's rendezvous.
+    /// Called by the responder: offers the peer the address of this adapter's rendezvous.
     fn offer(&self, conn: &mut Conn) {
         let config = &self.shared.config;
         if !config.local {
@@ -59,13 +59,13 @@ impl Qp {
                 let _ = conn.proto.queue_carrier(offer);
             }
             Err(error) => {
-                tracing::debug!(%error, "no offer_listener place for local peers");
+                tracing::debug!(%error, "no socket for offers of local peers");
                 conn.stay(WhyTcp::NoResources);
             }
         }
     }
 
-    /// The initiator: asks the peer that has offered the move to map memory of this process.
+    /// Called by the initiator: asks the peer, after its offer, to map memory of this process.
     fn on_offer(&self, conn: &mut Conn, name: &Name, token: u64) {
         let config = &self.shared.config;
         if conn.role != Role::Initiator || !matches!(conn.moving, Move::Tcp) {
@@ -96,7 +96,7 @@ impl Qp {
         }
     }
 
-    /// The initiator: checks for an answer of the peer.
+    /// Called by the initiator: checks for an answer of the peer.
     fn on_answer(&self, conn: &mut Conn) {
         let Move::Asked { conn: unix, .. } = &conn.moving else {
             return;
@@ -123,7 +123,7 @@ impl Qp {
         }
     }
 
-    /// The payload bytes of its connections, by carrier.
+    /// Returns the payload bytes of the queue pair's connections, by carrier.
     pub(crate) fn traffic(&self) -> Traffic {
         let link = self.lock_link();
         let mut traffic = *lock(&self.ended_traffic);
@@ -136,12 +136,12 @@ impl Qp {
         traffic
     }
 
-    /// The payload bytes of one of its connections, by carrier.
+    /// Returns the payload bytes of one connection, by carrier.
     pub(super) fn traffic_of(&self, conn: &Conn) -> Traffic {
         conn.traffic(|| self.why_tcp(conn))
     }
 
-    /// The reason why a connection is on TCP.
+    /// Returns the reason why a connection is on TCP.
     fn why_tcp(&self, conn: &Conn) -> WhyTcp {
         let proto = &conn.proto;
         match &conn.moving {
@@ -166,7 +166,7 @@ impl Qp {
         unix: UnixConn,
         witness: Witness,
     ) {
-        tracing::info!(qp = self.token.0, remote = %conn.remote, "the connection leaves TCP");
+        tracing::info!(qp = self.token.0, remote = %conn.remote, "the connection moves off TCP");
         let agreed = Agreement {
             ends: (conn.local, conn.remote),
             producer,

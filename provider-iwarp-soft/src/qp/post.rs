@@ -12,7 +12,7 @@ use crate::work::{RecvSlot, SegmentList, SendSlot};
 use super::{Effects, Link, Mode, Qp, lock};
 
 /// The most payload that is held back to wait for more: enough for a few sends at full efficiency
-/// and one that is not, and not so much that the peer runs dry.
+/// and a smaller one, and not so much that the peer becomes idle.
 const HOLD_BYTES_MAX: u32 = 1024 * 1024;
 /// The limit for a carrier on which publishing a record costs a fence: enough to share the fence.
 const HOLD_BYTES_MAX_LOCAL: u32 = 1024;
@@ -24,7 +24,7 @@ const ATOMIC_LEN: u32 = 8;
 enum Posted {
     /// The request will be sent with later ones; nothing has completed.
     Held,
-    /// The request was sent, as far as the socket took it; something may have completed.
+    /// The request was sent, as far as the socket took it; some requests may have completed.
     Sent,
 }
 
@@ -43,7 +43,7 @@ impl Qp {
         self.post(|_| false, || slot)
     }
 
-    /// Posts an entry: by `at_once` if that succeeds and no earlier post waits, else as `slot`.
+    /// Posts an entry: by `at_once` if that succeeds and no earlier post waits, or as `slot`.
     fn post(
         &self,
         at_once: impl FnOnce(&mut Conn) -> bool,
@@ -82,7 +82,9 @@ impl Qp {
                     }
                     posted => {
                         self.settle(conn, &mut effects);
-                        posted.err().or_else(|| self.rest(conn, &mut effects).err())
+                        posted
+                            .err()
+                            .or_else(|| self.request_ring(conn, &mut effects).err())
                     }
                 }
             }
@@ -100,8 +102,8 @@ impl Qp {
     }
 
     /// Makes the peer of an armed connection ring when it has made room or has pulled a reference,
-    /// if this side waits for that.
-    fn rest(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
+    /// if this end waits for that.
+    fn request_ring(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
         if conn.place.is_armed() && conn.waits_for_peer() && conn.arm_local()? {
             self.step(conn, true, effects)?;
         }
@@ -110,11 +112,12 @@ impl Qp {
 
     fn check_send(&self, wr: &SendWr<'_>) -> Result<u32, RnicError> {
         if wr.sgl.len() > self.attr.send_sge_max as usize {
-            return Err(RnicError::Length("more segments than the queue pair takes"));
+            return Err(RnicError::Length(
+                "more segments than the queue pair allows",
+            ));
         }
-        let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
-            "the segments are longer than a message can be",
-        ))?;
+        let total = SegmentList::total(wr.sgl)
+            .ok_or(RnicError::Length("the segments exceed the longest message"))?;
         match wr.op {
             SendOp::Write(to) | SendOp::WriteImmediate { to, .. } if to.len < total => Err(
                 RnicError::Length("the remote range is shorter than the segments"),
@@ -159,7 +162,7 @@ impl Qp {
                     &mut effects,
                 );
                 drop(queue);
-                self.tell(&effects);
+                self.make_upcalls(&effects);
                 Ok(())
             }
         }
@@ -176,8 +179,8 @@ impl Qp {
         if self.has_submitted.load(Ordering::Acquire) || !at_once(conn) {
             let slot = slot();
             if let Err(end) = self.take_submitted(conn) {
-                // An earlier request ends the connection. This one is flushed together with those
-                // behind it.
+                // An earlier request ends the connection. This one is flushed together with the
+                // queued ones after it.
                 lock(&self.submitted).slots.push_back(slot);
                 return Err(end);
             }
@@ -248,7 +251,7 @@ impl Qp {
 
     /// Reports the effects of a drive, and handles requests that were queued too late for it.
     pub(crate) fn after(&self, effects: &Effects) {
-        self.tell(effects);
+        self.make_upcalls(effects);
         self.catch_up();
     }
 
@@ -278,7 +281,7 @@ impl Qp {
             });
             // A consumer's socket must be closed before its owner is notified of the end.
             drop(socket);
-            self.tell(&effects.unwrap_or_default());
+            self.make_upcalls(&effects.unwrap_or_default());
         }
     }
 
@@ -286,15 +289,16 @@ impl Qp {
     pub(crate) fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         if self.srq.is_some() {
             return Err(RnicError::InvalidState(
-                "receives go to the shared receive queue",
+                "receives must be posted to the shared receive queue",
             ));
         }
         if wr.sgl.len() > self.attr.recv_sge_max as usize {
-            return Err(RnicError::Length("more segments than the queue pair takes"));
+            return Err(RnicError::Length(
+                "more segments than the queue pair allows",
+            ));
         }
-        let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
-            "the segments are longer than a message can be",
-        ))?;
+        let total = SegmentList::total(wr.sgl)
+            .ok_or(RnicError::Length("the segments exceed the longest message"))?;
         let slot = RecvSlot::new(wr, total);
         let mut queue = lock(&self.receives);
         if queue.mode != Mode::Flushing {
@@ -307,7 +311,7 @@ impl Qp {
         let flushed = slot.failed(self.token, WcStatus::Flushed);
         self.publish(&mut Vec::new(), &mut vec![flushed], &mut effects);
         drop(queue);
-        self.tell(&effects);
+        self.make_upcalls(&effects);
         Ok(())
     }
 }
@@ -320,9 +324,9 @@ fn check_room(tally: &Tally, max: u32) -> Result<(), RnicError> {
     }
 }
 
-/// Orders the check of `submitted` behind the unlock that precedes it: of the connection for its
+/// Orders the check of `submitted` after the unlock that precedes it: of the connection for its
 /// holder, of the queue for a poster. So if a holder and a poster race, at least one of them sees
-/// the other.
+/// the other's store.
 fn fence_after_unlock() {
     // On x86-64 unlocking is a locked instruction, which is a full barrier for the processor.
     if cfg!(target_arch = "x86_64") {

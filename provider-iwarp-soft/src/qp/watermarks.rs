@@ -12,7 +12,7 @@ pub(super) struct Watermarks {
     soft: AtomicU32,
     /// Exceeding this mark ends the connection.
     hard: AtomicU32,
-    /// The soft mark was exceeded and the event is not delivered yet.
+    /// True if the soft mark was exceeded and the event is not delivered yet.
     is_due: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soft_mark_is_told_once_each_time_it_is_set() {
+    fn the_soft_mark_is_reported_once_each_time_it_is_set() {
         let marks = Watermarks::default();
         for _ in 0..2 {
             marks.set(Some(2), None);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hard_mark_is_not_passed() {
+    fn the_hard_mark_is_not_exceeded() {
         let marks = Watermarks::default();
         marks.set(None, Some(2));
         assert!(marks.admit(2));

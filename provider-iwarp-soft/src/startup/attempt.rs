@@ -53,7 +53,7 @@ pub(crate) struct ConnectAttempt {
     request: Vec<u8>,
     phase: Phase,
     /// The number of times that an incomplete Reply was checked.
-    looks: u32,
+    checks: u32,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub(crate) enum Step {
 }
 
 impl ConnectAttempt {
-    /// Creates an attempt that has not begun. `source` is its part in the engine.
+    /// Creates an attempt that has not begun. `source` receives its events from the engine.
     pub(crate) fn new(
         engine: Arc<Engine>,
         source: Arc<dyn Source>,
@@ -119,7 +119,7 @@ impl ConnectAttempt {
             initiator,
             request: frame.as_bytes().to_vec(),
             phase: Phase::Backoff,
-            looks: 0,
+            checks: 0,
         }))
     }
 
@@ -128,7 +128,7 @@ impl ConnectAttempt {
         self.key
     }
 
-    /// Begins to connect a socket of our own.
+    /// Begins to connect a socket of the provider.
     pub(crate) fn begin(&mut self, settings: &Config) -> Result<(), RnicError> {
         // The engine reports a failure of the first attempt, like those of later ones, unless the
         // consumer's own process lacks a resource.
@@ -162,11 +162,11 @@ impl ConnectAttempt {
             .watch(self.key, socket.as_fd(), Interest::Writable);
         watched.map_err(|_| Errno::NOMEM)?;
         self.phase = Phase::TcpConnecting(socket);
-        self.looks = 0;
+        self.checks = 0;
         Ok(())
     }
 
-    /// Sets the time of the next step: the given time or the deadline of the whole attempt.
+    /// Sets the time of the next step: the given time or the deadline of the attempt.
     pub(crate) fn schedule(&self, again: Option<Duration>) {
         let again = again.map(|after| Instant::now() + after);
         let next = match (again, self.deadline) {
@@ -176,7 +176,7 @@ impl ConnectAttempt {
         self.engine.set_deadline(self.key, next);
     }
 
-    /// Takes the next step, unless the time of the whole attempt is over.
+    /// Takes the next step, unless the deadline of the attempt has passed.
     pub(crate) fn advance(&mut self, settings: &Config) -> Step {
         if (self.deadline).is_some_and(|deadline| Instant::now() >= deadline) {
             return Step::Fail(OwnEvent::TimedOut);
@@ -231,13 +231,13 @@ impl ConnectAttempt {
     }
 
     /// Makes the engine watch the socket. If it cannot, the next step is scheduled soon, because no
-    /// event would trigger it.
+    /// event would trigger that step.
     fn wait_for(&self, socket: &Socket, interest: Interest) -> Step {
         let armed = self.engine.rearm(self.key, socket.as_fd(), interest);
         Step::Wait(armed.is_err().then_some(UNWATCHED_PAUSE))
     }
 
-    /// TCP did not connect.
+    /// Called when TCP did not connect.
     fn on_refused(&mut self, error: Errno) -> Step {
         match error {
             Errno::CONNREFUSED | Errno::CONNRESET if Instant::now() < self.retry_until => {
@@ -273,8 +273,8 @@ impl ConnectAttempt {
         let (consumed, private_data, outcome) = match self.initiator.handle_input(&front[..count]) {
             Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
                 self.phase = Phase::AwaitingReply(socket);
-                let again = pieces_pause(self.looks);
-                self.looks = self.looks.saturating_add(1);
+                let again = pieces_pause(self.checks);
+                self.checks = self.checks.saturating_add(1);
                 return Step::Wait(Some(again));
             }
             Progress::Frame {
@@ -301,35 +301,32 @@ impl ConnectAttempt {
             ReplyOutcome::Rejected { peer } => {
                 // RFC 6581 section 9.1 wants the consumer to be informed, and DAT's event has no
                 // field for this.
-                tracing::info!(
-                    ?peer,
-                    "the peer rejects; these are the IRD and ORD that it names"
-                );
+                tracing::info!(?peer, "the peer rejects, with this IRD and ORD");
                 Step::Fail(OwnEvent::PeerRejected { private_data })
             }
             ReplyOutcome::Refused(refusal) => self.on_unfit(socket, refusal),
         }
     }
 
-    /// The connection ended without a Reply. Responders without RFC 6581 answer with a reset.
+    /// Handles an end without a Reply. Responders without RFC 6581 answer with a reset.
     fn on_no_reply(&mut self, socket: &Socket, error: Option<Errno>) -> Step {
         match error {
             Some(error) if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
-            Some(_) if !socket.is_consumers() && self.falls_back() => {
+            Some(_) if !socket.is_consumers() && self.fall_back() => {
                 Step::Wait(Some(Duration::ZERO))
             }
             _ => Step::Fail(OwnEvent::NonPeerRejected),
         }
     }
 
-    /// The peer accepted on conditions that we cannot meet.
+    /// Called if the peer accepted on conditions that this end cannot meet.
     fn on_unfit(&mut self, socket: Socket, refusal: Refusal) -> Step {
         let (error, crc, markers) = match refusal {
             Refusal::InsufficientIrd { crc, markers, .. } => {
                 (MpaError::InsufficientIrd, crc, markers)
             }
             Refusal::NoMatchingRtr { crc, markers } => (MpaError::NoMatchingRtr, crc, markers),
-            Refusal::NotEnhanced if !socket.is_consumers() && self.falls_back() => {
+            Refusal::NotEnhanced if !socket.is_consumers() && self.fall_back() => {
                 return Step::Wait(Some(Duration::ZERO));
             }
             Refusal::NotEnhanced | Refusal::MarkersRequired => {
@@ -345,7 +342,7 @@ impl ConnectAttempt {
         bytes.resize(bytes.len() + fpdu.pad(), 0);
         let value = if crc { crc32c(&bytes) } else { 0 };
         bytes.extend(fpdu::crc_field(value));
-        // A courtesy: the connection is of no use whether the message arrives or not.
+        // An error is ignored: the connection is of no use whether the message arrives or not.
         let _ = io::send(socket.as_fd(), &bytes);
         self.linger(socket);
         Step::Fail(OwnEvent::NonPeerRejected)
@@ -353,7 +350,7 @@ impl ConnectAttempt {
 
     /// Ends a connection on which a Request was sent, or returns the socket to its consumer. The
     /// end is a FIN and never a reset, regardless of further input: a known peer's kernel crashes
-    /// on a reset behind its Reply.
+    /// on a reset after its Reply.
     fn linger(&self, socket: Socket) {
         self.engine.unwatch(socket.as_fd());
         if !socket.is_consumers() {
@@ -361,9 +358,9 @@ impl ConnectAttempt {
         }
     }
 
-    /// Replaces the Request by one of revision 1, once. Returns false if it is one already, or
-    /// cannot be made.
-    fn falls_back(&mut self) -> bool {
+    /// Replaces the Request by one of revision 1, once. Returns false if the Request has revision 1
+    /// already, or the new one cannot be built.
+    fn fall_back(&mut self) -> bool {
         if !self.config.enhanced {
             return false;
         }
@@ -397,7 +394,7 @@ impl Drop for ConnectAttempt {
     }
 }
 
-/// The resource that this process lacks.
+/// Returns the resource that this process lacks.
 fn missing_resource(error: Errno) -> Option<Resource> {
     match error {
         Errno::MFILE | Errno::NFILE => Some(Resource::Descriptor),
@@ -476,7 +473,7 @@ mod tests {
     use crate::support::{Event, Node, read_exact};
 
     #[test]
-    fn a_lack_of_local_ports_is_ours_and_not_the_peers_absence() {
+    fn a_lack_of_local_ports_is_not_reported_as_an_unreachable_peer() {
         assert_eq!(missing_resource(Errno::ADDRNOTAVAIL), Some(Resource::Port));
         assert!(!is_out_of_reach(Errno::ADDRNOTAVAIL));
     }
@@ -495,9 +492,9 @@ mod tests {
                 Phase::TcpConnecting(socket)
                 | Phase::SendingRequest { socket, .. }
                 | Phase::AwaitingReply(socket) => socket,
-                Phase::Backoff => panic!("the listener is there"),
+                Phase::Backoff => panic!("the listener exists"),
             };
-            // More than there is to send, so that the next step panics.
+            // More than the whole request, so that the next step panics.
             let sent = attempt.request.len() + 1;
             attempt.phase = Phase::SendingRequest { socket, sent };
             attempt.schedule(Some(Duration::ZERO));
@@ -506,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_dribbles_in_is_looked_at_less_and_less() {
+    fn a_reply_in_small_pieces_is_checked_at_growing_intervals() {
         let node = Node::new("lo 0");
         let client = node.side(10);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -516,16 +513,16 @@ mod tests {
         let (mut raw, _) = listener.accept().unwrap();
         read_exact(&mut raw, 20);
         raw.write_all(b"MPA ID").unwrap();
-        let looks = || match &*client.qp.qp.lock_link() {
-            Link::Connecting(attempt) => attempt.looks,
+        let checks = || match &*client.qp.qp.lock_link() {
+            Link::Connecting(attempt) => attempt.checks,
             other => panic!("{other:?}"),
         };
-        while looks() == 0 {
+        while checks() == 0 {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(300));
-        let looks = looks();
-        // Checks after 1, 2, 4 ... 64 ms and every 64 ms then; 300 with a check every millisecond.
-        assert!((2..=12).contains(&looks), "{looks}");
+        let checks = checks();
+        // Checks after 1, 2, 4 ... 64 ms, then every 64 ms; 300 checks if one per millisecond.
+        assert!((2..=12).contains(&checks), "{checks}");
     }
 }

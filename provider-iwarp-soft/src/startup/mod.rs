@@ -1,9 +1,9 @@
-//! The start-up of a connection: the parts that both sides need before full operation.
+//! The start-up of a connection: the parts that both ends need before full operation.
 //!
 //! * [`attempt`]: an attempt to connect.
 //!
 //! Start-up frames are peeked at until they are complete, and exactly their bytes are then taken.
-//! So data of a peer that does not use MPA stays for the consumer to read.
+//! So data of a peer that does not use MPA remains for the consumer to read.
 
 pub(crate) mod attempt;
 
@@ -31,8 +31,8 @@ const PIECES_POLL: Duration = Duration::from_millis(1);
 const PIECES_DOUBLINGS: u32 = 6;
 
 /// The pause after this number of checks of an incomplete start-up frame.
-pub(crate) fn pieces_pause(looks: u32) -> Duration {
-    PIECES_POLL * (1 << looks.min(PIECES_DOUBLINGS))
+pub(crate) fn pieces_pause(checks: u32) -> Duration {
+    PIECES_POLL * (1 << checks.min(PIECES_DOUBLINGS))
 }
 
 /// The time after which an idle connection is probed, the pause between probes, and the number of
@@ -41,16 +41,16 @@ const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// The largest number of reads and atomics that either side has outstanding.
+/// The largest number of reads and atomics that either end has outstanding.
 const DEPTH_MAX: u16 = 128;
 
-/// The IRD or ORD as start-up frames carry it.
+/// Returns the IRD or ORD as start-up frames carry it.
 pub(crate) fn depth(depth: u32) -> u16 {
     depth.min(u32::from(DEPTH_MAX)) as u16
 }
 
-/// The IRD up to which the peer's request may raise ours. An IRD that the consumer chose is not
-/// changed.
+/// The IRD up to which the peer's request may raise the IRD of this end. An IRD that the consumer
+/// chose is not changed.
 pub(crate) fn ird_max(attr: &QpAttr) -> u16 {
     if attr.read_depth_is_consumers {
         depth(attr.ird)
@@ -59,7 +59,7 @@ pub(crate) fn ird_max(attr: &QpAttr) -> u16 {
     }
 }
 
-/// A TCP socket with the options of this interface adapter.
+/// Opens a TCP socket with the options of this interface adapter.
 pub(crate) fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if peer.is_ipv4() {
         AddressFamily::INET
@@ -75,7 +75,7 @@ pub(crate) fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, 
         tracing::warn!(%name, %error, "congestion control not set");
     }
     if let Err(error) = watch_peer(&socket, config.peer_timeout) {
-        tracing::warn!(%error, "vanished peers go unnoticed");
+        tracing::warn!(%error, "vanished peers are not detected");
     }
     Ok(socket)
 }
@@ -153,9 +153,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_frame_are_looked_at_less_and_less() {
+    fn an_incomplete_frame_is_checked_at_growing_intervals() {
         let pauses: Vec<u128> = (0..9)
-            .map(|looks| pieces_pause(looks).as_millis())
+            .map(|checks| pieces_pause(checks).as_millis())
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
         assert_eq!(pieces_pause(u32::MAX).as_millis(), 64);

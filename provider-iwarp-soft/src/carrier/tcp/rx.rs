@@ -112,7 +112,7 @@ impl Rx {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             if let Some(staging) = self.staging.take() {
-                staging.give_back();
+                staging.put();
             }
         }
     }
@@ -285,7 +285,7 @@ impl Rx {
     /// Returns the staging buffer to the pool, because the connection has ended.
     pub(super) fn close(&mut self) {
         if let Some(staging) = self.staging.take() {
-            staging.give_back();
+            staging.put();
         }
     }
 }

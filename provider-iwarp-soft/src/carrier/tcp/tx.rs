@@ -551,7 +551,7 @@ impl Tx {
     fn release(&mut self) {
         self.filled = 0;
         if let Some(staging) = self.staging.take() {
-            staging.give_back();
+            staging.put();
         }
     }
 }

@@ -24,7 +24,7 @@ fn send_wr(wr_id: u64) -> SendWr<'static> {
     }
 }
 
-/// The completions that a queue gets within a time limit, without driving.
+/// The completions that a queue receives within a time limit, without driving.
 fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     all
 }
 
-/// Returns when only the test drives the connection any more.
+/// Waits until only the test drives the connection.
 fn wait_for_timers(qp: &Qp) {
     while matches!(&*qp.lock_link(), Link::Up(conn) if conn.deadline.is_some()) {
         std::thread::sleep(Duration::from_millis(1));
@@ -44,7 +44,7 @@ fn wait_for_timers(qp: &Qp) {
 }
 
 #[test]
-fn a_post_behind_one_that_fails_is_flushed() {
+fn a_post_after_a_failed_post_is_flushed() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
@@ -60,7 +60,7 @@ fn a_post_behind_one_that_fails_is_flushed() {
     wait_for_timers(qp);
     let link = qp.lock_link();
     std::thread::scope(|scope| {
-        // Queued for the holder, which has not checked for it when it posts itself.
+        // Queued for the holder, which has not checked for it when the holder itself posts.
         scope.spawn(|| client.post(1, SendOp::Read(source.remote(0, 8)), &[sink.sge(0, 8)]));
     });
     qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0))
@@ -73,7 +73,7 @@ fn a_post_behind_one_that_fails_is_flushed() {
 }
 
 #[test]
-fn a_post_that_finds_no_room_takes_care_of_those_that_found_the_connection_busy() {
+fn a_post_without_room_submits_posts_that_found_the_connection_busy() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let attr = QpAttr {
         send_wr_max: 1,
@@ -94,7 +94,7 @@ fn a_post_that_finds_no_room_takes_care_of_those_that_found_the_connection_busy(
 }
 
 #[test]
-fn a_queue_hears_of_what_a_queue_pair_left_in_it_that_is_gone() {
+fn a_queue_is_notified_of_completions_of_a_freed_queue_pair() {
     let node = Node::new("lo 0");
     let Side { qp, send_cq, .. } = node.side(10);
     let left = qp.qp.clone();
@@ -103,9 +103,12 @@ fn a_queue_hears_of_what_a_queue_pair_left_in_it_that_is_gone() {
     let mut batch = vec![done.completion(left.token, WcStatus::Success).unwrap()];
     let mut effects = Effects::default();
     left.publish(&mut batch, &mut Vec::new(), &mut effects);
-    // The consumer frees it before the thread that drove it delivers the event.
+    // The consumer frees the queue pair before the thread that drove it delivers the event.
     drop(qp);
-    left.tell(&effects);
-    node.recorder
-        .expect("nudge", |news| matches!(news, News::CqReady(11)), drop);
+    left.make_upcalls(&effects);
+    node.recorder.expect(
+        "notification",
+        |event| matches!(event, News::CqReady(11)),
+        drop,
+    );
 }

@@ -98,9 +98,9 @@ fn receive(consumer: &mut Consumer, bells: &[Bell; 2]) -> (Vec<u8>, Vec<u8>) {
         if let Some(message) = take(consumer) {
             return message;
         }
-        let look_again = consumer.announce_sleep();
+        let has_work = consumer.announce_sleep();
         notify(consumer, bells);
-        if !look_again {
+        if !has_work {
             bells[0].wait();
             consumer.wake();
         }
@@ -247,9 +247,9 @@ fn a_sleep_and_a_publication_at_once_see_each_other() {
         || {
             for round in 0..ROUNDS {
                 steps.meet(1);
-                let look_again = consumer.announce_sleep();
+                let has_work = consumer.announce_sleep();
                 steps.meet(1);
-                assert!(look_again || has_rung.load(Ordering::Relaxed), "{round}");
+                assert!(has_work || has_rung.load(Ordering::Relaxed), "{round}");
                 assert!(take(&mut consumer).is_some());
                 consumer.wake();
                 consumer.release();
@@ -271,12 +271,9 @@ fn a_wait_and_a_release_at_once_see_each_other() {
                 producer.publish();
                 steps.meet(0);
                 steps.meet(0);
-                let look_again = producer.announce_wait().unwrap();
+                let has_work = producer.announce_wait().unwrap();
                 steps.meet(0);
-                assert!(
-                    look_again || has_notified.load(Ordering::Relaxed),
-                    "{round}"
-                );
+                assert!(has_work || has_notified.load(Ordering::Relaxed), "{round}");
                 producer.end_wait();
                 while producer.announce_wait().unwrap() {}
                 producer.end_wait();
