@@ -388,6 +388,18 @@ impl<'a> Connecting<'a> {
 }
 
 impl Switch {
+    /// Begins to connect to `service` with the protocols of `offer`. `reserve` is called when a
+    /// protocol is about to connect.
+    pub fn connect<'a>(
+        self: &Arc<Self>,
+        service: SocketAddr,
+        reserve: Reserve<'a>,
+        offer: Offer,
+        trace: DecisionTrace,
+    ) -> Connecting<'a> {
+        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
+    }
+
     /// Connects with the first protocol of an offer whose connections are kernel sockets. Such
     /// protocols are tried before all other protocols, because they answer at once. Protocols that
     /// fail are removed from the offer.

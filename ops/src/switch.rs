@@ -124,31 +124,13 @@ impl Switch {
         lock(&self.fall_backs).clone()
     }
 
-    /// Decides by the rules, then by the route, then by the capabilities of each protocol. The peer
-    /// is not asked yet.
-    pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
-        decide(self, intent, trace)
-    }
-
-    /// Begins to connect to `service` with the protocols of `offer`. `reserve` is called when a
-    /// protocol is about to connect.
-    pub fn connect<'a>(
-        self: &Arc<Self>,
-        service: SocketAddr,
-        reserve: Reserve<'a>,
-        offer: Offer,
-        trace: DecisionTrace,
-    ) -> Connecting<'a> {
-        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
-    }
-
     /// Returns the current route to a peer; `None` if no route was looked up.
     ///
     /// The kernel often reports network changes: routers repeat their advertisements, containers
     /// start and stop. Asking a silent peer costs part of the bound, so the switch asks again only
     /// after changes of the route to that peer.
-    pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
-        let route = offer.route.clone()?;
+    pub(crate) fn path_to(&self, route: Option<&Route>) -> Option<Path> {
+        let route = route.cloned()?;
         let device_changes = self.stack.as_ref()?.device_changes(route.device).ok()?;
         Some(Path {
             route,

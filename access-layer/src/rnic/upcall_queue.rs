@@ -78,9 +78,7 @@ impl<T> UpcallQueue<T> {
         let mut state = self.lock();
         let me = thread::current().id();
         while state.deliverer.is_some_and(|deliverer| deliverer != me) {
-            state = self
-                .delivered
-                .wait(state).ignore_poison();
+            state = self.delivered.wait(state).ignore_poison();
         }
     }
 

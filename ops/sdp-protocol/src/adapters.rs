@@ -214,9 +214,12 @@ impl Adapters {
         Ok(adapter)
     }
 
-    /// Returns the RDMA ports behind the network device that has this address of the host. The
-    /// unspecified address selects all ports.
-    pub(crate) fn ports_at(&self, own: IpAddr) -> Vec<RdmaPort> {
+    /// Returns the usable RDMA ports behind the network device that has this address of the host. The
+    /// unspecified address selects all usable ports.
+    pub(crate) fn ports_at(&self, own: IpAddr, usable: UsableDevices) -> Vec<RdmaPort> {
+        if usable == UsableDevices::None {
+            return Vec::new();
+        }
         let own = own.to_canonical();
         let _opening = opening();
         let ports = self.network().map(|stack| match own.is_unspecified() {

@@ -20,9 +20,9 @@
 //! frames (`dat_iw_socket_connect`, `dat_iw_ssp_create`).
 //!
 //! Because of the rendezvous, connecting never blocks, `fork` inherits the listening socket like
-//! any other, and processes share no service point of a device. The software provider is slower
-//! than TCP, so it is used only if a rule names the protocol, or for all sockets
-//! ([`SdpProtocol::for_all`]).
+//! any other, and processes share no service point of a device. The software provider and the
+//! kernel's software devices (`rdma_rxe`, `siw`) are slower than TCP, so they are used only if a
+//! rule names the protocol. [`SdpProtocol::for_all`] uses the software provider for all sockets.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -91,7 +91,7 @@ pub struct SdpProtocol {
 /// The adapters that carry sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Uses {
-    /// RDMA devices, and the software provider if a rule names the protocol.
+    /// RDMA hardware; software devices and the software provider if a rule names the protocol.
     Devices,
     /// The software provider, for every socket.
     Software,
@@ -120,8 +120,8 @@ impl SdpProtocol {
     }
 
     /// With `all`, the software provider carries all sockets that the rules permit, although it is
-    /// slower than TCP. Otherwise RDMA devices carry the sockets, and the software provider only if
-    /// a rule names the protocol.
+    /// slower than TCP. Otherwise RDMA hardware carries the sockets, and software only if a rule
+    /// names the protocol.
     #[must_use]
     pub fn for_all(self, all: bool) -> Self {
         Self {
@@ -141,14 +141,16 @@ impl SdpProtocol {
         self.uses == Uses::Software || terms.is_named
     }
 
-    /// Returns the adapters of these RDMA ports.
-    fn devices(&self, ports: &[RdmaPort]) -> Vec<Candidate> {
-        if self.uses == Uses::Software {
-            return Vec::new();
+    /// Returns the RDMA devices that may carry sockets on these terms.
+    fn usable_devices(&self, terms: Terms<'_>) -> UsableDevices {
+        match self.uses {
+            Uses::Software => UsableDevices::None,
+            Uses::Devices if terms.is_named => UsableDevices::All,
+            Uses::Devices => UsableDevices::Hardware,
         }
     }
 
-    /// The adapters of RDMA devices for a way or a target.
+    /// Returns the adapters of the usable ones of these RDMA ports.
     fn devices(&self, ports: &[RdmaPort], terms: Terms<'_>) -> Vec<Candidate> {
         let usable = self.usable_devices(terms);
         let candidate = |port: &RdmaPort| match self.adapters.device(port) {
@@ -261,7 +263,7 @@ impl OffloadProtocol for SdpProtocol {
         let choice = Choice {
             settings: Settings::of(terms.settings),
             may_use_software: self.may_use_software(terms),
-            may_use_devices: self.uses == Uses::Devices,
+            devices: self.usable_devices(terms),
         };
         let bound = SdpBound::new(
             &self.adapters,

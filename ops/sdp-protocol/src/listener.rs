@@ -129,9 +129,7 @@ impl SdpListener {
         let alarm = Alarm::new(place)?;
         epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
-        if choice.may_use_devices {
-            open_soon(&adapters, service.ip());
-        }
+        open_soon(&adapters, service.ip(), choice.devices);
         Ok(Self {
             adapters,
             service,
@@ -181,8 +179,8 @@ impl SdpListener {
 
 /// Opens the adapters of the devices behind an address on a thread of its own, because a peer that
 /// waited for this would exceed its time limit.
-fn open_soon(adapters: &Adapters, at: IpAddr) {
-    let ports = adapters.ports_at(at);
+fn open_soon(adapters: &Adapters, at: IpAddr, usable: UsableDevices) {
+    let ports = adapters.ports_at(at, usable);
     let found = ports.iter().filter_map(|port| adapters.device(port).ok());
     let found: Vec<_> = found.collect();
     if found.is_empty() {

@@ -50,8 +50,7 @@ pub(crate) struct Choice {
     pub(crate) settings: Settings,
     /// True if the software provider may be used.
     pub(crate) may_use_software: bool,
-    /// True if RDMA devices may be used.
-    pub(crate) may_use_devices: bool,
+    pub(crate) devices: UsableDevices,
 }
 
 /// The parts of a service that its connections use.
@@ -212,11 +211,8 @@ impl PendingConnections {
 
     /// Answers an offer.
     fn choose(&mut self, service: &Service<'_>, meeting: Meeting, offer: &Offer) -> io::Result<()> {
-        let ports = if service.choice.may_use_devices {
-            service.adapters.ports_at(meeting.names.local.ip())
-        } else {
-            Vec::new()
-        };
+        let at = meeting.names.local.ip();
+        let ports = service.adapters.ports_at(at, service.choice.devices);
         let mut why_not = WhyNot::NoAdapter;
         for (index, kind) in offer.adapters.iter().enumerate() {
             let Some(kind) = *kind else { continue };

@@ -20,9 +20,6 @@ use crate::forking::NotInherited;
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 
-use super::half_open::{HalfOpen, Room};
-use super::request::SoftRequest;
-
 /// Maximum number of connections that the kernel queues for the listener.
 const BACKLOG: i32 = 1024;
 /// The pause of a listener that found no descriptor for a connection, or whose socket the engine

@@ -13,14 +13,11 @@ use std::time::{Duration, Instant};
 use host::locks::IgnorePoison as _;
 use iwarp_proto::Stag;
 
-use crate::engine::io;
-use crate::memory::ReferenceHolder;
-
 use super::record::Position;
 use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
 use crate::engine::io;
-use crate::memory::Lender;
+use crate::memory::ReferenceHolder;
 
 /// The time that a peer has to finish a read. A process that is stopped during the read may read
 /// memory that is no longer registered. Its connection then ends and does not deliver the bytes
