@@ -1,4 +1,4 @@
-//! The C surface: headers that compile, structures of the right shape, a library that links.
+//! The C interface: headers that compile, structures with the right layout, a library that links.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Compiles `source` to nothing and fails on any warning.
+/// Checks that `source` compiles without warnings.
 fn compiles(stage: &Stage, compiler: &str, flags: &str, name: &str, source: &str) -> Result<()> {
     let dir = TempDir::new()?;
     let file = dir.path().join(name);
@@ -28,7 +28,7 @@ fn compiles(stage: &Stage, compiler: &str, flags: &str, name: &str, source: &str
     Ok(())
 }
 
-/// One `_Static_assert` per size and per member of the golden table.
+/// A `_Static_assert` for each size and each member of the golden table.
 fn assertions(table: &str) -> Result<String> {
     let mut source = String::from("#include <stddef.h>\n#include <dat2/udat.h>\n");
     for line in table.lines().filter(|line| !line.starts_with('#')) {

@@ -1,6 +1,6 @@
-//! The calls of DAT 2.0 that OFA's library declares and lacks or refuses, each tested end to end: a
-//! C program with both ends of a connection, over the staged libraries. The programs are
-//! `tests/c/calls_*.c`; each of their trials is one test here.
+//! The calls of DAT 2.0 that OFA's library declares and does not support. Each is tested end to end
+//! by a C program with both ends of a connection, over the staged libraries. The programs are
+//! `tests/c/calls_*.c`; each trial of a program is one test here.
 
 use std::collections::BTreeSet;
 
@@ -26,12 +26,12 @@ fn passes(program: &str, trial: &str) -> Result<()> {
 fn are_all(program: &str, trials: &[&str]) -> Result<()> {
     let stage = Stage::find()?;
     let file = CProgram::compile(&stage, program)?;
-    let told = StackEnv::at(stage)?
+    let finished = StackEnv::at(stage)?
         .program(file.file())
         .spawn()?
         .finish(DEADLINE)?
         .success()?;
-    let named = told
+    let named = finished
         .text
         .lines()
         .filter_map(|line| line.strip_prefix("TRIAL "));
@@ -44,7 +44,7 @@ fn are_all(program: &str, trials: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Declares a test for each trial of a program, and a test that no trial is missing.
+/// Declares a test for each trial of a program, and a test that checks that no trial is missing.
 macro_rules! trials {
     ($program:ident: $($test:ident = $trial:literal,)+) => {
         mod $program {

@@ -1,11 +1,11 @@
-//! The wire format, checked with Wireshark's dissectors: an independent decoder recognizes all that
-//! we send as MPA, DDP and RDMAP, every CRC is good, and no byte is left over.
+//! The wire format, checked with Wireshark's dissectors. An independent decoder recognizes all sent
+//! bytes as MPA, DDP and RDMAP, and finds every CRC good.
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO};
 use stack_tests::{Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, Veth, not_run, orderly};
 
-/// The conditions that every capture of our traffic must meet.
+/// The conditions that every capture of the stack's traffic must meet.
 fn is_clean(decoded: &Decoded) -> Result<()> {
     ensure!(decoded.count("Good CRC32") > 0, "no FPDU was decoded");
     let bad = decoded.count("Bad CRC32");
@@ -82,7 +82,7 @@ fn messages_of_many_frames_are_decoded() -> Result<()> {
 const SEGMENT_ULPDU: [usize; 2] = [1442, 1454];
 
 /// The lengths of the ULPDUs of an exchange of 60,000-byte messages over Ethernet, between an IA
-/// with `near` among its settings and one with `far`; `None` if there can be no Ethernet.
+/// with the settings `near` and an IA with the settings `far`; `None` without a virtual Ethernet.
 fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
     let mut peers = Peers::new()?;
     let Some(veth) = Veth::lay(&peers.env.net, true)? else {

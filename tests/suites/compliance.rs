@@ -1,6 +1,6 @@
 //! Every sentence that states a behaviour is covered by an existing test, or has a reason why not.
-//! The sentences are those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1
-//! to 3.1.4, those about the calls of DAT 2.0 itself, and the requirements on the offload switch.
+//! The sentences come from the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to
+//! 3.1.4, from DAT 2.0 itself, and from the requirements on the offload switch.
 //!
 //! The lists are in `tests/compliance`; pages of `docs` show them. With `DAT_RENDER=1` the pages
 //! are generated again.
@@ -144,7 +144,7 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
         Some((*roots, rest))
     });
     let (roots, modules) = known.unwrap_or((&["tests/suites"], modules));
-    // The last module may be inline in its file.
+    // The last module may be inline in the file of its parent.
     let inline = modules.split_last().map_or(modules, |(_, file)| file);
     let mut files = Vec::new();
     for root in roots {
@@ -158,12 +158,12 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// Returns true if `text` has the test function `name`, by itself or as a trial of module `module`,
-/// or the table `name` whose rows are tests, or the row `name` of such a table.
+/// Returns true if `text` has a test `name`: a test function, a trial of module `module`, a table
+/// whose rows are tests, or a row of such a table.
 fn has_test(text: &str, module: &str, name: &str) -> bool {
     let row = format!("const {name}: (&str, &str) = (");
     if text.lines().any(|line| line.starts_with(&row)) {
-        // A row without a table is no test.
+        // A row is a test only if the table lists it.
         return text.lines().any(|line| line == format!("    {name},"));
     }
     let table = format!("const {name}: &[");

@@ -1,7 +1,8 @@
 //! `dat-conformance` over the software provider: on loopback, and across two networks.
 //!
-//! Each case of the tool is a test. The tool runs once per ground, and the ground's tests report
-//! the results of their cases. The table of differences is `tests/conformance/differences.txt`.
+//! Each case of the tool is a test. The tool runs once per ground (a kind of network), and the
+//! tests report the results of the cases. `tests/conformance/differences.txt` lists known
+//! differences.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,15 +36,15 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
-/// A test for each line that reports a case, and one for the run as a whole.
+/// A test for each line that reports a case, and a test for the run as a whole.
 fn trials(ground: &str, ran: Result<Option<Finished>>) -> Vec<Trial> {
     let whole = format!("{ground} as a whole");
     let finished = match ran {
         Ok(Some(finished)) => finished,
         Ok(None) => {
-            let told = format!("{ground}: this needs a network namespace of its own");
+            let why = format!("{ground}: this needs a network namespace of its own");
             let trial = Trial::test(whole, move || {
-                not_run(&told);
+                not_run(&why);
                 Ok(())
             });
             return vec![trial];
@@ -64,8 +65,8 @@ fn trials(ground: &str, ran: Result<Option<Finished>>) -> Vec<Trial> {
 
 /// The test of a case, if the line reports one.
 fn of_case(ground: &str, line: &str) -> Option<Trial> {
-    let told = ["ok ", "FAIL ", "DIFFERS ", "NOT RUN "];
-    let (word, rest) = told
+    let words = ["ok ", "FAIL ", "DIFFERS ", "NOT RUN "];
+    let (word, rest) = words
         .iter()
         .find_map(|word| Some((word.trim(), line.strip_prefix(word)?.trim_start())))?;
     let case = rest.split([' ', ':']).next()?;
@@ -91,7 +92,7 @@ fn loopback(ground: &str) -> Result<Option<Finished>> {
     finish(lead(tool, ground)).map(Some)
 }
 
-/// Runs the client here, and the server in the network at the other end of a cable.
+/// Runs the client in this network, and the server in the network at the other end of a cable.
 fn veth(ground: &str) -> Result<Option<Finished>> {
     let env = StackEnv::new()?;
     let Some(veth) = Veth::lay(&env.net, true)? else {

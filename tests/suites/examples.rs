@@ -1,5 +1,5 @@
-//! The examples, built and run as their reader would: the conversation with each language on each
-//! side and each of its outcomes, and the small examples with both ends on loopback.
+//! The examples, built and run by the documented commands: the conversion of a connection with each
+//! language at each end and with each outcome, and the small examples over loopback.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ impl Examples {
         })
     }
 
-    /// Runs both sides to their end. Returns the output of server and client.
+    /// Runs server and client until both have ended. Returns the output of both.
     fn converse(&self, server: (&Path, &str), client: (&Path, &str)) -> Result<[Finished; 2]> {
         let start = |role: &str, (program, options): (&Path, &str)| {
             let args = format!("--{role} {ADDRESS} --ia {IA_NAME} {options}");
@@ -183,7 +183,7 @@ fn every_example_is_run() -> Result<()> {
     Ok(())
 }
 
-/// The short examples of the Rust API have both ends in one program, which prints its results.
+/// Each short example of the Rust API is a program that contains both ends and prints its results.
 #[test]
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;

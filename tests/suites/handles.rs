@@ -1,5 +1,5 @@
-//! Handles that are null, stale, foreign or of the wrong kind, and invalid arguments and states, at
-//! every entry of the C interface; and the return codes for them.
+//! The return codes of every function of the C interface for handles that are null, stale, foreign
+//! or of the wrong kind, and for invalid arguments and states.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,8 +47,8 @@ fn run(program: &str) -> Result<Finished> {
         .finish(DEADLINE)
 }
 
-/// Architecture decision 7: such a handle gets `DAT_INVALID_HANDLE`; it is never dereferenced as an
-/// object of another kind.
+/// Architecture decision 7: a bad handle causes `DAT_INVALID_HANDLE` and is never dereferenced as
+/// an object of another kind.
 #[test]
 fn bad_handles_are_refused_by_every_entry() -> Result<()> {
     run("bad_handles")?.success()?.says(" 0 wrong answers")?;
@@ -61,7 +61,7 @@ fn arguments_and_states_that_make_no_sense_are_refused_by_every_entry() -> Resul
     Ok(())
 }
 
-/// A new function of the library needs a row in the programs, or a reason here.
+/// Each function of the library needs a row in the programs, or a reason in this file.
 #[test]
 fn every_export_has_its_rows() -> Result<()> {
     let handles = read("tests/c/bad_handles.c")?;
@@ -138,8 +138,8 @@ fn the_listed_codes_are_those_that_come() -> Result<()> {
     Ok(())
 }
 
-/// Every type and subtype of the header is provoked here, covered by a test elsewhere, or has a
-/// reason why a consumer cannot get it.
+/// Every type and subtype of the header is provoked by the programs, covered by another test, or
+/// has a reason why no consumer can receive the code.
 #[test]
 fn every_code_of_the_header_is_provoked_or_explained() -> Result<()> {
     let (provoked, elsewhere) = lines()?;

@@ -10,7 +10,7 @@ fn line(name: &str, parameters: &str) -> String {
     )
 }
 
-/// Peers in a network whose loopback device is adapter `v6`; `None` where it has no IPv6.
+/// Peers in a network whose loopback device is adapter `v6`; `None` if the machine has no IPv6.
 fn on_loopback() -> Result<Option<Peers>> {
     let mut peers = Peers::new()?;
     if std::net::TcpListener::bind("[::1]:0").is_err() {
@@ -66,7 +66,7 @@ fn addresses_that_mean_something_on_one_link_only() -> Result<()> {
     let near = format!("{}%{}", Veth::NEAR_LINK, Veth::NEAR);
     let far = format!("{}%{}", Veth::FAR_LINK, Veth::FAR);
     let far_from_here = format!("{}%{}", Veth::FAR_LINK, Veth::NEAR);
-    // With the scope in the address, and without, which means the adapter's link.
+    // The address with its scope, and without it: the adapter's link is then the scope.
     for host in [&far_from_here, &Veth::FAR_LINK.to_string()] {
         exchange_over_ethernet([&near, &far], host, [&near, &far_from_here])?;
     }

@@ -1,12 +1,12 @@
-//! The C examples with OFA's headers in place of ours: source code for one set of headers compiles
-//! with the other.
+//! The C examples compiled with OFA's headers instead of those of dat-rs: source code for one set
+//! of headers compiles with the other set.
 
 use std::fs;
 
 use anyhow::{Result, ensure};
 use stack_tests::{DEADLINE, Program, c_examples};
 
-/// The header that OFA's package does not have.
+/// The header that OFA's package lacks.
 const OURS_ALONE: &str = "dat_iw_extensions.h";
 
 #[test]

@@ -1,5 +1,4 @@
-//! `opsrun` as it is installed: its explanations, the programs that it runs, and its list of
-//! sockets.
+//! The installed `opsrun`: its explanations, the programs that it runs, and its list of sockets.
 
 use std::fs;
 use std::net::TcpListener;
@@ -49,7 +48,7 @@ print('port', listener.getsockname()[1], flush=True)
 time.sleep(60)
 ";
 
-/// Both ends of a conversation in one interpreter, which fails when a byte is wrong.
+/// Both ends of a connection in one interpreter, which fails if a byte is wrong.
 const THREADS: &str = include_str!("preload/threads.py");
 
 fn opsrun(args: &[&str]) -> Result<Output> {
@@ -243,12 +242,12 @@ fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()>
     Ok(())
 }
 
-/// As on Debian, where `redis-server` is a link to another program.
+/// On Debian, for example, `redis-server` is a link to another program.
 #[test]
 fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
     let pages = TempDir::new()?;
     let (dir, rules) = rule_file("use tcp listen by-link *:*\n")?;
-    // The target of the name may be a script that checks its own name.
+    // `python3` may be a script that checks its own name, so the interpreter itself is linked.
     let found = Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
         .output()?;
@@ -275,7 +274,8 @@ fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
     Ok(())
 }
 
-/// Runs an interpreter that communicates with itself over SDP, and returns both of its outputs.
+/// Runs an interpreter that communicates with itself over SDP. Returns its standard output and its
+/// standard error.
 fn logged(rules: &str, dat_log: &str, script: &str) -> Result<(String, String)> {
     let (dir, path) = rule_file(rules)?;
     let output = Command::new(Stage::find()?.bin("opsrun"))
@@ -313,8 +313,8 @@ fn what_becomes_of_sockets_is_reported_when_somebody_wants_it() -> Result<()> {
     Ok(())
 }
 
-/// A program in which the number of standard error comes to name another file, which must not
-/// receive log lines.
+/// A program that closes standard error and gets its number again for another file. That file must
+/// not receive log lines.
 const REUSES: &str = "
 import os, socket
 def talk():
@@ -453,7 +453,7 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
     };
     let small = taken("sdp.send-buffer=16K sdp.receive-buffers=4 sdp.receive-size=4K")?;
     let large = taken("sdp.send-buffer=4M")?;
-    // Both ends' buffers are in one process here, in addition to TCP's buffers between them.
+    // The limit includes the buffers of both ends, which are in one process, and TCP's buffers.
     ensure!(small < 512 << 10, "{small}");
     ensure!(large > 4 << 20, "{large}");
     Ok(())
@@ -486,7 +486,7 @@ fn a_program_that_cannot_be_run_is_told_as_a_shell_would() -> Result<()> {
     Ok(())
 }
 
-/// A program that makes so many connections to itself, and sets options on both ends.
+/// A program that makes a number of connections to itself, and sets options on both ends.
 const CONNECTS: &str = "
 import socket, sys
 listener = socket.create_server(('127.0.0.1', 0))
@@ -509,7 +509,7 @@ fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> R
         .arg(&counted)
         .arg(Stage::find()?.bin("opsrun"))
         .args(options)
-        // Debian's interpreter, and no script that starts it.
+        // Debian's interpreter itself; `python3` on `PATH` may be a script that starts it.
         .args(["/usr/bin/python3", "-c", script, argument])
         .env_remove("OPS_RULES")
         .env_remove("LD_PRELOAD")
@@ -523,8 +523,8 @@ fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> R
     Ok(calls.unwrap_or("0").parse()?)
 }
 
-/// A guard against a pass over all options for each connection, which took 31 calls. Of the limit,
-/// 12 are the program's own calls.
+/// Detects a system call per option for each connection, which would be 31 calls. The program
+/// itself makes 12 of the permitted calls.
 #[test]
 fn a_connection_takes_few_system_calls() -> Result<()> {
     const MOST: u64 = 48;
@@ -534,7 +534,7 @@ fn a_connection_takes_few_system_calls() -> Result<()> {
     Ok(())
 }
 
-/// A program that waits for a byte in one kind of call; a child sends the byte when this process is
+/// A program that waits for a byte in one kind of call. A child sends the byte when the program is
 /// asleep.
 const WAITS: &str = "
 import os, select, signal, socket, sys, time
@@ -565,7 +565,7 @@ if kind != 'no':
 os.waitpid(child, 0)
 ";
 
-/// Between two polls a thread yields the processor, which the program itself never does.
+/// A polling thread calls `sched_yield` between two polls; the program itself never does.
 #[test]
 fn threads_poll_before_they_sleep_where_opsrun_is_told_so() -> Result<()> {
     let yields = |options: &[&str], kind| system_calls(options, WAITS, kind, "sched_yield");
@@ -584,7 +584,7 @@ fn a_program_that_polls_talks_to_itself() -> Result<()> {
     Ok(())
 }
 
-/// Three processes, whose messages Open MPI sends over TCP, and which `mpirun` starts.
+/// `mpirun` starts three processes, whose messages Open MPI sends over TCP.
 #[test]
 fn processes_of_mpi_pass_messages_within_the_host() -> Result<()> {
     if !Path::new("/usr/bin/mpicc").exists() || !Path::new("/usr/bin/mpirun").exists() {

@@ -1,5 +1,5 @@
-//! `dat.conf` and the registry, each case against our library and against OFA's as Debian ships it:
-//! a program must get the same providers from both.
+//! `dat.conf` and the registry. Each case runs with the library of dat-rs and with OFA's library of
+//! Debian: a program must get the same providers from both.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ fn line(name: &str) -> String {
     format!("{name} u2.0 nonthreadsafe default lib.so pro.1.0 \"params\" \"\"\n")
 }
 
-/// The program, run with our library and with the system's.
+/// The program, run with the staged library and with the system's library.
 struct Both {
     env: StackEnv,
     program: CProgram,
@@ -34,7 +34,7 @@ impl Both {
         Ok(Self { env, program })
     }
 
-    /// Lists with the registry file named by `DAT_OVERRIDE`; ours, then OFA's.
+    /// Lists with the registry file `dat_override`, by the staged library, then by OFA's.
     fn list(&self, dat_override: &str) -> Result<[Finished; 2]> {
         let ours = self.env.program(self.program.file()).named("our library");
         let theirs = Program::new(self.program.file())
@@ -76,7 +76,7 @@ fn shows(text: &str, wanted: &[&str]) -> Result<Finished> {
     Ok(ours)
 }
 
-/// Checks that both libraries refuse a line between two lines that both must keep.
+/// Checks that both libraries ignore the line `bad` and list the lines before and after it.
 fn refuses(bad: &str) -> Result<()> {
     let text = format!("{}{bad}\n{}", line("before"), line("after"));
     let kept = ["[before] 2.0 nonthreadsafe", "[after] 2.0 nonthreadsafe"];
@@ -304,7 +304,7 @@ fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
     Ok(())
 }
 
-/// On most machines the provider for RDMA devices has no device to serve. It loads all the same.
+/// On most machines the provider for RDMA devices has no device to serve. It must load without one.
 #[test]
 fn the_verbs_provider_says_that_there_is_no_device() -> Result<()> {
     if Path::new("/dev/infiniband").exists() {
@@ -350,7 +350,8 @@ fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
     Ok(())
 }
 
-/// A user who starts a program with raised privileges must not choose the libraries that it loads.
+/// The user of a program with raised privileges must not choose the libraries that the program
+/// loads.
 #[test]
 fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()> {
     let env = StackEnv::new()?;

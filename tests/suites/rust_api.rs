@@ -1,5 +1,5 @@
-//! The Rust API over the staged libraries: properties that its unit tests can only simulate, and
-//! that the examples do not show.
+//! The Rust API over the staged libraries: behaviour that unit tests can only simulate and that the
+//! examples do not show.
 
 #[path = "ssp_behaviour/bench.rs"]
 #[allow(dead_code, reason = "shared with a suite that needs more of it")]
@@ -67,7 +67,7 @@ fn region(node: &Node) -> Result<Region> {
     Ok(Region::create(&node.pz, LEN, Privileges::ALL)?)
 }
 
-/// Sends one message, for which a receive is posted, and waits for both ends of it.
+/// Posts a receive, sends one message into it, and waits for both completions.
 fn one_message(node: &Node, active: &Ep, passive: &Ep, memory: &Region) -> Result<()> {
     passive.post_recv(&[memory.segment(0, LEN)?], 77)?;
     active.post_send(&[memory.segment(0, LEN)?], 78, CompletionFlags::DEFAULT)?;
@@ -78,10 +78,10 @@ fn one_message(node: &Node, active: &Ep, passive: &Ep, memory: &Region) -> Resul
     Ok(())
 }
 
-/// Repeats `look` until it returns true.
-fn eventually(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
+/// Repeats `check` until it returns true.
+fn eventually(what: &str, mut check: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + DEADLINE;
-    while !look()? {
+    while !check()? {
         ensure!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -104,7 +104,7 @@ enum Service {
     Reserved(Rsp),
 }
 
-/// A node whose endpoint waits with an unread request, and the endpoint that made the request.
+/// Makes a node whose dispatcher holds an unread request for its endpoint, and the requesting node.
 fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep)> {
     let (node, asker) = (Node::new()?, Node::new()?);
     let (ep, asking) = (node.ep()?, asker.ep()?);
@@ -368,7 +368,7 @@ fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
         events: 0,
         revents: 0,
     }; 16];
-    // If a dispatcher has joined, it must be polled before the sleep.
+    // The first call may return 0, because a newly attached dispatcher must be polled first.
     let mut count = cno.begin_sleep(&mut fds)?;
     if count == 0 {
         count = cno.begin_sleep(&mut fds)?;

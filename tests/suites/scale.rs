@@ -15,11 +15,11 @@ const OTHER_DESCRIPTORS: u64 = 64;
 
 /// The number of connections that are opened and closed.
 const CYCLES: u32 = 10_000;
-/// The memory in KiB that the cycles may leave allocated; one byte per cycle is about 10 KiB.
+/// The memory in KiB that may stay allocated after the cycles; one byte per cycle is about 10 KiB.
 const CYCLES_KEEP_KIB: i64 = 1024;
 
-/// The number of mappings that the cycles may leave; the C library's allocator makes one
-/// occasionally. One mapping per cycle would be a thousand times as many.
+/// The number of mappings that may remain after the cycles, because the C library's allocator makes
+/// a mapping occasionally. One mapping per cycle would be a thousand times as many.
 const CYCLES_KEEP_MAPPINGS: i64 = 8;
 
 struct Crowd {

@@ -1,10 +1,10 @@
-//! A peer that sends arbitrary SDP over DAT. Whatever it sends, a stream either ends with an error
-//! that is usual for sockets, or continues, and other streams of its stack are not affected.
+//! A peer that sends arbitrary SDP over DAT. In every case the victim's stream either continues or
+//! ends with an error that is usual for sockets, and other streams of the stack are not affected.
 //!
-//! The messages of its victims are recorded and checked against the rules of the protocol, as far
-//! as their peer kept the rules.
+//! The messages of the victims are recorded, and checked against the rules of the protocol up to
+//! the attacker's first violation.
 //!
-//! The messages are built from bytes here, not by the code under test.
+//! The attacker's messages are built from bytes, not by the code under test.
 
 use std::{
     env, fs,
@@ -28,7 +28,7 @@ use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The time for which the victim reads if no data need be received.
+/// The time for which the victim reads when an attack need not have an effect.
 const PATIENCE: Duration = Duration::from_millis(60);
 
 const HELLO_LEN: usize = 92;
@@ -61,9 +61,9 @@ fn use_staged_libraries() -> Result<SdpTraces> {
     Ok(traces)
 }
 
-/// Tests hold a read lock while they run. A test that gets the write lock runs alone, so all traces
-/// are complete.
-static UNDER_WAY: RwLock<()> = RwLock::new(());
+/// Tests hold a read lock while they run. A test that gets the write lock runs alone, so all
+/// records are complete.
+static RUNNING: RwLock<()> = RwLock::new(());
 
 /// A base header: MID, flags, Bufs, Len, MSeq, MSeqAck.
 fn header(mid: u8, len: usize, seq: u32) -> Vec<u8> {
@@ -94,8 +94,8 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// Waits until no stack of this process has a thread any more. A stack's thread closes the last
-/// sockets, and only then are their records complete.
+/// Waits until no stack of this process has a thread any more. A stack's thread closes the stack's
+/// last sockets, and their records are complete only after that.
 fn stacks_have_gone() -> Result<()> {
     let end = Instant::now() + DEADLINE;
     let is_stack = |task: &fs::DirEntry| {
@@ -202,7 +202,7 @@ impl Scene {
 
     fn on(open: impl FnOnce() -> io::Result<Stack>) -> Result<Self> {
         LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
-        let under_way = UNDER_WAY.read().unwrap_or_else(PoisonError::into_inner);
+        let under_way = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
         let stack = open()?;
         let local = stack.address().context("the adapter has no address")?;
         let address = SocketAddr::new(local.ip(), 0);
@@ -228,7 +228,7 @@ impl Scene {
         })
     }
 
-    /// Connects, sends `messages`, and returns the effect on the victim, which must see one.
+    /// Connects, sends `messages`, and returns the effect on the victim, which must occur.
     fn attack(&mut self, messages: &[Vec<u8>]) -> Result<Seen> {
         self.attack_for(messages, DEADLINE)
     }
@@ -246,7 +246,7 @@ impl Scene {
         read(&victim, patience)
     }
 
-    /// Accepts until the attacker has the result of its attempt. Returns the result, and whether
+    /// Accepts until the attacker has the result of its attempt. Returns the result, and true if
     /// the victim accepted.
     fn answer(&self, attacker: &Attacker) -> Result<(ConnectionKind, bool)> {
         let end = Instant::now() + DEADLINE;
@@ -282,7 +282,7 @@ impl Scene {
         println!("{} attacks", self.attacks);
         drop(self);
         let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
-        if let Ok(_alone) = UNDER_WAY.try_write() {
+        if let Ok(_alone) = RUNNING.try_write() {
             stacks_have_gone()?;
             let messages = traces.check_victims()?;
             ensure!(messages > 0, "no SDP message was recorded");
@@ -333,7 +333,7 @@ const DISCONN: u8 = 0x02;
 /// MIDs without a message: 0x0F to 0xFC.
 const UNKNOWN: std::ops::RangeInclusive<u8> = 0x0f..=0xfc;
 
-/// 64 bytes at an invalid address, one of which is in the message.
+/// An advertisement of 64 bytes at an invalid address; the first byte is in the message.
 fn src_avail(seq: u32) -> Vec<u8> {
     let mut rest = 64_u32.to_be_bytes().to_vec();
     rest.extend(0xdead_0001_u32.to_be_bytes());
@@ -458,7 +458,8 @@ fn every_byte_of_a_hello_with_other_values() -> Result<()> {
     scene.finish()
 }
 
-/// A peer with another version is refused and receives ours, so that it can report the reason.
+/// A peer with another version is refused and receives this end's version, so that the peer can
+/// report the reason.
 #[test]
 fn a_hello_of_another_version_is_answered_with_ours() -> Result<()> {
     let scene = Scene::new()?;
@@ -477,9 +478,8 @@ fn a_hello_of_another_version_is_answered_with_ours() -> Result<()> {
     scene.finish()
 }
 
-/// A peer that accepts an advertisement and then sends nothing does not block its writer. At the
-/// writer's timeout, or when its half is shut down, the writer revokes the advertisement, and after
-/// that the connection ends.
+/// A peer that receives an advertisement and does not answer cannot block the writer. At its
+/// timeout or shutdown, the writer revokes the advertisement, and later the connection is aborted.
 #[test]
 fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
     let config = Config {
@@ -513,7 +513,7 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
                 thread::sleep(Duration::from_millis(10));
             }
             let took = start.elapsed();
-            // The disconnect ends whatever keeps the connection.
+            // The disconnect ends the connection if the victim has not.
             let _ = attacker.ep.disconnect(Close::Abrupt);
             let written = writes.join().expect("a writer that does not panic");
             ensure!(took < DEADLINE / 2, "{written:?} after {took:?}");

@@ -1,5 +1,5 @@
-//! Sockets that change from streaming mode to RDMA: made here, inherited, or passed over a UNIX
-//! socket. If the change fails, they are returned unchanged.
+//! Sockets that change from streaming mode to RDMA: made by the process, inherited, or passed over
+//! a UNIX socket. A socket whose change fails is returned unchanged.
 //!
 //! Sources: iWARP Transport Specific Extensions for DAT 2.0, sections 2 and 3; RFC 5044 section
 //! 7.1.
@@ -16,7 +16,7 @@ use stack_tests::{DEADLINE, Finished, NetSpace, PASSED_FD, Peers, orderly};
 
 const PORT: u16 = 7471;
 
-/// The last streaming line of the passive side, sent together with arming its service point.
+/// The last streaming line of the passive side, sent by the call that arms the service point.
 const LAST_STREAM_LINE: &[u8] = b"go rdma\n";
 
 /// Checks the output of both ends after a successful conversion.
@@ -33,7 +33,7 @@ fn converted(passive: Finished, active: Finished) -> Result<()> {
     Ok(())
 }
 
-/// Sends `fd` over `channel`; the other process gets a descriptor of its own for the same socket.
+/// Sends `fd` over `channel`. The receiving process gets a duplicate of the descriptor.
 fn pass_over(channel: &UnixStream, fd: &OwnedFd) -> Result<()> {
     let fds = [fd.as_raw_fd()];
     let rights = [ControlMessage::ScmRights(&fds)];
@@ -49,8 +49,7 @@ fn pass_over(channel: &UnixStream, fd: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Sends one line in each direction over a pair of streams, as two programs would before they agree
-/// on RDMA.
+/// Sends one line in each direction over a pair of streams, like programs that agree on RDMA.
 fn negotiate(active: &TcpStream, passive: &TcpStream) -> Result<()> {
     let (mut active, mut passive) = (
         RawPeer::over(active.try_clone()?)?,

@@ -1,8 +1,9 @@
-//! OFA's own test programs, unmodified, as Debian ships them, over our `libdat2.so.2` and provider.
+//! OFA's own test programs, unmodified, as Debian ships them, over the staged `libdat2.so.2` and
+//! provider.
 //!
-//! The lines are the harness's ([`stack_tests::ofa_tools`]), one test per line, each with both of
-//! its programs in a network of its own. A full run reports the time of each test. `registries`
-//! combines libraries: OFA's library with our provider, and each set of headers with each library.
+//! Each line of [`stack_tests::ofa_tools`] is a test, whose two programs run in a network of their
+//! own. A full run reports the time of each test. `registries` combines libraries of different
+//! origin: OFA's library with the staged provider, and each set of headers with each library.
 
 mod registries;
 
@@ -16,7 +17,7 @@ use stack_tests::{StackEnv, is_full};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Most lines wait more than they compute; the long forms do not.
+    // Most quick lines wait more than they compute, but the long forms compute.
     let threads = if is_full() { 2 } else { 6 };
     arguments.test_threads.get_or_insert(threads);
     let lines = ofa_tools::cases().into_iter().map(line);

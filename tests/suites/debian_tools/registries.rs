@@ -1,5 +1,5 @@
-//! Combinations of libraries: OFA's library with our provider, and programs that are built against
-//! either set of headers over either library.
+//! Combinations of libraries: OFA's library with the staged provider, and programs that are built
+//! with either set of headers over either library.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use stack_tests::{CProgram, DEADLINE, Finished, IA_NAME, Registry, StackEnv};
 
 use crate::trial;
 
-/// Examples that make no call which OFA's library lacks, and the last texts of server and client.
+/// Examples that call only functions of OFA's library, and the last texts of server and client.
 const PROGRAMS: &[(&str, [&str; 2])] = &[
     ("pingpong", ["answered 1000 messages", "1000 round trips"]),
     (
@@ -58,7 +58,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     tools.into_iter().chain(programs).collect()
 }
 
-/// The environment with the system's `libdat2.so.2`, and our provider by its full path.
+/// The environment with the system's `libdat2.so.2`, and the staged provider by its full path.
 fn ofas_library() -> Result<StackEnv> {
     let mut env = StackEnv::new()?;
     env.registry = Registry::loopback(&env.stage.provider().display().to_string())?;

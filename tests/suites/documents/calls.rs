@@ -43,8 +43,8 @@ fn is_name(c: char) -> bool {
     c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
-/// The extension calls, which are macros of the headers. The collectives are left out, because they
-/// are described as one.
+/// The extension calls, which are macros of the headers, without the collectives, which share one
+/// description.
 fn extension_calls() -> Result<BTreeSet<String>> {
     let calls = headers()?
         .lines()
@@ -90,7 +90,7 @@ fn every_page_is_in_the_table_of_contents() -> Result<()> {
     Ok(())
 }
 
-/// The source files that define the names of named attributes, which no header has.
+/// The source files that define the names of named attributes, which are in no header.
 const NAMED_ATTRIBUTES: [&str; 3] = [
     "access-layer/src/attr/named.rs",
     "provider-ib/src/cm/mod.rs",

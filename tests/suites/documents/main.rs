@@ -39,13 +39,13 @@ fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The words of `text` that begin with `start` and continue with characters that `goes_on` accepts.
-fn words(text: &str, start: &str, goes_on: fn(char) -> bool) -> BTreeSet<String> {
+/// The words of `text` that begin with `start` and continue with characters that `accepts` allows.
+fn words(text: &str, start: &str, accepts: fn(char) -> bool) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices(start) {
-        if !text[..at].ends_with(goes_on) {
+        if !text[..at].ends_with(accepts) {
             let rest = &text[at + start.len()..];
-            let end = rest.find(|c| !goes_on(c)).unwrap_or(rest.len());
+            let end = rest.find(|c| !accepts(c)).unwrap_or(rest.len());
             found.insert(format!("{start}{}", &rest[..end]));
         }
     }

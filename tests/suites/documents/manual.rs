@@ -15,7 +15,7 @@ const TOOLS: [&str; 5] = [
     "sdp-checker",
 ];
 
-/// The whole of a page that is maintained manually.
+/// The text of a page that is maintained manually.
 fn written(file: &str) -> Result<String> {
     read(&workspace("docs/man").join(file))
 }

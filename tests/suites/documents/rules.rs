@@ -25,7 +25,7 @@ fn bold(line: &str) -> Vec<String> {
     let Some((fonts, rest)) = line.strip_prefix('.').and_then(|it| it.split_once(' ')) else {
         return Vec::new();
     };
-    // The pieces are outside and inside of quotes in turn; an argument in quotes is one piece.
+    // The pieces alternate between text outside of quotes and one argument in quotes.
     let pieces = rest.split('"').enumerate();
     let arguments = pieces.flat_map(|(at, piece)| match at % 2 {
         0 if fonts == "B" => vec![piece],
@@ -40,7 +40,7 @@ fn bold(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// The words with which a function of the reader compares.
+/// The words that a function of the reader compares with its input.
 fn compared(source: &str, function: &str) -> Result<BTreeSet<String>> {
     let body = source.split(&format!("fn {function}(")).nth(1);
     let body = body.with_context(|| format!("no function {function}"))?;

@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{agree, files, read, words, workspace};
 
-/// The one room that reads the environment; all other rooms call it.
+/// The only crate that reads the environment; all other crates call it.
 const ROOM: &str = "dat-api/host";
 
 /// The pages with a section about the environment.
 const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
 
-/// Rooms that are not installed.
+/// Directories that are not installed.
 const OURS_ALONE: [&str; 3] = ["tests", "xtask", "fuzz/bodies"];
 
-/// Rooms whose tests and tasks read variables of their own.
+/// Directories whose tests and tasks read variables of their own.
 const WORK: [&str; 5] = [
     "fuzz/bodies",
     "provider-ib/tests",
@@ -24,7 +24,7 @@ const WORK: [&str; 5] = [
     "xtask",
 ];
 
-/// Every source file of the installed rooms, by room.
+/// Every source file of the installed directories, by directory.
 fn sources() -> Result<Vec<(String, String)>> {
     let manifest = read(&workspace("Cargo.toml"))?;
     let members = manifest.split("members = [").nth(1).context("no members")?;
@@ -73,7 +73,7 @@ fn asked(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names, constants)
 }
 
-/// The values of these constants, and of those that a room exports.
+/// The values of these constants, and of exported constants.
 fn values(sources: &[(String, String)], constants: &BTreeSet<String>) -> BTreeSet<String> {
     let lines = sources.iter().flat_map(|(_, text)| text.lines());
     let declared = lines.filter_map(|line| {
@@ -100,8 +100,8 @@ fn described(page: &str) -> Result<BTreeSet<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The variables that tests and tasks of this repository read: on the lines that read them, and any
-/// text that looks like a name.
+/// The variables that tests and tasks of this repository read: those on lines that read variables,
+/// and all texts that look like a name.
 fn of_work_on_dat_rs() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut read_there, mut quoted_there) = (BTreeSet::new(), BTreeSet::new());
     for room in WORK {
@@ -145,7 +145,7 @@ fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
     agree("variables", &told, &names)
 }
 
-/// A variable that is read in another way would be obeyed in programs with raised privileges.
+/// A variable that is read in another way would have an effect in programs with raised privileges.
 #[test]
 fn the_environment_is_read_in_one_place() -> Result<()> {
     for (room, text) in sources()? {

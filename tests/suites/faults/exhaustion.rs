@@ -33,7 +33,7 @@ fn no_descriptor_for_an_accept() -> Result<()> {
     recovers("descriptors-accept")
 }
 
-/// Runs one trial with a limit on memory; a sanitizer would need more than the limit.
+/// Runs one trial with a limit on memory. Does not run with a sanitizer, which needs more memory.
 fn recovers_from_want(trial: &str) -> Result<()> {
     if Sanitizer::chosen() == Sanitizer::None {
         return recovers(trial);

@@ -1,5 +1,5 @@
-//! Faults of a peer: death, reset, silence, garbage. After each, the process under test has
-//! reported the fault to its consumer, has freed its resources in order, and has not hung.
+//! Faults of a peer: death, reset, silence, garbage. After each fault, the process under test has
+//! reported the fault to its consumer, has freed its resources, and has not hung.
 
 mod exhaustion;
 mod pace;
@@ -32,12 +32,12 @@ fn connection_ends_after(fault: impl FnOnce(RawPeer) -> Result<()>) -> Result<()
     let (listener, raw) = held_by_raw_peer(&peers)?;
     fault(raw)?;
     let listener = orderly(listener)?;
-    tells_the_end(listener)?.says("FLUSHED 1")?;
+    reports_the_end(listener)?.says("FLUSHED 1")?;
     Ok(())
 }
 
-/// Checks that the consumer got the event that its connection, or the accept of it, is over.
-fn tells_the_end(finished: Finished) -> Result<Finished> {
+/// Checks that the consumer got the event of the end of its connection, or of a failed accept.
+fn reports_the_end(finished: Finished) -> Result<Finished> {
     let told = ["disconnected", "broken", "accept-error"]
         .iter()
         .any(|event| finished.text.contains(&format!("EVENT {event}")));
@@ -152,7 +152,8 @@ fn a_stopped_peer_does_not_stop_us() -> Result<()> {
     listener.wait_for("HOLDING", DEADLINE)?;
     connector.wait_for("HOLDING", DEADLINE)?;
     listener.signal(Signal::SIGSTOP)?;
-    // The connector waits in vain for an event, then frees a connection whose peer does not answer.
+    // No event occurs within the connector's wait. Then the connector frees a connection whose peer
+    // does not answer.
     orderly(connector)?;
     listener.signal(Signal::SIGCONT)?;
     orderly(listener)?;
@@ -169,8 +170,7 @@ fn a_plain_peer_with_golden_frames_is_understood() -> Result<()> {
         private_data.starts_with(b"private data of the accept"),
         "{private_data:?}"
     );
-    // Five bytes are received where a hello of sixteen is expected: delivered, and then rejected by
-    // the program.
+    // The message of five bytes is delivered. The program rejects it, because it expects sixteen.
     raw.send(&SEND_HELLO)?;
     let listener = listener.finish(DEADLINE)?;
     listener.says("GAVE UP a hello of the wrong length")?;

@@ -9,14 +9,14 @@ use stack_tests::{DEADLINE, Finished, Peers, orderly};
 
 use crate::{
     PORT, connect_fails_after, connection_ends_after, held_by_raw_peer, listener_survives,
-    tells_the_end,
+    reports_the_end,
 };
 
 /// An enhanced Request that announces a ready-to-receive message of any kind (RFC 6581 section 9).
 const ENHANCED_REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\xc0\x01\xc0\x01";
 
-/// Runs `listen` with `settings` against a raw peer which does `fault` and ends it.
-fn listener_tells(
+/// Runs `listen` with `settings` against a raw peer, which applies `fault` and resets.
+fn listener_reports(
     settings: &str,
     fault: impl FnOnce(&mut RawPeer) -> Result<()>,
 ) -> Result<Finished> {
@@ -26,11 +26,11 @@ fn listener_tells(
     raw.start_as_initiator()?;
     fault(&mut raw)?;
     raw.reset()?;
-    tells_the_end(orderly(listener)?)
+    reports_the_end(orderly(listener)?)
 }
 
-/// Runs `connect` with `settings` against a raw peer which does `fault` and ends it.
-fn connector_tells(
+/// Runs `connect` with `settings` against a raw peer, which applies `fault` and resets.
+fn connector_reports(
     settings: &str,
     fault: impl FnOnce(&mut RawPeer) -> Result<()>,
 ) -> Result<Finished> {
@@ -41,7 +41,7 @@ fn connector_tells(
     connector.wait_for("EVENT established", DEADLINE)?;
     fault(&mut raw)?;
     raw.reset()?;
-    tells_the_end(orderly(connector)?)
+    reports_the_end(orderly(connector)?)
 }
 
 fn fpdu(segment: &Frame) -> Vec<u8> {
@@ -69,7 +69,7 @@ fn between_the_request_and_its_answer() -> Result<()> {
     raw.send(&REQUEST)?;
     listener.wait_for("EVENT request", DEADLINE)?;
     raw.reset()?;
-    tells_the_end(orderly(listener)?)?;
+    reports_the_end(orderly(listener)?)?;
     Ok(())
 }
 
@@ -90,7 +90,7 @@ fn instead_of_the_ready_to_receive_message() -> Result<()> {
 
 #[test]
 fn before_the_first_frame() -> Result<()> {
-    listener_tells("hold=1", |_| Ok(())).map(drop)
+    listener_reports("hold=1", |_| Ok(())).map(drop)
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn while_the_consumer_sends() -> Result<()> {
     listener.wait_for("FLOODING", DEADLINE)?;
     raw.read(1)?;
     raw.reset()?;
-    tells_the_end(orderly(listener)?)?.says(" failed")?;
+    reports_the_end(orderly(listener)?)?.says(" failed")?;
     Ok(())
 }
 
@@ -141,13 +141,13 @@ fn while_the_consumers_memory_is_read() -> Result<()> {
     let head = raw.read(4)?;
     ensure!(head[3] & 0xf == 2, "no Read Response: {head:02x?}");
     raw.reset()?;
-    tells_the_end(orderly(listener)?)?.says("FLUSHED 1")?;
+    reports_the_end(orderly(listener)?)?.says("FLUSHED 1")?;
     Ok(())
 }
 
 #[test]
 fn while_the_consumer_waits_for_a_read() -> Result<()> {
-    let finished = connector_tells("fetch=1 size=60000", |raw| {
+    let finished = connector_reports("fetch=1 size=60000", |raw| {
         let request = raw.read(52)?;
         ensure!(request[3] & 0xf == 1, "no Read Request: {request:02x?}");
         let sink = u32::from_be_bytes([request[20], request[21], request[22], request[23]]);
@@ -162,12 +162,12 @@ fn while_the_consumer_waits_for_a_read() -> Result<()> {
 
 #[test]
 fn after_the_peers_terminate() -> Result<()> {
-    listener_tells("hold=1", |raw| raw.send(&fpdu(&terminate(1, 1, 0)))).map(drop)
+    listener_reports("hold=1", |raw| raw.send(&fpdu(&terminate(1, 1, 0)))).map(drop)
 }
 
 #[test]
 fn after_our_terminate() -> Result<()> {
-    listener_tells("hold=1", |raw| {
+    listener_reports("hold=1", |raw| {
         let mut frame = SEND_HELLO;
         frame[22] ^= 1;
         raw.send(&frame)?;
@@ -178,17 +178,17 @@ fn after_our_terminate() -> Result<()> {
 
 #[test]
 fn while_the_consumer_closes() -> Result<()> {
-    listener_tells("close=1", |raw| raw.read_to_end().map(drop)).map(drop)
+    listener_reports("close=1", |raw| raw.read_to_end().map(drop)).map(drop)
 }
 
 #[test]
 fn while_the_connecting_consumer_closes() -> Result<()> {
-    connector_tells("close=1", |raw| raw.read_to_end().map(drop)).map(drop)
+    connector_reports("close=1", |raw| raw.read_to_end().map(drop)).map(drop)
 }
 
 #[test]
 fn after_half_a_close() -> Result<()> {
-    listener_tells("hold=1", |raw| raw.finish_sending()).map(drop)
+    listener_reports("hold=1", |raw| raw.finish_sending()).map(drop)
 }
 
 #[test]
@@ -201,5 +201,5 @@ fn within_the_reply() -> Result<()> {
 
 #[test]
 fn after_the_reply() -> Result<()> {
-    connector_tells("hold=1", |_| Ok(())).map(drop)
+    connector_reports("hold=1", |_| Ok(())).map(drop)
 }

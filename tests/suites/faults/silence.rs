@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use stack_tests::raw::{RawPeer, SEND_HELLO};
 use stack_tests::{DEADLINE, Peers, is_full, orderly, orderly_within};
 
-use crate::{PORT, tells_the_end};
+use crate::{PORT, reports_the_end};
 
 /// The setting that ends connections whose peers send nothing for two seconds.
 const IMPATIENT: &str = "peer_timeout_s=2";
@@ -27,7 +27,7 @@ fn vanishing(settings: &str, before: impl FnOnce(&mut RawPeer) -> Result<()>) ->
     raw.start_as_initiator()?;
     before(&mut raw)?;
     raw.vanish()?;
-    tells_the_end(orderly(listener)?)?;
+    reports_the_end(orderly(listener)?)?;
     Ok(())
 }
 
@@ -55,15 +55,15 @@ fn a_disconnect_ends_without_the_peers_answer() -> Result<()> {
     let listener = peers.start_ready("listen close=1")?;
     let mut raw = RawPeer::connect(PORT)?;
     raw.vanish()?;
-    // The filter drops the remaining acknowledgements of the handshake too; the request is sent
-    // regardless.
+    // The filter also drops acknowledgements of the handshake, but the request can be sent without
+    // them.
     raw.send(&stack_tests::raw::REQUEST)?;
     orderly(listener)?.says("EVENT disconnected")?;
     Ok(())
 }
 
-/// A stopped process keeps its connections, because its kernel acknowledges for it: data waits, and
-/// the transfer continues when the process does.
+/// A stopped process keeps its connections, because the kernel still acknowledges segments. The
+/// transfer continues when the process continues.
 #[test]
 fn a_peer_that_is_stopped_for_long_goes_on_with_its_data() -> Result<()> {
     let pause = Duration::from_secs(if is_full() { 30 } else { 2 });
@@ -81,7 +81,7 @@ fn a_peer_that_is_stopped_for_long_goes_on_with_its_data() -> Result<()> {
     Ok(())
 }
 
-/// A stopped reader, with requests outstanding at the end that is not stopped.
+/// The reader is stopped, and the other end has requests outstanding.
 #[test]
 fn a_stopped_reader_gets_everything_when_it_goes_on() -> Result<()> {
     let peers = Peers::new()?;
@@ -106,6 +106,6 @@ fn a_peer_killed_within_an_exchange_is_told() -> Result<()> {
     raw.send(&SEND_HELLO)?;
     raw.read_sends(20, &flooded())?;
     drop(raw);
-    tells_the_end(orderly(listener)?)?.says(" failed")?;
+    reports_the_end(orderly(listener)?)?.says(" failed")?;
     Ok(())
 }

@@ -8,9 +8,9 @@ use libtest_mimic::{Failed, Trial};
 use stack_tests::{Finished, IA_NAME, Program, StackEnv, is_full};
 
 use crate::ground::{GROUNDS, Ground};
-use crate::lines::{ATTEMPTS, tell_again};
+use crate::lines::{ATTEMPTS, record_retry};
 
-/// The grounds that the tool's table of differences names as well.
+/// The grounds on which `dat-conformance` runs; the tool's table of differences uses their names.
 const KNOWN: &[&str] = &["ofa-rxe", "ofa-siw", "ib-rxe", "ib-siw"];
 
 /// The cases of every run: at least one of each object and of each kind of transfer. All cases
@@ -22,8 +22,8 @@ const CHOICE: &str = "ia/attributes,ia/close-abrupt,pz/in-use-by-region,lmr/priv
     read/mixed,read/fence,read/overtaken,read/suppressed,read/fenced-read,flags/suppress,\
     protection/write-key,rmr/write,srq/one,srq/low-watermark,ib/fetch-add,many/threads";
 
-/// The cases over OFA's provider, which serves as a comparison: the cases that it passes, and few
-/// others, because cases that hang over it cost minutes.
+/// The cases over OFA's provider, for comparison: mostly cases that this provider passes, because
+/// each case that hangs costs minutes.
 const OFAS_CHOICE: &str = "ia/attributes,pz/in-use-by-region,lmr/privileges,evd/threshold,\
     cno/wakes,ep/granted,psp/any,rsp/accept,connect/private-data-24,disconnect/flushes,send/1,\
     send/64K,send/gather,write/64K,read/64K,flags/suppress";
@@ -36,14 +36,14 @@ const LIMIT_S: u32 = 180;
 /// The time limit of a case over OFA's provider, over which some cases hang.
 const OFAS_LIMIT_S: u32 = 60;
 
-/// A test per ground, of all cases or of the chosen ones; the tool reports each of its cases.
+/// Two tests per ground: all cases, and the chosen cases. The tool reports the result of each case.
 pub(crate) fn trials() -> Vec<Trial> {
     let known = GROUNDS.iter().filter(|ground| KNOWN.contains(&ground.name));
     known.flat_map(of_ground).collect()
 }
 
 fn of_ground(ground: &'static Ground) -> [Trial; 2] {
-    // The table of lines names the first test as a whole, and no part of it.
+    // The first test runs all cases; the table of lines has one row for it.
     let whole = trial(
         format!("{}: dat-conformance", ground.name),
         ground,
@@ -80,7 +80,7 @@ fn run(ground: &Ground, args: &[&str]) -> Result<()> {
         if failed.is_empty() || !finished.text.contains(", 0 outdated rows") {
             break;
         }
-        tell_again(ground, "dat-conformance", attempt, &failed.join(", "));
+        record_retry(ground, "dat-conformance", attempt, &failed.join(", "));
         finished = run_once(ground, &["--only", &failed.join(",")])?;
     }
     let told: Vec<&str> = finished

@@ -19,18 +19,18 @@ pub(crate) struct Difference {
     pub(crate) why: &'static str,
 }
 
-/// Our provider over siw.
+/// The provider of dat-rs over siw.
 const IB_ON_SIW: &[&str] = &["ib-siw", "ib-siw-under-ofa"];
 
-/// Our provider over both devices.
+/// The provider of dat-rs over both devices.
 const OURS_ON_DEVICES: &[&str] = &["ib-rxe", "ib-siw", "ib-rxe-under-ofa", "ib-siw-under-ofa"];
 
-/// OFA's provider, below our library and below OFA's own.
+/// OFA's provider, below the library of dat-rs and below OFA's library.
 const OFA: &[&str] = &["ofa-rxe", "ofa-siw", "pure-ofa-rxe", "pure-ofa-siw"];
 const OFA_ON_RXE: &[&str] = &["ofa-rxe", "pure-ofa-rxe"];
 const OFA_ON_SIW: &[&str] = &["ofa-siw", "pure-ofa-siw"];
 const OFA_BELOW_OURS: &[&str] = &["ofa-rxe", "ofa-siw"];
-/// OFA's library, above OFA's provider and above ours.
+/// OFA's library, above OFA's provider and above the provider of dat-rs.
 const BELOW_OFAS_LIBRARY: &[&str] = &[
     "pure-ofa-rxe",
     "pure-ofa-siw",
@@ -38,8 +38,8 @@ const BELOW_OFAS_LIBRARY: &[&str] = &[
     "ib-siw-under-ofa",
 ];
 
-/// The kernel places a queue at an offset that libsiw (rdma-core 44 and later) takes for the value
-/// that means no queue. Our provider avoids this offset (`provider-ib`, `offset_guard`).
+/// The kernel maps a queue at an offset that libsiw (rdma-core 44 and later) uses as the mark for
+/// no queue. The provider of dat-rs avoids this offset (`provider-ib`, `offset_guard`).
 const NO_QUEUE: &str =
     "libsiw maps no queue at one offset, which OFA's provider meets after 48 endpoints or less";
 
@@ -156,13 +156,12 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Lines that pass or fail by chance, and the texts of their failures. A pass is accepted, and the
-/// listed failure, and a hang: the other end may wait for the part that broke.
+/// Lines that pass or fail by chance, and the texts of their failures. Accepted results are a pass,
+/// the listed failure, and a hang, because the other end may wait for the connection that broke.
 const BY_CHANCE: &[Difference] = &[Difference {
     grounds: OFA_ON_SIW,
     lines: &["dapltest -T T*"],
-    // The error of the connection of the test itself, or of the one over which its server receives
-    // the command to quit.
+    // The error of the test's connection, or of the connection for the server's quit command.
     says: "-reaping DTO problem",
     why: "by chance: over OFA's provider on siw a connection breaks now and then under the first \
           message of its server",

@@ -1,5 +1,5 @@
-//! Grounds: a `libdat2.so.2`, a provider below it, a device below that. OFA's programs run on all
-//! grounds.
+//! Grounds: a `libdat2.so.2`, a provider below this library, and a device below the provider. OFA's
+//! programs run on all grounds.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -28,7 +28,7 @@ const LOOPBACK: Device = Device {
 /// A combination of library, provider and device.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    /// Its name in the table.
+    /// The name in the table.
     pub(crate) name: &'static str,
     registry: Library,
     provider: &'static str,
@@ -55,7 +55,7 @@ const SOFT: &str = "libdapl-iwarp.so.2";
 pub(crate) const GROUNDS: &[Ground] = &[
     ground("ofa-rxe", Library::Ours, OFAS_PROVIDER, RXE),
     ground("ofa-siw", Library::Ours, OFAS_PROVIDER, SIW),
-    // The reference: a failure here is no fault of ours.
+    // The reference: no code of dat-rs runs on this ground.
     ground("pure-ofa-rxe", Library::Ofas, OFAS_PROVIDER, RXE),
     ground("pure-ofa-siw", Library::Ofas, OFAS_PROVIDER, SIW),
     ground("ib-rxe", Library::Ours, IB, RXE),
@@ -98,7 +98,7 @@ impl Ground {
     pub(crate) fn env(&self) -> Result<StackEnv> {
         let stage = Stage::find()?;
         let staged = stage.lib().join(self.provider);
-        // The library is named by its path, because OFA's library does not search our directory.
+        // The provider is named by its path, because OFA's library does not search the stage.
         let library = if staged.exists() {
             staged.display().to_string()
         } else {
@@ -112,7 +112,7 @@ impl Ground {
         env.address = IpAddr::V4(address);
         env.is_emulated = true;
         if self.is_ofas() && self.is_on_siw() {
-            // Programs that hang there hang for good, and often.
+            // Programs often hang on these grounds, and never recover.
             env.limit = Some(OFAS_LIMIT);
         }
         Ok(match self.registry {

@@ -12,7 +12,7 @@ use stack_tests::{Program, is_full, not_run};
 /// The text with which a script reports that it could not check its subject.
 const NOT_RUN: &str = "NOT RUN: ";
 
-/// The time limit of a script: a machine with other work takes many times as long as one without.
+/// The time limit of a script. A busy machine takes many times as long as an idle machine.
 const DEADLINE: Duration = Duration::from_secs(480);
 const DEADLINE_FULL: Duration = Duration::from_secs(2400);
 

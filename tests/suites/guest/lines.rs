@@ -41,8 +41,7 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
         None => format!("{}: {}", ground.name, case.name()),
         Some(row) => format!("{}: {}, differs: {}", ground.name, case.name(), row.why),
     };
-    // Waiting for a line that is known to hang costs time and shows little, and so does a line with
-    // a random result.
+    // A line that is known to hang, or that has a random result, costs time and shows little.
     let hangs = differs.is_some_and(|row| row.limit().is_some());
     let is_quick = QUICK.contains(&case.name()) && !hangs && varies.is_none();
     Trial::test(name, move || {
@@ -56,12 +55,12 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
     .with_ignored_flag(!is_quick && !is_full())
 }
 
-/// Attempts that failed and were repeated. They are reported at the end: within a test's line they
-/// would separate its name from its result, and the table is made from these lines.
+/// Attempts that failed and were repeated. They are reported at the end: during a test they would
+/// separate its name from its result in the output, from which the table is made.
 static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Records a failure on a ground that will be repeated.
-pub(crate) fn tell_again(ground: &Ground, name: &str, attempt: u32, why: &str) {
+pub(crate) fn record_retry(ground: &Ground, name: &str, attempt: u32, why: &str) {
     let told = format!("AGAIN: {}: {name}, attempt {attempt}: {why}", ground.name);
     AGAIN
         .lock()
@@ -70,15 +69,15 @@ pub(crate) fn tell_again(ground: &Ground, name: &str, attempt: u32, why: &str) {
 }
 
 /// Reports the lines that had a further attempt, and the reasons.
-pub(crate) fn tell_attempts() {
+pub(crate) fn report_retries() {
     for told in &*AGAIN.lock().unwrap_or_else(PoisonError::into_inner) {
         println!("{told}");
     }
 }
 
 /// The number of attempts at a line. siw loses a first message occasionally, and OFA's provider
-/// breaks connections under their first message on both devices. A line that fails three times in a
-/// row has another reason. Each failure before that is reported. On other grounds, the software
+/// breaks connections during their first message on both devices. A line that fails three times in
+/// a row has another cause. Each earlier failure is reported. On other grounds, the software
 /// provider included, there is no second attempt.
 fn attempts(ground: &Ground) -> u32 {
     if ground.is_on_siw() || ground.is_ofas() {
@@ -95,7 +94,7 @@ fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
     for attempt in 1..attempts(ground) {
         match case.run(&ground.env()?) {
             Ok(()) => return Ok(()),
-            Err(error) => tell_again(ground, case.name(), attempt, &format!("{error:#}")),
+            Err(error) => record_retry(ground, case.name(), attempt, &format!("{error:#}")),
         }
     }
     case.run(&ground.env()?)

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match ready.and_then(|()| trials()) {
         Ok(trials) => {
             let conclusion = libtest_mimic::run(&arguments, trials);
-            lines::tell_attempts();
+            lines::report_retries();
             conclusion.exit_code()
         }
         Err(error) => {

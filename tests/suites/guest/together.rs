@@ -1,7 +1,7 @@
 //! Several providers and devices, open and in use at the same time in one process.
 //!
-//! The process is this program, started again. Its environment names the libraries. If a provider
-//! crashes, no other test is affected.
+//! The process is a second instance of this program. Its environment names the libraries. If a
+//! provider crashes in this process, no other test is affected.
 
 use std::env;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use dat_api::{
 use libtest_mimic::{Failed, Trial};
 use stack_tests::{Program, Registry, Stage};
 
-/// The argument that makes this program that process.
+/// The argument that starts this program as that process.
 const ARGUMENT: &str = "--together";
 
 /// Adapters: name, provider, parameters. Two of them share a device.
@@ -27,7 +27,7 @@ const ADAPTERS: [(&str, &str, &str); 5] = [
     ("ofa-rxe", "libdaplofa.so.2", "r0 0"),
 ];
 
-/// The adapter that is closed while the others work, and opened again.
+/// The adapter that is closed and opened again while the other adapters are in use.
 const GOES: &str = "ib-siw";
 
 const DEADLINE: Duration = Duration::from_secs(300);

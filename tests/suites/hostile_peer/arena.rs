@@ -1,4 +1,4 @@
-//! The memory under attack: a few pages between two guard pages. All of its bytes are known.
+//! The memory under attack: a few pages between two guard pages, with a known content.
 
 use std::ptr::NonNull;
 
@@ -21,7 +21,7 @@ pub(crate) struct Part {
 }
 
 /// The pages. Inaccessible pages before and after them make every overrun a crash. A pattern around
-/// the registered parts shows every byte that is written to a wrong address inside.
+/// the registered parts shows every byte that is written to a wrong address within the pages.
 #[derive(Debug)]
 pub(crate) struct Arena {
     start: NonNull<u8>,
@@ -42,7 +42,7 @@ impl Arena {
             )
         };
         ensure!(whole != libc::MAP_FAILED, "no memory");
-        // SAFETY: within the mapping just made.
+        // SAFETY: the result is within the mapping just made.
         let start = unsafe { whole.cast::<u8>().add(PAGE) };
         // SAFETY: the pages between the first and the last of this mapping.
         let opened =
@@ -99,13 +99,13 @@ impl Arena {
 
     /// Frees a registration.
     pub(crate) fn deregister(&self, part: Part) -> Result<()> {
-        // SAFETY: a handle that is not alive is refused, and the memory stays.
+        // SAFETY: the library refuses a handle that is not live, and the memory stays mapped.
         raw_ok("dat_lmr_free", unsafe {
             (library().dat_lmr_free)(part.lmr)
         })
     }
 
-    /// The address of a byte, which is its tagged offset as well.
+    /// The address of a byte, which is also the tagged offset.
     pub(crate) fn address(&self, at: usize) -> u64 {
         self.start.as_ptr().addr() as u64 + at as u64
     }
@@ -113,7 +113,7 @@ impl Arena {
     /// Writes the known value to every byte.
     pub(crate) fn refill(&self) {
         for at in 0..ARENA_LEN {
-            // SAFETY: within the accessible pages.
+            // SAFETY: the byte is within the accessible pages.
             unsafe { self.start.as_ptr().add(at).write_volatile(pattern(at)) };
         }
     }
@@ -122,7 +122,7 @@ impl Arena {
     pub(crate) fn copy(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= ARENA_LEN);
         (at..at + len)
-            // SAFETY: within the accessible pages.
+            // SAFETY: the byte is within the accessible pages.
             .map(|at| unsafe { self.start.as_ptr().add(at).read_volatile() })
             .collect()
     }
@@ -146,7 +146,7 @@ impl Arena {
     }
 }
 
-// The mapping is never removed, because registrations may outlive the value; the process ends soon.
+// The mapping is never removed, because registrations may outlive this value.
 
 /// The value of the byte at `at` before an attack.
 pub(crate) fn pattern(at: usize) -> u8 {

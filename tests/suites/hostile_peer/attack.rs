@@ -10,7 +10,7 @@ use super::arena::{library, raw_ok};
 use super::kinds::{PAYLOAD, Scene, TARGET_AT, Target};
 use super::victim::{DEADLINE, RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Stream, Victim};
 
-/// The Send that shows that a stream still works.
+/// The payload of the Send that shows that a stream still works.
 const PROBE: &[u8] = b"still here?";
 
 /// Opcode of a Terminate.
@@ -56,7 +56,7 @@ impl Shot {
     }
 }
 
-/// The code of an attacker, given its knowledge.
+/// The code of an attacker, which uses the attacker's knowledge of the victim.
 pub(crate) type Act = Box<dyn Fn(&Target<'_>) -> Shot>;
 
 /// An attack on a fresh connection.
@@ -81,7 +81,7 @@ pub(crate) type Scripted = (
     fn() -> Placed,
 );
 
-/// Runs the attacks of a table against a victim of their own.
+/// Runs the attacks of a table against a new victim.
 pub(crate) fn run_scripts(rows: &[Scripted]) -> Result<()> {
     let attacks: Vec<Attack> = rows
         .iter()
@@ -233,7 +233,7 @@ pub(crate) fn bind_window(victim: &Victim, ep: &Ep) -> Result<u32> {
     Ok(context)
 }
 
-/// The memory of the attacker that the victim names; the attacker has no such memory.
+/// The attacker's memory in the victim's requests. The attacker has no such memory.
 fn remote() -> DatRmrTriplet {
     let mut remote = DatRmrTriplet::zeroed();
     remote.virtual_address = 0x1000;
@@ -271,7 +271,7 @@ fn post_add(victim: &Victim, ep: &Ep) -> Result<()> {
     raw_ok("fetch and add", code)
 }
 
-/// Reads up to the Terminate, which must be this one and quote what RFC 5040 section 4.8 requires.
+/// Reads up to the Terminate, which must have this code and the quotes of RFC 5040 section 4.8.
 fn expect_terminate(
     peer: &mut RawPeer,
     (layer, etype, code): (u8, u8, u8),
@@ -321,7 +321,7 @@ impl Stream {
         self.peer.send(&bytes)
     }
 
-    /// Reads up to a Terminate, which must be this one.
+    /// Reads up to a Terminate, which must have this layer, type and code.
     pub(crate) fn expect_terminate(&mut self, (layer, etype, code): (u8, u8, u8)) -> Result<()> {
         let found = self.peer.read_terminate()?;
         let wanted = [layer << 4 | etype, code];

@@ -7,7 +7,7 @@ use stack_tests::raw::RawPeer;
 
 use super::victim::{CROWDED_IA, DEADLINE, HALF_OPEN_MAX, IMPATIENT_IA, IRD, Victim};
 
-/// Opens connections whose request never becomes complete, far more than the victim keeps.
+/// Opens far more connections than the victim keeps. Their requests are never complete.
 fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
     (0..HALF_OPEN_MAX * 10)
         .map(|_| {
@@ -18,8 +18,8 @@ fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
         .collect()
 }
 
-/// All connection slots are taken and no timeout frees one. A peer that sends a request is still
-/// answered soon, and the connections that have waited longest are closed.
+/// All connection slots are in use, and no timeout frees a slot. A peer that sends a request is
+/// still answered soon, and the connections that have waited longest are closed.
 fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
     let victim = Victim::on(CROWDED_IA)?;
     let mut crowd = crowd(&victim, said)?;
@@ -86,7 +86,7 @@ fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
         peer.send(&frame_writer::request(b"").bytes())?;
         peers.push(peer);
     }
-    // The last requests found no room, and their connections are closed.
+    // There was no room for the last requests, so their connections are closed.
     for peer in peers.iter_mut().skip(room + 1) {
         refused += usize::from(peer.read_to_end()?.is_empty());
     }
@@ -99,7 +99,7 @@ fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
     victim.no_descriptor_is_left()
 }
 
-/// A peer that stops during the set-up is closed after the configured time, wherever it stops.
+/// A peer that stops at any point of the set-up is disconnected after the configured time.
 #[test]
 fn rfc5042_6_4_2_resource_consumption_by_idle_ulps() -> Result<()> {
     let victim = Victim::on(IMPATIENT_IA)?;
@@ -155,11 +155,11 @@ fn rfc5042_6_4_1_a_peer_that_never_reads_its_read_responses() -> Result<()> {
     victim.no_descriptor_is_left()
 }
 
-/// After a Terminate the victim discards the peer's bytes, so that the Terminate is not lost; but
-/// not for ever.
+/// After a Terminate the victim discards the peer's bytes for a limited time, so that the Terminate
+/// is not lost.
 #[test]
 fn rfc5042_6_4_1_a_peer_that_goes_on_after_its_terminate_is_cut_off() -> Result<()> {
-    /// The bytes that the victim discards, and those that the buffers of two sockets hold.
+    /// The number of bytes that the victim discards, plus the buffers of two sockets.
     const TAKEN_MAX: usize = 64 << 20;
     let victim = Victim::new()?;
     let mut stream = victim.stream()?;

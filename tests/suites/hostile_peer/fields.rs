@@ -276,7 +276,7 @@ fn control_rows() -> Vec<Row> {
         for value in 12..16 {
             rows.push((kind, "opcode", Is(value), UNEXPECTED));
         }
-        // A Send in a tagged segment, a Write in an untagged one.
+        // A Send in a tagged segment, a Write in an untagged segment.
         rows.push((kind, "t", Is((!kind.is_tagged()).into()), UNEXPECTED));
         rows.push((kind, "ddp_reserved", Is(15), Same));
         rows.push((kind, "rdmap_reserved", Is(3), Same));

@@ -6,7 +6,7 @@ use super::arena::pattern;
 use super::attack::Verdict::{self, GoesOn};
 use super::victim::{OPEN_AT, RECEIVE_AT, SINK_AT, Victim};
 
-/// The payload of messages that carry one.
+/// The payload of messages with a payload.
 pub(crate) const PAYLOAD: &[u8] = b"some bytes, not many.";
 
 /// The offset in the open part that Writes target and Reads read from.
@@ -118,7 +118,7 @@ pub(crate) struct Target<'v> {
 }
 
 impl<'v> Target<'v> {
-    /// An attacker that received no request; used to examine its frames.
+    /// An attacker that received no request. Its frames can be examined.
     pub(crate) fn blind(victim: &'v Victim) -> Self {
         Self {
             victim,

@@ -285,9 +285,8 @@ fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
     run_scripts(&ROWS)
 }
 
-/// Memory that was registered before: its old STag gives no access, even if the same bytes are
-/// registered again. The content of memory that is exposed to peers is the consumer's
-/// responsibility.
+/// The STag of a freed registration gives no access, even if the same bytes are registered again.
+/// The consumer is responsible for the content of the memory that it exposes to peers.
 #[test]
 fn rfc5042_6_3_2_using_rdma_read_to_access_stale_data() -> Result<()> {
     let victim = Victim::new()?;
@@ -345,8 +344,8 @@ fn rfc5042_6_3_3_accessing_a_buffer_after_the_transfer() -> Result<()> {
             stop.store(true, Ordering::Relaxed);
             fenced
         })?;
-        // The last frame of the flood may have been received before; this one is received after, or
-        // by a closed stream.
+        // The last frame of the flood may have been received before the free. This frame is
+        // received after the free, or by a closed stream.
         let _ = stream.peer.send(&write.bytes());
         victim
             .arena
@@ -411,8 +410,8 @@ fn rfc5042_6_3_6_using_multiple_stags_that_alias_to_the_same_buffer() -> Result<
     Ok(())
 }
 
-/// A shared receive queue: a peer that takes more than its share is disconnected, and the others
-/// receive.
+/// A peer that uses more than its share of a shared receive queue is disconnected. The other peers
+/// still receive.
 #[test]
 fn rfc5042_6_4_3_1_multiple_streams_sharing_receive_buffers() -> Result<()> {
     const SHARE: i32 = 2;
@@ -447,8 +446,8 @@ fn rfc5042_6_4_3_1_multiple_streams_sharing_receive_buffers() -> Result<()> {
     Ok(())
 }
 
-/// More completions than the event queue holds: that queue overflows and reports it, and the others
-/// work.
+/// An event queue with too many completions overflows and reports the overflow. The other event
+/// queues work.
 #[test]
 fn rfc5042_6_4_3_2_remote_peer_attacking_a_shared_completion_queue() -> Result<()> {
     overflow(2)
@@ -527,7 +526,7 @@ fn rfc5042_6_4_3_3_attacking_the_rdma_read_request_queue() -> Result<()> {
     victim.bystander_is_fine()
 }
 
-/// Segments of one byte, in TCP and in DDP: slow, but correct, and no other stream stops.
+/// Segments of one byte, in TCP and in DDP, are processed correctly, and other streams continue.
 #[test]
 fn rfc5042_6_4_4_exercise_of_non_optimal_code_paths() -> Result<()> {
     let victim = Victim::new()?;
@@ -553,8 +552,8 @@ fn rfc5042_6_4_4_exercise_of_non_optimal_code_paths() -> Result<()> {
     Ok(())
 }
 
-/// A region belongs to all streams of its zone, so no peer may invalidate it; its other users
-/// continue.
+/// A region belongs to all streams of its zone, so no peer may invalidate it. The other users of
+/// the region continue.
 #[test]
 fn rfc5042_6_4_5_remote_invalidate_an_stag_shared_on_multiple_streams() -> Result<()> {
     let victim = Victim::new()?;
@@ -590,7 +589,7 @@ fn rfc5042_6_1_1_the_next_stag_of_a_window_cannot_be_guessed_from_the_former() -
         .collect();
     ensure!(steps.len() > COUNT * 9 / 10, "only {} steps", steps.len());
     let near = steps.iter().filter(|step| !(256..=!256).contains(*step));
-    ensure!(near.count() <= 1, "an STag lies beside the former one");
+    ensure!(near.count() <= 1, "an STag is close to the former STag");
     stream.end(&victim)
 }
 
@@ -614,7 +613,7 @@ fn rfc5042_6_1_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
         parts.iter().any(near)
     });
     // Of 256 STags in 2^32, about eight in a million have a neighbour this close.
-    ensure!(near.count() <= 4, "STags lie side by side");
+    ensure!(near.count() <= 4, "STags are close to each other");
     for part in parts {
         victim.arena.deregister(part)?;
     }

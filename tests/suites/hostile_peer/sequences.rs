@@ -127,7 +127,7 @@ fn bytes_that_changed_under_the_crc() -> Result<()> {
     let victim = Victim::new()?;
     let mut attacks = Vec::new();
     for kind in Kind::ALL {
-        // The length field has a test of its own, because it moves the CRC.
+        // Another test changes the length field, because that moves the CRC.
         for at in 2..lengths(&victim, kind).1 {
             let bit = 1 << (at % 8);
             let name = format!("with byte {at} changed");
@@ -158,8 +158,8 @@ fn lengths_that_lie() -> Result<()> {
     let mut attacks = Vec::new();
     for kind in Kind::ALL {
         let true_len = lengths(&victim, kind).0 as u16;
-        // Shorter: the frame ends earlier, where there is no CRC. Longer: the frame is never
-        // complete.
+        // A shorter length ends the frame at bytes that are not the CRC. A frame with a longer
+        // length is never complete.
         let lies = [
             (0, MPA_LENGTH),
             (1, MPA_LENGTH),
@@ -233,7 +233,7 @@ fn all_receives() -> Placed {
         .collect()
 }
 
-/// Messages in an order that no peer should send, or that only looks wrong.
+/// Messages in an order that is wrong, or that is unusual and correct.
 const ORDERS: &[Scripted] = &[
     (
         "the second Send before the first",

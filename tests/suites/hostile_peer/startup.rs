@@ -13,7 +13,7 @@ use super::victim::{DEADLINE, ONCE_IA, RECEIVES, Victim};
 /// The victim's answer to a Request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// The victim's consumer gets the request and accepts; the Reply has this revision.
+    /// The victim's consumer gets the request and accepts. The Reply has this revision.
     Accepts(u8),
     /// The victim closes the connection, and its consumer gets no event.
     Closes,
@@ -188,7 +188,7 @@ fn a_request_in_single_bytes_is_understood() -> Result<()> {
 fn a_second_request_is_no_frame() -> Result<()> {
     let victim = Victim::new()?;
     let mut stream = victim.stream()?;
-    // The first two bytes of the Request are taken for the length of a frame that is never
+    // The victim reads the first two bytes of the Request as the length of a frame, which is never
     // complete.
     stream.peer.send(&plain_request().bytes())?;
     stream.peer.finish_sending()?;
@@ -259,7 +259,7 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     let request = peer.read(24)?;
     ensure!(request[..16] == *b"MPA ID Req Frame", "{request:02x?}");
     peer.send(reply)?;
-    // A victim that has already closed the connection may have reset it.
+    // The call fails if the victim has closed and reset the connection.
     let _ = peer.finish_sending();
     let told = match ep.wait_established(Some(DEADLINE)) {
         Ok(_) => None,

@@ -1,5 +1,5 @@
-//! The process under attack: a consumer with memory of every kind, a service point, and a
-//! connection of its own that no attack may affect.
+//! The process under attack: a consumer with memory of every kind, a service point, and another
+//! connection, which no attack may affect.
 
 use std::cell::Cell;
 use std::fs;
@@ -56,7 +56,7 @@ const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
 /// Descriptors are counted for the whole process, so one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Points this process at the staged libraries, once. `Err` holds the reason why they are missing.
+/// Makes this process use the staged libraries, once. `Err` is the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile_peer.conf");
     let crowded =
@@ -101,7 +101,7 @@ pub(crate) struct Parts {
     pub(crate) writable: Part,
     /// The peer has no right: receives and sinks.
     pub(crate) private: Part,
-    /// Every right, but for the peers of another protection zone.
+    /// The peers of another protection zone have every right.
     pub(crate) foreign: Part,
     /// A region that was registered and then freed.
     pub(crate) gone: Part,
@@ -109,7 +109,7 @@ pub(crate) struct Parts {
     _other_pz: Pz,
 }
 
-/// A connection that exchanges data while another one is attacked.
+/// A connection that exchanges data while another connection is attacked.
 #[derive(Debug)]
 struct Bystander {
     active: Ep,
@@ -150,11 +150,11 @@ impl Victim {
             descriptors: 0,
             _turn: turn,
         };
-        // The first connection may allocate resources that all later ones share.
+        // The first connection may allocate resources that later connections share.
         drop(victim.stream()?);
         victim.bystander.exchange_until_moved()?;
         victim.settle()?;
-        // An event dispatcher makes its descriptor when a thread first sleeps in it.
+        // An event dispatcher creates its descriptor when a thread first sleeps in the dispatcher.
         for evd in [&victim.transfers, &victim.connections, &victim.requests] {
             ensure!(
                 evd.wait(Some(Duration::from_millis(1)))?.is_none(),
@@ -245,7 +245,7 @@ impl Victim {
     pub(crate) fn bystander_is_fine(&self) -> Result<()> {
         self.bystander
             .exchange()
-            .context("the connection beside the attacked one")
+            .context("the connection next to the attacked connection")
     }
 
     /// The next completion of work that was posted to an endpoint under attack.
@@ -275,7 +275,7 @@ impl Victim {
         Ok(())
     }
 
-    /// Fails if the process holds descriptors that it did not hold in the beginning.
+    /// Fails if the process holds more descriptors than at the start.
     pub(crate) fn no_descriptor_is_left(&self) -> Result<()> {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -365,7 +365,7 @@ impl Bystander {
         })
     }
 
-    /// Exchanges messages until they use shared memory, which needs descriptors of its own.
+    /// Exchanges messages until the connection uses shared memory, which needs more descriptors.
     fn exchange_until_moved(&self) -> Result<()> {
         let end = Instant::now() + DEADLINE;
         loop {

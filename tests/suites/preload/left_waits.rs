@@ -1,6 +1,5 @@
-//! Waits for offloaded sockets that a thread of the program does not finish: the thread is
-//! cancelled there, or a signal handler jumps out of the wait. The program is
-//! `tests/c/left_waits.c`.
+//! Waits for offloaded sockets from which a thread does not return: the thread is cancelled, or a
+//! signal handler jumps out of the wait. The program is `tests/c/left_waits.c`.
 
 use anyhow::Result;
 use stack_tests::{CProgram, OffloadProtocol};
@@ -19,7 +18,7 @@ pub(crate) const CASES: [&str; 8] = [
     "arguments",
 ];
 
-/// Runs one case in a process of its own.
+/// Runs one case in a new process.
 pub(crate) fn run(protocol: &'static OffloadProtocol, case: &str) -> Result<()> {
     let program = CProgram::compile_plain("left_waits")?;
     scripts::run(protocol, program.file(), |command| {

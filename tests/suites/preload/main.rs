@@ -6,10 +6,10 @@
 //! | [`pair`], [`step`], [`when_full`] | the pairs, and the calls on them |
 //! | [`turns`] | waits until the bytes in transit have been received |
 //! | [`scripts`] | third-party programs in the form of scripts, and programs that fork |
-//! | [`left_waits`] | threads that wait and do not return from the wait |
+//! | [`left_waits`] | threads that do not return from a wait |
 //!
-//! All tests run with each offload protocol. Each walk is a process of its own: this suite, started
-//! again with the library preloaded.
+//! All tests run with each offload protocol. Each walk is a separate process: a second instance of
+//! this suite with the library preloaded.
 
 mod left_waits;
 mod pair;
@@ -26,14 +26,14 @@ use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Trial};
 use stack_tests::OffloadProtocol;
 
-/// The variable with the seed of this process's walk. Without it, the process is the suite.
+/// The variable with the seed of this process's walk. A process without the variable is the suite.
 const WALK: &str = "PRELOAD_WALK";
-/// Walks, each with a seed of its own.
+/// The number of walks, each with its own seed.
 const WALKS: u64 = 12;
-/// Walks that fork.
+/// The number of walks that fork.
 const FORKING_WALKS: u64 = 6;
-/// Seeds of walks that have found a fault: a reset after the peer's end, a break after it, and
-/// signals taken for bytes after both sides had ended.
+/// Seeds of walks that have found a fault: a reset or a broken connection after the peer's end, and
+/// signals that were handled as bytes after both sides had ended.
 const FOUND: [u64; 3] = [203, 205, 212];
 
 fn main() -> ExitCode {

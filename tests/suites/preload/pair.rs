@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use anyhow::{Context, Result, ensure};
 use rustix::net::AddressFamily;
 
-/// Sets that watch one end, each in another mode.
+/// The `epoll` sets that watch one end, each in another mode.
 struct Sets {
     level: Set,
     edge: Set,
@@ -29,7 +29,7 @@ impl Sets {
     }
 }
 
-/// The two ends of a connection; the client's is 0, the server's 1.
+/// The two ends of a connection. End 0 is the client's, end 1 the server's.
 pub(crate) struct Pair {
     ends: [Option<TcpStream>; 2],
     /// For each end, a set of each kind.
@@ -37,7 +37,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Connects over an address, and checks whether the socket is a TCP socket for the kernel.
+    /// Connects over an address. Checks that the kernel's sockets are Unix sockets if `offloaded`.
     pub(crate) fn over(address: &str, offloaded: bool) -> Result<Self> {
         let listener = TcpListener::bind((address, 0)).context("listening")?;
         let client = TcpStream::connect(listener.local_addr()?).context("connecting")?;
@@ -59,17 +59,17 @@ impl Pair {
 
     /// The events that the level-triggered set reports for an end.
     pub(crate) fn level(&self, end: usize) -> u32 {
-        self.sets[end].level.look()
+        self.sets[end].level.poll()
     }
 
     /// The events that the edge-triggered set reports for an end since the last call.
     pub(crate) fn edge(&self, end: usize) -> u32 {
-        self.sets[end].edge.look()
+        self.sets[end].edge.poll()
     }
 
-    /// The events that an exclusive set, one among many, reports for an end.
+    /// The events that the exclusive set reports for an end.
     pub(crate) fn exclusive(&self, end: usize) -> u32 {
-        self.sets[end].exclusive.look()
+        self.sets[end].exclusive.poll()
     }
 
     /// The events that a one-shot set reports for an end, and those that it reports on the next
@@ -77,7 +77,7 @@ impl Pair {
     pub(crate) fn once(&self, end: usize) -> [u32; 2] {
         let set = &self.sets[end].one_shot;
         set.arm(self.fd(end));
-        [set.look(), set.look()]
+        [set.poll(), set.poll()]
     }
 
     /// The descriptor of an end.
@@ -108,7 +108,7 @@ impl Pair {
 }
 
 /// The address family of the socket in the kernel. rustix makes the system call without the C
-/// library, so no hook answers.
+/// library, so the preloaded library does not intercept the call.
 fn domain_in_the_kernel(fd: BorrowedFd<'_>) -> Result<AddressFamily> {
     Ok(rustix::net::sockopt::socket_domain(fd)?)
 }
@@ -149,7 +149,7 @@ impl Set {
         unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, &raw mut event) };
     }
 
-    fn look(&self) -> u32 {
+    fn poll(&self) -> u32 {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.
         let count = unsafe { libc::epoll_wait(self.set.as_raw_fd(), &raw mut event, 1, 0) };

@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
-/// A time far beyond what any script takes, even if one of its waits takes the maximum.
+/// The time limit of a script, far longer than any script takes, even with one maximal wait.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Sockets on this address stay on TCP; those on all others are offloaded.
+/// Sockets on this address stay on TCP. Sockets on all other addresses are offloaded.
 pub(crate) const NATIVE: &str = "127.0.0.2";
 
 /// A script and its interpreter.
 pub(crate) struct Script {
-    /// Its name.
+    /// The name of the test.
     pub(crate) name: &'static str,
     interpreter: &'static str,
     text: String,
@@ -36,7 +36,7 @@ const SIGNALS: (&str, &str) = ("signals_end_calls_as_with_tcp", include_str!("si
 
 /// Programs in which each process uses its own connections only.
 const SCRIPTS: &[(&str, &str)] = &[
-    // Both ends of a conversation in one interpreter, which fails when a byte is wrong.
+    // Both ends of a connection in one interpreter, which fails if a byte is wrong.
     ("python_threads", include_str!("threads.py")),
     // An event loop with its own descriptors, timers and children.
     ("python_asyncio", include_str!("event_loop.py")),
@@ -48,7 +48,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "listeners_at_no_address_of_either_family",
         include_str!("both_families.py"),
     ),
-    // Programs such as wrk take an empty receive after a wake-up for an error.
+    // Programs such as wrk treat an empty receive after a wake-up as an error.
     (
         "no_wake_up_is_a_false_one",
         include_str!("true_readiness.py"),
@@ -111,7 +111,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "a_closed_listener_makes_room",
         include_str!("listen_again.py"),
     ),
-    // Peers that only wait must not use up the server's descriptors.
+    // Peers that connect and then wait must not exhaust the server's descriptors.
     (
         "the_backlog_holds_for_offloaded_peers",
         include_str!("backlog.py"),
@@ -153,10 +153,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The beginning of all scripts.
+/// The first lines of all scripts.
 const PRELUDE: &str = include_str!("prelude.py");
 
-/// The beginning of the scripts about processes, after the prelude.
+/// The lines after the prelude in the scripts about processes.
 const PAIRS: &str = include_str!("forking/pairs.py");
 
 /// Scripts in which several processes use a connection.
@@ -228,7 +228,7 @@ const LOCAL: &[(&str, &str)] = &[
     ("resets", include_str!("local/resets.py")),
     ("raw_clone", include_str!("local/raw_clone.py")),
     ("offered_later", include_str!("local/offered_later.py")),
-    // Next to a service over SDP.
+    // The host also offers a service over SDP.
     (
         "peers_by_two_protocols_of_one_listener",
         include_str!("local/two_offers.py"),
@@ -291,8 +291,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Runs the program to its end; a failure includes its output. The output goes to a file, because
-/// daemons that a failed script leaves running would hold a pipe open.
+/// Runs the program until it ends; a failure includes its output. The output is written to a file,
+/// because daemons that a failed script does not stop would keep a pipe open.
 fn finish(mut command: Command) -> Result<()> {
     let mut said = tempfile::tempfile().context("making a file")?;
     let mut child = command
@@ -319,8 +319,8 @@ fn finish(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Ends a process that hangs, with its children. On the first signal Python prints its stack; the
-/// second signal kills all others.
+/// Ends a process that hangs, and its children. The first signal makes Python print its stack. The
+/// second signal kills the whole process group.
 fn end(child: &mut Child) -> Result<ExitStatus> {
     let group = Pid::from_child(child);
     kill_process_group(group, Signal::ABORT)?;

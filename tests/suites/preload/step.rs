@@ -15,16 +15,16 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// A call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
-    /// `send` of so many bytes.
+    /// `send` of this many bytes.
     Send(usize),
     /// `recv` into a buffer of this size, with these flags in addition to `MSG_DONTWAIT`.
     Receive(usize, i32),
-    /// `recv` of so many bytes that `MSG_TRUNC` discards, without a buffer.
+    /// `recv` of this many bytes without a buffer: `MSG_TRUNC` discards them.
     Discard(usize),
-    /// A blocking `MSG_PEEK` that waits for so many bytes, with a timeout that expires if fewer are
-    /// available.
-    AwaitLook(usize),
-    /// An urgent byte when the socket is full: at once, and with a peer that reads meanwhile.
+    /// A blocking `MSG_PEEK` that waits for this many bytes, with a timeout that expires if fewer
+    /// are available.
+    AwaitPeek(usize),
+    /// An urgent byte when the socket is full, without a reader and with a peer that reads.
     UrgentWhenFull,
     /// `shutdown`.
     ShutDown(i32),
@@ -40,9 +40,9 @@ pub(crate) enum Step {
     PendingError,
     /// `getsockopt` of the options that distinguish kinds of sockets.
     Kind,
-    /// `fork`; the child holds all ends and uses none.
+    /// `fork` of a child that keeps all ends open and uses none.
     Fork,
-    /// `send` of so many bytes by the child of a `fork`.
+    /// `send` of this many bytes by the child of a `fork`.
     SendInChild(usize),
     /// `recv` into a buffer of this size by the child of a `fork`.
     ReceiveInChild(usize),
@@ -98,7 +98,7 @@ impl Step {
                 result
             }
             Self::Await => in_time(pair, end, || receive(fd, 1, 0, &mut bytes)),
-            Self::AwaitLook(len) => {
+            Self::AwaitPeek(len) => {
                 let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
                 in_time(pair, end, || receive(fd, len, flags, &mut bytes))
             }
@@ -112,7 +112,7 @@ impl Step {
     }
 }
 
-/// Makes a call that times out after a moment.
+/// Makes a blocking call with a short timeout.
 fn in_time<T>(pair: &Pair, end: usize, call: impl FnOnce() -> T) -> T {
     let timeout = Some(Duration::from_millis(20));
     let stream = pair.end(end);
@@ -219,8 +219,9 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The state that processes which share a connection see. They see the peer's end only after
-    /// all bytes before it were read, because a pair that shows the end receives no bytes any more.
+    /// Converts the state to the state that processes with a shared connection see. They see the
+    /// peer's end only after they have read all bytes before it, because a pair that shows the end
+    /// receives no bytes any more.
     fn shared(mut self) -> Self {
         if self.unread > 0 {
             let end = libc::POLLRDHUP | libc::POLLHUP;
@@ -234,8 +235,8 @@ impl Shown {
     }
 }
 
-/// Waits until so many bytes are at an end of both pairs. Waits only for a moment if the end was
-/// shut down or closed, because the bytes are not received there.
+/// Waits until an end of both pairs has received this many bytes. Waits only for a moment if the
+/// end was shut down or closed, because such an end receives no bytes.
 pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize, may_come: bool) {
     let start = Instant::now();
     let patience = if may_come { SETTLE } else { MOMENT };

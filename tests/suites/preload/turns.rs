@@ -1,5 +1,5 @@
-//! Waits until the bytes in transit through the stack of this process have been received: each
-//! thread of the process has since found no work, however long it waited for a processor.
+//! Waits until the bytes in transit through the stack of this process have been received. That is
+//! so when each thread of the process has gone to sleep since, however busy the processors are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits, so many times, until each other thread has gone to sleep.
+/// Waits `rounds` times until each other thread has gone to sleep.
 pub(crate) fn let_others_run(rounds: usize, pause: Duration) {
     for _ in 0..rounds {
         let before = threads();
@@ -34,7 +34,7 @@ fn have_slept(before: &BTreeMap<String, Seen>) -> bool {
     })
 }
 
-/// All other threads of this process; they may have ended when they are read.
+/// All other threads of this process. A thread that ends meanwhile is omitted.
 fn threads() -> BTreeMap<String, Seen> {
     // SAFETY: the call has no arguments.
     let own = unsafe { libc::gettid() }.to_string();

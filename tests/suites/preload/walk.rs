@@ -11,8 +11,8 @@ use crate::scripts::NATIVE;
 use crate::step::{Outcome, Step, agree, arrive, has_edge, unread};
 use crate::turns::let_others_run;
 
-/// The number of turns of the stack, with pauses between, after which an end has reached a peer
-/// that does not show it.
+/// The number of rounds of all threads, with pauses between, after which an end was received by a
+/// peer that does not show the end.
 const UNSEEN: usize = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 const CONNECTIONS: usize = 8;
@@ -111,8 +111,8 @@ thread_local! {
 }
 
 /// True for steps in which the kernel's sockets within a host behave like TCP. opsrun(1) lists the
-/// differences: a reset, the end of reading, the end of both directions, and the size of buffers,
-/// of which there is one for both ends.
+/// differences: a reset, the end of reading, the end of both directions, and the size of the
+/// buffer, which both ends share.
 fn is_alike(step: Step, before: &[(usize, Step)]) -> bool {
     match step {
         Step::Reset => false,
@@ -125,9 +125,9 @@ fn is_alike(step: Step, before: &[(usize, Step)]) -> bool {
     }
 }
 
-/// True if a difference is permitted because the end is not visible yet. Where processes share a
-/// connection, the end is shown after the last unread byte. Until then, a connection that is over
-/// in all other respects may be shut down once more.
+/// True if a difference is permitted because the end is not visible yet. Processes that share a
+/// connection see the end after the last unread byte. Before that, a connection that has ended
+/// otherwise may be shut down once more.
 fn is_over_unseen(step: Step, ours: &Pair, end: usize, outcomes: &[Outcome; 2]) -> bool {
     matches!(step, Step::ShutDown(_))
         && unread(ours, end) > 0
@@ -140,10 +140,10 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
     match dice.below(23) {
         20 => Step::Discard(len.max(1)),
         21 => [
-            Step::AwaitLook(len.max(1)),
+            Step::AwaitPeek(len.max(1)),
             Step::Receive(len.max(1), libc::MSG_PEEK | libc::MSG_WAITALL),
         ][dice.below(2)],
-        // Both ends must still read and write; and the step is slow.
+        // The step is rare, because it is slow, and both ends must still read and write.
         22 if number <= STEPS / 2 && dice.below(3) == 0 => Step::UrgentWhenFull,
         0..7 => Step::Send(len.min(room)),
         7..11 => Step::Receive(len.max(1), 0),
@@ -154,8 +154,8 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
         15 => option(dice),
         16 => [Step::Kind, Step::PendingError][dice.below(2)],
         17 => Step::Await,
-        // Steps that end a direction are for the second half, because most walks would be short
-        // otherwise.
+        // Steps that end a direction are in the second half, because otherwise most walks would be
+        // short.
         18 if number > STEPS / 2 => {
             Step::ShutDown([libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR][dice.below(3)])
         }
@@ -164,8 +164,8 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
     }
 }
 
-/// Chooses a step of a connection that several processes use. `MSG_TRUNC` and the end of reading
-/// are left out, because the kernel behaves differently where a Unix socket carries the bytes.
+/// Chooses a step of a connection that several processes use, without `MSG_TRUNC` and the end of
+/// reading, in which a Unix socket, which carries the bytes, differs from TCP.
 fn choose_forking(dice: &mut Dice, number: usize, room: usize) -> Step {
     let len = [0, 1, 2, 100, 1459, 4096][dice.below(6)];
     match dice.below(20) {
@@ -186,7 +186,7 @@ fn choose_forking(dice: &mut Dice, number: usize, room: usize) -> Step {
     }
 }
 
-/// Chooses an option that programs set, or one that does not exist.
+/// Chooses an option that programs set, or an option that does not exist.
 fn option(dice: &mut Dice) -> Step {
     let (level, name) = [
         (libc::IPPROTO_TCP, libc::TCP_NODELAY),
@@ -198,8 +198,8 @@ fn option(dice: &mut Dice) -> Step {
         (libc::IPPROTO_IP, libc::IP_TOS),
         (libc::SOL_SOCKET, 9999),
     ][dice.below(8)];
-    // After so many milliseconds the kernel resets a full TCP connection that it cannot empty, and
-    // a step can take that long on a busy machine.
+    // This option is in milliseconds: after a short time the kernel would reset a full TCP
+    // connection, and a step may take long on a busy machine.
     let unit = match name {
         libc::TCP_USER_TIMEOUT => 600_000,
         _ => 1,

@@ -8,17 +8,17 @@ use crate::pair::Pair;
 use crate::step::{number, receive};
 use crate::turns::let_others_run;
 
-/// The number of polls without room, with a pause and a turn of the stack between, after which the
-/// socket counts as full.
+/// The number of polls without room, with a pause and a round of all threads between, after which
+/// the socket counts as full.
 const LOOKS: usize = 12;
 const PAUSE: Duration = Duration::from_millis(5);
-/// A time far beyond what the peer needs.
+/// The time limit of the peer, far longer than the peer needs.
 const LIMIT: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 * 1024;
 
-/// Fills the buffers between an end and its peer. Sends an urgent byte at once, which finds no
-/// room, and again with a peer that reads meanwhile; then a byte after it. `bytes` receives the
-/// error of the first send, the urgent byte, and the byte after it. No byte remains in flight.
+/// Fills the buffers between an end and its peer. Sends an urgent byte, which fails for want of
+/// room, then an urgent byte while the peer reads, then an ordinary byte. Appends the error of the
+/// first send and the two received bytes to `bytes`. No byte remains in flight.
 ///
 /// # Errors
 /// The error number of a send that should have succeeded.
@@ -56,7 +56,7 @@ fn unread(fd: RawFd) -> usize {
     usize::try_from(count).unwrap_or(0)
 }
 
-/// Writes until there is no room, and no room becomes free without a reader.
+/// Writes until the socket stays full without a reader.
 fn fill(fd: RawFd) -> Result<usize, i32> {
     let data = vec![0; CHUNK];
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -12,18 +12,18 @@ use nix::unistd::Pid;
 use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, Veth};
 use tempfile::TempDir;
 
-/// The variable that names the part which a process plays. Without it, the process is the suite.
+/// The variable that names the program of a process. A process without the variable is the suite.
 pub(crate) const PART: &str = "PRELOAD_FAULTS_PART";
 /// The variable with the peer's address, if it is not the loopback address.
 pub(crate) const HOST: &str = "PRELOAD_FAULTS_HOST";
-/// A time far beyond what any step here takes on an idle machine.
+/// The time limit of a step, far longer than any step takes on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A process. Dropping it kills the process.
+/// A process, which is killed when this value is dropped.
 pub(crate) struct Apart {
     child: Child,
     tell: Option<ChildStdin>,
-    said: Receiver<String>,
+    lines: Receiver<String>,
     part: String,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     ops: OpsRun,
     _settings: TempDir,
     pages: TempDir,
-    // Declared last, so that the network is left after everything else has been dropped.
+    // Declared last, so that the network is dropped after all other fields.
     net: NetSpace,
 }
 
@@ -64,7 +64,7 @@ impl Place {
         self.ops.check_traces()
     }
 
-    /// Checks and counts the messages where peers break rules on purpose.
+    /// Checks and counts the messages of a test in which peers break rules on purpose.
     pub(crate) fn messages_of_victims(&self) -> Result<u64> {
         self.ops.check_victims()
     }
@@ -78,8 +78,8 @@ impl Place {
         Ok(listed.finish(DEADLINE)?.success()?.text)
     }
 
-    /// Checks that no process leaves a page behind after a reader has read the pages, and that no
-    /// process broke a rule of the protocol on any connection.
+    /// Checks that no process broke a rule of the protocol, and that no page of a process is left
+    /// after a reader has read the pages.
     pub(crate) fn is_left(&self) -> Result<()> {
         let messages = self.messages()?;
         ensure!(
@@ -118,7 +118,7 @@ impl Apart {
             .spawn()
             .with_context(|| format!("starting {part}"))?;
         let output = child.stdout.take().context("it has an output")?;
-        let (sender, said) = channel();
+        let (sender, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -129,22 +129,22 @@ impl Apart {
         Ok(Self {
             tell: child.stdin.take(),
             child,
-            said,
+            lines,
             part: part.to_owned(),
         })
     }
 
     /// Waits for the next line that begins with a word, and returns the rest of the line.
-    pub(crate) fn hear(&self, word: &str) -> Result<String> {
-        self.hear_within(word, DEADLINE)
+    pub(crate) fn read_line(&self, word: &str) -> Result<String> {
+        self.read_line_within(word, DEADLINE)
     }
 
     /// Waits for such a line with another time limit.
-    pub(crate) fn hear_within(&self, word: &str, within: Duration) -> Result<String> {
+    pub(crate) fn read_line_within(&self, word: &str, within: Duration) -> Result<String> {
         let end = Instant::now() + within;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            match self.lines.recv_timeout(left) {
                 Ok(line) => {
                     if let Some(rest) = line.strip_prefix(word) {
                         return Ok(rest.trim().to_owned());
@@ -162,7 +162,7 @@ impl Apart {
     }
 
     /// Writes a line to the process.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn write_line(&mut self, line: &str) -> Result<()> {
         let to = self.tell.as_mut().context("it listens")?;
         writeln!(to, "{line}").with_context(|| format!("telling {}", self.part))
     }
@@ -179,8 +179,8 @@ impl Apart {
         let end = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                let told: Vec<String> = self.said.iter().collect();
-                ensure!(status.success(), "{}: {status}, {told:?}", self.part);
+                let rest: Vec<String> = self.lines.iter().collect();
+                ensure!(status.success(), "{}: {status}, {rest:?}", self.part);
                 return Ok(());
             }
             ensure!(Instant::now() < end, "{}: it does not end", self.part);

@@ -1,6 +1,5 @@
-//! Two networks and the cable between them. The cable loses packets, delays them, is cut, or
-//! connects to a peer that is stopped. An offloaded connection survives what a TCP connection
-//! survives.
+//! Two networks and the cable between them. The cable loses or delays packets, or is cut, or the
+//! peer is stopped. An offloaded connection must continue wherever a TCP connection would.
 //!
 //! Before and during each fault `opsrun ss` shows that both ends are offloaded.
 
@@ -18,7 +17,7 @@ use crate::parts::PATIENCE;
 
 /// The time limit of the tools.
 const TOOL: Duration = Duration::from_secs(20);
-/// The time limit of a conversation over a bad cable, which takes longer on a busy machine.
+/// The time limit of a transfer over a bad cable, which takes longer on a busy machine.
 const LONG: Duration = Duration::from_mins(10);
 /// The time after which both ends are transmitting.
 const SOON: Duration = Duration::from_millis(100);
@@ -59,7 +58,7 @@ pub(crate) struct Line {
     veth: Veth,
 }
 
-/// Two programs with a connection between them, the near one first.
+/// Two programs with a connection between them, first the program in the near network.
 pub(crate) type Pair = [Apart; 2];
 
 impl Line {
@@ -148,25 +147,25 @@ impl Line {
     /// Starts two programs that will swap bytes, and waits until they are connected.
     fn meet(&self) -> Result<Pair> {
         let far = self.start(End::Far, "swap -")?;
-        let port = far.hear("port")?;
+        let port = far.read_line("port")?;
         let near = self.start(End::Near, &format!("swap {port}"))?;
         let pair = [near, far];
         for side in &pair {
-            side.hear("met")?;
+            side.read_line("met")?;
         }
         self.is_offloaded().context("when they have met")?;
         Ok(pair)
     }
 
-    /// Starts two programs that will lose each other, and waits until they are connected. The near
-    /// one writes, the far one reads.
+    /// Starts two programs whose connection will be lost, and waits until they are connected. The
+    /// near program writes, the far program reads.
     fn meet_to_lose(&self, with: impl Fn(&mut Command)) -> Result<Pair> {
         let far = self.start_with(End::Far, "lose - taking", &with)?;
-        let port = far.hear("port")?;
+        let port = far.read_line("port")?;
         let near = self.start_with(End::Near, &format!("lose {port} giving"), &with)?;
         let pair = [near, far];
         for side in &pair {
-            side.hear("met")?;
+            side.read_line("met")?;
         }
         Ok(pair)
     }
@@ -182,22 +181,21 @@ impl Line {
         Ok(())
     }
 
-    /// Makes two programs swap at least so many bytes while `happens` acts on them and on the
-    /// cable. The connection survives this, and the programs continue for as long as `happens`
-    /// takes.
-    fn swap(self, bytes: u64, happens: impl FnOnce(&Self, &Pair) -> Result<()>) -> Result<()> {
+    /// Makes two programs swap at least this many bytes while `fault` acts on them and on the
+    /// cable. The connection must continue, and the programs run for as long as `fault` takes.
+    fn swap(self, bytes: u64, fault: impl FnOnce(&Self, &Pair) -> Result<()>) -> Result<()> {
         let mut pair = self.meet()?;
         for side in &mut pair {
-            side.tell("go on")?;
+            side.write_line("go on")?;
         }
-        happens(&self, &pair)?;
+        fault(&self, &pair)?;
         for side in &mut pair {
-            side.tell(&bytes.to_string())?;
+            side.write_line(&bytes.to_string())?;
         }
         let mut swapped = Vec::new();
         for side in pair {
-            let told = side.hear_within("swapped", LONG)?;
-            let (given, taken) = told.split_once(' ').context("two numbers")?;
+            let line = side.read_line_within("swapped", LONG)?;
+            let (given, taken) = line.split_once(' ').context("two numbers")?;
             swapped.push((given.parse::<u64>()?, taken.parse::<u64>()?));
             side.finish()?;
         }
@@ -229,7 +227,7 @@ fn one_in_a_hundred_is_lost(protocol: &'static OffloadProtocol) -> Result<()> {
     line.swap(size(8 << 20, 1 << 30), |_, _| Ok(()))
 }
 
-/// Bytes for several seconds are queued, and the answers behind them.
+/// The queues hold bytes for several seconds, so answers are late.
 fn five_megabits(protocol: &'static OffloadProtocol) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
@@ -241,7 +239,7 @@ fn five_megabits(protocol: &'static OffloadProtocol) -> Result<()> {
 /// Swaps bytes at [`RATE`] while a fault occurs.
 fn swap_slowly(
     protocol: &'static OffloadProtocol,
-    happens: impl FnOnce(&Line, &Pair) -> Result<()>,
+    fault: impl FnOnce(&Line, &Pair) -> Result<()>,
 ) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
@@ -249,7 +247,7 @@ fn swap_slowly(
     line.slow_down(RATE)?;
     line.swap(size(8 << 20, 256 << 20), |line, pair| {
         thread::sleep(SOON);
-        happens(line, pair)
+        fault(line, pair)
     })
 }
 
@@ -280,7 +278,7 @@ fn all_is_swallowed(protocol: &'static OffloadProtocol) -> Result<()> {
     swallowed(protocol, &BOTH)
 }
 
-/// The host of the stopped program acknowledges the data, and no program reads it.
+/// The kernel of the stopped program acknowledges the data, and no program reads the data.
 fn the_far_end_stops(protocol: &'static OffloadProtocol) -> Result<()> {
     swap_slowly(protocol, |line, [_, far]| {
         far.signal(Signal::SIGSTOP)?;
@@ -289,8 +287,8 @@ fn the_far_end_stops(protocol: &'static OffloadProtocol) -> Result<()> {
     })
 }
 
-/// If the cable is cut for good, both ends of a connection, one that writes and one that reads, get
-/// an error within their timeout. The errors are those of a TCP pair under the same conditions.
+/// If the cable is cut for good, the writing end and the reading end of a connection get an error
+/// within their timeout. The errors equal those of a TCP pair under the same conditions.
 fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
@@ -304,18 +302,18 @@ fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let plain = line.meet_to_lose(plainly)?;
     let mut all = ours.into_iter().chain(plain).collect::<Vec<_>>();
     for side in &mut all {
-        side.tell("go on")?;
+        side.write_line("go on")?;
     }
     thread::sleep(SOON);
     line.drop_arriving(&BOTH, "meta l4proto tcp")?;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for side in all {
         // TCP checks the timeout when it retransmits, at growing intervals; the rest of the time is
         // for a busy machine.
-        told.push(side.hear_within("lost", PATIENCE * 10)?);
+        lines.push(side.read_line_within("lost", PATIENCE * 10)?);
         side.finish()?;
     }
-    ensure!(told[0].starts_with("by TimedOut"), "{told:?}");
-    ensure!(told[..2] == told[2..], "{told:?}");
+    ensure!(lines[0].starts_with("by TimedOut"), "{lines:?}");
+    ensure!(lines[..2] == lines[2..], "{lines:?}");
     line.place.is_left()
 }

@@ -10,7 +10,7 @@ use crate::apart::{Apart, Place};
 
 const CONNECTIONS: usize = 1000;
 const CYCLES: usize = 10_000;
-/// The number of connections in the quick form; lower, because set-up over SDP takes longer.
+/// The number of connections in the quick form, which is low because set-up over SDP is slow.
 const CYCLES_QUICK: usize = 2_000;
 /// The time limit of a crowd, which takes longer on a busy machine.
 const LONG: Duration = Duration::from_mins(10);
@@ -26,13 +26,13 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
         })
     };
     let server = start("echo")?;
-    let port = server.hear("port")?;
+    let port = server.read_line("port")?;
     let client = start(&format!("crowd {port} {CONNECTIONS}"))?;
-    ensure!(client.hear_within("answered", LONG)? == CONNECTIONS.to_string());
+    ensure!(client.read_line_within("answered", LONG)? == CONNECTIONS.to_string());
     client.finish()?;
-    ensure!(server.hear("served")? == CONNECTIONS.to_string());
+    ensure!(server.read_line("served")? == CONNECTIONS.to_string());
     server.finish()?;
-    // No queue overflows either; an overflow would be reported by an asynchronous event.
+    // An overflow of a queue would be reported by an asynchronous event.
     let log = std::fs::read_to_string(log.path())?;
     let events = log.matches("asynchronous event").count();
     ensure!(
@@ -47,31 +47,31 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
 pub(crate) fn thousands_one_after_the_other(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("echo", &place)?;
-    let port = server.hear("port")?;
+    let port = server.read_line("port")?;
     let cycles = if protocol.is_sdp && !is_full() {
         CYCLES_QUICK
     } else {
         CYCLES
     };
     let client = Apart::start(&format!("cycle {port} {cycles}"), &place)?;
-    ensure!(client.hear_within("cycled", LONG)? == cycles.to_string());
+    ensure!(client.read_line_within("cycled", LONG)? == cycles.to_string());
     client.finish()?;
-    server.hear("served")?;
+    server.read_line("served")?;
     server.finish()?;
     place.is_left()
 }
 
-/// A program that runs out of descriptors gets the error, and continues when it has closed some.
+/// A program that runs out of descriptors gets an error, and can continue after closing some.
 pub(crate) fn without_descriptors(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("echo", &place)?;
-    let port = server.hear("port")?;
+    let port = server.read_line("port")?;
     let client = Apart::start(&format!("exhaust {port}"), &place)?;
-    let made: usize = client.hear("exhausted at")?.parse()?;
+    let made: usize = client.read_line("exhausted at")?.parse()?;
     ensure!(made > 8, "{made} connections");
-    client.hear("recovered")?;
+    client.read_line("recovered")?;
     client.finish()?;
-    server.hear("served")?;
+    server.read_line("served")?;
     server.finish()?;
     place.is_left()
 }

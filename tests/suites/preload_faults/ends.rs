@@ -13,23 +13,23 @@ use crate::apart::{Apart, Place};
 const LONG: Duration = Duration::from_secs(30);
 
 /// The number of bytes and the way in which the stream ended: `COUNT end`, `COUNT ConnectionReset`.
-fn count(told: &str) -> Result<(u64, &str)> {
-    let (count, how) = told.split_once(' ').unwrap_or((told, ""));
+fn count(line: &str) -> Result<(u64, &str)> {
+    let (count, how) = line.split_once(' ').unwrap_or((line, ""));
     Ok((count.parse()?, how))
 }
 
-/// The receiver gets the end or a reset after bytes that are all in the right order.
+/// The receiver gets the end of the stream or a reset. All earlier bytes are in the right order.
 pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
-    let port = receiver.hear("port")?;
+    let port = receiver.read_line("port")?;
     let sender = Apart::start(&format!("send {port} endless"), &place)?;
-    sender.hear("far")?;
+    sender.read_line("far")?;
     sender.signal(Signal::SIGKILL)?;
-    let told = receiver.hear("received")?;
-    let (bytes, how) = count(&told)?;
-    ensure!(bytes >= 1 << 20, "{told}");
-    ensure!(how == "end" || how == "ConnectionReset", "{told}");
+    let line = receiver.read_line("received")?;
+    let (bytes, how) = count(&line)?;
+    ensure!(bytes >= 1 << 20, "{line}");
+    ensure!(how == "end" || how == "ConnectionReset", "{line}");
     receiver.finish()?;
     drop(sender);
     place.is_left()
@@ -39,13 +39,13 @@ pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Res
 pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
-    let port = receiver.hear("port")?;
+    let port = receiver.read_line("port")?;
     let sender = Apart::start(&format!("send {port} endless"), &place)?;
-    sender.hear("far")?;
+    sender.read_line("far")?;
     receiver.signal(Signal::SIGKILL)?;
-    let told = sender.hear("sent")?;
-    let (_, how) = count(&told)?;
-    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{told}");
+    let line = sender.read_line("sent")?;
+    let (_, how) = count(&line)?;
+    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
     sender.finish()?;
     drop(receiver);
     place.is_left()
@@ -56,21 +56,21 @@ pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> R
 pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
-    let port = receiver.hear("port")?;
+    let port = receiver.read_line("port")?;
     let bytes = 32 << 20;
     let mut sender = Apart::start(&format!("fill {port} {bytes}"), &place)?;
     // A peer that is stopped earlier is not offloaded.
-    sender.hear("met")?;
+    sender.read_line("met")?;
     receiver.signal(Signal::SIGSTOP)?;
-    sender.tell("go on")?;
-    let full = sender.hear("full")?;
+    sender.write_line("go on")?;
+    let full = sender.read_line("full")?;
     ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
     if is_full() {
         thread::sleep(LONG);
     }
     receiver.signal(Signal::SIGCONT)?;
-    ensure!(sender.hear("sent")? == format!("{bytes} end"));
-    ensure!(receiver.hear("received")? == format!("{bytes} end"));
+    ensure!(sender.read_line("sent")? == format!("{bytes} end"));
+    ensure!(receiver.read_line("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
     place.is_left()
@@ -80,16 +80,16 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
 pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
-    let port = receiver.hear("port")?;
+    let port = receiver.read_line("port")?;
     let mut sender = Apart::start(&format!("fill {port} {}", 32 << 20), &place)?;
-    sender.hear("met")?;
+    sender.read_line("met")?;
     receiver.signal(Signal::SIGSTOP)?;
-    sender.tell("go on")?;
-    sender.hear("full")?;
+    sender.write_line("go on")?;
+    sender.read_line("full")?;
     receiver.signal(Signal::SIGKILL)?;
-    let told = sender.hear("sent")?;
-    let (_, how) = count(&told)?;
-    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{told}");
+    let line = sender.read_line("sent")?;
+    let (_, how) = count(&line)?;
+    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
     sender.finish()?;
     drop(receiver);
     place.is_left()

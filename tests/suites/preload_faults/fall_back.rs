@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::apart::{Apart, Place};
 
 /// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
-/// is for a busy machine. It is half of the time that [`Leave::Tcp`] gives them.
+/// is for a busy machine. The limit is half of the time limit of [`Leave::Tcp`].
 const SOON: Duration = Duration::from_secs(10);
 
 /// The UDP port of port mappers.
@@ -25,7 +25,7 @@ const MAPPER: u16 = 3935;
 /// The behaviour of the peer's port mapper.
 #[derive(Clone, Copy)]
 enum Mapper {
-    /// There is none, and the host answers with ICMP.
+    /// There is no port mapper, and the host answers with ICMP.
     Absent,
     /// The port mapper does not answer.
     Silent,
@@ -44,7 +44,7 @@ enum Peer {
     Leaves,
     /// The peer sends nothing.
     Silent,
-    /// The peer speaks another protocol.
+    /// The peer uses another protocol.
     Babbles,
     /// The peer closes the connection when it has received the offer.
     LeavesRendezvous,
@@ -79,7 +79,7 @@ enum Provider {
     Good,
     /// There is no `dat.conf`.
     NotListed,
-    /// This library, by its path or as the loader finds it.
+    /// A library, as a path or as a name for the loader.
     Library(&'static str),
     /// A file that is no library.
     NoLibrary,
@@ -206,7 +206,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// The time limit of the case. A silent peer is waited for until the limit that users get. An
+    /// The rules of the case. A wait for a silent peer ends at the time limit that users get. An
     /// answer with an error ends the wait, even if it is received late on a busy machine.
     fn leave(&self) -> Leave {
         match self.mapper {
@@ -228,7 +228,7 @@ impl Case {
                 command.env("DAT_OVERRIDE", file);
             }
         })?;
-        let took = Duration::from_millis(visitor.hear("visited")?.parse()?);
+        let took = Duration::from_millis(visitor.read_line("visited")?.parse()?);
         ensure!(took < SOON, "it took {took:?}");
         let listed = place.listed()?;
         let is_told = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
@@ -243,11 +243,11 @@ impl Case {
     }
 }
 
-/// A peer with an unknown version receives our version in the refusal.
+/// A peer with an unknown version receives this end's version in the refusal.
 pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("receive", &place)?;
-    let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.hear("port")?.parse()?));
+    let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.read_line("port")?.parse()?));
     let listed = place.listed()?;
     let is_told = |line: &str| line.starts_with("sdp ") && line.contains(IA_NAME);
     ensure!(listed.lines().any(is_told), "no adapter in {listed}");
@@ -268,7 +268,7 @@ pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -
     ensure!(ack[0] == 1 && ack[16] == 0x22, "{private_data:02x?}");
     // The service still works.
     Apart::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
-    ensure!(server.hear("received")? == "1000 end");
+    ensure!(server.read_line("received")? == "1000 end");
     server.finish()?;
     place.is_left()
 }
@@ -367,7 +367,7 @@ impl Peer {
         thread::spawn(move || {
             let mut kept = Vec::new();
             while let Ok((mut peer, _)) = listener.accept() {
-                // An error here is detected by the test, which expects a certain reason.
+                // If this fails, the test does not find the expected reason.
                 if self.answer(&mut peer).is_ok() {
                     kept.push(peer);
                 }

@@ -12,8 +12,8 @@
 //! | [`parts`] | the programs of those processes |
 //! | [`stream`] | byte patterns that show their position |
 //!
-//! Each process is this suite again, started with the library preloaded. All tests run with each
-//! offload protocol.
+//! Each process is a second instance of this suite with the library preloaded. All tests run with
+//! each offload protocol.
 
 mod apart;
 mod cable;

@@ -1,4 +1,4 @@
-//! The parts that the processes play. Each process prints a line for each event.
+//! The programs of the processes. Each process prints a line for each event.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -16,17 +16,17 @@ use crate::stream::{give, shows, take};
 const FAR: u64 = 4 << 20;
 /// The time after which a socket without room counts as full.
 const FULL: Duration = Duration::from_millis(500);
-/// The time that an end which is to lose its peer lets bytes wait for an acknowledgement.
+/// The time for which bytes may stay unacknowledged at an end that is to lose its peer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// The number of bytes that are written between two checks for the final amount.
 const ROUND: u64 = 64 << 10;
-/// The connections before the resources of a process are counted, so that resources which are
-/// allocated once exist.
+/// The number of connections before the resources of a process are counted. They allocate the
+/// resources that a process keeps.
 const WARM: usize = 200;
-/// The descriptor limit of a process that is to run out of them.
+/// The descriptor limit of a process that is to run out of descriptors.
 const FEW: u64 = 96;
 
-/// Plays a part, given by its name and its arguments.
+/// Runs a program, given by its name and its arguments.
 pub(crate) fn play(part: &str) -> Result<()> {
     let words: Vec<&str> = part.split_whitespace().collect();
     match words[..] {
@@ -92,7 +92,7 @@ fn receive() -> Result<()> {
     Ok(())
 }
 
-/// Writes so many bytes, and prints `far` after [`FAR`] bytes.
+/// Writes this many bytes, and prints `far` after [`FAR`] bytes.
 fn send(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
     let mut at = 0;
@@ -105,8 +105,8 @@ fn send(port: u16, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Connects, waits for a line of input, writes without blocking until the socket is full, prints
-/// so, and writes the rest.
+/// Connects, waits for a line of input, writes without blocking until the socket is full, prints a
+/// line, and writes the rest.
 fn fill(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
     say("met");
@@ -148,7 +148,7 @@ fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
     give_and_take(peer, given, bytes)
 }
 
-/// Connects, waits for a line of input, and then writes until a second line gives the minimum
+/// Connects, waits for a line of input, and then writes until a second line names the minimum
 /// number of bytes. Reads the peer's bytes concurrently.
 fn swap(port: Option<u16>) -> Result<()> {
     let mut peer = meet(port)?;
@@ -187,7 +187,7 @@ fn give_until_told(peer: &mut TcpStream) -> Result<u64> {
     Ok(at)
 }
 
-/// Writes the rest of so many bytes, and reads as many.
+/// Writes the rest of `bytes` bytes, and reads `bytes` bytes concurrently.
 fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> {
     let mut giver = peer.try_clone()?;
     let giving = thread::spawn(move || give(&mut giver, &mut given, bytes).map(|()| given));
@@ -200,7 +200,7 @@ fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> 
     Ok(())
 }
 
-/// Connects, waits for a line of input, and then writes or reads until that fails, with a short
+/// Connects, waits for a line of input, and then writes or reads until a call fails, with a short
 /// timeout for a silent peer. Prints the error, and the results of the next calls.
 fn lose(port: Option<u16>, giving: bool) -> Result<()> {
     let mut peer = meet(port)?;
@@ -226,8 +226,8 @@ fn lose(port: Option<u16>, giving: bool) -> Result<()> {
     Ok(())
 }
 
-/// Echoes the bytes of every connection, until a connection sends `done` first; then the process
-/// must hold no resource of any connection.
+/// Echoes the bytes of every connection until a connection begins with `done`. After that the
+/// process must hold no resource of any connection.
 fn echo() -> Result<()> {
     raise_limit(20_000)?;
     let listener = listen()?;
@@ -271,7 +271,7 @@ fn ask(peer: &mut TcpStream, question: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Many connections at once.
+/// Opens many connections at once.
 fn crowd(port: u16, count: usize) -> Result<()> {
     raise_limit(20_000)?;
     let mut peers = Vec::new();
@@ -292,7 +292,7 @@ fn crowd(port: u16, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Many connections one after the other.
+/// Opens many connections one after the other.
 fn cycle(port: u16, count: usize) -> Result<()> {
     let mut before = None;
     for number in 0..count {
@@ -308,7 +308,7 @@ fn cycle(port: u16, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Connects, waits for an answer, prints the time that this took, and stays until a line of input.
+/// Connects, waits for an answer, prints the time until the answer, and waits for a line of input.
 fn visit(port: u16) -> Result<()> {
     let begun = Instant::now();
     let mut peer = connect(port)?;
@@ -318,7 +318,7 @@ fn visit(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Connects until that fails, uses the connections, closes some and connects again.
+/// Connects until a connect fails, uses the connections, closes some and connects again.
 fn exhaust(port: u16) -> Result<()> {
     let limit = libc::rlimit {
         rlim_cur: FEW,

@@ -35,8 +35,8 @@ fn piece(at: u64, len: usize) -> &'static [u8] {
     &pattern()[start..start + len.min(PIECE)]
 }
 
-/// Writes the bytes from position `at` to position `end`, and advances `at`. `WouldBlock` and
-/// errors stop it.
+/// Writes the bytes from position `at` to position `end`, and advances `at`. Stops at errors,
+/// `WouldBlock` included.
 pub(crate) fn give(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()> {
     while *at < end {
         let len = usize::try_from(end - *at).unwrap_or(PIECE);

@@ -7,7 +7,7 @@ use stack_tests::{OffloadProtocol, is_full};
 
 use crate::apart::{Apart, Place};
 
-/// Bytes of the quick form, and of the long one.
+/// The number of bytes of the quick form, and of the long form.
 const BYTES: u64 = 256 << 20;
 const BYTES_FULL: u64 = 16 << 30;
 /// The time limit of the long form on a machine that is not busy.
@@ -19,17 +19,17 @@ pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> 
     let place = Place::new(protocol)?;
     let bytes = 8 << 20;
     let mut server = Apart::start(&format!("exchange - {bytes}"), &place)?;
-    let port = server.hear("port")?;
+    let port = server.read_line("port")?;
     let mut client = Apart::start(&format!("exchange {port} {bytes}"), &place)?;
     for side in [&mut server, &mut client] {
-        let full = side.hear("full")?;
+        let full = side.read_line("full")?;
         ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
     }
     for side in [&mut server, &mut client] {
-        side.tell("go on")?;
+        side.write_line("go on")?;
     }
     for side in [server, client] {
-        ensure!(side.hear("exchanged")? == format!("{bytes} {bytes}"));
+        ensure!(side.read_line("exchanged")? == format!("{bytes} {bytes}"));
         side.finish()?;
     }
     place.is_left()
@@ -40,10 +40,10 @@ pub(crate) fn many_bytes(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let bytes = if is_full() { BYTES_FULL } else { BYTES };
     let receiver = Apart::start("receive", &place)?;
-    let port = receiver.hear("port")?;
+    let port = receiver.read_line("port")?;
     let sender = Apart::start(&format!("send {port} {bytes}"), &place)?;
-    sender.hear_within("sent", LONG)?;
-    ensure!(receiver.hear("received")? == format!("{bytes} end"));
+    sender.read_line_within("sent", LONG)?;
+    ensure!(receiver.read_line("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
     place.is_left()

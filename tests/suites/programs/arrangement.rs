@@ -7,9 +7,9 @@ use std::fmt;
 pub(crate) enum Arrangement {
     /// Server and clients under `opsrun`.
     Both,
-    /// The clients under `opsrun`; the server is a plain peer.
+    /// The clients under `opsrun`; the server over TCP only.
     Clients,
-    /// The server under `opsrun`; the clients are plain peers.
+    /// The server under `opsrun`; the clients over TCP only.
     Server,
     /// The server under `opsrun`; clients of both kinds use it one after the other.
     Mixed,

@@ -47,17 +47,17 @@ impl Case {
         }
         let made = TcpMade::at(self.port)?;
         for side in arrangement.clients() {
-            let told = || format!("clients: {side:?}; the server said:\n{}", server.text());
-            (self.talk)(&scene, *side).with_context(told)?;
+            let context = || format!("clients: {side:?}; the server said:\n{}", server.text());
+            (self.talk)(&scene, *side).with_context(context)?;
             let over_tcp = made.since_last_call()?;
             if arrangement.server() == Side::Offloading && *side == Side::Offloading {
                 ensure!(
                     over_tcp == 0,
                     "{over_tcp} connections stayed on TCP\n{}",
-                    told()
+                    context()
                 );
             } else {
-                ensure!(over_tcp > 0, "nothing went over TCP\n{}", told());
+                ensure!(over_tcp > 0, "nothing went over TCP\n{}", context());
             }
         }
         ensure!(

@@ -44,12 +44,12 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     let missing = scene
         .program(side, "curl")
         .args_line(&format!("-sSf {url}/nothing"));
-    let told = missing.spawn()?.finish(scene.deadline())?;
+    let finished = missing.spawn()?.finish(scene.deadline())?;
     ensure!(
-        told.status.code() == Some(22),
+        finished.status.code() == Some(22),
         "{}: {}",
-        told.status,
-        told.tail()
+        finished.status,
+        finished.tail()
     );
     Ok(())
 }

@@ -74,10 +74,10 @@ impl Difference {
         match result {
             Ok(()) => bail!("passes now: its row in differences.rs is to go"),
             Err(error) => {
-                let told = format!("{error:#}");
+                let text = format!("{error:#}");
                 ensure!(
-                    told.contains(self.says),
-                    "fails otherwise than listed: {told}"
+                    text.contains(self.says),
+                    "fails otherwise than listed: {text}"
                 );
                 Ok(())
             }

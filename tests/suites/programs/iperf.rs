@@ -31,19 +31,20 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     let amount = if scene.is_long() { "4G" } else { "32M" };
     for how in ["", "-P 4", "-R", "-P 4 -R", "-Z", "-Z -R", "-P 2 --bidir"] {
         let line = format!("-c {HOST} -p {PORT} -n {amount} {how}");
-        let told = admitted(scene, side, &line)?
+        let finished = admitted(scene, side, &line)?
             .says("iperf Done.")?
             .never_says("error")?;
         for end in ["sender", "receiver"] {
             let lines = || {
-                told.text
+                finished
+                    .text
                     .lines()
                     .filter(|line| line.trim_end().ends_with(end))
             };
             ensure!(
                 lines().next().is_some(),
                 "no figures of a {end}\n{}",
-                told.tail()
+                finished.tail()
             );
             for line in lines() {
                 let moved = transferred(line).with_context(|| line.to_owned())?;
@@ -55,21 +56,21 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
 }
 
 /// Runs a client, and repeats it while the server has not finished with the previous client. The
-/// server checks for new clients before it reads that the last one has ended, and a client does not
-/// wait for that. After each client the server closes its listening socket, and a client that
-/// connects to it then is refused or reset.
+/// server accepts new clients before it notices the end of the previous client. After each client
+/// the server closes its listening socket, so a client that connects at that time is refused or
+/// reset.
 fn admitted(scene: &Scene, side: Side, line: &str) -> Result<Finished> {
     let until = Instant::now() + scene.deadline();
     loop {
-        let told = scene.run_to_end(scene.program(side, "iperf3").args_line(line))?;
+        let finished = scene.run_to_end(scene.program(side, "iperf3").args_line(line))?;
         let too_early = [
             "the server is busy running a test",
             "unable to connect to server: Connection refused",
             "unable to receive control message: Connection reset by peer",
         ];
-        let is_too_early = too_early.iter().any(|words| told.text.contains(words));
+        let is_too_early = too_early.iter().any(|words| finished.text.contains(words));
         if !is_too_early || Instant::now() > until {
-            return told.success();
+            return finished.success();
         }
         sleep(Duration::from_millis(20));
     }

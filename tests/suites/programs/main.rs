@@ -1,5 +1,5 @@
-//! Debian's programs, unmodified, under `opsrun`: the cases that pass, for each choice of the sides
-//! that run under it.
+//! Debian's programs, unmodified, under `opsrun`, for each choice of the sides that run under
+//! `opsrun`.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -8,11 +8,11 @@
 //! | [`case`] | a server and its clients, and the checks of their transport |
 //! | [`differences`] | cases that do not pass, with the reason |
 //! | [`redis`], [`nginx`], [`postgres`], [`memcached`], [`iperf`], [`curl`], [`python`] | the programs |
-//! | [`more`] | programs that pass sockets on, relay them or have a runtime of their own |
+//! | [`more`] | programs that pass or relay sockets, or have a runtime of their own |
 //!
-//! Each case is a test in each arrangement and with each protocol. Independent programs verify its
-//! content. The kernel shows whether TCP connections to the server were established: none if both
-//! sides may use another transport, some if one side may not.
+//! Each case is a test in each arrangement and with each protocol. Independent programs verify the
+//! transferred data. The kernel counts the TCP connections to the server: there must be none if
+//! both sides run under `opsrun`, and some otherwise.
 
 mod arrangement;
 mod case;

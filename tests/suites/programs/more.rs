@@ -1,7 +1,7 @@
-//! Programs that pass sockets on, relay them or have a runtime of their own.
+//! Programs that pass or relay sockets, or have a runtime of their own.
 //!
-//! Most are servers that echo the bytes that they receive, and have the same clients: fifty at
-//! once, which compare each byte and close their side first.
+//! Most are echo servers with the same clients: fifty at once, which compare each byte and close
+//! the connection first.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -200,8 +200,8 @@ impl Extra {
 fn talk<const PORT: u16>(scene: &Scene, side: Side) -> Result<()> {
     let clients = script(scene.program(side, INTERPRETER), CLIENTS);
     let turns = if scene.is_long() { 50 } else { 3 };
-    let told = scene.run(clients.args_line(&format!("{HOST} {PORT} {turns}")))?;
-    told.says("done").map(drop)
+    let finished = scene.run(clients.args_line(&format!("{HOST} {PORT} {turns}")))?;
+    finished.says("done").map(drop)
 }
 
 fn ftp_server(scene: &Scene) -> Result<Running> {
@@ -210,7 +210,7 @@ fn ftp_server(scene: &Scene) -> Result<Running> {
         fs::set_permissions(scene.path(dir), fs::Permissions::from_mode(0o555))?;
     }
     scene.file("ftp/file", 3_000_001)?;
-    // The port, and settings that the package leaves to the administrator.
+    // The port, and settings that the package does not set.
     let options = format!(
         "-olisten_port=2121 -oanonymous_enable=YES -oanon_root={0}/ftp \
          -osecure_chroot_dir={0}/empty",
@@ -224,8 +224,8 @@ fn fetch_by_ftp(scene: &Scene, side: Side) -> Result<()> {
     let get = format!("curl -sSf ftp://{HOST}:2121/file | cmp - ftp/file");
     scene.run(scene.shell(side, &get))?;
     let list = format!("-sSf --list-only ftp://{HOST}:2121/");
-    let told = scene.run(scene.program(side, "curl").args_line(&list))?;
-    ensure!(told.text.trim() == "file", "{}", told.tail());
+    let finished = scene.run(scene.program(side, "curl").args_line(&list))?;
+    ensure!(finished.text.trim() == "file", "{}", finished.tail());
     Ok(())
 }
 
@@ -321,10 +321,14 @@ fn query(scene: &Scene, side: Side) -> Result<()> {
                    insert into d.s values \
                    (10001),(10002),(10003),(10004),(10005),(10006),(10007),(10008);";
     ask(&format!("{numbers} {table} {rows}"))?;
-    let told = ask("select v from d.t order by id")?;
+    let finished = ask("select v from d.t order by id")?;
     let expected: String = (10001..=10008)
         .map(|number: u32| number.to_string().repeat(20_000) + "\n")
         .collect();
-    ensure!(told.text == expected, "{} bytes are wrong", told.text.len());
+    ensure!(
+        finished.text == expected,
+        "{} bytes are wrong",
+        finished.text.len()
+    );
     Ok(())
 }

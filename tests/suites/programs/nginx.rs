@@ -12,7 +12,7 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 8080;
 
-/// With the listener of the master, and with one for each worker; and in one process.
+/// Workers that share the master's listener, workers with a listener each, and a single process.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "nginx: 2 workers",
@@ -76,22 +76,26 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
 
     // The second request finds the first one's connection open.
     let twice = format!("-sSf -o one -o two -w %{{num_connects}}; {url}/small {url}/small");
-    let told = scene.run(scene.program(side, "curl").args_line(&twice))?;
-    ensure!(told.text == "1;0;", "connections made: {}", told.text);
+    let finished = scene.run(scene.program(side, "curl").args_line(&twice))?;
+    ensure!(
+        finished.text == "1;0;",
+        "connections made: {}",
+        finished.text
+    );
     scene.run(scene.shell(side, "cmp one www/small; cmp two www/small"))?;
 
     let seconds = if scene.is_long() { 20 } else { 1 };
     let wrk = format!("-t 2 -c 16 -d {seconds}s {url}/small");
-    let told = scene
+    let finished = scene
         .run(scene.program(side, "wrk").args_line(&wrk))?
         .says("Requests/sec")?
         .never_says("Socket errors")?
         .never_says("Non-2xx")?;
-    let rate = told
+    let rate = finished
         .text
         .lines()
         .find_map(|line| line.strip_prefix("Requests/sec:"));
     let rate: f64 = rate.unwrap_or_default().trim().parse()?;
-    ensure!(rate > 0.0, "{}", told.tail());
+    ensure!(rate > 0.0, "{}", finished.tail());
     Ok(())
 }

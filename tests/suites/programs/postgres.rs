@@ -65,7 +65,7 @@ fn start(scene: &Scene) -> Result<Running> {
     if let Some((uid, gid)) = owner {
         chown(&data, Some(uid), Some(gid))?;
     }
-    // `env` runs the program if the user is not changed.
+    // If the user is not changed, `env` runs the program.
     let plain = |side: Side| as_ordinary_user(scene.program(side, "env"), user.as_ref());
     let initdb = plain(Side::Plain).arg(bin()?.join("initdb"));
     let initdb = initdb.args_line("--no-sync --auth=trust --username=bench --no-locale -E UTF8 -D");
@@ -89,8 +89,8 @@ const BALANCED: &str = "select (select sum(abalance) from pgbench_accounts) = \
     (select sum(bbalance) from pgbench_branches) and (select sum(delta) from pgbench_history) = \
     (select sum(bbalance) from pgbench_branches), (select count(*) from pgbench_history)";
 
-/// Waits until the server answers. It listens a while earlier, and then reports to clients that it
-/// is starting.
+/// Waits until the server answers queries. For a while after it listens, the server reports to
+/// clients that it is starting.
 fn await_answers(scene: &Scene, side: Side, to: &str) -> Result<()> {
     let end = Instant::now() + scene.deadline();
     loop {

@@ -68,8 +68,8 @@ fn fetch(scene: &Scene, side: Side) -> Result<()> {
                     print('done')";
     let turns = if scene.is_long() { 500 } else { 10 };
     let python = script(scene.program(side, INTERPRETER), fetching);
-    let told = scene.run(python.args_line(&format!("{url} {turns}")))?;
-    ensure!(told.text == "done\n", "{}", told.tail());
+    let finished = scene.run(python.args_line(&format!("{url} {turns}")))?;
+    ensure!(finished.text == "done\n", "{}", finished.tail());
     scene
         .run(scene.shell(side, &format!("curl -sSf {url} | cmp - www/file")))
         .map(drop)

@@ -48,9 +48,9 @@ fn benchmark(scene: &Scene, side: Side) -> Result<()> {
     let line = format!("-h {HOST} -p {PORT} -n {requests} -c 20 -d 200 -q -t");
     let tests = "ping_inline,ping_mbulk,set,get,incr,lpush,lpop,sadd,hset,lrange_100,mset";
     let benchmark = scene.program(side, "redis-benchmark").args_line(&line);
-    let told = scene.run(benchmark.arg(tests))?.never_says("error")?;
-    let figures = told.text.matches("requests per second").count();
-    ensure!(figures >= 11, "{figures} figures\n{}", told.tail());
+    let finished = scene.run(benchmark.arg(tests))?.never_says("error")?;
+    let figures = finished.text.matches("requests per second").count();
+    ensure!(figures >= 11, "{figures} figures\n{}", finished.tail());
 
     scene.file("value", 8 << 20)?;
     let cli = format!("redis-cli -h {HOST} -p {PORT}");
@@ -86,9 +86,9 @@ fn snapshot(scene: &Scene, side: Side) -> Result<()> {
     ensure!(said.contains("started"), "{said}");
     let end = Instant::now() + scene.deadline();
     loop {
-        let told = ask(PORT, side, &["info", "persistence"])?;
-        if told.contains("rdb_bgsave_in_progress:0") {
-            ensure!(told.contains("rdb_last_bgsave_status:ok"), "{told}");
+        let finished = ask(PORT, side, &["info", "persistence"])?;
+        if finished.contains("rdb_bgsave_in_progress:0") {
+            ensure!(finished.contains("rdb_last_bgsave_status:ok"), "{finished}");
             break;
         }
         ensure!(

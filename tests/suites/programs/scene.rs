@@ -90,17 +90,17 @@ impl Scene {
             .named(script)
     }
 
-    /// Waits until peers that ask get the answer that a service is offered. The kernel listens a
-    /// moment earlier, and a peer that asks in between finds the service on TCP only.
+    /// Waits until the port mapper offers the service to peers. The kernel listens a moment
+    /// earlier, and a peer that asks in between uses TCP.
     pub(crate) fn await_offer(&self, port: u16) -> Result<()> {
         let deadline = Instant::now() + self.deadline();
         loop {
             let explain = self.program(Side::Offloading, "--explain");
-            let told = self.run(explain.args_line(&format!("connect {HOST}:{port}")))?;
-            if told.text.contains("offers it at") {
+            let finished = self.run(explain.args_line(&format!("connect {HOST}:{port}")))?;
+            if finished.text.contains("offers it at") {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "not offered:\n{}", told.text);
+            ensure!(Instant::now() < deadline, "not offered:\n{}", finished.text);
         }
     }
 
@@ -120,8 +120,8 @@ impl Scene {
         fs::write(&file, bytes).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// True if programs are run in their long form: in full runs, over the protocol that is meant
-    /// for use and not only for tests.
+    /// True if programs are run in their long form: in full runs, over protocols that are not only
+    /// for tests.
     pub(crate) fn is_long(&self) -> bool {
         is_full() && self.opsrun.protocol().is_for_use
     }
@@ -136,7 +136,7 @@ impl Scene {
         self.run_to_end(program)?.success()
     }
 
-    /// Runs a program and accepts any exit status.
+    /// Runs a program, whose exit status may be any.
     pub(crate) fn run_to_end(&self, program: Program) -> Result<Finished> {
         let limit = self.limit.unwrap_or(self.deadline());
         program.spawn()?.finish(limit)

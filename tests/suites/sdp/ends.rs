@@ -1,4 +1,4 @@
-//! Unusual ends: late ones, slow ones, and stacks with impossible settings.
+//! Unusual ends of connections, late or slow, and stacks with impossible settings.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -20,7 +20,7 @@ use stack_tests::IA_NAME;
 use super::{DEADLINE, connected, on_stack, pattern, timed};
 
 /// Both ends of a connection over TCP sockets, before the active side has sent its first message.
-/// `between` connects the active side's socket to the passive one.
+/// `between` makes the TCP connection, and returns both sockets.
 pub(super) fn over_tcp(
     stack: &Stack,
     between: impl FnOnce(TcpListener) -> Result<(TcpStream, TcpStream)>,
@@ -50,7 +50,7 @@ pub(super) fn directly(listener: TcpListener) -> Result<(TcpStream, TcpStream)> 
     Ok((active, listener.accept()?.0))
 }
 
-/// Moves bytes from one socket to the other, no faster than so many in ten milliseconds.
+/// Moves bytes from one socket to the other, at most `pace` bytes in ten milliseconds.
 fn trickle(mut from: TcpStream, mut to: TcpStream, pace: usize) -> io::Result<()> {
     let mut bytes = vec![0; pace];
     loop {
@@ -87,8 +87,8 @@ fn behind(gate: &Arc<AtomicBool>, listener: TcpListener) -> Result<(TcpStream, T
     Ok((active, passive))
 }
 
-/// A posted read of the peer's memory cannot be cancelled. If it is not answered, it ends the
-/// connection some time after the reader's timeout.
+/// A posted read of the peer's memory cannot be cancelled. If the peer does not answer the read,
+/// the connection is aborted some time after the reader's timeout.
 #[test]
 fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
     let config = Config {
@@ -128,7 +128,7 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
                     thread::sleep(Duration::from_millis(10));
                 }
                 let took = start.elapsed();
-                // The abort ends whatever keeps the connection.
+                // The abort ends the connection if it has not ended.
                 client.abort();
                 server.abort();
                 let read = reads.join().expect("a reader that does not panic");
@@ -144,8 +144,8 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
     })
 }
 
-/// A slow link is not a silent peer: bytes that were written before a close are received, however
-/// slow the link is.
+/// The peer receives all bytes that were written before a close, however slow the link is, because
+/// a peer behind a slow link is not silent.
 #[test]
 fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
     let config = Config {
@@ -188,8 +188,8 @@ fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
     })
 }
 
-/// A peer whose stream has ended gets the abort at once, because no further call is made that could
-/// report it.
+/// A peer whose stream has ended is notified of an abort at once, because it makes no further call
+/// that could report the abort.
 #[test]
 fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -202,7 +202,7 @@ fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
             let start = Instant::now();
             client.abort();
             while !server.readiness().failed {
-                ensure!(start.elapsed() < DEADLINE, "the abort is not told");
+                ensure!(start.elapsed() < DEADLINE, "the abort is not reported");
                 thread::sleep(Duration::from_millis(1));
             }
             delays.push(start.elapsed());

@@ -13,8 +13,8 @@ use sdp_over_dat::{Config, SdpListener, SdpStream};
 
 use super::{DEADLINE, on_stack, timed};
 
-/// The connection event and the message after it are in two queues. The stack's thread may poll the
-/// second queue while the thread that connects handles the event of the first.
+/// The connection event and the first message are in two queues. The stack's thread may poll the
+/// message queue while the connecting thread handles the connection event.
 #[test]
 fn a_server_may_speak_first() -> Result<()> {
     let rounds = if stack_tests::is_full() { 5_000 } else { 500 };
@@ -35,17 +35,17 @@ fn a_server_may_speak_first() -> Result<()> {
             let hear = |round: usize| -> Result<()> {
                 let mut client = SdpStream::connect(stack, address)?;
                 timed(&client);
-                let mut said = [0; 7];
-                client.read_exact(&mut said)?;
-                ensure!(&said == b"welcome", "round {round}");
+                let mut received = [0; 7];
+                client.read_exact(&mut received)?;
+                ensure!(&received == b"welcome", "round {round}");
                 Ok(())
             };
-            let heard: Result<()> = (0..rounds)
+            let checked: Result<()> = (0..rounds)
                 .try_for_each(|round| hear(round).with_context(|| format!("round {round}")));
             over.store(true, Ordering::Relaxed);
             // The server waits for one more connection.
             drop(SdpStream::connect(stack, address));
-            heard
+            checked
         })
     })
 }

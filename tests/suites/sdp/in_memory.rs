@@ -1,5 +1,5 @@
-//! Streams over an RNIC in memory, which does on demand what a real RNIC does rarely. The registry
-//! loads it through its interface for providers.
+//! Streams over an RNIC in memory, which can produce event orders that are rare on real RNICs. The
+//! registry loads the RNIC as a provider.
 
 use std::{
     ffi::c_char,
@@ -23,7 +23,7 @@ use super::{
     on_stack, pattern, timed,
 };
 
-/// A stack on an RNIC of its own, in a network with others.
+/// A stack on a new RNIC. RNICs with the same network in `params` reach each other.
 fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
     // The provider finds the registry among the libraries of the process.
     dat_api::list_providers()?;
@@ -33,7 +33,7 @@ fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
     }
     info.dapl_version_major = 2;
     let params = std::ffi::CString::new(params)?;
-    // SAFETY: both are what a registry passes, and live during the call.
+    // SAFETY: both arguments are as a registry passes them, and live during the call.
     unsafe { provider::init::<FakeRnic>(&raw const info, params.as_ptr()) };
     // When events are no longer delivered, the event of the disconnect is not delivered either.
     let config = Config {
@@ -68,8 +68,8 @@ fn accept(listener: &SdpListener, net: &str) -> Result<SdpStream> {
     }
 }
 
-/// The first message may be received before the connection event. It is processed, and the answer
-/// is sent as soon as it may be.
+/// The first message may be received before the connection event. The message is processed, and the
+/// answer is sent after the connection event.
 #[test]
 fn a_first_message_that_overtakes_the_event_of_its_connection_is_answered() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -174,8 +174,8 @@ fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<(
         let listener = SdpListener::bind(&late, ANY)?;
         drop(SdpStream::start_connect(&early, listener.local_addr())?);
         thread::sleep(Duration::from_millis(50));
-        deliver_held("gone");
-        // The request was received, and the client that made it is gone.
+        tell_news("gone");
+        // The request was received, but its client is gone.
         let Ok((stream, _)) = listener.accept_timeout(Some(Duration::from_millis(200))) else {
             return Ok(());
         };
@@ -207,12 +207,12 @@ fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
             thread::sleep(Duration::from_millis(50));
             client.commit();
             (&client).write_all(b"hello")?;
-            let said = Instant::now();
+            let sent_at = Instant::now();
             let bytes = reads.join().expect("a reader that does not panic")?;
             ensure!(&bytes == b"hello");
             // Without a wake-up the reader would check again only at its timeout.
-            let took = said.elapsed();
-            ensure!(took < DEADLINE / 2, "heard after {took:?}");
+            let took = sent_at.elapsed();
+            ensure!(took < DEADLINE / 2, "received after {took:?}");
             Ok(())
         })
     })

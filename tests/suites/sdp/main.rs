@@ -38,13 +38,13 @@ use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The time after which a full socket counts as staying full without a reader.
+/// The time after which a full socket counts as permanently full without a reader.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Set for the child of the test that kills it: the port to connect to.
+/// The variable with the port to which the child connects, in the test that kills the child.
 const CHILD_ENV: &str = "SDP_SUITE_CHILD";
 
-/// Points this process at the staged libraries, once, and gives it a directory for traces.
+/// Makes this process use the staged libraries and a directory for traces, once.
 static LIBRARIES: LazyLock<Result<SdpTraces, String>> =
     LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
 
@@ -71,7 +71,7 @@ fn use_staged_libraries() -> Result<SdpTraces> {
     Ok(traces)
 }
 
-/// Runs one test alone, on a stack of its own, and then checks the messages of its connections.
+/// Runs one test alone, on a new stack, and then checks the messages of its connections.
 fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<()> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,13 +81,13 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     drop(stack);
     stacks_have_gone()?;
     let frames = traces.check()?;
-    ensure!(frames > 0, "the connections of this test said nothing");
+    ensure!(frames > 0, "the connections of this test sent no message");
     println!("{frames} messages, no rule broken");
     Ok(())
 }
 
-/// Waits until no stack of this process has a thread any more. A stack's thread closes the last
-/// sockets, and only then are their records complete.
+/// Waits until no stack of this process has a thread any more. A stack's thread closes the stack's
+/// last sockets, and their records are complete only after that.
 fn stacks_have_gone() -> Result<()> {
     let until = Instant::now() + DEADLINE;
     while threads_named("sdp-stack")? > 0 {
@@ -222,7 +222,7 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
     })
 }
 
-/// Long writes are sent from the caller's memory; the writer copies none of their bytes.
+/// Long writes are sent from the caller's memory. The socket copies none of their bytes.
 #[test]
 fn every_byte_arrives_from_lent_memory() -> Result<()> {
     let config = Config {
@@ -242,7 +242,7 @@ fn every_byte_arrives_from_lent_memory() -> Result<()> {
         transfer(&client, &server, total, 1 << 20, 50_000)?;
         let lent = client.statistics();
         ensure!(lent.bytes_sent == total && lent.bytes_copied == 0 && lent.reads == 0);
-        // Short writes and long ones, in order.
+        // Short and long writes, which must stay in order.
         let lens = [9_999, 10_000, 300_000, 1, 70_000];
         for len in lens {
             transfer(&client, &server, 1 << 20, len, 65_536)?;
@@ -269,7 +269,7 @@ fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
         let bytes = vec![7; 64 << 20];
         thread::scope(|scope| {
             let writer = scope.spawn(|| (&client).write_all(&bytes));
-            is_under_way(&server)?;
+            await_first_bytes(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic");
             ensure!(written.is_err(), "nobody has read it");
@@ -279,12 +279,11 @@ fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
 }
 
 /// Waits until some of the bytes that the peer writes have been received.
-fn is_under_way(reader: &SdpStream) -> Result<()> {
+fn await_first_bytes(reader: &SdpStream) -> Result<()> {
     await_poll(reader, PollFlags::IN).map(drop)
 }
 
-/// Bytes that were written before the reset count as written. The next call reports that the rest
-/// is lost.
+/// Bytes that were written before the reset count as written. The next call returns the error.
 #[test]
 fn a_write_cut_short_by_a_reset_leaves_the_error_to_the_next_call() -> Result<()> {
     let copied = Config {
@@ -297,13 +296,13 @@ fn a_write_cut_short_by_a_reset_leaves_the_error_to_the_next_call() -> Result<()
         let bytes = vec![7; 64 << 20];
         thread::scope(|scope| {
             let writer = scope.spawn(|| (&client).write(&bytes));
-            is_under_way(&server)?;
+            await_first_bytes(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic")?;
             ensure!(written < 64 << 20, "nobody has read it");
-            let told = (&client).read(&mut [0; 1]);
-            let is_reset = matches!(&told, Err(e) if e.kind() == ErrorKind::ConnectionReset);
-            ensure!(is_reset, "{told:?}");
+            let error = (&client).read(&mut [0; 1]);
+            let is_reset = matches!(&error, Err(e) if e.kind() == ErrorKind::ConnectionReset);
+            ensure!(is_reset, "{error:?}");
             Ok(())
         })
     })
@@ -349,8 +348,8 @@ fn a_writer_never_waits_for_room_that_is_there() -> Result<()> {
     })
 }
 
-/// A reader that wants more bytes than are advertised, and for which a registration does not pay,
-/// gets them staged.
+/// If a reader wants more bytes than are advertised, and too few for a registration, the advertised
+/// bytes are staged.
 #[test]
 fn short_advertisements_reach_a_reader_that_waits_for_all() -> Result<()> {
     let writers = Config {
@@ -384,7 +383,7 @@ fn short_advertisements_reach_a_reader_that_waits_for_all() -> Result<()> {
     })
 }
 
-/// Sockets whose events keep the stack's thread busy must not keep other sockets from their tick.
+/// Sockets that keep the stack's thread busy must not delay the tick of other sockets.
 #[test]
 fn bytes_left_behind_leave_beside_a_busy_socket() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -520,8 +519,8 @@ fn a_descriptor_shows_what_a_stream_is_ready_for() -> Result<()> {
     })
 }
 
-/// If no descriptor is available for `as_fd`, the caller gets an error, and is neither stopped nor
-/// left to wait in vain.
+/// If no descriptor is available for `as_fd`, the caller gets an error, without a panic and without
+/// an endless wait.
 #[test]
 fn a_stream_without_a_descriptor_to_show_tells_the_error_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -541,8 +540,11 @@ fn a_stream_without_a_descriptor_to_show_tells_the_error_once() -> Result<()> {
         let mut set = [PollFd::from_borrowed_fd(shown, interest)];
         ensure!(poll(&mut set, Some(&Timespec::default()))? == 1);
         for errno in [Errno::MFILE, Errno::AGAIN] {
-            let told = (&server).read(&mut [0; 9]).expect_err("nothing is there");
-            ensure!(told.raw_os_error() == Some(errno.raw_os_error()), "{told}");
+            let error = (&server).read(&mut [0; 9]).expect_err("nothing is there");
+            ensure!(
+                error.raw_os_error() == Some(errno.raw_os_error()),
+                "{error}"
+            );
         }
         (&client).write_all(b"x")?;
         let set = await_poll(&server, PollFlags::IN)?;
@@ -568,7 +570,9 @@ fn peeking_and_timeouts_are_a_socket_s() -> Result<()> {
         ensure!(server.readable() == 3);
         ensure!((&server).read(&mut bytes[..2])? == 2);
         ensure!((&server).read(&mut bytes)? == 1 && bytes[0] == b'c');
-        // A long write that is not read is taken back, except for the bytes that the peer staged.
+        // A long write that is not read is revoked at its timeout, except for the bytes that the
+        // peer
+        // has staged.
         client.set_options(Options {
             write_timeout: Some(Duration::from_millis(100)),
             ..client.options()
@@ -603,7 +607,10 @@ fn unread_bytes_and_linger_zero_reset() -> Result<()> {
             drop(server);
             let error = (&client).read(&mut [0; 9]).expect_err("a reset");
             ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
-            ensure!((&client).read(&mut [0; 9])? == 0, "the error is told once");
+            ensure!(
+                (&client).read(&mut [0; 9])? == 0,
+                "the error is reported once"
+            );
         }
         Ok(())
     })
@@ -728,7 +735,7 @@ fn connections_come_and_go() -> Result<()> {
     })
 }
 
-/// The adapter of a stack that is gone is closed, with its descriptors.
+/// Dropping a stack closes its adapter, and with it all descriptors.
 #[test]
 fn a_stack_that_is_gone_leaves_nothing() -> Result<()> {
     on_stack(Config::default(), |_| {

@@ -1,4 +1,4 @@
-//! Connections to peers that were found by other means.
+//! Connections to peers that have exchanged the Hello over another connection.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -12,12 +12,12 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use sdp_over_dat::{Commitment, Config, Rendezvous, SdpStream, Stack, Token};
 
-use super::{DEADLINE, on_stack, switched::has_news, timed};
+use super::{DEADLINE, on_stack, switched::becomes_readable, timed};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 40_000);
 const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
 
-/// Starts to connect under a token.
+/// Starts to connect with a token.
 fn visit(stack: &Stack, rendezvous: &Rendezvous, token: Token) -> Result<SdpStream> {
     let place = rendezvous.place();
     Ok(SdpStream::start_connect_met(
@@ -31,7 +31,7 @@ fn next_committed(rendezvous: &mut Rendezvous) -> Result<SdpStream> {
     let mut answered = None;
     loop {
         if answered.is_none() {
-            has_news(rendezvous.as_fd())?;
+            becomes_readable(rendezvous.as_fd())?;
             answered = rendezvous.next_answered();
         }
         if let Some(stream) = answered.take_if(|it| it.commitment() == Commitment::Made) {
@@ -99,7 +99,7 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_names_that_were_told() -
 fn refused(rendezvous: &mut Rendezvous, visitor: &SdpStream) -> Result<()> {
     let until = Instant::now() + DEADLINE;
     loop {
-        has_news(rendezvous.as_fd())?;
+        becomes_readable(rendezvous.as_fd())?;
         ensure!(rendezvous.next_answered().is_none(), "let in");
         if let Some(error) = visitor.take_error() {
             ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
@@ -157,7 +157,7 @@ fn a_hello_that_is_none_is_not_expected() -> Result<()> {
         let client = visit(stack, &rendezvous, token)?;
         let until = Instant::now() + DEADLINE;
         let server = loop {
-            has_news(rendezvous.as_fd())?;
+            becomes_readable(rendezvous.as_fd())?;
             if let Some(server) = rendezvous.next_answered() {
                 break server;
             }

@@ -1,4 +1,4 @@
-//! Connections as the offload protocol switch makes them, before they are accepted.
+//! Connections of the offload protocol switch, before they are accepted.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -26,7 +26,8 @@ enum Before {
     Reset,
 }
 
-/// A peer that has committed itself is accepted whatever it did since, and its bytes can be read.
+/// A peer that has committed itself is accepted even if it has closed or aborted since, and its
+/// bytes can be read.
 #[test]
 fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -35,7 +36,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
         let listener = ours.bind(service.into(), NAMED)?.listen(5)?;
         for before in [Before::Nothing, Before::End, Before::Reset] {
             let mut connecting = dial(&theirs, &*listener, service)?;
-            let client = soon(|| {
+            let client = eventually(|| {
                 ensure!(
                     listener.accept()?.is_none(),
                     "accepted before its first word"
@@ -50,23 +51,23 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
             }
             // The provider's thread receives the peer's messages before the accept.
             thread::sleep(Duration::from_millis(50));
-            let server = soon(|| Ok(listener.accept()?))?;
+            let server = eventually(|| Ok(listener.accept()?))?;
             let mut said = [0; 9];
             let mut receive = || server.receive(&mut [IoSliceMut::new(&mut said)], false);
-            ensure!(soon(|| Ok(receive().ok()))? == 4);
+            ensure!(eventually(|| Ok(receive().ok()))? == 4);
             let then = match before {
                 Before::Nothing => Err(Errno::AGAIN),
                 Before::End => Ok(0),
                 Before::Reset => Err(Errno::CONNRESET),
             };
-            soon(|| Ok((receive() == then).then_some(())))?;
+            eventually(|| Ok((receive() == then).then_some(())))?;
             ensure!(said.starts_with(b"said"));
         }
         Ok(())
     })
 }
 
-/// A thread that waits for a peer's first message sleeps meanwhile, and wakes when it is received.
+/// A thread that waits for a peer's first message sleeps until the message is received.
 #[test]
 fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -80,25 +81,25 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
             is_answered(&*listener, &*connecting)?;
         }
         // The peer has answered, and sends nothing.
-        soon(|| {
+        eventually(|| {
             ensure!(
                 listener.accept()?.is_none(),
                 "accepted before its first word"
             );
-            Ok((!has_news(listener.as_fd())?).then_some(()))
+            Ok((!becomes_readable(listener.as_fd())?).then_some(()))
         })?;
         let client = connecting
             .step()
             .map_err(|failure| anyhow!("{failure:?}"))?;
         ensure!(client.is_some(), "news and no connection");
-        soon(|| Ok(has_news(listener.as_fd())?.then_some(())))?;
-        soon(|| Ok(listener.accept()?))?;
+        eventually(|| Ok(becomes_readable(listener.as_fd())?.then_some(())))?;
+        eventually(|| Ok(listener.accept()?))?;
         Ok(())
     })
 }
 
 /// A peer that sends Hello and then nothing occupies the only slot of the backlog for a limited
-/// time. The peer that waits behind it is then accepted without any further event.
+/// time. After that the next peer is accepted without any further event.
 #[test]
 fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -113,18 +114,18 @@ fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
         // The time limit of an attempt is shorter than that of the silent peer.
         thread::sleep(Duration::from_secs(3));
         let mut connecting = dial(&theirs, &*listener, service)?;
-        // Edge-triggered, as in a server with many listeners.
+        // The set is edge-triggered, as in a server with many listeners.
         let poller = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&poller, &listener, EventData::new_u64(0), flags)?;
         let mut client = None;
-        soon(|| {
+        eventually(|| {
             if client.is_none() {
                 client = connecting
                     .step()
                     .map_err(|failure| anyhow!("{failure:?}"))?;
             }
-            if !has_news(poller.as_fd())? {
+            if !becomes_readable(poller.as_fd())? {
                 return Ok(None);
             }
             let mut events = Vec::with_capacity(1);
@@ -146,22 +147,22 @@ const NAMED: Terms<'_> = Terms {
 
 /// Takes steps until the peer must answer.
 fn says_no_more(connecting: &mut dyn OffloadConnecting) -> Result<()> {
-    soon(|| {
+    eventually(|| {
         let step = connecting.step();
         let step = step.map_err(|failure| anyhow!("{failure:?}"))?;
         ensure!(step.is_none(), "connected to nobody");
-        Ok((!has_news(connecting.as_fd())?).then_some(()))
+        Ok((!becomes_readable(connecting.as_fd())?).then_some(()))
     })
 }
 
 /// Waits until the service has answered; it must not accept.
 fn is_answered(listener: &dyn OffloadListener, connecting: &dyn OffloadConnecting) -> Result<()> {
-    soon(|| {
+    eventually(|| {
         ensure!(
             listener.accept()?.is_none(),
             "accepted before its first word"
         );
-        Ok(has_news(connecting.as_fd())?.then_some(()))
+        Ok(becomes_readable(connecting.as_fd())?.then_some(()))
     })
 }
 
@@ -170,8 +171,8 @@ const NOW: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Returns true if a waiter wakes within a moment.
-pub(super) fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {
+/// Returns true if `waits` becomes readable within a moment.
+pub(super) fn becomes_readable(waits: BorrowedFd<'_>) -> Result<bool> {
     let moment = Timespec {
         tv_sec: 0,
         tv_nsec: 50_000_000,
@@ -200,7 +201,7 @@ fn dial(
 }
 
 /// Repeats `ask` until it returns a value.
-fn soon<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+fn eventually<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + DEADLINE;
     loop {
         if let Some(answer) = ask()? {

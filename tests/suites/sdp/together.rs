@@ -64,7 +64,7 @@ fn two_readers_and_a_writer_share_a_socket() -> Result<()> {
                 (0..writes).try_for_each(|_| { client }.write_all(&bytes))?;
                 client.shutdown(std::net::Shutdown::Write)
             });
-            // The other direction, so that a thread makes progress on the readers' socket for them.
+            // A writer in the other direction also makes progress for the readers.
             let writer = scope.spawn(move || -> io::Result<()> {
                 let bytes = vec![9; 8 << 10];
                 while read.load(Ordering::Relaxed) < total {

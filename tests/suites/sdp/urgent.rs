@@ -44,8 +44,8 @@ fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
     })
 }
 
-/// As over TCP: once a reader has read past the urgent byte's position, the byte is gone, and the
-/// next one is reported.
+/// As over TCP, a reader that reads past the urgent byte's position loses the byte, and the next
+/// urgent byte is reported.
 #[test]
 fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
     on_stack(Config::default(), |stack| {
@@ -109,8 +109,8 @@ fn an_urgent_byte_is_read_in_its_place_where_the_option_says_so() -> Result<()> 
     Ok(())
 }
 
-/// Urgent bytes that belong to the stream wait at their sender as others do, if the peer does not
-/// read.
+/// If the peer does not read, urgent bytes that belong to the stream wait at the sender, like other
+/// bytes.
 #[test]
 fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
     let config = Config {
@@ -154,8 +154,8 @@ fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
     })
 }
 
-/// If the option is cleared, the urgent bytes before the last mark leave the stream and occupy no
-/// room any more.
+/// If the option is cleared, the urgent bytes before the last mark are removed from the stream and
+/// occupy no room any more.
 #[test]
 fn urgent_bytes_that_leave_the_stream_give_their_places_back() -> Result<()> {
     on_stack(Config::default(), |stack| {

@@ -42,7 +42,7 @@ impl Arrivals {
     }
 }
 
-/// A connection, of which one end is watched.
+/// A connection with a watch at one end.
 fn watched(stack: &Stack) -> Result<(SdpStream, SdpStream, Arc<Arrivals>)> {
     let (mut here, there) = connected(stack)?;
     // A byte is read, so that no event of the set-up is reported afterwards.
@@ -78,8 +78,8 @@ fn every_watch_is_notified_while_its_user_makes_no_call() -> Result<()> {
     })
 }
 
-/// A thread that blocks in a socket makes progress for the whole adapter. It must not keep the
-/// stack's thread from the sockets on which it has made progress.
+/// A thread that blocks in a socket makes progress for the whole adapter. The stack's thread must
+/// still be notified of sockets on which that thread has made progress.
 #[test]
 fn a_watch_is_notified_while_another_thread_sleeps_in_a_call() -> Result<()> {
     on_stack(Config::default(), |stack| {

@@ -1,5 +1,5 @@
-//! The environment of every test here: our libraries in this process, the objects of one consumer,
-//! and sockets to convert.
+//! The environment of every test of this suite: the staged libraries in this process, the objects
+//! of one consumer, and sockets to convert.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ pub(crate) const SHORT_DATA_IA: &str = "iwarp-short";
 /// An adapter on the loopback interface of IPv6.
 pub(crate) const IPV6_IA: &str = "iwarp-v6";
 
-/// Points this process at the staged libraries, once. `Err` holds the reason why they are missing.
+/// Makes this process use the staged libraries, once. `Err` is the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
     let adapters = [
@@ -132,7 +132,7 @@ pub(crate) fn connect(node: &Node, sockets: (TcpStream, TcpStream)) -> Result<Co
     })
 }
 
-/// Accepts on the endpoint that came with the request.
+/// Accepts on the request's endpoint.
 pub(crate) fn accept(request: Cr) -> Result<Ep> {
     Ok(request.accept(None, b"")?)
 }
@@ -151,7 +151,7 @@ pub(crate) fn failure(ep: &Ep) -> Result<(ConnectionKind, TcpStream, Vec<u8>)> {
         anyhow::bail!("no outcome: {reason}");
     };
     ensure!(ep.state()? == EpState::Disconnected, "{:?}", ep.state()?);
-    let socket = socket.context("the socket did not come back")?;
+    let socket = socket.context("the socket was not returned")?;
     Ok((kind, socket.into(), private_data))
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn stream_both_ways(one: &TcpStream, other: &TcpStream) -> Result<()>
     Ok(())
 }
 
-/// Reads bytes, which must be these.
+/// Reads bytes, which must equal `expected`.
 pub(crate) fn expect_bytes(mut stream: &TcpStream, expected: &[u8]) -> Result<()> {
     let mut bytes = vec![0; expected.len()];
     stream

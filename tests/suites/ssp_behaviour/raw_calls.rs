@@ -71,7 +71,7 @@ pub(crate) fn ssp_query_into(
     unsafe { (library().dat_extension_op)(ssp, DAT_IW_SSP_QUERY_OP, mask, param) }
 }
 
-/// `size` may disagree with the data where a refusal is expected.
+/// `size` may differ from the length of the data where the call must refuse it.
 pub(crate) fn socket_connect(
     ep: DatEpHandle,
     socket: RawFd,
@@ -137,7 +137,7 @@ pub(crate) fn cr_param(cr: DatCrHandle) -> Result<DatCrParam, DatReturn> {
     }
 }
 
-/// The next event of an EVD that no safe call reads, which must have this number.
+/// The next event of an EVD, which must have this number. No safe call may read from the EVD.
 pub(crate) fn next_event(evd: &Evd, number: DatEventNumber) -> Result<DatEvent> {
     let mut event = DatEvent::zeroed();
     let mut more = 0;
@@ -149,7 +149,7 @@ pub(crate) fn next_event(evd: &Evd, number: DatEventNumber) -> Result<DatEvent> 
     Ok(event)
 }
 
-/// The next event, which must be about a service point.
+/// The next event, which must concern a service point.
 pub(crate) fn next_arrival(evd: &Evd, number: DatEventNumber) -> Result<DatCrArrivalEventData> {
     let event = next_event(evd, number)?;
     // SAFETY: connection requests and SOCKET_DOWN fill this member.

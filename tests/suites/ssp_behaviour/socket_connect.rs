@@ -20,19 +20,19 @@ use super::bench::{
 };
 use super::raw_calls::{ep_create, ep_free, ep_modify, param_of, socket_connect};
 
-/// A time long enough for an answer, and short enough to wait for.
+/// A timeout that is long enough for an answer.
 const SHORTLY: Duration = Duration::from_millis(100);
 
 const PRIVATE_DATA: &[u8] = b"attributes of mine";
 
-/// The private data of a complete Request at the front of `peer`'s stream.
+/// Reads a complete Request from `peer` and returns its private data.
 fn read_request(peer: &TcpStream) -> Result<Vec<u8>> {
     let mut head = [0; 20];
     (&mut &*peer).read_exact(&mut head)?;
     ensure!(head.starts_with(b"MPA ID Req Frame"), "{head:?}");
     let mut data = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
     (&mut &*peer).read_exact(&mut data)?;
-    // Revision 2 puts four bytes of its own before the consumer's (RFC 6581 section 9.1).
+    // Revision 2 has four bytes of its own before the consumer's (RFC 6581 section 9.1).
     let own = if head[17] == 2 { 4 } else { 0 };
     Ok(data.split_off(own))
 }

@@ -179,7 +179,7 @@ fn the_connection_runs_over_the_very_socket_and_its_route() -> Result<()> {
     Ok(())
 }
 
-/// Waits until both numbers name another file or none.
+/// Waits until neither number refers to its former file any more.
 fn expect_released(connected: &Connected, before: &[Option<String>; 2]) -> Result<()> {
     until("the sockets are released", || {
         Ok((0..2).all(|i| identity(connected.numbers[i]) != before[i]))
@@ -289,7 +289,7 @@ fn an_accept_that_the_peer_does_not_complete_gives_the_socket_back() -> Result<(
     let mut reply = [0; 24];
     peer.read_exact(&mut reply)?;
     ensure!(reply.starts_with(b"MPA ID Rep Frame"), "{reply:?}");
-    // No connection was established over the socket, so it does not stay with the provider.
+    // No connection was established over the socket, so the provider releases it.
     drop(peer);
     let (kind, socket, _) = failure(&ep)?;
     ensure!(kind == ConnectionKind::AcceptCompletionError, "{kind}");
@@ -305,7 +305,7 @@ fn an_accept_that_the_peer_does_not_complete_gives_the_socket_back() -> Result<(
     Ok(())
 }
 
-/// The open descriptors of this process that name one file.
+/// The open descriptors of this process that refer to one file.
 fn numbers_of(thing: &str) -> Result<Vec<RawFd>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {

@@ -215,7 +215,7 @@ fn a_null_endpoint_is_replaced_by_one_of_the_provider() -> Result<()> {
         next_event(&node.connections, DAT_CONNECTION_EVENT_ESTABLISHED)?;
     }
     ensure!(ep_param(ep).unwrap().ep_state == DAT_EP_STATE_CONNECTED);
-    // The connection owns the number now.
+    // The connection owns the number from now on.
     let _ = std::os::fd::IntoRawFd::into_raw_fd(socket);
     ensure!(ssp_free(ssp).is_success());
     ensure!(super::raw_calls::ep_free(ep).is_success());
@@ -316,7 +316,7 @@ fn after_a_reject_the_same_endpoint_and_socket_serve_again() -> Result<()> {
     let (kind, active, reason) = failure(&asker)?;
     ensure!(kind == ConnectionKind::PeerRejected && reason == b"not yet");
 
-    // The first service point still exists and is not operational; another one takes the socket.
+    // The first service point still exists, but is not operational. A second one takes the socket.
     let again = node.arm(passive, &ep)?;
     ensure!(ssp.state()? == SspState::NonOperational);
     asker.reset()?;
@@ -420,12 +420,12 @@ fn a_non_operational_service_point_takes_no_request() -> Result<()> {
     let ep = node.ep()?;
     let ssp = node.arm(socket, &ep)?;
     expect_down(&node, &ssp)?;
-    // Bytes that are received now are read only by the consumer.
+    // From now on only the consumer reads received bytes.
     peer.write_all(&REQUEST)?;
     let socket = TcpStream::from(ssp.free()?.expect("it is the consumer's again"));
     expect_bytes(&socket, b"not yet")?;
     ensure!(node.requests.dequeue()?.is_none());
-    // The request that was left unread can be used by another service point on the same socket.
+    // A new service point on the same socket can use the unread request.
     let another = node.arm(socket, &ep)?;
     another.wait_request(Some(DEADLINE))?;
     Ok(())

@@ -118,7 +118,7 @@ fn a_request_that_meets_the_free_is_told_or_left_never_both() -> Result<()> {
     Ok(())
 }
 
-/// Checks that the request was either left for the consumer to read, or read and rejected; the
+/// Checks that the request is either still in the socket, or was read and rejected, and that the
 /// stream is intact.
 fn expect_unanswered_or_rejected(peer: &TcpStream, socket: &TcpStream) -> Result<()> {
     let mut front = [0; REQUEST.len()];
