@@ -1,10 +1,10 @@
 /*
- * Every entry of the C interface with live handles and arguments that make no sense, missing
- * places, negative and huge lengths, numbers that no enum has, and in states that do not allow the
- * call. Each row has the one answer that it must get.
+ * Every function of the C interface with live handles and invalid arguments: missing out-pointers,
+ * negative and huge lengths, numbers that no enum has, and states that do not permit the call. Each
+ * row has the only correct return code.
  *
- * usage: bad_arguments Prints each code that a call answered with, one line for each wrong answer,
- * and a last line with the counts; exits 1 when any was wrong.
+ * usage: bad_arguments Prints each returned code, one line for each wrong code, and a last line
+ * with the counts; exits with 1 if a code was wrong.
  */
 #include <limits.h>
 #include <netinet/in.h>
@@ -125,7 +125,7 @@ static void check(const char *call, const char *with, DAT_RETURN ret, unsigned e
 	printf("%s with %s answered 0x%08x instead of 0x%08x\n", call, with, (unsigned)ret, expected);
 }
 
-/* One row: the call, its arguments, the answer. */
+/* A row: the call, its arguments, the expected code. */
 #define ROW(call, args, expected) check(#call, #args, call args, expected)
 
 static void adapter_rows(void)
@@ -464,7 +464,7 @@ static void reserved_state_rows(void)
 	must("dat_rsp_free", dat_rsp_free(rsp));
 }
 
-/* `asking` has sent its request, and nobody has answered. */
+/* `asking` has sent its request, which is not answered yet. */
 static void pending_state_rows(void)
 {
 	DAT_SOCK_ADDR *address = ADDRESS;
@@ -483,7 +483,7 @@ static void unfinished_state_rows(void)
 	must("dat_ep_free", dat_ep_free(bare));
 }
 
-/* A provider's endpoint, which came with a request. */
+/* The provider's endpoint of a request. */
 static void tentative_state_rows(void)
 {
 	DAT_CR_ARRIVAL_EVENT_DATA arrival;
@@ -504,7 +504,7 @@ static void tentative_state_rows(void)
 	must("dat_psp_free", dat_psp_free(psp));
 }
 
-/* `asking` is told no. */
+/* `asking` receives the reject. */
 static void disconnected_state_rows(void)
 {
 	DAT_SOCK_ADDR *address = ADDRESS;
@@ -516,7 +516,7 @@ static void disconnected_state_rows(void)
 	ROW(dat_cr_reject, (cr, 0, NULL), DAT_INVALID_HANDLE | DAT_INVALID_HANDLE_CR);
 }
 
-/* An endpoint that was reserved for a request, which has come. */
+/* A reserved endpoint, for which a request was received. */
 static void passive_state_rows(void)
 {
 	const DAT_CONN_QUAL qual = 0x6c6c;
@@ -572,7 +572,7 @@ static void prepare(void)
 
 int main(void)
 {
-	/* What a sanitizer says on the way comes between lines and not within them. */
+	/* The output is line buffered, so messages of a sanitizer are between lines. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	prepare();
 	adapter_rows();
@@ -594,7 +594,7 @@ int main(void)
 	unfinished_state_rows();
 	tentative_state_rows();
 	full_queue_rows();
-	/* After all that the connection still works. */
+	/* The connection must still work. */
 	one_message(&pair, 1);
 	must("dat_ia_close", dat_ia_close(pair.active.ia, DAT_CLOSE_ABRUPT_FLAG));
 	must("dat_ia_close", dat_ia_close(pair.passive.ia, DAT_CLOSE_ABRUPT_FLAG));

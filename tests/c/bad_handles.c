@@ -1,9 +1,9 @@
 /*
- * Every entry of the C interface with handles that are null, small, misaligned, unmapped, foreign,
- * stale or of the wrong kind: the answer is DAT_INVALID_HANDLE, never a crash.
+ * Every function of the C interface with handles that are null, small, misaligned, unmapped,
+ * foreign, stale or of the wrong kind: the call returns DAT_INVALID_HANDLE and never crashes.
  *
- * usage: bad_handles IA_NAME Prints one line for each wrong answer and a last line with the counts;
- * exits 1 when any was wrong.
+ * usage: bad_handles IA_NAME Prints one line for each wrong code and a last line with the counts;
+ * exits with 1 if a code was wrong.
  */
 #include <dat2/udat.h>
 #include <netinet/in.h>
@@ -15,8 +15,8 @@
 
 static int calls, wrong;
 
-/* What the calls need beside the handle under test: live objects,
-		so that only the handle is at fault. */
+/* The other arguments of the calls: live objects, so that only the handle under test
+   is at fault. */
 static struct {
 	DAT_IA_HANDLE ia;
 	DAT_EVD_HANDLE async, evd, sw;
@@ -270,7 +270,7 @@ static DAT_RETURN read_to_rmr(DAT_HANDLE h)
 }
 static DAT_RETURN rmr_create_for_ep(DAT_HANDLE h) { return dat_rmr_create_for_ep(h, &out); }
 
-/* Calls with a good first handle and the handle under test behind it. */
+/* Calls with a valid first handle, whose second handle is under test. */
 static DAT_RETURN ep_create_pz(DAT_HANDLE h)
 {
 	return h == DAT_HANDLE_NULL ? DAT_INVALID_HANDLE
@@ -302,7 +302,7 @@ static DAT_RETURN rsp_create_ep(DAT_HANDLE h)
 	return dat_rsp_create(live.ia, 0x5558, h, live.evd, &out);
 }
 
-/* Which handle kinds a call takes; a live handle of any other kind must be refused as well. */
+/* The kinds of handles that a call accepts. A live handle of any other kind must be refused. */
 enum kind { IA = 1, EP = 2, EVD = 4, CNO = 8, LMR = 16, PZ = 32, PSP = 64, NONE = 0, ANY = 127 };
 
 static const struct {
@@ -461,7 +461,7 @@ static void stale_handles(void)
 	must("software evd_free", dat_evd_free(stale[4] = live.sw));
 	must("cno_free", dat_cno_free(stale[5] = live.cno));
 	must("pz_free", dat_pz_free(stale[6] = pz));
-	/* New objects of every kind, so that a careless table would have reused the slots. */
+	/* New objects of every kind, for which a faulty handle table would reuse slots. */
 	must("pz", dat_pz_create(live.ia, &live.pz));
 	must("evd", dat_evd_create(live.ia, 16, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG |
 			DAT_EVD_CR_FLAG, &live.evd));

@@ -1,6 +1,6 @@
 /*
- * The calls about connections that OFA's library declares and lacks: common service points, handing
- * a request over, connecting as another endpoint did, counting receives.
+ * Calls for connections that OFA's library declares and lacks: common service points, handoff of a
+ * request, connecting like another endpoint, counting receives.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

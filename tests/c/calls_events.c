@@ -1,6 +1,6 @@
 /*
- * The calls about events: CNOs with a descriptor or an agent, queues that change their length, and
- * every completion flag from one end to the other.
+ * Calls for events: CNOs with a descriptor or an agent, changes of a queue's length, and the effect
+ * of every completion flag at both ends.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <dat2/dat_ib_extensions.h>
 #include <dat2/dat_rs_counters.h>
 
-/* Long enough for a wake-up that must not come to be noticed. */
+/* The time in which a wrong wake-up would be noticed. */
 #define QUIET_MS 200
 
 static int readable(int fd, int timeout_ms)
@@ -34,7 +34,7 @@ static void send_flagged(struct pair *pair, DAT_UINT64 cookie, DAT_COMPLETION_FL
 	     dat_ep_post_send(pair->active.ep, 1, &part, cookie_of(cookie), flags));
 }
 
-/* A descriptor that becomes readable when a message arrives, without anybody who waits in DAT. */
+/* The CNO's descriptor becomes readable when a message is received, without a waiter in DAT. */
 static void cno_descriptor(void)
 {
 	struct pair pair;
@@ -88,7 +88,7 @@ static void on_event(DAT_PVOID instance_data, DAT_EVD_HANDLE evd)
 	sem_post(&agent->called);
 }
 
-/* An agent is called once for a trigger, and again only after it has been set again. */
+/* An agent is called for one trigger, and again only after the agent was set again. */
 static void cno_agent(void)
 {
 	struct pair pair;
@@ -110,7 +110,7 @@ static void cno_agent(void)
 		expect(agent.evd == pair.passive.recv_evd && agent.calls == round);
 		must("dat_cno_wait", dat_cno_wait(cno, WAIT_MS * 1000, &evd));
 		must("dat_evd_dequeue", dat_evd_dequeue(evd, &event));
-		/* This look arms the next trigger. */
+		/* This dequeue arms the next trigger. */
 		must_refuse("dat_evd_dequeue", dat_evd_dequeue(evd, &event), DAT_QUEUE_EMPTY,
 			    DAT_NO_SUBTYPE);
 		if (round == 1)
@@ -147,8 +147,8 @@ static void evd_resize(void)
 		send_part(&pair.active, 0, PART, WAIT_MS);
 	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
 	/*
-	 * The two that are left, once they are there, do not fit into one place. A wait for three of
-	 * them takes none and tells how many are queued.
+	 * The two queued events do not fit into a queue of one. A wait for three events dequeues
+	 * none and returns the number of queued events.
 	 */
 	for (DAT_COUNT queued = 0; queued < 2;)
 		expect(DAT_GET_TYPE(dat_evd_wait(pair.passive.recv_evd, 1000, 3, &event, &queued)) ==
@@ -171,7 +171,7 @@ static void evd_resize(void)
 	pair_close(&pair);
 }
 
-/* Success is silent, what follows is not, and a failure is told whatever the flag. */
+/* A suppressed success causes no event, but the next request does, and a failure always does. */
 static void suppress(void)
 {
 	struct pair pair;
@@ -198,7 +198,7 @@ static void suppress(void)
 	pair_close(&pair);
 }
 
-/* Two messages from another thread, far apart, the second one with these flags. */
+/* Another thread sends two messages with a pause between, the second with these flags. */
 struct sender {
 	pthread_t thread;
 	struct pair *pair;
@@ -209,7 +209,7 @@ static void *send_two(void *argument)
 {
 	struct sender *sender = argument;
 
-	/* The waiter sleeps by then. */
+	/* The waiter is asleep at this time. */
 	usleep(QUIET_MS * 1000);
 	send_flagged(sender->pair, 1, DAT_COMPLETION_SUPPRESS_FLAG);
 	usleep(QUIET_MS * 1000);
@@ -218,9 +218,9 @@ static void *send_two(void *argument)
 }
 
 /*
- * Whether a waiter finds so many events behind the first of two messages: one if it sleeps through
- * that, none if it is woken. On a machine that is too busy it may look before it sleeps, or run
- * only when both are there, so one of some rounds counts.
+ * Returns 1 if `wanted` further events are queued when a waiter returns from a wait during two
+ * messages: one if the first message did not wake the waiter, none if it did. On a busy machine the
+ * waiter may check before it sleeps, or run after both messages, so one round of five is enough.
  */
 static int finds_behind(DAT_COUNT wanted, struct pair *pair, DAT_COMPLETION_FLAGS first_recv,
 			DAT_COMPLETION_FLAGS second_send)
@@ -251,7 +251,7 @@ static int finds_behind(DAT_COUNT wanted, struct pair *pair, DAT_COMPLETION_FLAG
 	return found;
 }
 
-/* The event is queued, but does not end a wait; the next one does, and then both are there. */
+/* An unsignalled event is queued, but only the next event ends a wait; both are queued then. */
 static void unsignalled(void)
 {
 	struct pair pair;
@@ -264,8 +264,8 @@ static void unsignalled(void)
 }
 
 /*
- * Waiters of a queue for solicited events sleep until a send asks for one; the event before it is
- * there by then. The first endpoint of a queue settles which kind it is, so the queue is a new one.
+ * Waiters of a queue for solicited events sleep until a solicited send. The event before it is
+ * queued then. The first endpoint of a queue determines the queue's kind, so the queue is new.
  */
 static void solicited(void)
 {
@@ -293,7 +293,7 @@ static void solicited(void)
 	pair_close(&pair);
 }
 
-/* As many events as the waiter wants, and not one wake-up before. */
+/* A waiter with a threshold is not woken before the threshold is reached. */
 static void threshold(void)
 {
 	struct pair pair;
@@ -317,7 +317,7 @@ static void threshold(void)
 	pair_close(&pair);
 }
 
-/* A request behind a fence sees what the read before it has brought. */
+/* A fenced request uses the bytes that an earlier read has placed. */
 static void fence(void)
 {
 	struct pair pair;
@@ -355,7 +355,7 @@ static void fence(void)
 	pair_close(&pair);
 }
 
-/* A queue that cannot be waited on: waits are refused, polling goes on. */
+/* On an unwaitable queue, waits are refused, and polling works. */
 static void unwaitable(void)
 {
 	struct pair pair;
@@ -385,7 +385,7 @@ static void on_alarm(int signal)
 	(void)signal;
 }
 
-/* A signal handler ends a wait for completions, and no other. */
+/* A signal handler ends a wait for completions, and no wait for other events. */
 static void interrupted(void)
 {
 	struct itimerval often = { { 0, 10000 }, { 0, 10000 } }, never = { { 0, 0 }, { 0, 0 } };
@@ -407,7 +407,7 @@ static void interrupted(void)
 	pair_close(&pair);
 }
 
-/* More completions than there is room for: told once, with the queue, which is over then. */
+/* An overflow of a queue is reported once, with the queue, which is unusable from then on. */
 static void overflow(void)
 {
 	struct pair pair;
@@ -448,7 +448,7 @@ static DAT_UINT64 counter(DAT_HANDLE handle, int index)
 	return value;
 }
 
-/* The counters that one message moves, on its endpoints, queues and adapters. */
+/* The counters that one message changes, on its endpoints, queues and adapters. */
 static void counters(void)
 {
 	struct pair pair;

@@ -1,6 +1,6 @@
 /*
  * The operations of the IB extension that work over iWARP: atomics and immediate data (RFC 7306),
- * counters that stand still, and questions to an adapter that is not open.
+ * counters that do not change, and queries of an adapter that is not open.
  */
 #include "pair.h"
 
@@ -24,7 +24,7 @@ static DAT_RMR_TRIPLET atomic_word(struct kit *kit, DAT_LMR_HANDLE *lmr)
 	return word;
 }
 
-/* What an atomic found, once it has completed as it should. */
+/* Waits for a successful atomic and returns the value that it has read. */
 static DAT_UINT64 found(struct kit *kit, DAT_IB_DTOS operation, DAT_IB_EXT_TYPE type)
 {
 	DAT_DTO_COMPLETION_EVENT_DATA *dto;
@@ -61,7 +61,7 @@ static void atomics(void)
 				       DAT_COMPLETION_DEFAULT_FLAG));
 	expect(found(&pair.active, DAT_IB_DTO_FETCH_ADD, DAT_IB_FETCH_AND_ADD) == 40);
 	expect(__atomic_load_n(word, __ATOMIC_SEQ_CST) == 42);
-	/* Another value is there than expected: nothing changes. */
+	/* The memory has another value than expected, so nothing changes. */
 	must("dat_ib_post_cmp_and_swap",
 	     dat_ib_post_cmp_and_swap(pair.active.ep, (DAT_UINT64)41, (DAT_UINT64)7, &local,
 				      cookie_of(9), &remote, DAT_COMPLETION_DEFAULT_FLAG));

@@ -1,6 +1,6 @@
 /*
- * The calls about memory: windows bound, scoped and taken away by the peer, reads into a window,
- * regions of regions, zero-based and shared memory.
+ * Calls for memory: windows that are bound, scoped and invalidated by the peer, reads into a
+ * window, regions of regions, zero-based and shared memory.
  */
 #include "pair.h"
 
@@ -22,7 +22,7 @@ static DAT_VADDR address_in(struct kit *kit, size_t offset)
 	return (DAT_VADDR)(uintptr_t)(kit->buffer + offset);
 }
 
-/* Writes the first part of `from` to the peer and returns how that ended. */
+/* Writes the first part of `from` to the peer and returns the completion status. */
 static DAT_DTO_COMPLETION_STATUS write_part(struct kit *from, DAT_RMR_TRIPLET to)
 {
 	DAT_LMR_TRIPLET part = kit_part(from, 0, PART);
@@ -49,8 +49,8 @@ static DAT_DTO_COMPLETION_STATUS read_part(struct kit *to, DAT_RMR_TRIPLET from)
 }
 
 /*
- * A write may complete before the peer refuses it: iWARP has no answer to a write. What tells is
- * that the connection breaks and that not a byte has changed.
+ * A write may complete before the peer refuses it, because iWARP has no answer to a write. The
+ * connection must break, and no byte may have changed.
  */
 static void expect_refused_write(struct pair *pair, size_t offset, DAT_RMR_TRIPLET to)
 {
@@ -122,7 +122,7 @@ static void window(void)
 	fill(pair.active.buffer, PART, 4);
 	expect(write_part(&pair.active, remote_part(address_in(&pair.passive, 0), first)) ==
 	       DAT_DTO_SUCCESS);
-	/* The read comes after the write, so the write is in its place when it ends. */
+	/* The read follows the write, so the bytes are placed when the read has completed. */
 	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, 0), first)) ==
 	       DAT_DTO_SUCCESS);
 	verify("window", pair.passive.buffer, PART, 4);
@@ -130,7 +130,7 @@ static void window(void)
 	expect(second != first);
 	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, SECOND), second)) ==
 	       DAT_DTO_SUCCESS);
-	/* The bind took the former context away. */
+	/* The bind has invalidated the former context. */
 	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), first));
 	must("dat_rmr_free", dat_rmr_free(rmr));
 	pair_close(&pair);
@@ -152,7 +152,7 @@ static void unbind(void)
 	pair_close(&pair);
 }
 
-/* A window that was made for an endpoint is of no use to the peer of another one. */
+/* A window for one endpoint cannot be used by the peer of another endpoint. */
 static void window_for_ep(void)
 {
 	struct pair pair;
@@ -205,7 +205,7 @@ static void send_with_invalidate(void)
 	post_recv(&pair.passive, SECOND, PART);
 	post_recv(&pair.passive, SECOND + PART, PART);
 	part = kit_part(&pair.active, 0, PART);
-	/* Without the flag it is a plain send. */
+	/* Without the flag, the call is a plain send. */
 	must("dat_ep_post_send_with_invalidate",
 	     dat_ep_post_send_with_invalidate(pair.active.ep, 1, &part, cookie_of(3),
 					      DAT_COMPLETION_SUPPRESS_FLAG, DAT_FALSE, context));
@@ -324,7 +324,7 @@ static void zero_based(void)
 	completion(pair.passive.recv_evd, WAIT_MS, "receive");
 	verify("written", pair.passive.buffer + SECOND, PART, 8);
 	verify("received", pair.passive.buffer + 3 * PART, PART, 8);
-	/* Addresses do not count from the buffer. */
+	/* Addresses are offsets in the region, so an address of the buffer is refused. */
 	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), param.rmr_context));
 	must("dat_lmr_free", dat_lmr_free(view));
 	pair_close(&pair);

@@ -1,6 +1,5 @@
 /*
- * What docs/calls says that calls return, whole values, class bit included: the refusals that need
- * no peer.
+ * The return values that docs/calls lists, class bit included, for refusals that need no peer.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /*
- * Shared receive queues: what they hold, their sizes and watermarks, and what an endpoint that uses
- * one says when its connection ends.
+ * Shared receive queues: their counts, sizes and watermarks, and the events of an endpoint with
+ * such a queue when its connection ends.
  */
 #include "pair.h"
 
@@ -61,7 +61,7 @@ static DAT_ASYNCH_ERROR_EVENT_DATA async_error(struct kit *kit)
 	return event.event_data.asynch_error_event_data;
 }
 
-/* Two endpoints take from one queue; the event names the one that got the message. */
+/* Two endpoints receive from one queue; the event names the endpoint that got the message. */
 static void receives(void)
 {
 	struct pair pair;
@@ -122,7 +122,7 @@ static void resize(void)
 	close_shared(&pair, srq);
 }
 
-/* One event when fewer receives are left than the low watermark, and another one when set again. */
+/* One event when fewer receives remain than the low watermark, and another one when set again. */
 static void low_watermark(void)
 {
 	struct pair pair;
@@ -153,7 +153,7 @@ static void low_watermark(void)
 	close_shared(&pair, srq);
 }
 
-/* The same mark, given with the queue. */
+/* The same mark as an attribute of a new queue. */
 static void low_watermark_attribute(void)
 {
 	struct pair pair;
@@ -179,7 +179,7 @@ static void low_watermark_attribute(void)
 	close_shared(&pair, srq);
 }
 
-/* The soft mark, given with the endpoint: the largest number that is a mark does not tell. */
+/* The soft watermark as an attribute of the endpoint; the largest watermark causes no event. */
 static void soft_watermark_attribute(void)
 {
 	struct pair pair;
@@ -199,7 +199,7 @@ static void soft_watermark_attribute(void)
 	must("dat_ep_query", dat_ep_query(passive->ep, DAT_EP_FIELD_ALL, &param));
 	expect(param.ep_attr.srq_soft_hw == 1);
 	pair_connect(&pair);
-	/* One receive at a time is held, which is the mark and not more. */
+	/* One receive at a time is held, which equals the watermark and does not exceed it. */
 	for (size_t at = 0; at < 3; at++) {
 		send_part(&pair.active, 0, PART, WAIT_MS);
 		completion(passive->recv_evd, WAIT_MS, "receive");
@@ -216,7 +216,7 @@ static void soft_watermark_attribute(void)
 	close_shared(&pair, srq);
 }
 
-/* More receives held at once than the mark: told at the soft one, the end at the hard one. */
+/* More held receives than the soft watermark cause an event, more than the hard one the end. */
 static void high_watermarks(void)
 {
 	struct pair pair;
@@ -245,7 +245,7 @@ static void high_watermarks(void)
 	close_shared(&pair, srq);
 }
 
-/* Every endpoint says once that it has taken its last receive, whoever ends the connection. */
+/* Every endpoint reports once that its last receive has completed, whichever end disconnects. */
 static void last_receive(void)
 {
 	struct pair pair;

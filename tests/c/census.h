@@ -1,6 +1,6 @@
 /*
- * What a process holds that must not grow: descriptors, threads, memory mappings. (Handles need no
- * count: a graceful dat_ia_close refuses while one is left.)
+ * The resources of a process that must not grow: descriptors, threads, memory mappings. (Handles
+ * need no count: a graceful dat_ia_close fails while an object exists.)
  */
 #ifndef STACK_TESTS_CENSUS_H
 #define STACK_TESTS_CENSUS_H
@@ -61,9 +61,9 @@ static inline struct census census_take(void)
 }
 
 /*
- * Says by how much the process holds more than before, after what ends by itself has ended: a
- * thread that was joined is a moment longer in the kernel's list, a socket of a connection that
- * has ended waits for its peer's end.
+ * Prints how many more resources the process holds than before. Waits for resources that are freed
+ * late: a joined thread stays in the kernel's list for a moment, and a socket of an ended
+ * connection waits for its peer's end.
  */
 static inline void census_say(struct census before)
 {

@@ -1,9 +1,9 @@
 /*
  * Many connections in one process.
  *
- *   crowd listen  [port=N] [count=N]             accepts that many and echoes on all of them
- *   crowd connect [port=N] [count=N] [rounds=N]  connects that many, then sends on all at once
- *   crowd cycles  [count=N]                      both ends here: connect, accept, disconnect, free
+ *   crowd listen  [port=N] [count=N]             accepts `count` connections and echoes on all
+ *   crowd connect [port=N] [count=N] [rounds=N]  makes `count` connections, then sends on all
+ *   crowd cycles  [count=N]                      both ends: connect, accept, disconnect, free
  */
 #include <arpa/inet.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ struct crowd {
 	DAT_LMR_CONTEXT context;
 };
 
-/* What a message begins with; the rest is a pattern of its seed. */
+/* The header of a message; the rest is a pattern made from its seed. */
 struct head {
 	uint32_t index, seed;
 };
@@ -145,7 +145,7 @@ static void write_message(struct crowd *crowd, unsigned index, unsigned seed)
 	fill(slot + sizeof(head), length_of(index, seed) - sizeof(head), index + seed);
 }
 
-/* The message in a slot is whole, and for nobody else. */
+/* Checks that the message in a slot is complete, and is for this endpoint. */
 static struct head read_message(const DAT_EVENT *event, const char *slot)
 {
 	size_t len = (size_t)event->event_data.dto_completion_event_data.transfered_length;
@@ -240,7 +240,7 @@ static void run_connect(struct crowd *crowd)
 	await_all(crowd->kit.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 }
 
-/* One connection from its two endpoints to their end. */
+/* Creates two endpoints, connects them, and frees them. */
 static void cycle(struct pair *pair, unsigned number)
 {
 	DAT_EP_HANDLE active = make_ep(&pair->active, DAT_HANDLE_NULL);
@@ -273,7 +273,7 @@ static void run_cycles(void)
 	pair_close(&pair);
 }
 
-/* What the shell allows is often less than what the system does. */
+/* Raises the shell's limit to the system's limit. */
 static void allow_many_descriptors(void)
 {
 	struct rlimit limit;

@@ -1,6 +1,6 @@
 /*
- * A process that runs out of descriptors or memory: calls say so, nothing hangs, and when there is
- * room again everything works.
+ * A process that runs out of descriptors or memory: calls return errors, nothing hangs, and after
+ * resources are available again everything works.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,12 +11,12 @@
 
 static struct rlimit whole;
 
-/* No descriptor but those in use and `more`. */
+/* Limits the process to the descriptors in use plus `more`. */
 static void allow_descriptors(int more)
 {
 	struct rlimit limit = whole;
 
-	/* The limit is one of numbers: what is free below the highest in use counts as well. */
+	/* The limit applies to numbers, so free numbers below the highest used number count, too. */
 	for (limit.rlim_cur = 0; fcntl((int)limit.rlim_cur, F_GETFD) >= 0 || more-- > 0;)
 		limit.rlim_cur++;
 	if (setrlimit(RLIMIT_NOFILE, &limit))
@@ -37,7 +37,7 @@ static int is_short(const char *call, DAT_RETURN ret)
 	return 1;
 }
 
-/* Opens an adapter and a service with `more` descriptors; 0 when they are too few. */
+/* Opens an adapter and a service with `more` descriptors. Returns 0 if they are too few. */
 static int opens_with(int more)
 {
 	DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL, evd;
@@ -106,7 +106,7 @@ static double cpu_seconds(void)
 	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-/* The connecting end gets the one descriptor; the other end waits until there is one for it. */
+/* The connecting end gets the only descriptor. The accepting end waits for a descriptor. */
 static void descriptors_accept(void)
 {
 	struct pair pair;
@@ -118,7 +118,7 @@ static void descriptors_accept(void)
 	begin_connect(&pair, pair.active.ep);
 	start = cpu_seconds();
 	expect(!next_event(pair.passive.cr_evd, 600, &event));
-	/* Whoever cannot accept does not ask again and again. */
+	/* An end that cannot accept does not retry without a pause. */
 	expect(cpu_seconds() - start < 0.3);
 	allow_all_descriptors();
 	establish(&pair, pair.passive.ep);
@@ -129,7 +129,7 @@ static void descriptors_accept(void)
 
 /* ---- memory ---- */
 
-/* What the process took to leave nothing, as a list. */
+/* The memory that the process has allocated to leave none, as a list. */
 static void **hoard;
 
 static void take_all_memory(void)
@@ -246,7 +246,7 @@ static const struct {
 	{ "dat_psp_create_any", make_service, dat_psp_free },
 };
 
-/* Every create call, until it is refused. */
+/* Makes each create call until the call is refused. */
 static void memory_create(void)
 {
 	struct pair pair;
@@ -266,7 +266,7 @@ static void memory_create(void)
 		expect(count < MANY);
 		while (count > 0)
 			must(kinds[at].name, kinds[at].destroy(made[--count]));
-		/* There is room again. */
+		/* Memory is available again. */
 		must(kinds[at].name, kinds[at].make(&made[0]));
 		must(kinds[at].name, kinds[at].destroy(made[0]));
 		one_message(&pair, (unsigned)at + 100);
@@ -275,7 +275,7 @@ static void memory_create(void)
 	pair_close(&pair);
 }
 
-/* A second adapter, with all that it needs. */
+/* Opens a second adapter with its objects. */
 static void memory_open(void)
 {
 	DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
@@ -297,7 +297,7 @@ static void memory_open(void)
 	pair_close(&pair);
 }
 
-/* Receives and sends, to the end of their queues or of memory. */
+/* Posts receives and sends until their queues are full or memory is exhausted. */
 static void memory_post(void)
 {
 	struct pair pair;

@@ -1,5 +1,5 @@
 /*
- * What peer.c does beside exchanging messages when a peer is expected to misbehave.
+ * The operations of peer.c, in addition to exchanging messages, when a peer is to misbehave.
  */
 #ifndef STACK_TESTS_FAULTS_H
 #define STACK_TESTS_FAULTS_H
@@ -10,9 +10,9 @@
 
 #include "kit.h"
 
-/* Requests that a flood keeps outstanding. */
+/* The number of requests that a flood keeps outstanding. */
 #define FLOOD_DEPTH 8
-/* Where a raw peer says that it has memory. */
+/* The address of the memory that a raw peer announces. */
 #define FETCH_STAG 0x11223344
 #define FETCH_ADDRESS 0x1000
 
@@ -21,7 +21,7 @@ static inline void on_alarm(int number)
 	(void)number;
 }
 
-/* A signal every so many microseconds; its handler interrupts system calls. 0 ends it. */
+/* Sends a signal at this interval in microseconds; the handler interrupts system calls. 0: none. */
 static inline void storm(int period_us)
 {
 	struct sigaction action = { .sa_handler = on_alarm };
@@ -41,8 +41,8 @@ static inline void pause_for(unsigned ms)
 }
 
 /*
- * Once through everything that makes a process hold something for good: libraries, the stacks that
- * the C library keeps, buffers. What is counted after this must not grow.
+ * Makes the process allocate its permanent resources: libraries, the thread stacks that the C
+ * library keeps, buffers. The resources that are counted after this must not grow.
  */
 static inline void warm_up(struct kit *kit, const char *ia_name)
 {
@@ -66,7 +66,7 @@ static inline void post_one_send(struct kit *kit, size_t offset, unsigned size)
 	     dat_ep_post_send(kit->ep, 1, &part, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
-/* Sends after the peer's first message, until all have ended one way or the other. */
+/* Sends messages after the peer's first message, and waits until all have completed or failed. */
 static inline void flood(struct kit *kit, unsigned messages, unsigned size, unsigned timeout_ms)
 {
 	unsigned posted = 0, ended = 0, good = 0;

@@ -1,6 +1,6 @@
 /*
- * What the test programs share: opening an interface adapter, one endpoint with its queues, one
- * registered buffer. Lines on standard output are the result; the suites look for them.
+ * Shared by the test programs: opening an interface adapter, one endpoint with its queues, one
+ * registered buffer. Lines on standard output are the result, which the suites check.
  */
 #ifndef STACK_TESTS_KIT_H
 #define STACK_TESTS_KIT_H
@@ -38,7 +38,7 @@ static inline void give_up(const char *why)
 	exit(1);
 }
 
-/* Set: ask a queue again and again instead of blocking on it. */
+/* If set, a program polls queues instead of blocking on them. */
 static int kit_polls;
 
 static inline unsigned long long now_ms(void)
@@ -60,7 +60,7 @@ static inline DAT_RETURN poll_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT
 	return ret;
 }
 
-/* Waits for one event; a signal handler does not end it. */
+/* Waits for one event. A signal handler does not end the wait. */
 static inline DAT_RETURN wait_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT *event)
 {
 	long long end = now_ms() + timeout_ms, left = timeout_ms;
@@ -74,7 +74,7 @@ static inline DAT_RETURN wait_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT
 	return ret;
 }
 
-/* Waits for one event and says its name; 0 when the time is over. */
+/* Waits for one event and prints its name. Returns 0 at the timeout. */
 static inline int next_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT *event)
 {
 	DAT_RETURN ret;
@@ -123,7 +123,7 @@ static inline void kit_open(struct kit *kit, const char *ia_name)
 			    &kit->rmr_context, &registered_len, &registered_address));
 }
 
-/* Frees everything in the order that a consumer should. */
+/* Frees all objects in the order that DAT requires. */
 static inline void kit_free(struct kit *kit)
 {
 	must("dat_ep_free", dat_ep_free(kit->ep));
@@ -137,7 +137,7 @@ static inline void kit_free(struct kit *kit)
 	free(kit->buffer);
 }
 
-/* The same, and says so. */
+/* Frees all objects and prints a line. */
 static inline void kit_close(struct kit *kit)
 {
 	kit_free(kit);

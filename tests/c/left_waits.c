@@ -1,6 +1,6 @@
 /*
- * Threads that wait for offloaded sockets and do not come back from there: cancelled, or left by a
- * handler. The argument names the case; what hangs is ended by the suite.
+ * Threads that do not return from a wait for offloaded sockets: they are cancelled, or a handler
+ * jumps out of the wait. The argument names the case. The suite ends a program that hangs.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A round that only a thread's next tick ends takes half a second; twenty are ten seconds. */
+/* A round that ends only at a thread's next tick takes half a second; twenty rounds take ten. */
 #define ROUNDS 20
 #define SOON_MS 5000
 
@@ -73,7 +73,7 @@ static void connect_pair(void)
 	check(there >= 0, "accept");
 }
 
-/* One byte comes, and is seen by this wait. */
+/* Sends one byte, which this wait must report. */
 static void one_round(int (*wait)(int fd))
 {
 	char byte = 'x';
@@ -262,7 +262,7 @@ static void cancelled(int (*wait)(int fd), int fd)
 	check(result == PTHREAD_CANCELED, "it was cancelled");
 }
 
-/* A thread that sleeps until a connection comes, or bytes. */
+/* A thread that sleeps until a connection or bytes are received. */
 static void cancel(void)
 {
 	for (size_t way = 0; way < WAYS_COUNT; way++) {
@@ -271,7 +271,7 @@ static void cancel(void)
 		some_rounds(by_looking);
 		some_rounds(WAYS[way]);
 	}
-	/* Two at once. */
+	/* Two threads are cancelled at once. */
 	for (int time = 0; time < 5; time++) {
 		struct wait asked = {by_poll, here};
 		pthread_t thread;
@@ -306,7 +306,7 @@ static int talks(int fd)
 	return 0;
 }
 
-/* A thread that is told to end before it waits, or calls us otherwise. */
+/* A thread that is cancelled before it waits or makes another call of the library. */
 static void pending(void)
 {
 	for (int time = 0; time < 10; time++) {
@@ -334,7 +334,7 @@ static void leave(int signal)
 	siglongjmp(before, 1);
 }
 
-/* A thread whose handler leaves the wait for good, and then does something else. */
+/* A thread whose handler jumps out of the wait for good, and then makes other calls. */
 static void *leaves(void *argument)
 {
 	struct wait *wait = argument;
@@ -399,7 +399,7 @@ static void disturb_in_us(int us)
 	setitimer(ITIMER_REAL, &once, NULL);
 }
 
-/* Says something on the socket or looks at it, and now and then does not return. */
+/* Sends on the socket or polls it, and occasionally does not return. */
 static void disturb(int signal)
 {
 	struct pollfd set = {here, POLLIN, 0};
@@ -443,7 +443,7 @@ static void disturbed_waits(volatile long *waits, sigset_t *alarm)
 	disturb_in_us(0);
 }
 
-/* Handlers that call us in the midst of waits, of which they leave some for good. */
+/* Handlers that call the library during waits, and leave some of the waits for good. */
 static void handlers(void)
 {
 	struct sigaction action = {.sa_handler = disturb};
@@ -472,7 +472,7 @@ static void jump(int signal)
 	siglongjmp(before, 1);
 }
 
-/* Begins to listen and ends it until the handler leaves it for good. */
+/* Starts and stops listening until the handler jumps out for good. */
 static void *listens(void *us)
 {
 	static volatile int fd;
@@ -494,7 +494,7 @@ static void *listens(void *us)
 	return NULL;
 }
 
-/* What takes long is interrupted, and leaves no lock behind. */
+/* Long calls are interrupted, and leave no lock held. */
 static void jumps(void)
 {
 	struct sigaction action = {.sa_handler = jump};
@@ -508,7 +508,7 @@ static void jumps(void)
 	for (int round = 0; round < 300; round++) {
 		int us = 1 + round % 100 * 7;
 
-		/* One that has left a call of ours is not what it was. */
+		/* A thread that has jumped out of a call is unusable, so each round starts another. */
 		check(pthread_create(&thread, NULL, listens, &us) == 0, "pthread_create");
 		check(pthread_join(thread, NULL) == 0, "pthread_join");
 		free(malloc(1000));
@@ -522,10 +522,10 @@ static void numbers(void)
 	many_rounds(by_numbered_epoll);
 }
 
-/* What the kernel refuses it refuses, and what it takes is taken. */
+/* Arguments that the kernel refuses are refused, and arguments that it accepts are accepted. */
 static void arguments(void)
 {
-	/* The compiler knows better than to pass such arguments. */
+	/* The compiler warns about these arguments. */
 	int (*volatile asks)(struct pollfd *, nfds_t, int) = poll;
 	struct timespec odd = {0, 1000000000};
 	char room[3 * sizeof(struct pollfd)];

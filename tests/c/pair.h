@@ -1,6 +1,6 @@
 /*
- * Both ends of a connection in one process, for programs that try one call each: every end has an
- * interface adapter, queues, a buffer and an endpoint of its own.
+ * Both ends of a connection in one process, for programs that test a single call: each end has its
+ * own interface adapter, queues, buffer and endpoint.
  */
 #ifndef STACK_TESTS_PAIR_H
 #define STACK_TESTS_PAIR_H
@@ -44,7 +44,7 @@ static inline DAT_SOCK_ADDR *ia_address(struct kit *kit)
 	return (DAT_SOCK_ADDR *)attr.ia_address_ptr;
 }
 
-/* An endpoint more, with the queues of its end; a null SRQ for none. */
+/* Creates another endpoint with the queues of its end; a null SRQ selects none. */
 static inline DAT_EP_HANDLE make_ep(struct kit *kit, DAT_SRQ_HANDLE srq)
 {
 	DAT_EP_HANDLE ep;
@@ -98,7 +98,7 @@ static inline DAT_CR_HANDLE next_request(struct kit *kit, DAT_CR_ARRIVAL_EVENT_D
 	return arrival->cr_handle;
 }
 
-/* Accepts the next request on `ep`, and waits until both ends know. */
+/* Accepts the next request on `ep`, and waits for the event of both ends. */
 static inline void establish(struct pair *pair, DAT_EP_HANDLE ep)
 {
 	DAT_CR_ARRIVAL_EVENT_DATA arrival;
@@ -123,7 +123,7 @@ static inline void pair_connect(struct pair *pair)
 	establish(pair, pair->passive.ep);
 }
 
-/* Ends the connection of the two endpoints that the pair began with. */
+/* Ends the connection of the pair's original endpoints. */
 static inline void pair_disconnect(struct pair *pair)
 {
 	DAT_EVENT event;
@@ -160,7 +160,7 @@ static inline void one_message(struct pair *pair, unsigned seed)
 	verify("message", pair->passive.buffer, PART, seed);
 }
 
-/* A named part of a program's work. Without an argument a program says which it has. */
+/* A named trial of a program. Without an argument, a program lists its trials. */
 struct trial {
 	const char *name;
 	void (*run)(void);

@@ -1,21 +1,21 @@
 /*
- * One end of a DAT connection, as told on the command line.
+ * One end of a DAT connection, controlled by the command line.
  *
  *   peer listen  [port=N]            a public service point
  *   peer connect [host=A] [port=N]   dat_ep_connect
  *   peer ssp     socket=SOURCE       a socket service point: the passive conversion of a socket
  *   peer upgrade socket=SOURCE       dat_iw_socket_connect: the active conversion of a socket
  *
- * SOURCE is fd:N (inherited), unix:N (one descriptor arrives over the UNIX socket N), accept or
- * connect (a TCP connection made here with host= and port=).
+ * SOURCE is fd:N (inherited), unix:N (a descriptor that is received over the UNIX socket N), accept
+ * or connect (a TCP connection that the program makes with host= and port=).
  * Settings: ia= host= port= messages= size= timeout_ms=, and flags that are on with =1:
- *   hold     after the connection is up, do nothing but wait for its end
- *   close    hold, but ask for a graceful disconnect first
- *   flood    after the first message, send messages= of size= and count how they end
- *   fetch    read size= bytes from wherever the peer says that it has them, then hold
- *   poll     never block: ask the queues again and again
- *   storm    have a signal every 200 us whose handler does not restart system calls
- *   pause_ms wait so long between the request and the answer
+ *   hold     after the connection is established, only wait for its end
+ *   close    hold, but disconnect gracefully first
+ *   flood    after the first message, send messages= of size= and count the completion statuses
+ *   fetch    read size= bytes at the address that the peer announces, then hold
+ *   poll     never block: poll the queues
+ *   storm    receive a signal every 200 us whose handler does not restart system calls
+ *   pause_ms wait this long between the request and the answer
  *   reject   answer the request with a reject
  *   greet    first exchange a line each way in streaming mode
  *   stream   after a failed conversion or with free=1, exchange a line each way again
@@ -50,7 +50,7 @@ struct settings {
 	int hold, close, flood, fetch, poll, storm, reject, greet, stream, free;
 };
 
-/* What each side tells the other first: where its buffer is. */
+/* The first message of each side: the address and key of its buffer. */
 struct hello {
 	uint64_t address;
 	uint32_t rmr_context;
@@ -125,7 +125,7 @@ static struct addrinfo *address_of(const struct settings *set)
 	return address;
 }
 
-/* Says an address that DAT gave, with the length that its family has. */
+/* Prints an address that DAT returned, with the length of its family. */
 static void say_address(const char *label, DAT_IA_ADDRESS_PTR address)
 {
 	socklen_t len = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
@@ -202,7 +202,7 @@ static int open_socket(const struct settings *set)
 	sigset_t alarm;
 	int fd;
 
-	/* A storm is meant for the library and not for what happens here. */
+	/* A storm tests the library, so signals are blocked in this code. */
 	sigemptyset(&alarm);
 	sigaddset(&alarm, SIGALRM);
 	sigprocmask(SIG_BLOCK, &alarm, NULL);
@@ -222,7 +222,7 @@ static int open_socket(const struct settings *set)
 	return fd;
 }
 
-/* Reads one line, a byte at a time so that nothing behind it is taken. */
+/* Reads one line, byte by byte, so that no byte after it is read. */
 static void read_line(int fd, const char *label)
 {
 	char line[200];
@@ -247,7 +247,7 @@ static void say_socket(int fd)
 	printf("SOCKET %s\n", open ? "open" : "closed");
 }
 
-/* A line each way in streaming mode after the socket has come back. */
+/* Exchanges a line in each direction in streaming mode after the socket was returned. */
 static void stream_again(int fd)
 {
 	write_line(fd, "streaming again\n");
@@ -353,7 +353,7 @@ static void exchange_passive(struct kit *kit, const struct settings *set)
 
 /* ---- connections ---- */
 
-/* Says the next connection event; 1 when it is ESTABLISHED. */
+/* Prints the next connection event. Returns 1 if it is ESTABLISHED. */
 static int connection_event(struct kit *kit, unsigned timeout_ms)
 {
 	DAT_EVENT event;
@@ -381,7 +381,7 @@ static void say_flushed(struct kit *kit)
 	printf("REQUESTS FAILED %u\n", count);
 }
 
-/* What happens on a connection from ESTABLISHED to its end. */
+/* Runs a connection from ESTABLISHED to its end. */
 static void live(struct kit *kit, const struct settings *set, int active)
 {
 	if (set->flood)
@@ -408,7 +408,7 @@ static void live(struct kit *kit, const struct settings *set, int active)
 	connection_event(kit, set->timeout_ms);
 }
 
-/* Accepts or rejects the request that has come; 1 when the connection is up. */
+/* Accepts or rejects the received request. Returns 1 if the connection is established. */
 static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 {
 	DAT_CR_HANDLE cr = event->event_data.cr_arrival_event_data.cr_handle;
@@ -422,7 +422,7 @@ static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 		must("dat_cr_reject", dat_cr_reject(cr, sizeof(REJECT_DATA), REJECT_DATA));
 		return 0;
 	}
-	/* A request that came through a socket service point carries its endpoint. */
+	/* A request of a socket service point has its endpoint already. */
 	must("dat_cr_accept",
 	     dat_cr_accept(cr, param.local_ep_handle ? DAT_HANDLE_NULL : kit->ep,
 			   sizeof(ACCEPT_DATA), ACCEPT_DATA));

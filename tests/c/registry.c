@@ -1,9 +1,9 @@
 /*
- * What a consumer sees of the registry.
+ * The registry, as a consumer uses it.
  *
  *   registry list        the providers in force, one PROVIDER line each
  *   registry open NAME   opens and closes an interface adapter
- *   registry open NAME FILE   the same, while FILE has the number of standard error
+ *   registry open NAME FILE   opens and closes it while FILE has the number of standard error
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /*
- * Words for what happens, as the suites look for them: what a call returned, and what an event of a
- * connection is.
+ * The lines for return values and connection events that the suites check.
  */
 #ifndef STACK_TESTS_WORDS_H
 #define STACK_TESTS_WORDS_H

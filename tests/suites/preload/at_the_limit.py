@@ -1,4 +1,4 @@
-"""At the limit of descriptors `accept` says that, and leaves whoever waits in the queue."""
+"""At the limit of descriptors `accept` returns EMFILE, and waiting peers stay in the queue."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ OFFLOADED = "127.0.0.1"
 
 
 def fill():
-    """All numbers that are left."""
+    """Opens files until no descriptor is free."""
     numbers = []
     while True:
         try:
@@ -32,7 +32,7 @@ def refused(listener):
 
 
 def dial(port, hosts, come, ends):
-    """Clients that have no limit, each of which says who it is."""
+    """Clients without the limit, each of which sends its number."""
     clients = []
     for number, host in enumerate(hosts):
         client = socket.create_connection((host, port))
@@ -67,7 +67,7 @@ def play(hosts, blocking):
     listener.setblocking(blocking)
     assert os.read(have_come, 1), "somebody could not connect"
     assert select.select([listener], [], [], DEADLINE)[0]
-    # What they have said has come as well.
+    # The bytes of the clients have been received, too.
     let_others_run(20)
     full = fill()
     for _ in range(3):

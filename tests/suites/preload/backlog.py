@@ -1,4 +1,4 @@
-"""A server that does not accept keeps no more peers than its backlog; later they all are served."""
+"""A server that does not accept keeps only as many peers as its backlog; later it serves all peers."""
 
 import os
 import select
@@ -8,12 +8,12 @@ import time
 import traceback
 
 BACKLOG = 1
-# What has no place within the host waits at the kernel's TCP, which lets it in seconds later.
+# Within the host, surplus peers wait in the kernel's TCP backlog, which takes seconds.
 CLIENTS = 2 * (BACKLOG + 1) if LOCAL else 40
 
 
 def dial(ports, ends):
-    """All at once, each waiting for its greeting."""
+    """Connects all clients at once; each waits for an answer."""
     port = int(os.read(ports, 16))
     clients = [socket.socket() for _ in range(CLIENTS)]
     for client in clients:
@@ -56,7 +56,7 @@ until = time.monotonic() + 2
 while time.monotonic() < until:
     most = max(most, descriptors() - before)
     time.sleep(0.02)
-# What waits, and what comes to waiting, each with what its connection needs, and threads of ours.
+# The waiting connections, the connections that are being made, and threads of the library.
 assert most < 60, f"{most} descriptors for {CLIENTS} peers that nobody accepts"
 
 listener.settimeout(DEADLINE)

@@ -1,5 +1,5 @@
-"""A listener at no address of IPv6: with IPV6_V6ONLY it serves IPv6 alone and another one may serve
-IPv4 at its port; without, peers of both families come to it, offloaded and plain ones at once."""
+"""A listener at the unspecified IPv6 address. With IPV6_V6ONLY it serves IPv6 only, and another listener
+may serve IPv4 at the port. Otherwise it serves offloaded and plain peers of both families at once."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ def listen(family, port, only=False):
 
 
 def served(listener, hosts):
-    """All peers at once: each in its family, and offloaded if it can be."""
+    """Serves all peers at once. Each has its own family, and is offloaded if it runs the library."""
     port = listener.getsockname()[1]
     peers = {
         f"{host} {kind}": dial(host, port, f"{host} {kind}", environment)

@@ -1,4 +1,4 @@
-"""A plain peer is served by the same listener."""
+"""One listener serves plain and offloaded peers."""
 
 import os
 import socket

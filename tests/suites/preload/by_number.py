@@ -1,5 +1,5 @@
-"""Programs that call the kernel by number: their connections are made, taken and watched as those of
-programs that call the functions."""
+"""Programs that make system calls by number: their connections are made, accepted and watched like
+those of programs that call the C library's functions."""
 
 import ctypes
 import errno
@@ -35,7 +35,7 @@ def dialled(listener):
 
 
 def watching(sock):
-    """A set that watches it, filled by number."""
+    """An epoll set that watches `sock`, made by system calls by number."""
     poll = select.epoll()
     event = struct.pack("=IQ", select.EPOLLIN, sock.fileno())
     call(EPOLL_CTL, poll.fileno(), 1, sock.fileno(), event)
@@ -53,17 +53,17 @@ for address in ("127.0.0.1", "127.0.0.2"):
             assert is_offloaded(sock) == (address == "127.0.0.1"), (address, sock)
         client.sendall(b"said")
         assert server.recv(9) == b"said"
-        # A number is closed by another call that puts something over it.
+        # A descriptor is closed by a call that puts another file in its place.
         out, into = os.pipe()
         call(DUP2, out, client.fileno())
         assert server.recv(1) == b""
         os.write(into, b"piped")
         assert os.read(client.detach(), 9) == b"piped"
-        # What was a listener is none any more.
+        # The descriptor of the listener no longer accepts.
         call(CLOSE, listener.detach())
         server.close()
 
-# A descriptor that is passed on is one that the other process can use.
+# Another process can use a descriptor that is passed to it.
 listener = listening("127.0.0.1")
 client = dialled(listener)
 server, _ = listener.accept()

@@ -1,5 +1,5 @@
-"""Threads that are cancelled in a call, on an offloaded connection and on one of TCP: they end there,
-whatever the call waits for, and the connection goes on."""
+"""Threads that are cancelled in a call, on an offloaded connection and on a TCP connection: the thread
+ends in the call, whatever the call waits for, and the connection continues."""
 
 import _thread
 import ctypes
@@ -21,7 +21,7 @@ def connected(host):
 
 
 def in_thread(work):
-    """Its number and its name for the C library."""
+    """Starts a thread. Returns its thread id and its pthread_t."""
     told = threading.Event()
     known = []
 
@@ -55,7 +55,7 @@ def cancelled_asleep(work):
 
 
 def cancelled_before(work):
-    """A call that need not wait is a place to end at as well."""
+    """A call that need not wait is a cancellation point, too."""
     goes_on = _thread.allocate_lock()
     goes_on.acquire()
 
@@ -92,14 +92,14 @@ for host in ("127.0.0.1", "127.0.0.2"):
     cancelled_asleep(lambda: C.recv(fd, BUFFER, 10, 0))
     still_there(a, b)
     cancelled_asleep(lambda: C.accept(listener.fileno(), None, None))
-    # The next one is there for those who ask.
+    # The next connection can be accepted.
     with socket.create_connection(listener.getsockname()) as other:
         with listener.accept()[0] as accepted:
             still_there(other, accepted)
     cancelled_before(lambda: C.send(fd, b"never said", 10, 0))
     still_there(b, a)
 
-    # Others in the same call go on, and wait for all that they want.
+    # Another thread in such a call continues, and waits for all of its bytes.
     told = []
 
     def wait_for_all():
@@ -115,7 +115,7 @@ for host in ("127.0.0.1", "127.0.0.2"):
     waiting.join()
     assert told == [b"fourmore"], told
 
-    # Who writes ends as well, be it that some of it has gone.
+    # A writing thread ends, too, even if some of its bytes were sent.
     def write():
         while True:
             C.write(fd, BUFFER, len(BUFFER))

@@ -1,5 +1,5 @@
-"""A program that closes all numbers from some on, as daemons do, closes none of the library's: the
-connections below go on, and new ones are offloaded."""
+"""A program that closes all descriptors from a number on, as daemons do, closes no descriptor of the
+library: connections with lower numbers continue, and new connections are offloaded."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ def connected():
         return client, listener.accept()[0]
 
 
-# No number of ours is among the program's: accept gives the lowest that is free.
+# The library uses none of the program's numbers: accept returns the lowest free number.
 with socket.create_server(("127.0.0.1", 0)) as listener:
     with socket.create_connection(listener.getsockname()):
         lowest = os.open("/dev/null", os.O_RDONLY)

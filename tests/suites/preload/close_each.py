@@ -1,5 +1,5 @@
-"""A program that closes each number by itself, those of the library too, and then goes on: nothing of
-the library goes round and round for what it has lost, and the port mapper's place is left."""
+"""A program that closes every descriptor one by one, those of the library included, and continues: no
+thread of the library loops over lost descriptors, and the port mapper's port is free."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ import time
 
 
 def mapper_answers():
-    """Whether somebody holds the port mapper's port of the address."""
+    """True if a process uses the port mapper's port of the address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         try:
             other.bind(("127.0.0.1", 3935))
@@ -18,7 +18,7 @@ def mapper_answers():
 
 
 def talk():
-    """One conversation over what carries it."""
+    """Transfers a message over an offloaded connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
@@ -33,27 +33,27 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 before = socket.create_server(("127.0.0.1", 0))
-# The test protocol asks nobody.
+# The protocol `local` has no port mapper.
 assert mapper_answers() or not ASKS_PEERS
 for number in range(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
     try:
         os.close(number)
     except OSError:
         pass
-# Whoever waits on a number that is closed learns of it when the wait is over.
+# A thread that waits on a closed descriptor notices this after the wait.
 after = socket.create_server(("127.0.0.1", 0))
-until(lambda: not mapper_answers(), "the place is held, and nobody answers")
+until(lambda: not mapper_answers(), "the port mapper's port is in use without a port mapper")
 
 
 def rests():
-    """Whether a second of rest costs next to nothing."""
+    """True if an idle second costs almost no processor time."""
     begin = time.process_time()
     time.sleep(1)
     return time.process_time() - begin < 0.1
 
 
-until(rests, "processor time is spent in rest")
-# TCP carries what comes.
+until(rests, "an idle process spends processor time")
+# New connections use TCP.
 client = socket.create_connection(after.getsockname())
 server, _ = after.accept()
 client.sendall(b"hello")

@@ -1,5 +1,5 @@
-"""Waits that follow each other closely: whoever waits may serve the stack meanwhile, and nobody
-else is to notice."""
+"""Waits in quick succession: a waiting thread may serve the stack meanwhile, which must not affect
+other threads."""
 import ctypes
 import errno
 import os
@@ -15,7 +15,7 @@ EVENTS = ctypes.create_string_buffer(12)
 listener = socket.create_server(("127.0.0.1", 0))
 echo = os.fork()
 if echo == 0:
-    # Connections are made behind the fork, so they are those of one process at each end.
+    # Connections are made after the fork, so each end belongs to one process.
     with select.epoll() as epoll:
         epoll.register(listener, select.EPOLLIN)
         conns = {}
@@ -57,7 +57,7 @@ def by_select(conn):
 
 
 def by_looking(conn):
-    """A loop that never sleeps, behind waits that did."""
+    """A polling loop that never sleeps, after waits that did."""
     poller = select.poll()
     poller.register(conn, select.POLLIN)
     while True:
@@ -82,12 +82,12 @@ for way in (by_epoll, by_poll, by_select, by_looking, by_epoll):
     talk(first, way(first))
     talk(second, way(second), 10)
 
-# What arrives while nobody waits for it is there when somebody asks, by whatever call.
+# Bytes that are received while no thread waits can be read later, by any call.
 talk(first, by_epoll(first))
 second.sendall(b"later")
 assert second.recv(5, socket.MSG_WAITALL) == b"later"
 
-# Another thread's call is served although this thread waits no more.
+# Another thread's call is served although this thread no longer waits.
 heard = []
 reader = threading.Thread(target=lambda: heard.append(second.recv(7, socket.MSG_WAITALL)))
 talk(first, by_epoll(first))
@@ -96,7 +96,7 @@ second.sendall(b"threads")
 reader.join(DEADLINE)
 assert heard == [b"threads"], heard
 
-# Two threads that wait at the same time, for connections of their own.
+# Two threads wait at the same time, for different connections.
 threads = [
     threading.Thread(target=lambda c=c, w=w: (talk(c, w(c), 500), heard.append(w)))
     for c, w in ((first, by_epoll), (second, by_poll))
@@ -107,7 +107,7 @@ for thread in threads:
     thread.join(DEADLINE)
 assert len(heard) == 3, heard
 
-# A signal ends a wait behind others, as it ends the first.
+# A signal ends a wait that follows other waits, as it ends the first wait.
 handled = []
 main = threading.get_ident()
 signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
@@ -121,7 +121,7 @@ with select.epoll() as epoll:
         ringing.join()
     assert len(handled) == 10, handled
 
-    # One that is blocked is neither lost nor told before the wait that lets it in.
+    # A blocked signal is neither lost nor delivered before the wait that unblocks it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     talk(first, by_epoll(first))
     os.kill(os.getpid(), signal.SIGALRM)
@@ -134,11 +134,11 @@ with select.epoll() as epoll:
     assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "it is blocked again"
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
 
-    # The time of a wait is the whole wait's.
+    # A timeout applies to the whole wait.
     talk(first, by_epoll(first), 50)
     assert epoll.poll(0.05) == []
 
-# A child of a fork in the midst of it waits for itself, and the parent goes on.
+# After a fork in between, the child waits for itself, and the parent continues.
 talk(first, by_epoll(first))
 child = os.fork()
 if child == 0:

@@ -1,5 +1,5 @@
-"""Every call that a program may make on a connected socket, made on an offloaded connection and on
-one of TCP: results, error numbers and bytes are the same."""
+"""Every call that a program may make on a connected socket, on an offloaded connection and on a TCP
+connection: results, error numbers and bytes are equal."""
 
 import array
 import ctypes
@@ -21,7 +21,7 @@ RWF_NOWAIT, F_SETSIG, F_GETSIG = 8, 10, 11
 S_IFSOCK = 0o140000
 SYS = {"read": 0, "write": 1, "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47}
 SYS |= {"readv": 19, "writev": 20, "dup": 32, "fcntl": 72, "dup3": 292}
-# With this set, calls with a number are made by it.
+# With this set, calls that have a number are made by number.
 BY_NUMBER = globals().get("BY_NUMBER", False)
 NUMBERS = SYS | {"close": 3, "poll": 7, "ioctl": 16, "select": 23, "dup2": 33, "sendfile": 40}
 NUMBERS |= {"connect": 42, "accept": 43, "shutdown": 48, "bind": 49, "listen": 50}
@@ -30,8 +30,8 @@ NUMBERS |= {"epoll_wait": 232, "splice": 275, "epoll_pwait": 281, "accept4": 288
 NUMBERS |= {"recvmmsg": 299, "sendmmsg": 307, "close_range": 436, "epoll_pwait2": 441}
 NUMBERS |= {"send": SYS["sendto"], "recv": SYS["recvfrom"], "preadv2": 327, "pwritev2": 328}
 
-# What differs within the host, where the kernel's sockets have no reset and count what is behind the
-# mark as well.
+# Calls that differ within the host: the kernel's Unix sockets have no reset, and also count bytes
+# after the mark.
 OF_KERNEL = set()
 if LOCAL:
     OF_KERNEL = {"recvmmsg of an error", "an urgent byte"}
@@ -69,7 +69,7 @@ class AioCb(ctypes.Structure):
 
 
 def call(name, *arguments):
-    """What a C function returns, or the name of its error."""
+    """The result of a C function, or the name of its error."""
     if BY_NUMBER and name in NUMBERS:
         name, arguments = "syscall", (NUMBERS[name], *as_the_kernel_has_them(name, arguments))
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
@@ -79,7 +79,7 @@ def call(name, *arguments):
 
 
 def as_the_kernel_has_them(name, arguments):
-    """Words that the C library adds to those that it is given."""
+    """The arguments of the system call: the C library adds some to its own arguments."""
     if name in ("send", "recv"):
         return *arguments, None, 0 if name == "send" else None
     if name in ("preadv2", "pwritev2"):
@@ -127,13 +127,13 @@ def connected(host):
         accepted = listener.accept()[0]
     for sock in dialled, accepted:
         assert is_offloaded(sock) == (host == "127.0.0.1"), (host, sock)
-        # What waits in vain says so.
+        # A wait without a result ends with an error.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", DEADLINE, 0))
     return dialled, accepted
 
 
 def arrived(sock, count):
-    """Waits until so many bytes can be read."""
+    """Waits until `count` bytes can be read."""
     unread = array.array("i", [0])
 
     def are_there():
@@ -157,7 +157,7 @@ ROWS = {}
 
 
 def row(name, *, hello=False):
-    """A call on one end, `a`; with `hello` after the other one has said it."""
+    """Registers a call on end `a`; with `hello`, end `b` has sent `hello` before."""
 
     def enter(work):
         def run(host):
@@ -204,7 +204,7 @@ FILES = []
 
 
 def file_with(data):
-    """An open file, for as long as the script runs."""
+    """A file that stays open until the script ends."""
     file = tempfile.TemporaryFile()
     FILES.append(file)
     file.write(data)
@@ -409,7 +409,7 @@ receives("recvmmsg of none", lambda fd: call("recvmmsg", fd, None, 0, 0, None))
 receives("recvmmsg null", lambda fd: call("recvmmsg", fd, None, 1, 0, None))
 
 
-# Where there is nothing to receive, and at the end.
+# Receiving when there are no bytes, and at the end of the stream.
 def in_vain(sock):
     fd, now = sock.fileno(), socket.MSG_DONTWAIT
     return [
@@ -483,7 +483,7 @@ for name, data in (("aio_write", HELLO), ("aio_read", None)):
 def named(function, sock, size):
     name, len_ = room(32, b"x"), ctypes.c_int(size)
     told = call(function, sock.fileno(), name, ctypes.byref(len_))
-    # The port and the address are those of the connection.
+    # Port and address differ between the connections.
     return told, len_.value, name.raw[:2], name.raw[max(0, min(size, 8)) :]
 
 
@@ -546,7 +546,7 @@ def _(a, b):
     poll.register(a, select.POLLPRI)
     shown = poll.poll(DEADLINE * 1000)[0][1]
     arrived(a, 1)
-    # What is behind the mark is not counted before it.
+    # Bytes after the mark are not counted before the mark.
     let_others_run(10)
     unread = lambda: asked(a, termios.FIONREAD)
     told = [shown, call("sockatmark", a.fileno()), unread()]
@@ -581,7 +581,7 @@ for name, arguments in (
 
 
 def twin(make):
-    """What a duplicate is good for, when the original is closed."""
+    """Uses of a duplicate after the original was closed."""
 
     def work(a, b):
         made = make(a.fileno())
@@ -618,7 +618,7 @@ for name, make in {
 
 
 def ends(name, close):
-    """What the peer sees of an end, and the program of its number."""
+    """The effect of closing an end, for the peer and for the descriptor."""
 
     @row(f"ends by {name}")
     def run(a, b):
@@ -685,8 +685,8 @@ def by_select(function, sock):
     return told, [one.raw[fd // 8] >> fd % 8 & 1 for one in sets]
 
 
-# A descriptor that we steer is a Unix socket's, which shows POLLWRBAND wherever it shows POLLOUT.
-# TCP has no such band, so nobody asks it.
+# The library's descriptor is a Unix socket, which shows POLLWRBAND whenever it shows POLLOUT. TCP
+# has no such band, so no program asks for it.
 ALL_BUT_WRITE_BAND = 0x2FFF & ~0x200
 
 
@@ -729,7 +729,7 @@ for name, way in WAITS.items():
         return told
 
 
-# What belongs before a connection, and to files.
+# Calls for unconnected sockets, and calls for files.
 def to_somebody(function, sock):
     return call(function, sock.fileno(), text(b"\2\0" + bytes(14)), 16)
 

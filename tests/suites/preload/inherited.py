@@ -1,4 +1,4 @@
-"""What is set on a listening socket, before or after it listens, accepted sockets have as well."""
+"""Accepted sockets have the options that were set on the listening socket, before or after listen."""
 
 import socket
 import struct
@@ -29,7 +29,7 @@ AFTER = {
     (TCP, socket.TCP_KEEPCNT): 4,
     (TCP, socket.TCP_CORK): 1,
 }
-# Left alone, so it is as on a new socket.
+# Not set, so it has the default of a new socket.
 ALONE = [(TCP, socket.TCP_SYNCNT), (TCP, 25), (socket.SOL_SOCKET, socket.SO_RCVLOWAT)]
 
 
@@ -56,7 +56,7 @@ unlike = {name: (value, told(tcp[1])[name]) for name, value in told(ours[1]).ite
 unlike = {name: pair for name, pair in unlike.items() if pair[0] != pair[1]}
 assert not unlike, unlike
 
-# They are in force, too.
+# The options have an effect, too.
 for dialled, sock in (ours, tcp):
     begun = time.monotonic()
     try:

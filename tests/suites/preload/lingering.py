@@ -1,12 +1,12 @@
-"""A close that lingers ends when the last byte has left, also where the peer has ended its side long
-before and nothing else changes then; and with a signal."""
+"""A lingering close ends when the last byte was sent, even if the peer has ended its stream long before
+and no other event occurs. A signal ends the close, too."""
 
 import signal
 import socket
 import struct
 import threading
 
-# Longer than the suite waits: a close that does not end by itself hangs.
+# Longer than the time limit of the suite, so a close that waits for its timeout hangs.
 LINGER = 3600
 
 
@@ -19,10 +19,10 @@ def scene():
 
 
 def full():
-    """A connection whose reader has ended its side and takes nothing."""
+    """A full connection whose peer has ended its stream and does not read."""
     client, server = scene()
     server.shutdown(socket.SHUT_WR)
-    assert client.recv(1) == b"", "the end of the peer is told before anything else"
+    assert client.recv(1) == b"", "the end of the peer's stream is read first"
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER))
     return client, server, fill(client)
 
@@ -42,7 +42,7 @@ client.close()
 reader.join()
 assert got == sent, (got, sent)
 
-# A signal ends the wait, and the connection goes on without it.
+# A signal ends the close, and the remaining bytes are still sent.
 rung = []
 signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
 client, server, sent = full()

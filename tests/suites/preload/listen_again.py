@@ -1,4 +1,4 @@
-"""A listener that is closed makes room for the next one at once, as iperf3 expects."""
+"""After a listener is closed, the next listener can use its port at once, as iperf3 expects."""
 import os
 import socket
 
@@ -11,7 +11,7 @@ for number in range(ROUNDS):
         client = socket.create_connection(address)
         server, _ = listener.accept()
     for end in (client, server):
-        # What stays on TCP is the kernel's own socket, which the kernel counts in this table.
+        # Connections that stay on TCP are sockets of the kernel, which this table lists.
         inode = os.fstat(end.fileno()).st_ino
         assert f" {inode} " not in open("/proc/net/tcp").read(), f"round {number}: on TCP"
     client.sendall(b"ping")

@@ -1,4 +1,4 @@
-"""A listener that was shut down: nobody is let in any more, and whoever waits goes."""
+"""A listener that was shut down accepts no connection, and waiting clients are disconnected."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ import threading
 
 
 def dial(address):
-    """A port that is nobody's may be given to who dials, and TCP connects it to itself."""
+    """The kernel may assign an unused port to the client, and TCP then connects it to itself."""
     with socket.create_connection(address, timeout=DEADLINE) as client:
         if client.getsockname() == client.getpeername():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
@@ -37,7 +37,7 @@ def play(host, how, waiting):
     seen = []
     thread = threading.Thread(target=lambda: seen.append(refused(listener.accept)))
     if waiting:
-        # It takes the second one, and waits for another.
+        # The thread has accepted the second client, and waits for a third.
         listener.accept()[0].close()
         thread.start()
         until_asleep(f"{os.getpid()}/task/{thread.native_id}")
@@ -56,7 +56,7 @@ def play(host, how, waiting):
     listener.listen()
     client = socket.create_connection(listener.getsockname(), timeout=DEADLINE)
     peer = listener.accept()[0]
-    # The kernel may give it the port where nobody was found just now, so it may come over TCP.
+    # No listener was found at this port a moment ago, so the connection may use TCP.
     peer.sendall(b"again")
     assert client.recv(5) == b"again"
     for one in (peer, client, listener):
@@ -67,7 +67,7 @@ for host in ("127.0.0.2", "127.0.0.1"):
     for how in (socket.SHUT_RD, socket.SHUT_RDWR):
         for waiting in (False, True):
             play(host, how, waiting)
-    # This ends nothing.
+    # SHUT_WR has no effect on a listener.
     listener = socket.create_server((host, 0))
     listener.shutdown(socket.SHUT_WR)
     client = socket.create_connection(listener.getsockname(), timeout=DEADLINE)

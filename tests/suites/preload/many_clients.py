@@ -1,4 +1,4 @@
-"""Connections that stay on TCP share local ports as TCP's own do, however few there are."""
+"""Connections that stay on TCP share local ports, like those of TCP, even if there are few ports."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ print(*(one.getsockname()[1] for one in listeners), flush=True)
 sys.stdin.read()
 """
 
-# A socket that takes no port when it is bound gets one all the same, and both ends say the same.
+# A socket that is bound without a port gets a port at connect, and both ends report that port.
 with socket.create_server(("127.0.0.1", 0)) as listener:
     for bound in (False, True):
         client = socket.socket()
@@ -32,7 +32,7 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
         client.close()
         server.close()
 
-# The protocol for tests asks nobody before it connects, for which a port is taken.
+# The protocol `local` asks no port mapper before a connect, so no port is used for that.
 if not ASKS_PEERS:
     sys.exit()
 
@@ -46,7 +46,7 @@ others = subprocess.Popen(
 )
 services = [int(port) for port in others.stdout.readline().split()]
 
-# Away from the ports of the listeners, which are taken.
+# A range without the ports of the listeners, which are in use.
 first = next(
     first
     for first in range(20000, 60000, PORTS)

@@ -1,11 +1,11 @@
-"""Two listeners share an address, as a server and the one that replaces it do: when one is closed,
-the other's peers are told of it still, in one process and across processes."""
+"""Two listeners share an address, like a server and its replacement: when one listener is closed, peers
+can still find the other listener, in one process and across processes."""
 
 import os
 import socket
 
 if not ASKS_PEERS:
-    # An address is given once, and nobody is asked.
+    # With `local`, an address has one listener, and no port mapper is asked.
     raise SystemExit(0)
 
 
@@ -37,7 +37,7 @@ for closes_first in (True, False):
     talks_to(stays)
     stays.close()
 
-# The same with two processes: the newer ends, and the older is found again.
+# The same with two processes: the newer listener ends, and the older listener is found again.
 stays = listener()
 _, port = stays.getsockname()
 child = os.fork()

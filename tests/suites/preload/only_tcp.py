@@ -1,4 +1,4 @@
-"""Sockets with an option that only the kernel's TCP can keep stay there."""
+"""Sockets with an option that only the kernel's TCP supports stay on TCP."""
 
 import os
 import signal
@@ -20,8 +20,8 @@ def ip(arguments, network=None):
 
 
 def apart(work):
-    """A process with a network of its own at the other end of a cable: its number, what starts its
-    work, and what it says."""
+    """Starts a process with its own network at the other end of a cable. Returns its process id, the
+    pipe that starts its work, and the pipe with its output."""
     tells, told = os.pipe()
     goes, go = os.pipe()
     process = os.fork()
@@ -68,8 +68,8 @@ OPTIONS = {
 
 
 def stays(name, prepare):
-    """Connects both ways between a socket with an option and one without."""
-    # TCP says nothing to who has another key, or none.
+    """Connects a socket with an option to a plain listener, and a plain socket to a listener with it."""
+    # TCP does not answer a peer with another key or without a key.
     patience = 1 if name == "signature" else DEADLINE
     with socket.create_server(("127.0.0.1", 0)) as plain:
         client = socket.socket()
@@ -83,7 +83,7 @@ def stays(name, prepare):
         try:
             client.connect(plain.getsockname())
         except TimeoutError:
-            # TCP's own listener has no key.
+            # The plain listener has no key.
             assert name == "signature", name
         assert not is_offloaded(client), name
         client.close()
@@ -103,7 +103,7 @@ def stays(name, prepare):
 
 
 def knocks(told):
-    """Whether the service at the other end lets somebody in who comes from here."""
+    """Reports if the service at the other end accepts a client of this network."""
     with socket.socket() as here:
         here.settimeout(DEADLINE)
         try:
@@ -113,7 +113,7 @@ def knocks(told):
             os.write(told, b"refused")
 
 
-# A listener of one device alone is not found by who comes to another.
+# A listener that is bound to one device does not accept clients over another device.
 listener = socket.socket()
 bind_to_device(listener, "lo")
 listener.bind(("0.0.0.0", 0))
@@ -125,12 +125,12 @@ said = os.read(tells, 99)
 assert said == b"refused", said
 os.waitpid(process, 0)
 
-# What a socket without any of these does.
+# A socket without these options is offloaded.
 with socket.create_server(("127.0.0.1", 0)) as plain, socket.socket() as client:
     client.connect(plain.getsockname())
     assert is_offloaded(client)
 
-# A socket of several paths is TCP's relative, and left alone.
+# A socket of Multipath TCP is not offloaded.
 try:
     several = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP)
 except OSError as error:
@@ -140,6 +140,6 @@ else:
         several.connect(plain.getsockname())
         assert not is_offloaded(several)
 
-# The key comes last: who has ever used one stays on TCP.
+# The key is last, because a process that has used a key stays on TCP.
 for name, prepare in OPTIONS.items():
     stays(name, prepare)

@@ -1,4 +1,4 @@
-"""Every option with every kind of value: what an offloaded socket answers is what TCP answers.
+"""Every option with every kind of value: an offloaded socket returns the results of a TCP socket.
 
 The interpreter names most options; numbers are those of <asm-generic/socket.h> and <linux/tcp.h>.
 """
@@ -46,7 +46,7 @@ OPTIONS |= {
     "no level": (77, 1),
 }
 
-# What differs, and why.
+# The differences, with reasons.
 DIFFERS = {
     "SO_ATTACH_FILTER": "refused: no segment passes that it could filter",
     "SO_COOKIE": "a number of its own for every socket",
@@ -85,7 +85,7 @@ def answer(call, *arguments):
 
 
 def answers(host, option):
-    """What each question is answered with."""
+    """The result of each call for an option."""
     sock, peer = connected(host)
     with sock, peer:
         told = {f"get {size}": answer(sock.getsockopt, *option, size) for size in (4, 1, 64)}

@@ -1,4 +1,4 @@
-"""Connections of addresses that are not loopback's are offloaded as well."""
+"""Connections between addresses that are not loopback addresses are offloaded, too."""
 import os
 import socket
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 ADDRESSES = ("192.0.2.1", "2001:db8::1")
 
 
-# Before there is a socket: the port mapper hears of addresses that come later a moment late.
+# Added before the first socket, because the port mapper notices new addresses a moment later.
 for address in ADDRESSES:
     length, more = (128, ["nodad"]) if ":" in address else (32, [])
     add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", *more]

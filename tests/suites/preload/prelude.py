@@ -1,24 +1,24 @@
-"""What every script begins with."""
+"""The first lines of every script."""
 
 import faulthandler
 import os
 import threading
 import time
 
-# What hangs says where when it is aborted for that.
+# A script that hangs is aborted, and then prints its stack.
 faulthandler.enable()
 
-# Connections within the host, which are sockets of the kernel's.
+# True for the protocol of connections within the host, which are Unix sockets of the kernel.
 LOCAL = os.environ.get("SUITE_PROTOCOL") == "local"
-# A protocol whose peers say by the port mapper where they listen.
+# True for a protocol whose peers are found through the port mapper.
 ASKS_PEERS = not LOCAL
 
-# In seconds: what has not come about after this long does not come about, on a busy machine either.
+# The time limit of every event in seconds, long enough for a busy machine.
 DEADLINE = 60
 
 
 def until(holds, why, pause=0.01):
-    """Until it holds. A test that waits so is not faster than the machine."""
+    """Waits until `holds()` is true."""
     end = time.monotonic() + DEADLINE
     while not holds():
         assert time.monotonic() < end, why
@@ -26,7 +26,7 @@ def until(holds, why, pause=0.01):
 
 
 def until_asleep(process, looks=10, pause=0.01):
-    """Until the first thread of a process has been asleep at so many looks, so that it is in a call."""
+    """Waits until the first thread of a process was found asleep `looks` times: it is in a call."""
     asleep = 0
     while asleep < looks:
         with open(f"/proc/{process}/stat") as stat:
@@ -36,7 +36,7 @@ def until_asleep(process, looks=10, pause=0.01):
 
 
 def while_asleep(work):
-    """Does it when the first thread of this process is asleep in a call."""
+    """Runs `work` in a thread when the first thread of this process is asleep in a call."""
 
     def run():
         until_asleep(os.getpid(), looks=30, pause=0.002)
@@ -48,7 +48,7 @@ def while_asleep(work):
 
 
 def sleeps():
-    """How often each other thread of this process has gone to sleep, and whether it is asleep."""
+    """For each other thread of this process: how often it went to sleep, and true if it is asleep."""
     seen = {}
     for thread in os.listdir("/proc/self/task"):
         if int(thread) == threading.get_native_id():
@@ -64,8 +64,8 @@ def sleeps():
 
 
 def let_others_run(rounds=1, pause=0.01):
-    """Until each other thread has found nothing to do for so many times: what was on its way through
-    the stack of this process has arrived, however long its threads waited for a processor."""
+    """Waits `rounds` times until each other thread has gone to sleep. After that, all bytes in transit
+    through the stack of this process have been received, however busy the processors are."""
     for _ in range(rounds):
         before = sleeps()
         time.sleep(pause)
@@ -81,8 +81,8 @@ def let_others_run(rounds=1, pause=0.01):
 
 
 def fill(sock):
-    """Sends until there is no room, and none comes by itself. One refused send is no sign of that:
-    what makes room may only be late."""
+    """Sends until the socket stays full without a reader. One refused send is not enough, because
+    room may become free a moment later."""
     sock.setblocking(False)
     sent = refused = 0
     while refused < 30:
@@ -92,13 +92,13 @@ def fill(sock):
         except BlockingIOError:
             let_others_run()
             refused += 1
-        assert sent < 1 << 30, "what nobody reads does not fill the connection"
+        assert sent < 1 << 30, "a connection without a reader is never full"
     sock.setblocking(True)
     return sent
 
 
 def is_offloaded(sock):
-    """Whether what the kernel sees there is the library's pair."""
+    """True if the kernel's socket is a Unix socket, which the library has put there."""
     number = os.readlink(f"/proc/self/fd/{sock.fileno()}")[len("socket:[") : -1]
     with open("/proc/self/net/unix") as sockets:
         return any(line.split()[6] == number for line in sockets)

@@ -1,5 +1,5 @@
-"""A signal handler uses the descriptor that its thread was about to use: neither waits for the
-other."""
+"""A signal handler uses the descriptor that the interrupted thread was about to use: neither blocks
+the other."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ listener = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(listener.getsockname())
 server, _ = listener.accept()
 assert is_offloaded(client)
-# The handler is a function of the C library's kind: it gets the signal's number, and takes it for a
+# The handler is a function of the C library. Its argument is the signal's number, which it uses as a
 # descriptor.
 fd = os.dup2(client.fileno(), signal.SIGALRM)
 C.signal(signal.SIGALRM, ctypes.cast(C.shutdown, ctypes.c_void_p))

@@ -1,6 +1,6 @@
-"""Signals in the midst of blocking calls: what an offloaded socket does is what TCP does.
+"""Signals during blocking calls: an offloaded socket behaves like a TCP socket.
 
-The interpreter repeats interrupted calls by itself, so they are made by the C library's functions.
+The interpreter repeats interrupted calls, so the script calls the C library's functions directly.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def call(function, *arguments):
 
 
 class Scene:
-    """A connection, a listener with nobody at it, and what ends a call that goes on."""
+    """A connection, a listener without a client, and the actions that complete a call."""
 
     def __init__(self, host):
         self.listener = socket.create_server((host, 0))
@@ -48,7 +48,7 @@ class Scene:
         assert select.select([self.dialled], [], [], DEADLINE)[0]
 
     def drain(self):
-        """Until the call has all that it needs."""
+        """Reads until the call has returned."""
         self.accepted.settimeout(0.2)
         while not self.is_over.is_set():
             with contextlib.suppress(TimeoutError):
@@ -124,12 +124,12 @@ CASES = [
     (poll, Scene.feed),
     (epoll, Scene.feed),
 ]
-# What is there when the call is made.
+# The actions before the call.
 BEFORE = {receive_all: Scene.say_some, send_into_full_buffers: Scene.leave_no_room}
 
 
 def outcome(host, made, finish, restarts):
-    """What the call gives when a signal comes in its midst, and its end afterwards."""
+    """The result of a call that is interrupted by a signal and then completed."""
     scene = Scene(host)
     BEFORE.get(made, lambda _: None)(scene)
     handled = []
@@ -153,7 +153,7 @@ def outcome(host, made, finish, restarts):
 
 
 def broken_pipe(host, flags):
-    """The error of a send behind a reset, and whether a signal tells of it."""
+    """The results of two sends after a reset, and the number of SIGPIPE signals."""
     scene = Scene(host)
     raised = []
     signal.signal(signal.SIGPIPE, lambda *_: raised.append(1))
@@ -178,7 +178,7 @@ for host in ("127.0.0.1", "127.0.0.2"):
     scene.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     assert accept(scene) == "EAGAIN", host
     scene.close()
-# The kernel's sockets within the host know no reset where nothing is unread.
+# The kernel's Unix sockets have no reset without unread bytes.
 for flags in () if LOCAL else (0, socket.MSG_NOSIGNAL):
     offloaded, tcp = (broken_pipe(host, flags) for host in ("127.0.0.1", "127.0.0.2"))
     assert offloaded == tcp, (flags, offloaded, tcp)

@@ -15,7 +15,7 @@ def received(sock):
 
 
 def spliced(source, target, pipe):
-    """All of one socket into another, through a pipe."""
+    """Moves all bytes of one socket to another socket through a pipe."""
     out, into = pipe
     moved = 0
     while count := os.splice(source.fileno(), into, 1 << 16):
@@ -35,7 +35,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
         target = socket.create_connection(back.getsockname())
         assert is_offloaded(target) == (address == "127.0.0.1")
         pipe = os.pipe()
-        # What is there before the first splice is not lost, nor are calls in between.
+        # Bytes that were received before the first splice are not lost, and other calls still work.
         assert source.recv(5) == b"head:"
         target.sendall(b"Head:")
         moved = spliced(source, target, pipe)
@@ -60,7 +60,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
     sender.join()
     thread.join()
 
-    # A file into a socket.
+    # A file is spliced into a socket.
     client = socket.create_connection(front.getsockname())
     server, _ = front.accept()
     out, into = os.pipe()

@@ -1,5 +1,5 @@
-"""A connection at the number of standard input or output: the C library reads and writes it by calls of
-its own, as an inetd-style service does."""
+"""A connection as standard input or output: the C library reads and writes it by internal calls, as in
+an inetd-style service."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ STDOUT = ctypes.c_void_p.in_dll(C, "stdout")
 
 
 def says_and_hears(peer, number_in, number_out):
-    """By stdio at the one end, by calls at the other."""
+    """Transfers bytes between stdio at one end and socket calls at the peer."""
     for word in (b"first", b"second"):
         if number_out == 1:
             assert C.fputs(word + b"\n", STDOUT) >= 0 and C.fflush(STDOUT) == 0
@@ -38,7 +38,7 @@ def restored():
 for address in ("127.0.0.1", "127.0.0.2"):
     listener = socket.create_server((address, 0))
 
-    # As inetd does, and what it starts: the number is put over the standard ones.
+    # As in inetd and its services, the descriptor is duplicated to the standard numbers.
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
     assert is_offloaded(server) == (address == "127.0.0.1")
@@ -46,12 +46,12 @@ for address in ("127.0.0.1", "127.0.0.2"):
         os.dup2(server.fileno(), number)
     server.close()
     says_and_hears(client, 0, 1)
-    # And calls at the standard numbers still work.
+    # Socket calls on the standard numbers still work.
     assert os.write(1, b"by a call") == 9 and client.recv(100) == b"by a call"
     restored()
     assert client.recv(1) == b""
 
-    # dup, accept and connect give the lowest number that is free.
+    # dup, accept and connect use the lowest free number.
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
     os.close(0)

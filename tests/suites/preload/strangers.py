@@ -1,4 +1,4 @@
-"""Where a service was offered long ago, nobody is spoken to any more: its port may be another's."""
+"""A client does not contact the port of an old offer, because another program may use that port."""
 
 import os
 import socket
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-# Longer than an answer is believed.
+# Longer than an answer of the port mapper is valid, in seconds.
 LATER = 2.5
 
 SERVER = """
@@ -18,7 +18,7 @@ peer.recv(4)
 sys.stdin.read()
 """
 
-# Knows nothing of us, serves the service over TCP, and has got the port for something else.
+# A program without the library: serves the service over TCP, and uses the old port for another purpose.
 OTHER = """
 import errno, select, socket, sys
 try:
@@ -46,11 +46,11 @@ def start(script, *arguments, **settings):
 
 
 def serve_and_go():
-    """A service that was used, and the port at which its process was found beside it."""
+    """Offers and uses a service, and ends it. Returns its port and the port of the offload protocol."""
     before = ports()
     server = start(SERVER)
     service = int(server.stdout.readline())
-    # Services of the protocol for tests have no ports.
+    # Services of the protocol `local` have no other port.
     doors = ports() - before - {service}
     assert len(doors) == (1 if ASKS_PEERS else 0), doors
     with socket.create_connection(("127.0.0.1", service)) as client:
@@ -62,8 +62,8 @@ def serve_and_go():
 
 
 def others():
-    """A stranger at both ports. While the server's end of the connection is in TIME_WAIT, which it is
-    where it was the first to close, nobody gets its port."""
+    """Starts the other program at both ports. No program can use the server's port while the server's
+    end of the connection is in TIME_WAIT, because the server has closed first."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     for _ in range(20):
         service, door = serve_and_go()
@@ -75,7 +75,7 @@ def others():
     raise AssertionError("no port that was free again")
 
 
-# This one stays, and so does the host's port mapper.
+# This listener keeps the host's port mapper running.
 stays = socket.create_server(("127.0.0.1", 0))
 service, other = others()
 time.sleep(LATER)

@@ -1,4 +1,4 @@
-"""Both ends of a conversation in one interpreter, which fails when a byte is wrong."""
+"""Both ends of a connection in one interpreter, which fails if a byte is wrong."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ def serve(listener):
 
 
 def is_of_unix(sock):
-    """Whether what the kernel sees there is no socket of TCP."""
+    """True if the kernel's socket is not a TCP socket."""
     number = os.readlink(f"/proc/self/fd/{sock.fileno()}")[len("socket:[") : -1]
     with open("/proc/self/net/unix") as sockets:
         return any(line.split()[6] == number for line in sockets)

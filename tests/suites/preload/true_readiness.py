@@ -1,4 +1,4 @@
-"""What a socket is said to be ready for can be done: no wake-up is a false one."""
+"""A socket that is reported as ready is ready: there are no false wake-ups."""
 import ctypes
 import select
 import socket
@@ -37,14 +37,14 @@ assert false == 0, f"{false} false wake-ups in {ROUNDS} rounds"
 libc = ctypes.CDLL(None)
 EPOLL_CTL_DEL = 2
 
-# A listener is never writable, and readable when somebody has come.
+# A listener is never writable, and is readable when a client has connected.
 for mode in (0, select.EPOLLET):
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as listening:
         listening.register(listener, select.EPOLLIN | select.EPOLLOUT | mode)
         assert listening.poll(0.1) == [], mode
         with socket.create_connection(listener.getsockname()):
             assert listening.poll(DEADLINE) == [(listener.fileno(), select.EPOLLIN)], mode
-        # What is given to take it out is nobody's to look at.
+        # The event argument of EPOLL_CTL_DEL is not read.
         nowhere = ctypes.c_void_p(1)
         assert libc.epoll_ctl(listening.fileno(), EPOLL_CTL_DEL, listener.fileno(), nowhere) == 0
         assert listening.poll(0) == [], mode

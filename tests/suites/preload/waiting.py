@@ -1,5 +1,5 @@
-"""Calls that wait in their midst, on an offloaded connection and on one of TCP: when they end, what
-they give, and what is left."""
+"""Calls that wait in the middle, on an offloaded connection and on a TCP connection: their end, their
+result, and the remaining bytes."""
 
 import ctypes
 import errno
@@ -13,7 +13,7 @@ BYTE = ctypes.create_string_buffer(b"!", 1)
 
 
 def call(name, *arguments):
-    """What a C function returns, or the name of its error."""
+    """The result of a C function, or the name of its error."""
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     result = getattr(C, name)(*words)
     return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
@@ -36,7 +36,7 @@ def reset(sock):
 
 
 def hears(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendall(b"hello")):
-    """A receive with these flags when five bytes are there, and the next ones behind it."""
+    """Receives with `flags` when five bytes were received, and then the remaining bytes."""
 
     def run(a, b):
         before(b)
@@ -58,7 +58,7 @@ def hears(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendal
 
 
 def urgently(flags=0, timeout=DEADLINE, drained=False):
-    """An urgent byte when there is no room."""
+    """Sends an urgent byte when the socket is full."""
 
     def run(a, b):
         sent = fill(a)
@@ -91,13 +91,13 @@ def urgent(b):
 
 def then_more(b):
     urgent(b)
-    # The mark may come behind what is before it, and what is behind it is not to come before it.
+    # The mark may be received late, and the bytes after it must not overtake it.
     let_others_run(10)
     b.sendall(b"more")
 
 
 SCENES = {}
-# A look at the kernel's sockets within the host ends with what is there.
+# A peek at the kernel's Unix sockets returns the available bytes.
 for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "look": PEEK | ALL}).items():
     SCENES |= {
         f"{name}, and the rest comes": hears(flags, say(b"world")),
@@ -115,7 +115,7 @@ for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "look": PEEK
         f"{name} of what is there": hears(flags, size=3),
     }
     if not LOCAL:
-        # The kernel's sockets within the host know no reset where nothing is unread.
+        # The kernel's Unix sockets have no reset without unread bytes.
         SCENES[f"{name}, and a reset comes"] = hears(flags, reset)
 SCENES |= {
     "urgent, when there is room": urgently(drained=True),

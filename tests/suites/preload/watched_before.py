@@ -1,4 +1,4 @@
-"""Sockets that are in epoll sets before they connect, as nginx has them, are in them afterwards."""
+"""Sockets that are in epoll sets before they connect, as in nginx, are in the sets afterwards."""
 
 import select
 import socket
@@ -14,7 +14,7 @@ for number, watching in enumerate(sets):
     shown = watching.poll(0)
     assert shown == [(client.fileno(), select.EPOLLOUT | select.EPOLLHUP)], shown
 
-# A set that is gone, and whose number names something else.
+# A set that was closed, and whose number refers to another file.
 sets.pop(3).close()
 other = socket.socketpair()
 

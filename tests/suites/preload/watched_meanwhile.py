@@ -1,5 +1,5 @@
-"""A thread waits on a set for a socket that another thread connects, and uses it as soon as the set
-tells of it. The socket is in many sets, so that telling all of them takes a while."""
+"""A thread waits on an epoll set for a socket that another thread connects, and uses the socket as soon
+as the set reports it. The socket is in many sets, so that updating all sets takes a while."""
 
 import ctypes
 import select
@@ -14,7 +14,7 @@ OUT, HUNG_UP = 4, 0x10
 
 
 def use_when_ready(watching, fd, told):
-    """Writes when the number is ready, without a word of Python between."""
+    """Writes when the descriptor is ready, by calls of the C library."""
     event = ctypes.create_string_buffer(12)
     while True:
         LIBC.epoll_wait(watching, event, 1, -1)
@@ -27,7 +27,7 @@ for _ in range(ROUNDS):
     listener = socket.create_server(("127.0.0.1", 0))
     sets = [select.epoll() for _ in range(SETS)]
     sock = socket.socket()
-    # Edges alone: a socket that is not connected is ready, and is told of once.
+    # Edge-triggered, because an unconnected socket is ready, and is reported once.
     for one in sets:
         one.register(sock, OUT | select.EPOLLET)
     one = sets[0]

@@ -1,4 +1,4 @@
-"""`select` with sets that a program has made larger than `fd_set`, beside a listener."""
+"""`select` with sets that a program has made larger than `fd_set`, in addition to a listener."""
 
 import ctypes
 import fcntl
@@ -18,7 +18,7 @@ class Time(ctypes.Structure):
 
 
 def select(readable, writable, micros):
-    """How many are ready, and which of them."""
+    """The number of ready descriptors, and the sets."""
     sets = []
     for numbers in (readable, writable):
         one = Set()
@@ -45,9 +45,9 @@ reads, writes = os.pipe()
 assert fcntl.fcntl(reads, fcntl.F_DUPFD, far) == far
 assert fcntl.fcntl(writes, fcntl.F_DUPFD, far + 100) == far + 100
 
-# Nothing is ready: nothing is named.
+# No descriptor is ready, so the sets are empty.
 assert select([near, far], [], 1000) == (0, [[], []])
-# What has a high number is waited for, and told of.
+# A descriptor with a high number is watched and reported.
 assert select([near, far], [far + 100], DEADLINE * 1_000_000) == (1, [[], [far + 100]])
 os.write(writes, b"x")
 assert select([near, far], [], DEADLINE * 1_000_000) == (1, [[far], []])

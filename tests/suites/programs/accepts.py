@@ -1,4 +1,4 @@
-"""Accepts on a listener that was given by its number, and returns what it receives."""
+"""Accepts on a listener, given by its descriptor, and echoes the received bytes."""
 import socket
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Fifty connections at once; each compares every answer, and the end of the stream."""
+"""Fifty connections at once, which compare every answer and the end of the stream."""
 import asyncio
 import random
 import sys

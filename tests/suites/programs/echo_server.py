@@ -1,4 +1,4 @@
-"""Sends back what comes, until the peer sends no more."""
+"""Echoes the received bytes until the end of the stream."""
 import asyncio
 import sys
 

@@ -1,4 +1,4 @@
-"""Stores values of many sizes by the text protocol, from threads, and compares what comes back."""
+"""Stores values of many sizes by the text protocol, from threads, and compares the values that it reads."""
 import hashlib
 import socket
 import sys
@@ -23,7 +23,7 @@ def talk(thread):
                 stream.write(b"set %b 0 0 %d\r\n%b\r\n" % (name.encode(), size, sent))
                 stream.flush()
                 assert stream.readline() == b"STORED\r\n", name
-            # All in one request, so that the answer is many times what a socket holds.
+            # All values in one request, so that the answer is much longer than a socket's buffer.
             names = [f"{thread}/{turn}/{size}" for size in SIZES]
             stream.write(b"get " + " ".join(names).encode() + b"\r\n")
             stream.flush()

@@ -1,4 +1,4 @@
-"""Keeps what is PUT and gives it back, over connections that stay open."""
+"""Stores bodies of PUT and returns them for GET, over connections that stay open."""
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -30,7 +30,7 @@ class Store(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    # With Python's 5, some of eight clients at once would find the queue full.
+    # With Python's backlog of 5, the queue would be full for some of eight concurrent clients.
     request_queue_size = 64
 
 

@@ -1,4 +1,4 @@
-"""The parent accepts and closes, the child speaks: inetd, PostgreSQL."""
+"""The parent accepts and closes, the child sends and receives: inetd, PostgreSQL."""
 
 import os
 import socket

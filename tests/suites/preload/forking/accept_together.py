@@ -1,5 +1,5 @@
-"""Many wait in accept on one listener, threads and processes, and peers of both kinds come: whoever
-comes too late for one goes on waiting for peers of both kinds."""
+"""Many threads and processes wait in accept on one listener, and offloaded and plain peers connect: a
+thread that is too late for a peer continues to wait for both kinds."""
 
 import socket
 import threading
@@ -25,7 +25,7 @@ def serve_by_threads(listener):
 
 
 def dial(host, port, byte):
-    """Somebody takes it and is done with it, soon."""
+    """Connects. A server thread soon accepts and ends the connection."""
     with socket.create_connection((host, port), timeout=DEADLINE) as client:
         assert client.recv(1) == b"h"
         client.sendall(byte)
@@ -43,10 +43,10 @@ for limit in (None, DEADLINE):
     threads.start()
     everybody = (len(children) + 1) * WAITING
     for _ in range(ROUNDS):
-        # All are woken by the one on TCP, and all but one in vain.
+        # The peer on TCP wakes all threads, and one of them accepts it.
         dial("127.0.0.2", port, b".")
         held = [socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) for _ in range(everybody)]
-        # Each of them has somebody of its own.
+        # Each client is served by another thread.
         for client in held:
             assert client.recv(1) == b"h"
         for client in held:

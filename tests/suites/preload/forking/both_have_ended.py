@@ -1,5 +1,5 @@
-"""Both sides of a connection that a child was left with have said all: whoever made it leaves when
-nothing is to be read any more, and what its child has not read yet is there."""
+"""Both directions of a connection that a child has inherited have ended: the process that made the
+connection can end when all bytes were read, and its child can still read the rest."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ REST = b"the rest"
 
 
 def leaves_soon(process):
-    """It ends, and well. Who waits in vain for the peer waits for longer."""
+    """The process ends soon and with success. A wait for the peer would take longer."""
     handle = os.pidfd_open(process)
     is_over = select.select([handle], [], [], 25)[0]
     os.close(handle)
@@ -54,14 +54,14 @@ def child_reads_the_end(client, go, tell):
 
 def child_reads_the_rest(client, go, tell):
     client.shutdown(socket.SHUT_WR)
-    # The bytes are there, and the end behind them.
+    # The bytes and the end of the stream have been received.
     time.sleep(0.3)
     forked(read_all, client, go, tell)
     client.close()
 
 
 def leaves_open(client, go, tell):
-    """The exit closes it."""
+    """The exit of the process closes the connection."""
     client.shutdown(socket.SHUT_WR)
     forked(read_all, client, go, tell)
 
@@ -93,9 +93,9 @@ def play(way, leave, says, awaits_child, pause):
 
 
 for leave in (os._exit, C.exit):
-    # Before the fork, or behind the close.
+    # The peer sends before the fork, or after the close.
     for pause in (0, 0.6):
-        # Nobody reads any more, or finds the end alone: the kernel would keep it for a child.
+        # No bytes are left to read, so the process must not wait for a child.
         for way in (child_is_gone, shut_before_the_child, child_reads_the_end):
             play(way, leave, b"", False, pause)
         for way in (child_reads_the_rest, leaves_open):

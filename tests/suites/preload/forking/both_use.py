@@ -23,7 +23,7 @@ def dial(client):
 
 
 def reflect(peer):
-    # MSG_WAITALL over a record is one call of TCP; records stay whole with one lock for both.
+    # MSG_WAITALL over a record is one call of TCP, and a common lock keeps records together.
     while True:
         lock.acquire()
         try:
@@ -40,10 +40,10 @@ import multiprocessing
 
 lock = multiprocessing.Lock()
 server, client = connected(dial)
-# Some before the child is there, in the parent alone.
+# Some records are exchanged by the parent alone, before the child exists.
 for _ in range(100):
     server.sendall(receive(server, RECORD))
-# A thread of the parent is in a call when the child begins.
+# A thread of the parent is in a call when the child is forked.
 reader = threading.Thread(target=reflect, args=(server,))
 reader.start()
 child = forked(reflect, server)

@@ -22,13 +22,13 @@ if first == 0:
     if os.fork() != 0:
         os._exit(0)
     os.setsid()
-    # The process that listened is gone before there is a worker, with all of its threads: any of
-    # them keeps its descriptors open.
+    # The process that listened has ended before the first worker is forked, with all of its threads,
+    # each of which would keep its descriptors open.
     while os.path.exists(f"/proc/{listening}"):
         time.sleep(0.01)
     workers = [forked(work, listener) for _ in range(2)]
     for worker in workers:
-        # One that is in its accept listens beside TCP.
+        # A worker that is in accept also listens for offloaded connections.
         until_asleep(worker)
     os.write(tell, b"%d %d" % (listener.getsockname()[1], os.getpid()))
     os.wait()

@@ -1,4 +1,4 @@
-"""A server becomes a daemon while its first connection opens the adapter, and connects all the same."""
+"""A server that becomes a daemon while its first connection opens the adapter can still connect."""
 
 import ctypes
 import os
@@ -10,9 +10,9 @@ libc = ctypes.CDLL(None)
 
 
 def greets(address):
-    # It has the listener too, so that it hears of no end when the server is gone before.
+    # This process has the listener, too, so it sees no error if the server has ended before.
     signal.alarm(DEADLINE)
-    # The server may be gone by then.
+    # The server may have ended.
     try:
         with socket.create_connection(address) as client:
             client.recv(1)
@@ -24,7 +24,7 @@ def become_daemon(answers, pause):
     listener = socket.create_server(("127.0.0.1", 0))
     forked(greets, listener.getsockname())
     time.sleep(pause)
-    # The process that called it exits within.
+    # The calling process exits within the call.
     assert libc.daemon(1, 1) == 0
     with socket.create_connection(answers) as client:
         client.sendall(b"said")

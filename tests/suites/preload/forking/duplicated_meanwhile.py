@@ -1,4 +1,4 @@
-"""A number is duplicated while the connection is handed over: each duplicate is one of it."""
+"""A descriptor is duplicated while the connection is handed over: each duplicate works."""
 
 import ctypes
 import threading
@@ -15,7 +15,7 @@ def dial(client):
 
 
 class Duplicating(threading.Thread):
-    """Duplicates, and uses what has come of it afterwards."""
+    """Makes duplicates, and uses them later."""
 
     def __init__(self, fd):
         super().__init__()

@@ -1,4 +1,4 @@
-"""How connections end that a child uses: in order, by reset, before the child has read anything."""
+"""Ends of connections that a child uses: in order, by reset, and before the child has read bytes."""
 
 import os
 import select
@@ -23,14 +23,14 @@ def answer(peer):
     peer.sendall(b"done " + got)
 
 
-# The peer's bytes and its end are there before the fork; nobody has read them.
+# The peer's bytes and its end were received before the fork, and were not read.
 server, client = connected(half_closed_early)
 time.sleep(0.1)
 child = forked(answer, server)
 server.close()
 ended(child, client)
 
-# The same, and the end comes between the fork and the child's first look.
+# As before, but the end is received between the fork and the child's first read.
 server, client = connected(half_closed_early)
 child = forked(lambda peer: (time.sleep(0.2), answer(peer)), server)
 server.close()
@@ -60,7 +60,7 @@ def see_reset(peer):
     assert peer.recv(10) == b""
 
 
-# The kernel's sockets within the host know no reset where nothing is unread.
+# The kernel's Unix sockets have no reset without unread bytes.
 if not LOCAL:
     server, client = connected(reset)
     child = forked(see_reset, server)
@@ -68,7 +68,7 @@ if not LOCAL:
     ended(child, client)
 
 
-# The child resets, and it closes over unread bytes: the peer sees a reset.
+# The child resets, or closes with unread bytes: the peer sees a reset.
 def be_reset(client):
     client.sendall(b"unread bytes")
     poll = select.poll()
@@ -100,7 +100,7 @@ for way in (leave_unread,) if LOCAL else (linger, leave_unread):
     ended(child, client)
 
 
-# The child shuts down and reads on.
+# The child shuts its direction down and continues to read.
 def read_then_send(client):
     got = bytearray()
     while chunk := client.recv(100):

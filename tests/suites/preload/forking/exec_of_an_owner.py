@@ -1,5 +1,5 @@
-"""A program that has accepted a connection becomes another one: what it wrote arrives, and then both
-sides see that the connection is broken, the peer and the new program. An exec that fails changes
+"""A process that has accepted a connection executes another program: all written bytes are received,
+and then the peer and the new program see that the connection is broken. A failed exec changes
 nothing."""
 
 import ctypes
@@ -10,7 +10,7 @@ import sys
 import time
 
 if LOCAL:
-    # The connection is the kernel's, and the new program goes on with it.
+    # The connection is a socket of the kernel, which the new program continues to use.
     raise SystemExit(0)
 
 NEW_PROGRAM = """
@@ -22,8 +22,8 @@ def read():
     except ConnectionResetError:
         return None
 got = read()
-# The number of standard input has carried the bytes of the connection since it got that name, so what
-# was received before is there, as with TCP.
+# After the dup2 to standard input, the descriptor carries the bytes itself, so bytes that were received
+# before the exec can be read, as with TCP.
 if number == 0 and got and got == unread:
     got = read()
 assert got is None, got
@@ -43,7 +43,7 @@ UNREAD = b" than it reads"
 def become(listener, tell, environment, unread, number):
     peer = listener.accept()[0]
     assert is_offloaded(peer)
-    # The program that comes is not found at first.
+    # The first attempts to execute the program fail.
     for _ in range(3):
         try:
             os.execve("/nowhere/program", ["program"], environment)
@@ -92,7 +92,7 @@ for unread, number in ((False, 0), (True, 0), (False, 99), (True, 99)):
         assert os.read(told, 9) == b"well"
         listener.close()
 
-# It fails, and bytes that come meanwhile are told of.
+# If exec fails, bytes that are received meanwhile are still reported.
 listener = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(listener.getsockname())
 peer = listener.accept()[0]

@@ -1,5 +1,5 @@
-"""A server of one thread forks for the first time in the same turn in which connections of it have
-ended: redis at its first snapshot. What of them is left for the stack to end is ended by the fork."""
+"""A server of one thread forks for the first time in the same turn in which connections have ended, as
+redis does at its first snapshot. The fork completes the ends that the stack has not completed."""
 
 import os
 import select
@@ -19,7 +19,7 @@ def dial(address):
 
 
 def serve(tell):
-    """Until so many connections have ended."""
+    """Serves until `TURNS` turns had an ended connection."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     listener.setblocking(False)
     os.write(tell, b"%d\n" % listener.getsockname()[1])
@@ -50,7 +50,7 @@ def serve(tell):
     if child == 0:
         os._exit(0)
     ended(child)
-    # Those who dial are not told to stop.
+    # The clients are refused from now on.
     os._exit(0)
 
 

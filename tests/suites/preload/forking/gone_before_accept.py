@@ -1,5 +1,5 @@
-"""Whoever has connected, written and gone by the time of the accept is accepted all the same, and
-what he wrote is read."""
+"""A client that has connected, written and ended before the accept is still accepted, and its bytes
+can be read."""
 
 import os
 import select
@@ -30,7 +30,7 @@ def shuts_and_waits(address):
 def says_and_is_killed(address):
     client = socket.create_connection(address)
     client.sendall(b"said")
-    # A kernel sends what the dead wrote; a provider in user space dies with its process.
+    # The kernel sends the bytes of a killed process, but a provider in user space ends with it.
     time.sleep(0.2)
     os.kill(os.getpid(), signal.SIGKILL)
 

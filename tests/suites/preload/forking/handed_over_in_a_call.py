@@ -1,5 +1,5 @@
-"""A connection is handed over while a thread is in the midst of a call: the call goes on, and moves
-all that it was to move, as one of a TCP socket does."""
+"""A connection is handed over while a thread is in a call: the call continues, and transfers all of
+its bytes, like a call on a TCP socket."""
 
 import ctypes
 import os
@@ -34,7 +34,7 @@ class MMsgHdr(ctypes.Structure):
 
 
 def parts(room, *sizes):
-    """A list of buffers that lie one behind the other."""
+    """A list of adjacent buffers."""
     at = ctypes.addressof(room)
     made = (IoVec * len(sizes))()
     for one, size in zip(made, sizes):
@@ -58,7 +58,7 @@ def number(value):
 
 
 def in_a_thread(call, *arguments):
-    """Begins a call, and waits until it sleeps in its midst."""
+    """Starts a call in a thread, and waits until the call sleeps."""
     told, numbers = [], []
 
     def run():
@@ -75,20 +75,20 @@ def in_a_thread(call, *arguments):
 
 
 def hand_over(sock):
-    """The C library reads and writes by itself what it has a stream for, and here it does neither.
-    A child would do as well, but its end interrupts calls, of TCP sockets too."""
+    """Makes a C stream for the socket, for which the library hands the connection over. The stream is
+    not used. A fork would have the same effect, but the child's end interrupts calls."""
     assert LIBC.fdopen(sock.fileno(), b"r+")
 
 
 def in_its_midst(dial, call, *arguments):
-    """What a call gives in whose midst the connection is handed over. `dial` waits for that."""
+    """The result of a call during which the connection is handed over. `dial` waits for that."""
     go = os.pipe()
     server, client = connected(lambda end: dial(end, lambda: os.read(go[0], 1)))
     thread, told = in_a_thread(call, server.fileno(), *arguments)
     hand_over(server)
     os.write(go[1], b"x")
     thread.join()
-    # Told when the script fails.
+    # Shown if the script fails.
     print(call, *told, flush=True)
     server.close()
     ended(client)
@@ -98,7 +98,7 @@ def in_its_midst(dial, call, *arguments):
 
 
 def receives(call, *arguments, result=ALL, kept=ALL):
-    """Half of it comes before the change, the other half behind it."""
+    """The peer sends half of the bytes before the change and half after it."""
 
     def dial(client, changed):
         client.sendall(TEXT[: ALL // 2])
@@ -114,7 +114,7 @@ def receives(call, *arguments, result=ALL, kept=ALL):
 
 
 def sends(call, *arguments, result=HUGE):
-    """More than buffers take; the peer reads behind the change."""
+    """Sends more than the buffers hold; the peer reads after the change."""
 
     def dial(client, changed):
         changed()

@@ -1,5 +1,5 @@
-"""A worker that may have no more descriptors is told so, and the connection stays for the next
-accept: of itself or of another one."""
+"""A worker at its limit of descriptors gets an error, and the connection stays for the next accept by
+this worker or another worker."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ CLIENTS = 4
 
 
 def fill():
-    """All numbers that are left."""
+    """Opens files until no descriptor is free."""
     numbers = []
     while True:
         try:
@@ -72,7 +72,7 @@ def limited_worker(listener, blocking):
 
 
 def limited_in_vain(listener):
-    """Somebody else serves the others."""
+    """Accepts nothing; another worker serves the clients."""
     full = fill()
     refused(listener, errno.EMFILE)
     for number in full:
@@ -105,7 +105,7 @@ def wait_for_room(listener, tell, numbers):
 
 
 def by_owner():
-    """Each connection is the first process's too, so its limit is everybody's."""
+    """Each connection also needs a descriptor of the first process, so that limit applies to all."""
     listener = socket.create_server(("127.0.0.1", 0))
     clients = with_clients(listener)
     said, say = os.pipe()
@@ -123,5 +123,5 @@ def by_owner():
 resource.setrlimit(resource.RLIMIT_NOFILE, (600, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 by_worker()
 if not LOCAL:
-    # A connection within the host is nobody's but its own.
+    # A connection within the host needs descriptors of its own process only.
     by_owner()

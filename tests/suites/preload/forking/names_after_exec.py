@@ -1,4 +1,4 @@
-"""What a program that was started by exec calls its connections: sshd, inetd's children."""
+"""The names of connections in a program that was started by exec: sshd, inetd's children."""
 
 import json
 import os

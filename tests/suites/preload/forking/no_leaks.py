@@ -1,4 +1,4 @@
-"""Hundreds of connections that children use leave nothing behind."""
+"""Hundreds of connections that children use leak no resource."""
 
 import os
 import time
@@ -9,7 +9,7 @@ def held():
 
 
 def settled():
-    """What is held when connections that are over have had time to go."""
+    """The resources that are held after ended connections had time to be freed."""
     seen, same = held(), 0
     while same < 20:
         time.sleep(0.05)
@@ -31,7 +31,7 @@ def turn(number):
         server.close()
         ended(child)
     else:
-        # The child's end is not the connection's.
+        # The end of the child does not end the connection.
         ended(child)
         server.close()
     ended(client)

@@ -1,4 +1,4 @@
-"""The process that accepted is gone, and its child speaks on."""
+"""The process that accepted has ended, and its child continues the connection."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ def speak(peer):
 
 
 for leave in (os._exit, sys.exit):
-    # The client is the daemon's child; its status comes through a pipe.
+    # The client is the daemon's child, so its status is sent through a pipe.
     told, tell = os.pipe()
     middle = os.fork()
     if middle == 0:

@@ -1,4 +1,4 @@
-"""What the scripts of this directory begin with: a connection whose client is another process."""
+"""The first lines of the scripts of this directory: a connection whose client is another process."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def connected(dial):
 
 
 def forked(work, *arguments, fork=os.fork):
-    """A child that does this and exits."""
+    """Forks a child that runs `work` and exits."""
     child = fork()
     if child == 0:
         try:
@@ -40,14 +40,14 @@ def forked(work, *arguments, fork=os.fork):
 
 
 def ended(*children):
-    """All of them have ended well."""
+    """Checks that all children end with success."""
     for child in children:
         _, status = os.waitpid(child, 0)
         assert status == 0, (child, status)
 
 
 def receive(sock, size):
-    """So many bytes."""
+    """Receives `size` bytes."""
     got = bytearray()
     while len(got) < size:
         chunk = sock.recv(min(65536, size - len(got)))

@@ -1,4 +1,4 @@
-"""A connection passed over a Unix socket, to a program with the library and to one without."""
+"""A connection is passed over a Unix socket, to programs with and without the library."""
 
 import os
 import socket

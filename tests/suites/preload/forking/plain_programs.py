@@ -34,7 +34,7 @@ def by_a_list(peer):
     end = ctypes.c_char_p(None)
     for number in (0, 1):
         os.dup2(peer.fileno(), number)
-    # More words than there are registers for.
+    # More arguments than fit into registers.
     words = [b"/bin/sh", b"sh", b"-c", b'test "$*" = "c d e f" && exec cat', *b"a c d e f".split()]
     environment = (ctypes.c_char_p * 2)(b"PATH=" + os.fsencode(os.environ["PATH"]), None)
     libc.execle(*map(ctypes.c_char_p, words), end, environment)
@@ -76,28 +76,28 @@ def through_system(peer):
     assert os.system(f"cat <&{peer.fileno()} >&{peer.fileno()}") == 0
 
 
-# As much as fits into the connection's buffers is there when these begin.
+# When these programs start, the connection's buffers hold as many bytes as fit.
 LATE = (by_subprocess, by_spawn)
 WAYS = (by_subprocess, by_kept_number, by_spawn, by_the_library_of_c, through_system)
 
 
 def said_all(peer):
-    """Waits for the end of what the client says, before anybody reads of it. A protocol that has no
-    room for so much does not show it, and then the wait is for nothing."""
+    """Waits for the end of the client's bytes before a program reads them. A protocol without room for
+    all bytes does not show the end, and the wait then times out."""
     poll = select.poll()
     poll.register(peer, select.POLLRDHUP)
     poll.poll(500)
 
 
 for way in (by_exec, by_a_list, *WAYS):
-    # Told when the script fails.
+    # Shown if the script fails.
     print(way.__name__, flush=True)
     server, client = connected(dial)
     child = forked(way, server)
     server.close()
     ended(child, client)
     if way in WAYS:
-        # Without a fork before it.
+        # The exec is not preceded by a fork.
         print("the same without a fork", flush=True)
         server, client = connected(dial)
         if way in LATE:

@@ -60,7 +60,7 @@ for way in (by_accept, by_epoll):
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     workers = [forked(way, listener) for _ in range(WORKERS)]
-    # The parent may close it, and its children listen on.
+    # The parent may close the listener, and its children continue to listen.
     address = listener.getsockname()
     listener.close()
 
@@ -75,5 +75,5 @@ for way in (by_accept, by_epoll):
     for worker in workers:
         os.kill(worker, 9)
         os.waitpid(worker, 0)
-    # Nobody accepts any more: whoever dials is refused.
+    # No process listens any more, so clients are refused.
     until(lambda: is_refused(address), "somebody listens")

@@ -1,5 +1,5 @@
-"""A worker reads the end of a connection when the process of the peer has ended long ago. The end of
-that process is no error to a reader, because the peer has ended its stream first."""
+"""A worker reads the end of a connection long after the peer's process has ended. The reader sees no
+error, because the peer has ended its stream first."""
 
 import os
 import select
@@ -40,7 +40,7 @@ def read_and_shut_down(peer):
 
 
 def read_and_write(peer):
-    """What is written reaches nobody, and the program is told."""
+    """A write fails, because the peer's process has ended."""
     read_end(peer)
     until(lambda: not is_sent(peer), "writes to nobody")
     peer.close()
@@ -61,7 +61,7 @@ def dial(address):
 
 
 def play(way, is_worker):
-    """The connection is the listening process's own, or one that it carries for a worker."""
+    """The connection belongs to the listening process, or to a worker for which that process carries it."""
     listener = socket.create_server(("127.0.0.1", 0))
     go, goes = os.pipe()
     client = os.fork()

@@ -1,5 +1,5 @@
-"""A child says all and goes, before the peer has said anything: nobody waits for what the peer does
-later."""
+"""A child sends all of its bytes and ends before the peer has sent any: no process waits for the
+peer."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ C = ctypes.CDLL(None)
 
 
 def leaves_soon(process):
-    """It ends, and well. Who waits in vain for the peer waits for longer."""
+    """The process ends soon and with success. A wait for the peer would take longer."""
     handle = os.pidfd_open(process)
     is_over = select.select([handle], [], [], 25)[0]
     os.close(handle)
@@ -44,7 +44,7 @@ def child_reads_on(client, tell):
 
 
 def talk(server):
-    """To nobody, until that is told."""
+    """Sends to a peer that has ended, until an error is reported."""
     try:
         while True:
             server.sendall(b"?")
@@ -83,7 +83,7 @@ def play(way, leave, answers, talks=False):
 
 
 def fill(client, tell, leave):
-    """More than the peer has taken when the process ends."""
+    """Sends more bytes than the peer has received when the process ends."""
     client.setblocking(False)
     sent = 0
     try:
@@ -98,7 +98,7 @@ def says_much(leave):
     told, tell = os.pipe()
     server, client = connected(lambda sock: fill(sock, tell, leave))
     sent = int(os.read(told, 20))
-    # It is on its way out.
+    # The client is ending.
     time.sleep(0.1)
     assert receive(server, sent) == bytes(sent)
     assert server.recv(1) == b""

@@ -6,7 +6,7 @@ import socket
 
 
 def dial(address):
-    """A port that is nobody's may be given to who dials, and TCP connects it to itself."""
+    """The kernel may assign an unused port to the client, and TCP then connects it to itself."""
     with socket.create_connection(address, timeout=DEADLINE) as client:
         if client.getsockname() == client.getpeername():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
@@ -34,7 +34,7 @@ for host in ("127.0.0.2", "127.0.0.1"):
     for by_worker in (True, False):
         listener = socket.create_server((host, 0))
         address = listener.getsockname()
-        # The port may be one where nobody was found just now, so it may come over TCP.
+        # No listener was found at this port a moment ago, so the connection may use TCP.
         with socket.create_connection(address), listener.accept()[0]:
             pass
         asleep, sleep = os.pipe()

@@ -1,4 +1,4 @@
-"""A child that writes a snapshot holds connections and does not touch them: redis."""
+"""A child that writes a snapshot has inherited connections and does not use them: redis."""
 
 import os
 import select
@@ -13,7 +13,7 @@ def dial(client):
     for _ in range(200):
         client.sendall(BLOCK)
         assert receive(client, len(BLOCK)) == BLOCK
-    # The parent has closed, and a child that holds the connection lives: no end is seen.
+    # The parent has closed, but a child still has the connection, so the peer sees no end.
     assert client.recv(1) == b"c"
     assert select.select([client], [], [], 0.2)[0] == []
     client.sendall(b"kill")
@@ -25,14 +25,14 @@ ready, release = os.pipe()
 children = []
 for turn in range(200):
     if turn % 50 == 10:
-        # It exits while the parent goes on.
+        # The child exits while the parent continues.
         children.append(forked(time.sleep, 0.01))
     server.sendall(receive(server, len(BLOCK)))
 ended(*children)
 
 
 def hold():
-    # The client says when; this end is not touched before that.
+    # This end is not used before the client sends a byte.
     os.close(release)
     os.read(ready, 1)
     assert server.recv(10) == b"kill"

@@ -1,5 +1,5 @@
-"""The process that listens is killed while others wait for connections: they serve peers on TCP at
-once, and offloaded ones as soon as one of them listens in its place."""
+"""The listening process is killed while other processes wait for connections: these serve peers on TCP
+at once, and offloaded peers as soon as one of the processes listens in its place."""
 
 import os
 import select
@@ -64,9 +64,9 @@ def work(listener, way):
 
 
 def dial(address):
-    """Whether the connection was offloaded. Somebody serves it in any case."""
+    """Connects, and is served in any case. Returns true if the connection was offloaded."""
     told, tell = os.pipe()
-    # A process of its own: one that has heard that nobody offers the service remembers it.
+    # A new process, because a process remembers for a while that a service was not offered.
     ended(forked(say, address, tell))
     os.close(tell)
     with open(told) as answer:
@@ -88,7 +88,7 @@ def until_offloaded(address, way):
 
 
 def kill(process):
-    """And all of its threads are gone: any of them keeps its sockets open."""
+    """Kills a process and waits for the end of all its threads, which keep its sockets open."""
     os.kill(process, signal.SIGKILL)
     try:
         while os.listdir(f"/proc/{process}/task") != [str(process)] or not is_zombie(process):
@@ -115,7 +115,7 @@ def play(way):
 
     def be_the_peer():
         until_offloaded(address, way)
-        # Threads that wait have been there for a while.
+        # The threads have been waiting for a while.
         time.sleep(0.2)
         kill(owner)
         for _ in range(3):
@@ -123,7 +123,7 @@ def play(way):
             until_offloaded(address, way)
         for _ in range(20):
             dial(address)
-        # One of those who wait goes as well.
+        # One of the waiting processes is killed, too.
         kill(workers[0])
         for _ in range(20):
             dial(address)

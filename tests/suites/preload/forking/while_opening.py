@@ -1,4 +1,4 @@
-"""Children of forks that come while the first connection opens the adapter connect all the same."""
+"""Children that are forked while the first connection opens the adapter can still connect."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ def says(address):
 
 
 def fork_with_terminal():
-    # The child has its terminal for as long as the other end is open.
+    # The child has its terminal while the other end is open.
     child, _ = os.forkpty()
     return child
 
@@ -24,7 +24,7 @@ def serve(pause, fork):
     clients = []
     for _ in range(CLIENTS):
         clients.append(forked(says, listener.getsockname(), fork=fork))
-        # The adapter of this process is opened when the first of them has come.
+        # This process opens its adapter when the first client connects.
         time.sleep(pause)
     for _ in clients:
         peer, _ = listener.accept()
@@ -33,7 +33,7 @@ def serve(pause, fork):
     ended(*clients)
 
 
-# A process opens its adapter once, at a time that nobody knows.
+# A process opens its adapter once, at an unknown time.
 for number in range(16):
     for fork in (os.fork, fork_with_terminal):
         ended(forked(serve, 0.001 * (number % 8), fork))

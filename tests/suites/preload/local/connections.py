@@ -1,4 +1,4 @@
-"""Connections within the host: what their sockets are, and what keeps them on TCP."""
+"""Connections within the host: the behaviour of their sockets, and the reasons to stay on TCP."""
 
 import errno
 import fcntl
@@ -31,7 +31,7 @@ assert len(descriptors() - before) == 2
 assert peer == client.getsockname() == server.getpeername()
 assert server.getsockname() == client.getpeername() == listener.getsockname()
 
-# Both ends know their names in a child, and so does another program.
+# A child sees the names of both ends, and so does another program.
 child = os.fork()
 if child == 0:
     assert server.getpeername() == peer and client.getsockname() == peer
@@ -41,7 +41,7 @@ if child == 0:
     os._exit(os.system(f"python3 -c '{checks}' {server.fileno()}") >> 8)
 assert os.waitpid(child, 0)[1] == 0
 
-# Options are remembered.
+# Options keep their values.
 for level, name, value in (
     (TCP, socket.TCP_NODELAY, 1),
     (TCP, socket.TCP_KEEPIDLE, 77),
@@ -57,13 +57,13 @@ try:
 except OSError as error:
     assert error.errno == errno.EISCONN, error
 
-# The kernel splices.
+# The kernel can splice the sockets.
 out, into = os.pipe()
 os.write(into, b"spliced")
 assert os.splice(out, client.fileno(), 7) == 7
 assert os.splice(server.fileno(), into, 7) == 7 and os.read(out, 7) == b"spliced"
 
-# What is unread is counted, and nothing is left when it was read.
+# Unread bytes are counted, and the count is zero after a read.
 client.sendall(b"12345")
 count = fcntl.ioctl(server, termios.FIONREAD, struct.pack("i", 0))
 assert struct.unpack("i", count)[0] == 5
@@ -71,7 +71,7 @@ assert server.recvfrom(5) == (b"12345", None)
 count = fcntl.ioctl(client, termios.TIOCOUTQ, struct.pack("i", 0))
 assert struct.unpack("i", count)[0] == 0
 
-# A connection that does not block is on its way, and then there.
+# A non-blocking connect is in progress first, and established later.
 fast = socket.socket()
 fast.setblocking(False)
 assert fast.connect_ex(listener.getsockname()) == errno.EINPROGRESS
@@ -79,7 +79,7 @@ assert select.select([], [fast], [], DEADLINE)[1] == [fast]
 assert fast.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and is_offloaded(fast)
 listener.accept()[0].close()
 
-# No connection over TCP, whose port the kernel chooses, has the same address.
+# The local ports are outside the range from which the kernel chooses ports for TCP.
 with open("/proc/sys/net/ipv4/ip_local_port_range") as chosen:
     lowest, highest = map(int, chosen.read().split())
 names = [client.getsockname()]
@@ -92,7 +92,7 @@ for _ in range(40):
     more.close()
     accepted.close()
 
-# Another name for this host, and a port that the program has chosen.
+# Other addresses of this host, and a local port that the program has bound.
 for host, listening in (("127.0.0.9", "0.0.0.0"), ("::1", "::"), ("::ffff:127.0.0.1", "::")):
     family = socket.AF_INET6 if ":" in listening else socket.AF_INET
     with socket.socket(family) as other:
@@ -108,7 +108,7 @@ for host, listening in (("127.0.0.9", "0.0.0.0"), ("::1", "::"), ("::ffff:127.0.
             assert accepted.getsockname()[0] == host, accepted.getsockname()
             accepted.close()
 
-# What a queue has no room for waits in TCP's.
+# A connection for which the queue has no room waits in TCP's queue.
 with socket.socket() as narrow:
     narrow.bind(("127.0.0.1", 0))
     narrow.listen(0)
@@ -131,7 +131,7 @@ for level, name, value in (
         assert not is_offloaded(special), name
         special.close()
 
-# A name that somebody else has is no hindrance.
+# If another socket has the listener's name, the service is still reachable over TCP.
 with socket.socket() as later, socket.socket(socket.AF_UNIX) as taken:
     later.bind(("127.0.0.1", 0))
     service = later.getsockname()
@@ -141,7 +141,7 @@ with socket.socket() as later, socket.socket(socket.AF_UNIX) as taken:
         assert not is_offloaded(plain)
         later.accept()[0].close()
 
-# A peer whose address is not its own is not let in.
+# A peer with a false address is not accepted.
 name = f"\0ops1at4 127.0.0.1:{listener.getsockname()[1]}"
 for address in ("192.0.2.1:4000", "127.0.0.1:xyz"):
     with socket.socket(socket.AF_UNIX) as false:
@@ -151,10 +151,10 @@ for address in ("192.0.2.1:4000", "127.0.0.1:xyz"):
         accepted, peer = listener.accept()
         while peer != true.getsockname():
             accepted, peer = listener.accept()
-        assert false.recv(1) == b"", "it was let in"
+        assert false.recv(1) == b"", "it was accepted"
         true.close()
 
-# Another user's listener is not believed, and TCP is taken at once.
+# A listener of another user is not trusted, and TCP is used at once.
 with socket.socket() as later:
     later.bind(("127.0.0.1", 0))
     service = later.getsockname()

@@ -1,4 +1,4 @@
-"""Listeners within the host that other processes use: no client waits for ever."""
+"""Listeners within the host that other processes use: no client waits without end."""
 
 import os
 import socket
@@ -27,7 +27,7 @@ def dial(listener):
     return client, is_offloaded(client)
 
 
-# A child accepts after its parent has closed the listener; then nobody does.
+# A child accepts after its parent has closed the listener. After that, no process listens.
 listener = socket.create_server(("127.0.0.1", 0))
 service = listener.getsockname()
 child = os.fork()
@@ -45,7 +45,7 @@ try:
 except ConnectionRefusedError:
     pass
 
-# Another program that has the library gets the listener by `exec`, with those who wait.
+# Another program with the library gets the listener and its waiting clients by `exec`.
 listener = socket.create_server(("127.0.0.1", 0))
 waiting = [dial(listener) for _ in range(2)]
 child = os.fork()
@@ -56,13 +56,13 @@ waiting.append(dial(listener))
 for client, offloaded in waiting:
     assert offloaded and greeted(client) == b"served by another"
 assert os.waitpid(child, 0)[1] == 0
-# This process listens still.
+# This process still listens.
 client, offloaded = dial(listener)
 assert offloaded
 listener.accept()[0].close()
 assert greeted(client) == b""
 
-# The same by the C library's own way to start programs.
+# The same with `posix_spawn`.
 child = os.posix_spawn(
     sys.executable,
     [sys.executable, "-c", SERVES, str(listener.fileno()), "1"],
@@ -74,7 +74,7 @@ assert greeted(client) == b"served by another"
 assert os.waitpid(child, 0)[1] == 0
 listener.close()
 
-# A program without the library accepts what comes over TCP: nothing else comes from now on.
+# A program without the library accepts TCP connections only, so all clients use TCP from now on.
 listener = socket.create_server(("127.0.0.1", 0))
 plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 ready, tell = os.pipe()
@@ -88,13 +88,13 @@ os.read(ready, 1)
 client, offloaded = dial(listener)
 assert not offloaded and greeted(client) == b"served by another"
 assert os.waitpid(child, 0)[1] == 0
-# It is served here too.
+# This process accepts such clients, too.
 client, offloaded = dial(listener)
 assert not offloaded
 listener.accept()[0].close()
 listener.close()
 
-# A descriptor that is passed: those who wait are served here, later ones come over TCP.
+# A listener is passed: this process serves the waiting client, and later clients use TCP.
 listener = socket.create_server(("127.0.0.1", 0))
 before, offloaded = dial(listener)
 assert offloaded

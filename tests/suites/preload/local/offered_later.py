@@ -1,4 +1,4 @@
-"""A service on TCP is asked for once in a while only, and found soon after it is offered."""
+"""A client checks only from time to time if a TCP service is offered, and notices an offer soon."""
 
 import os
 import socket
@@ -25,11 +25,11 @@ def carried():
 
 for _ in range(20):
     assert not carried(), "offloaded to a service that has no library"
-# A datagram socket of the same address is not taken for one of TCP, and none is listed as one.
+# A datagram socket of the same address is not handled as a TCP socket.
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
     datagrams.connect(("127.0.0.1", port))
     assert datagrams.getpeername() == ("127.0.0.1", port)
-# What is connected already is not connected again.
+# A connected socket cannot be connected again.
 with socket.create_connection(("127.0.0.1", port)) as client:
     try:
         client.connect(("127.0.0.1", port))
@@ -43,4 +43,4 @@ listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind(("127.0.0.1", port))
 listener.listen()
-until(carried, "the service is offered, and nobody finds it")
+until(carried, "the service is offered, and the client does not notice")

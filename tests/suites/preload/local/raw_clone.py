@@ -1,5 +1,5 @@
-"""The child of a clone by number, of which neither the C library nor the handlers of fork know,
-closes its copy of a listener: the parent goes on, and nobody listens behind the parent's close."""
+"""The child of a clone by number, which calls no handlers of fork, closes its copy of a listener: the
+parent continues to listen, and after the parent's close no process listens."""
 
 import ctypes
 import os
@@ -39,7 +39,7 @@ for _ in range(3):
         assert client.recv(8) == b"greeting"
         server.close()
 
-# The child lives and holds nothing of it.
+# The child lives, and no longer has the listener.
 listener.close()
 try:
     socket.create_connection(service)

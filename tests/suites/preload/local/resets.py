@@ -1,5 +1,5 @@
-"""A close that resets, by SO_LINGER without time, is one of TCP where the socket has the option before
-it is connected, or its listener has."""
+"""A close with SO_LINGER of no time resets a TCP connection. A socket that has the option before it is
+connected, or whose listener has the option, stays on TCP."""
 
 import socket
 import struct
@@ -30,13 +30,13 @@ client.send(b"x")
 client.close()
 assert is_reset(server)
 
-# A program that has used the option once is not kept from leaving TCP.
+# Other sockets of a program that has used the option are still offloaded.
 client, server = connected(listener)
 assert is_offloaded(client) and is_offloaded(server)
 client, server = connected(listener, RESETS, WAITS)
 assert is_offloaded(client) and is_offloaded(server)
 
-# What was not read resets the connection whatever carries it.
+# A close with unread bytes resets the connection over every transport.
 client.send(b"unread")
 server.close()
 assert is_reset(client)

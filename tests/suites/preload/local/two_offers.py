@@ -1,4 +1,4 @@
-"""One listener is offered by two protocols: peers by each of them and by TCP arrive in one queue."""
+"""Two protocols offer one listener: peers over both protocols and over TCP wait in one queue."""
 
 import os
 import select
@@ -18,7 +18,7 @@ assert dialled.recv(20).decode() == "hello " + sys.argv[2]
 """
 
 if "RULES_listen" not in os.environ:
-    # Again, with rules of its own: a process reads them once.
+    # Runs the script again with other rules, because a process reads the rules once.
     with tempfile.TemporaryDirectory() as directory:
         environment = {key: text for key, text in os.environ.items() if key != "OPS_SOFTWARE"}
         lines = {kind: f"use {kind} connect * *:*" for kind in KINDS}
@@ -48,7 +48,7 @@ def kind_of(sock):
 
 
 def serve(listener, wait):
-    """Accepts until each client is served, and checks by what each came."""
+    """Accepts until each client is served, and checks the transport of each client."""
     port = listener.getsockname()[1]
     clients = [client(kind, port) for kind in KINDS * EACH]
     came = []
@@ -100,11 +100,11 @@ for make in WAITS:
         listener.setblocking(False)
         serve(listener, make(listener))
 
-# A call that blocks waits for all of them.
+# A blocking accept waits for clients of all kinds.
 with socket.create_server(("127.0.0.1", 0)) as listener:
     serve(listener, lambda: None)
 
-# A worker that has inherited the listener, with one more for each way of waiting.
+# A worker has inherited the listener; each way of waiting has a listener of its own.
 for make in (with_poll, with_epoll(select.EPOLLEXCLUSIVE)):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -114,7 +114,7 @@ for make in (with_poll, with_epoll(select.EPOLLEXCLUSIVE)):
             os._exit(0)
         assert os.waitpid(worker, 0)[1] == 0
 
-# The process that listened is gone: its child offers the service anew, and keeps the kernel's.
+# The process that listened has ended: its child offers the service again, over TCP, too.
 served, result = os.pipe()
 if os.fork() == 0:
     os.close(served)
@@ -123,7 +123,7 @@ if os.fork() == 0:
     if os.fork() != 0:
         os._exit(0)
     until(lambda: os.getppid() != maker, "the process that listened does not end")
-    # A call that accepts finds that out. Peers that came meanwhile are on TCP, rightly.
+    # An accept detects this. Peers that have connected meanwhile are on TCP.
     listener.setblocking(False)
     try:
         listener.accept()
@@ -136,7 +136,7 @@ if os.fork() == 0:
 os.close(result)
 assert os.read(served, 10) == b"served", "nobody serves where the process that listened is gone"
 
-# Another program gets the listener by exec: it offers the service of the protocol anew.
+# Another program gets the listener by exec, and offers the service of the protocol again.
 EXECUTED = """
 listener = socket.socket(fileno=int(os.environ["LISTENER"]))
 listener.setblocking(False)
@@ -154,7 +154,7 @@ if executed == 0:
 listener.close()
 assert os.waitpid(executed, 0)[1] == 0, "a program that got its listener by exec"
 
-# Shut down: nobody is let in, by whatever.
+# A listener that was shut down accepts no client over any transport.
 listener = socket.create_server(("127.0.0.1", 0))
 port = listener.getsockname()[1]
 listener.shutdown(socket.SHUT_RDWR)
