@@ -2,9 +2,9 @@
 # One unmodified TCP program (programs/stream.c) over each stack in one guest: plain TCP, SDP over the device
 # under opsrun, and librdmacm's rsocket preload library on the same device. Rounds alternate between the
 # stacks. `cargo xtask vm run tests/vm/sockets.sh [ROUNDS]` prints the medians as rows of
-# docs/rdma-performance.md. No process is bound to a processor: opsrun's have threads of their own.
+# docs/rdma-performance.md. No process is bound to a processor, because those of opsrun have several threads.
 #
-# No job of `jobs`: figures are no test.
+# This script is not in `jobs`, because figures are no test.
 . "$(dirname "$0")/programs/sdp.sh"
 rounds=${1:-3} port=18900 pings=${2:-300} pieces=${3:-400}
 rsocket=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so

@@ -1,4 +1,4 @@
-/* What interop peers talk about, whichever interface they use. See interop.h. */
+/* The conversation of interop peers, over either interface. See interop.h. */
 #include "interop.h"
 
 #include <arpa/inet.h>
@@ -10,15 +10,15 @@
 #define FLOOD_DEPTH 32u
 
 enum command {
-	HELLO = 1, /* here is my buffer */
-	OK, /* what was asked for is done, and was right */
-	CHECK, /* `size` bytes were written to your sink: look */
-	EXPECT, /* have a receive of `size` bytes ready, and say OK when it is */
-	WRITE, /* now you write `size` bytes */
-	READ, /* read `size` bytes at `offset` of my source, `count` times at once */
+	HELLO = 1, /* address and key of the sender's buffer */
+	OK, /* the request is done, and the data was correct */
+	CHECK, /* verify the `size` bytes that were written to your sink */
+	EXPECT, /* post a receive of `size` bytes, then answer OK */
+	WRITE, /* write `size` bytes */
+	READ, /* read `size` bytes at `offset` of the sender's source, `count` reads at once */
 	SEND, /* send `size` bytes */
 	FLOOD, /* write `size` bytes in pieces of odd lengths */
-	LEND, /* lend me memory that I shall invalidate */
+	LEND, /* send a key that the sender will invalidate */
 	LENT,
 	BYE,
 };
@@ -110,13 +110,13 @@ static void verify(const char *what, size_t offset, size_t len, uint32_t seed, s
 	}
 }
 
-/* Makes sure that what is verified next has just come. */
+/* Clears the sink, so that the next verification sees new bytes only. */
 static void blank(size_t len)
 {
 	memset(buffer + SINK, 0, len < AREA_LEN ? len + 64 : AREA_LEN);
 }
 
-/* What lies behind the bytes that came must be as it was. */
+/* Checks that the bytes after the received bytes are unchanged. */
 static void verify_blank(const char *what, size_t len)
 {
 	for (size_t at = len; at < len + 64 && at < AREA_LEN; at++) {
@@ -207,7 +207,7 @@ static void hear_ok(const char *what)
 		give_up(what);
 }
 
-/* `acts`: this side goes on to speak. The other one has a receive posted then. */
+/* If `acts`, this side sends the next message, for which the other side has posted a receive. */
 static void exchange_hello(int connects, int acts)
 {
 	struct place mine = my_place();
@@ -238,7 +238,7 @@ static struct place of_peer(size_t offset)
 	return (struct place){ peer.address + offset, peer.key };
 }
 
-/* ---- operations, as the one who is to do them ---- */
+/* ---- operations, at the side that executes them ---- */
 
 static void do_write(size_t size)
 {
@@ -246,7 +246,7 @@ static void do_write(size_t size)
 	done("a write");
 }
 
-/* Many writes, so many at once that the sender never waits for one of them. */
+/* Makes many writes. Enough are outstanding that the sender never waits for a single write. */
 static void do_flood(size_t size)
 {
 	unsigned posted = 0, finished = 0;
@@ -286,7 +286,7 @@ static void do_send(size_t size)
 	done("a send");
 }
 
-/* No receive is posted: the next one takes data. Says OK before and after. */
+/* Posts a receive for data, when no other receive is posted. Sends OK before and after the data. */
 static void receive_data(size_t size)
 {
 	post_receive(SINK, size);
@@ -470,7 +470,7 @@ static void lead(void)
 	do_reads(5001, 3, 24);
 	ask_reads(5001, 3, 24);
 	if (all) {
-		/* Small, from either side of a page boundary, and several behind each other. */
+		/* Small messages, at both sides of a page boundary, and several in a row. */
 		do_reads(16, 4096 - 6, 8);
 		ask_reads(16, 4096 - 6, 8);
 		do_reads(1, 4095, 2);

@@ -32,7 +32,7 @@ static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
 	return event;
 }
 
-/* ---- what the conversation uses ---- */
+/* ---- the functions that the conversation calls ---- */
 
 struct place my_place(void)
 {
@@ -244,7 +244,7 @@ static struct sockaddr_in address(void)
 	return address;
 }
 
-/* The answer to a request of ours. */
+/* Waits for the answer to this end's request. */
 static void on_answer(void)
 {
 	DAT_EVENT event = next_event(connect_evd, "an answer");
@@ -324,7 +324,7 @@ static void run_listen(void)
 	must("dat_psp_free", dat_psp_free(psp));
 }
 
-/* A plain listening socket takes the connection; what arrives on it then is for the SSP. */
+/* A plain listening socket accepts the connection; the SSP reads the bytes after that. */
 static void run_ssp(void)
 {
 	int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;

@@ -1,6 +1,6 @@
 /*
- * What the two interop peers share: dat_peer.c speaks DAT, verbs_peer.c speaks librdmacm, and both
- * hold the conversation of conversation.c over a connection that they made their own way.
+ * Shared by the two interop peers: dat_peer.c uses DAT, verbs_peer.c uses librdmacm. Both make a
+ * connection by their interface, and then run the conversation of conversation.c.
  *
  *   PEER listen  [key=value ...]
  *   PEER connect [key=value ...]
@@ -8,21 +8,21 @@
  *   PEER ssp     [key=value ...]    a listening socket of its own, then dat_iw_ssp_create
  *   PEER upgrade [key=value ...]    a connected socket of its own, then dat_iw_socket_connect
  *
- *   ia= host= port=   where
+ *   ia= host= port=   the adapter and the peer's address
  *   data=N            bytes of private data to send, with the request, the accept or the reject
- *   expect=N          bytes of private data that must come, with content; not looked at without
+ *   expect=N          bytes of private data that must be received; without it they are not checked
  *   reject=1          reject the request
- *   reads=N           reads that may be outstanding, either way
- *   times=N           so many connections, one after another
+ *   reads=N           reads that may be outstanding in each direction
+ *   times=N           the number of connections, one after another
  *   talk=all          every operation and size both ways, then a close; or
  *   talk=brief        a few of them; or
- *   talk=flood        many writes of odd lengths, several under way at once, both ways; or
+ *   talk=flood        many writes of odd lengths, several in progress at once, both ways; or
  *   talk=greet        a message each way, then a close; or
- *   talk=none         nothing: the side that connects closes; or the name of a fault:
+ *   talk=none         nothing: the connecting side closes; or the name of a fault:
  *   talk=write-key write-bounds read-key read-bounds no-receive too-long invalidated
- *   by=connect|listen who commits the fault
- *   late=1            the side that listens says OPEN, and listens when it has read a byte
- *   first=listen      the side that listens speaks first
+ *   by=connect|listen the side that commits the fault
+ *   late=1            the listening side prints OPEN, and listens after it has read a byte
+ *   first=listen      the listening side sends first
  *
  * Lines on standard output are the result.
  */
@@ -33,7 +33,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The one registered buffer. */
+/* The registered buffer. */
 #define AREA_LEN (16u << 20)
 #define MESSAGE_LEN 64u
 #define INBOX 0u
@@ -42,7 +42,7 @@
 #define SINK (SOURCE + AREA_LEN + 8192u)
 #define BUFFER_LEN (SINK + AREA_LEN + 8192u)
 
-/* For what only a defect keeps from coming, on a machine that has other work. */
+/* The time limit of an event, which is long enough for a busy machine. */
 #define PATIENCE_MS 60000u
 
 struct settings {
@@ -51,7 +51,7 @@ struct settings {
 	int expect;
 };
 
-/* Where the peer's buffer is. */
+/* Address and key of the peer's buffer. */
 struct place {
 	uint64_t address;
 	uint32_t key;
@@ -63,30 +63,30 @@ extern char *buffer;
 void parse(int argc, char **argv);
 _Noreturn void give_up(const char *why);
 
-/* Private data of `len` bytes, and whether that has come. */
+/* Makes private data of `len` bytes, and checks received private data. */
 void make_private_data(unsigned char *to, size_t len);
 void check_private_data(const void *data, size_t len);
 
 /* Talks over an established connection whose first receive (INBOX) is posted; returns when it is to
  * be closed, or has ended by the fault that was asked for. */
 void converse(int connects);
-/* Whether this side starts to close after converse(). */
+/* Returns 1 if this side closes first after converse(). */
 int closes(int connects);
 
-/* What each peer brings; all wait for PATIENCE_MS at most and give up then. */
+/* The functions of each peer. All wait for PATIENCE_MS at most, and then exit. */
 struct place my_place(void);
 void post_receive(size_t offset, size_t len);
-/* Waits for a message; returns its length, or -1 when the receive failed, with its status said. */
+/* Waits for a message. Returns its length, or -1 after printing the status of a failed receive. */
 long wait_received(void);
 void post_send(size_t offset, size_t len);
 void post_send_invalidating(size_t offset, size_t len, uint32_t key);
 void post_write(size_t offset, size_t len, struct place to);
 void post_read(size_t offset, size_t len, struct place from);
-/* Waits for the oldest operation; 0 when it is done, otherwise its status was said. */
+/* Waits for the oldest operation. Returns 0 on success; otherwise it has printed the status. */
 int wait_posted(void);
 /* A key for part of the buffer that the peer may write to and invalidate. */
 uint32_t lend(size_t offset, size_t len);
-/* Waits for the end of the connection and says how it ended. */
+/* Waits for the end of the connection and prints its kind. */
 void wait_for_end(void);
 
 #endif

@@ -1,25 +1,25 @@
 /*
- * A DAT consumer whose device is taken away, or whose link goes down, while its endpoints transfer.
+ * A DAT consumer whose device is removed, or whose link goes down, while its endpoints transfer.
  *
  *   removal IA HOST PORT PAIRS SECONDS
- *   removal IA                  opens the adapter and makes nothing on it
+ *   removal IA                  opens the adapter and creates no object on it
  *
- * SECONDS is how long ends may take to notice that the adapter is lost.
+ * SECONDS is the time in which endpoints must notice that the adapter is lost.
  *
- * Both ends of each connection are its own: of every three pairs one sends, one writes, one reads.
- * Lines on standard output are the result:
+ * The process has both ends of each connection: of every three pairs one sends, one writes, one
+ * reads. Lines on standard output are the result:
  *
- *   OPEN                    the adapter on which nothing is made
- *   TRANSFERRING            every pair has completed transfers, and goes on
- *   ASYNC NUMBER            what the asynchronous EVD said, to a thread that slept on it
- *   GOES ON N               so many ends have heard nothing in that time, and are disconnected
+ *   OPEN                    the adapter without objects is open
+ *   TRANSFERRING            every pair has completed transfers, and continues
+ *   ASYNC NUMBER            the asynchronous event, read by a thread that slept on the EVD
+ *   GOES ON N               N endpoints had no event in that time, and are disconnected
  *   ENDED broken=N disconnected=N other=N flushed=N
- *                           every endpoint had one last event, all that was posted has completed
- *   LEFT ...                what hangs, before it gives up
- *   CLOSED                  everything is freed and the adapter closed, gracefully
+ *                           every endpoint had one last event, and all posted work has completed
+ *   LEFT ...                the objects that hang, before the process aborts
+ *   CLOSED                  all objects are freed and the adapter is closed, gracefully
  *
- * After that each line of standard input, "IA HOST PORT", makes it open an adapter and move data
- * between two endpoints of it:
+ * After that each line of standard input, "IA HOST PORT", makes the process open an adapter and
+ * move data between two endpoints:
  *
  *   MOVED IA
  */
@@ -40,7 +40,7 @@
 #define RECEIVES 8u
 #define QUEUE_LEN 512
 #define PIECE 65536u
-/* For what only a defect keeps from coming, on a machine that has other work. */
+/* The time limit of an event, which is long enough for a busy machine. */
 #define PATIENCE_S 180
 #define CONNECT_US (PATIENCE_S * 1000000u)
 
@@ -182,7 +182,7 @@ static DAT_RETURN post_receive(unsigned pair)
 				DAT_COMPLETION_DEFAULT_FLAG);
 }
 
-/* A connection that ended under us may take no more work; that is no failure. */
+/* A connection that has just ended may refuse work, which is no failure. */
 static void post(unsigned end)
 {
 	DAT_RETURN ret = end % 2 ? post_receive(end / 2) : post_transfer(end / 2);
@@ -193,7 +193,7 @@ static void post(unsigned end)
 		ends[end].failed = 1;
 }
 
-/* Takes one completion; 0: none came in time. */
+/* Dequeues one completion. Returns 0 at the timeout. */
 static int take_completion(int goes_on)
 {
 	DAT_DTO_COMPLETION_EVENT_DATA *data;
@@ -308,7 +308,7 @@ static void await(pthread_t thread, const char *what)
 	}
 }
 
-/* An end that has nothing to send does not notice that its link is gone. */
+/* An end that sends nothing does not notice the loss of its link. */
 static void disconnect_what_goes_on(void)
 {
 	for (time_t begin = time(NULL); time(NULL) - begin < (time_t)a_while_s; take_completion(1))
@@ -320,7 +320,7 @@ static void disconnect_what_goes_on(void)
 
 		if (!ends[end].last_event)
 			ret = dat_ep_disconnect(ends[end].ep, DAT_CLOSE_ABRUPT_FLAG);
-		/* It may just have ended. */
+		/* The connection may have ended just now. */
 		if (DAT_GET_TYPE(ret) != DAT_INVALID_STATE)
 			must("dat_ep_disconnect", ret);
 	}
@@ -391,7 +391,7 @@ static void transfer_until_the_end(void)
 	say_ended();
 }
 
-/* An adapter on which nothing is made hears of the end, too. */
+/* An adapter without objects reports the loss, too. */
 static void open_and_listen(const char *name)
 {
 	must("dat_ia_open", dat_ia_open((char *)name, 8, &at.async_evd, &at.ia));
@@ -419,7 +419,7 @@ static void move(const char *name, const char *host, unsigned port)
 		     take_completion(0))
 			if (time(NULL) - begin > PATIENCE_S)
 				give_up("a transfer does not complete");
-		/* A write has arrived when a later read is answered. */
+		/* The bytes of a write are placed when a later read is answered. */
 		if (pair == WRITES) {
 			DAT_LMR_TRIPLET sink = piece(2 * PAIRS_MAX - 1);
 			DAT_RMR_TRIPLET far = remote(2 * pair + 1);

@@ -1,9 +1,9 @@
-# What the jobs share in which a device, or its link, goes away under transfers: two processes whose
-# endpoints transfer over a device made for the trial, and what they must say in the end.
+# Shared by the jobs that remove a device, or its link, during transfers: two processes whose endpoints
+# transfer over a device made for the trial, and the lines that they must print at the end.
 #
-#   trial TYPE [HOW]      lays the device, has both transfer, calls `happens TYPE HOW`, which the job
-#                         defines, and sees both processes end well
-#   check_end HOW         the processes have heard of the end, in the events HOW, and closed
+#   trial TYPE [HOW]      makes the device, starts both transfers, calls `happens TYPE HOW`, which the
+#                         job defines, and checks that both processes end with success
+#   check_end HOW         checks that the processes received the events HOW, and have closed
 #   move_over IA ADDRESS  both processes open an adapter and move data over it
 #   wrong WHY             the trial has failed
 
@@ -11,21 +11,21 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=/tmp/removal
 address=10.9.30.1
 pairs=6
-# How long to wait for what only a defect keeps from coming, on a machine that has other work.
+# The time limit of an event, which is long enough for a busy machine.
 patience=240
-# How long ends that should end by themselves may take, in seconds.
+# The time in seconds in which connections must end by themselves.
 a_while=60
 consumers=()
 
 leave() {
-    # A process that lives keeps its device.
+    # A running process keeps its device.
     kill "${consumers[@]}" 2> /dev/null
     consumers=()
     rdma link delete gone 2> /dev/null
     ip link delete g0 2> /dev/null
 }
 trap leave EXIT
-# A process that died does not read what it is told.
+# The write fails if the process has ended.
 trap '' PIPE
 mkdir -p "$work"
 gcc -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -I "$DAT_STAGE/include" \
@@ -49,7 +49,7 @@ wrong() {
     exit 1
 }
 
-# wait_until COMMAND...: until the command succeeds, or one of the processes has failed.
+# wait_until COMMAND...: waits until the command succeeds or one of the processes has failed.
 wait_until() {
     local end=$((SECONDS + patience))
     until "$@"; do
@@ -65,7 +65,7 @@ is_active() {
     [ "$state" = "4: ACTIVE" ]
 }
 
-# said TEXT: both processes have said it.
+# said TEXT: true if both processes have printed the text.
 said() {
     grep -q "$1" "$work/1" && grep -q "$1" "$work/2"
 }
@@ -74,9 +74,9 @@ lay_device() {
     rdma link add gone type "$1" netdev g0 && wait_until is_active
 }
 
-# lay TYPE: a cable of the trial's own, and a device on it.
+# lay TYPE: makes a cable for the trial, and a device on it.
 lay() {
-    # A job that was killed has left its own.
+    # A job that was killed has left its cable.
     leave
     ip link add g0 type veth peer name g1
     ip address add $address/24 dev g0
@@ -85,7 +85,7 @@ lay() {
     lay_device "$1" || wrong "no device"
 }
 
-# Two processes, whose standard inputs are the descriptors 4 and 5.
+# Starts two processes, whose standard inputs are the descriptors 4 and 5.
 start_consumers() {
     consumers=()
     rm -f "$work"/lines[12] "$work"/[12]
@@ -100,7 +100,7 @@ start_consumers() {
     step "both transfer"
 }
 
-# Has both processes open an adapter and move data over it.
+# Makes both processes open an adapter and move data over it.
 move_over() {
     echo "$1 $2 7311" >&4
     wait_until grep -q "^MOVED $1" "$work/1" || wrong "the first cannot use $1"
@@ -109,7 +109,7 @@ move_over() {
     step "both have moved data over $1"
 }
 
-# check_end HOW: what both consumers must say when their connections have ended under them.
+# check_end HOW: checks the lines of both consumers after the loss of their connections.
 check_end() {
     wait_until said "^CLOSED" || wrong "an adapter was not closed"
     said "^ASYNC 0x08002" || wrong "no asynchronous event says that the adapter is lost"

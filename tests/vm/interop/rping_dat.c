@@ -1,13 +1,13 @@
 /*
- * rping, librdmacm's ping, spoken by a DAT consumer, so that the original can be at the other end.
+ * The protocol of rping, librdmacm's ping, in a DAT consumer, for the original at the other end.
  *
- *   rping_dat server IA PORT COUNT          prints READY, serves one client until it hangs up
+ *   rping_dat server IA PORT COUNT          prints READY, serves one client until it disconnects
  *   rping_dat client IA PORT COUNT HOST SIZE
  *
- * What passes is rping's: each round, the client says where a text is; the server reads it with an
- * RDMA Read and says so; the client says where it wants it back; the server writes it there with an
- * RDMA Write and says so. Every message has the 16 bytes of an address, a key and a length. Both
- * ends here look at every byte of the text. PINGED COUNT is the last line when all went well.
+ * In each round, the client sends the location of a text, the server reads the text with an RDMA
+ * Read and answers, the client sends the location of its sink, and the server writes the text there
+ * with an RDMA Write and answers. Every message has 16 bytes: an address, a key and a length. This
+ * program checks every byte of the text. PINGED COUNT is the last line after a success.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -33,13 +33,13 @@
 #define FIRST_LETTER 65u
 #define LAST_LETTER 122u
 
-/* Where a text is; big-endian. */
+/* The location of a text, big-endian. */
 struct place {
 	uint64_t address;
 	uint32_t key, length;
 };
 
-/* What is registered. */
+/* The registered memory. */
 struct area {
 	struct place inbox[RECEIVES], outbox;
 	char text[TEXT_MAX], copy[TEXT_MAX];
@@ -128,7 +128,7 @@ static void post_receive(unsigned box)
 	     dat_ep_post_recv(ep, 1, &to, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
-/* Receives are taken in the order in which they were posted. */
+/* Receives complete in the order in which they were posted. */
 static struct place hear(void)
 {
 	unsigned box = heard++ % RECEIVES;
@@ -140,7 +140,7 @@ static struct place hear(void)
 	return (struct place){ be64toh(place.address), be32toh(place.key), be32toh(place.length) };
 }
 
-/* A null text: the message only says that something is done. */
+/* With a null text, the message only confirms an operation. */
 static void say(char *text, size_t len)
 {
 	DAT_LMR_TRIPLET from = part(&area->outbox, sizeof(area->outbox));
@@ -177,7 +177,7 @@ static void write_text(struct place to, size_t len)
 
 /* ---- the text ---- */
 
-/* rping's text of a round: its number, then letters, each round beginning with the next one. */
+/* rping's text of a round: its number, then letters; each round begins with the next letter. */
 static void make_text(char *to, unsigned round, size_t len)
 {
 	unsigned letters = LAST_LETTER - FIRST_LETTER + 1;

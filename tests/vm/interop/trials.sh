@@ -1,24 +1,24 @@
-# What the interop jobs share: a cable with Linux siw on one end and the software provider, over
-# plain TCP, on the other; trials between them; the kernel's log, in which no trial may leave a crash.
+# Shared by the interop jobs: a cable with Linux siw on one end and the software provider, over plain
+# TCP, on the other end; trials between them; the kernel's log, in which there must be no crash.
 #
 #   lay                         lays the cable and makes the device
 #   compile                     compiles the peers
 #   begin                       does both
 #   try ROLE LINE COMMON OURS THEIRS [OUR-LOG [KERNEL-LOG]]
-#                               our peer in ROLE with the settings LINE of its IA, siw's in the other
-#                               role; arguments for both, for ours, for theirs; patterns that our
-#                               log and output, and the kernel's log, must hold
-#   finish                      says how many trials there were, and exits
+#                               the peer of dat-rs in ROLE with the settings LINE of its IA, siw's peer
+#                               in the other role; arguments for both, for the first, for the second;
+#                               patterns that log and output of the first, and the kernel's log, contain
+#   finish                      prints the number of trials, and exits
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ours=10.9.20.2 theirs=10.9.20.1
 work=/tmp/interop
 trials=0 failed=0 port=7000
-# How long to wait for what only a defect keeps from coming, on a machine that has other work; and how
-# long a peer may take for a whole trial.
+# The time limit of an event, which is long enough for a busy machine; and the time limit of a peer for
+# a whole trial.
 patience=60 limit=240
 [ -z "${STACK_TESTS_FULL:-}" ] || limit=600
-# Who uses siw: verbs_peer, or dat_peer on our provider-ib.
+# The program that uses siw: verbs_peer, or dat_peer over provider-ib.
 their_peer=verbs
 
 leave() {
@@ -27,8 +27,8 @@ leave() {
     ip netns delete interop 2> /dev/null
 }
 
-# wait_for WHAT COMMAND...: until the command succeeds. If it does not in time, $late says what has not
-# come, and this fails.
+# wait_for WHAT COMMAND...: waits until the command succeeds. At the time limit, sets $late to WHAT and
+# fails.
 wait_for() {
     local what=$1 end=$((SECONDS + patience))
     shift
@@ -47,7 +47,7 @@ is_active() {
 }
 
 lay() {
-    # A job that was killed has left its own.
+    # A job that was killed has left its cable.
     leave
     trap leave EXIT
     mkdir -p "$work" /run/netns
@@ -79,13 +79,13 @@ begin() {
     compile
 }
 
-# conf WHO PROVIDER PARAMETERS: the registry of an end, which names its adapter as the end.
+# conf WHO PROVIDER PARAMETERS: writes the registry of an end, whose adapter has the end's name.
 conf() {
     echo "$1 u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-$2.so.2 dat-rs.1.0 \"$3\" \"\"" \
         > "$work/$1.conf"
 }
 
-# run_dat WHO ARGUMENT...: the DAT peer with that end's adapter.
+# run_dat WHO ARGUMENT...: runs the DAT peer with that end's adapter.
 run_dat() {
     local who=$1 words=(timeout $limit)
     shift
@@ -107,8 +107,8 @@ run_theirs() {
     fi
 }
 
-# wait_ready FILE WHO PROCESS: until the peer says that it listens. Without that the trial has failed,
-# whatever else comes of it.
+# wait_ready FILE WHO PROCESS: waits until the peer prints that it listens. Otherwise the trial has
+# failed.
 wait_ready() {
     wait_for "$2 says that it is READY" has_told "$1" "$3" && ! is_gone "$1" "$3" && return
     late=${late:-$2 ended before it was READY}
@@ -131,8 +131,8 @@ listens_in_kernel() {
     rdma resource show cm_id | grep -q "state LISTEN.*:$port "
 }
 
-# Both peers; their exit statuses in $our_status and $their_status, which are those of a peer that was
-# never started when the other was not ready for it.
+# Runs both peers. Sets their exit statuses in $our_status and $their_status, which are those of a failure
+# for a peer that was not started because the other peer was not ready.
 talk() {
     local role=$1 common=$2 for_ours=$3 for_theirs=$4
     port=$((port + 1))
@@ -162,7 +162,7 @@ talk() {
     esac
 }
 
-# What is wrong with the trial just made, a line each.
+# Prints the faults of the last trial, one per line.
 complaints() {
     [ -z "$late" ] || echo "$late"
     [ "$our_status" = 0 ] || echo "our peer: exit status $our_status"
@@ -191,7 +191,7 @@ try() {
     sed 's/^/    ours: /' "$work/ours"
     sed 's/^/    siw: /' "$work/theirs"
     sed 's/^/    kernel: /' "$work/kernel"
-    # A kernel that has crashed has nothing to say about what comes after.
+    # After a crash of the kernel, further trials are meaningless.
     ! grep -qE "BUG|Oops" "$work/kernel" || finish
 }
 

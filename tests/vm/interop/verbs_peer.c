@@ -11,7 +11,7 @@
 #include <rdma/rdma_cma.h>
 
 #define QUEUE_LEN 64u
-/* The other side may not be listening yet. */
+/* The peer may not listen yet. */
 #define CONNECT_TRIES 50u
 #define CONNECT_PAUSE_US 100000u
 
@@ -27,7 +27,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* ---- what the conversation uses ---- */
+/* ---- the functions that the conversation calls ---- */
 
 struct place my_place(void)
 {
@@ -72,7 +72,7 @@ void post_send_invalidating(size_t offset, size_t len, uint32_t key)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = key };
 
-	/* The user-space library of siw takes the STag from the field of RDMA operations. */
+	/* The user-space library of siw reads the STag from the field for RDMA operations. */
 	wr.wr.rdma.rkey = key;
 	post(&wr, offset, len);
 }
@@ -232,7 +232,7 @@ static struct sockaddr_in address(void)
 	return address;
 }
 
-/* One attempt; 1 when the peer has answered. */
+/* Makes one attempt. Returns 1 if the peer has answered. */
 static int dial(void)
 {
 	struct sockaddr_in to = address();

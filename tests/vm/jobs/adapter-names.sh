@@ -1,6 +1,6 @@
 #!/bin/bash
 # A line of dat.conf names an adapter of provider-ib by its network device, its address, a host name, or
-# its verbs device and port. What names none is told apart in the log.
+# its verbs device and port. The log has a separate message for each kind of wrong name.
 work=/tmp/adapter-names
 mkdir -p "$work"
 export DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=info
@@ -10,7 +10,7 @@ echo "10.9.9.1 rxe-host" >> /etc/hosts
 echo "10.9.10.1 siw-host" >> /etc/hosts
 trials=0 failed=0
 
-# shows PARAMETERS PATTERN...: what datinfo says of an adapter with these parameters.
+# shows PARAMETERS PATTERN...: checks the output of datinfo for an adapter with these parameters.
 shows() {
     local pattern parameters=$1
     shift

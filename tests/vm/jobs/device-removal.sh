@@ -1,7 +1,7 @@
 #!/bin/bash
-# An RDMA device is taken away while the endpoints of two processes transfer over it. Each process
-# hears of it, sees all its work completed, and closes its adapter; with that the removal is done,
-# while both live on. They open the device that comes after it, and another one.
+# An RDMA device is removed while the endpoints of two processes transfer over it. Each process gets the
+# event, sees all its work completed, and closes its adapter. The removal is complete then, while both
+# processes continue. They open the device that replaces it, and another device.
 . "$(dirname "$0")/../interop/removal.sh"
 
 remove_device() {
@@ -19,7 +19,7 @@ happens() {
     move_over stays "$other_address"
 }
 
-# The same for a process that has opened the device and has made nothing on it.
+# The same for a process that has opened the device without creating an object on it.
 idle_trial() {
     step "$1, idle"
     lay "$1"

@@ -1,11 +1,11 @@
 #!/bin/bash
-# The software provider and the kernel's siw: a fault of either side ends in the Terminate message
-# that the other one decodes.
+# The software provider and the kernel's siw: a fault of either side causes a Terminate message, which
+# the other side decodes.
 . "$(dirname "$0")/../interop/trials.sh"
 begin
 
-# fault ROLE NAME CODE LAYER TYPE CODE: by siw, which must decode our Terminate (it takes the nibbles
-# of the first byte the other way round), and by us, where we must decode siw's.
+# fault ROLE NAME CODE LAYER TYPE CODE: a fault of siw, which must decode the provider's Terminate (siw
+# exchanges the nibbles of the first byte), and of the provider, which must decode siw's Terminate.
 fault() {
     local by=listen them=connect
     [ "$1" = connect ] && by=connect them=listen
@@ -25,7 +25,7 @@ if [ -n "${STACK_TESTS_FULL:-}" ]; then
     fault connect read-bounds "Bounds" 1 0 1
     fault listen no-receive "NoBuffer" 2 1 2
     fault connect invalidated "InvalidStag" 1 1 0
-    # siw says of a message that is too long what it says of one without a receive.
+    # siw reports a message that is too long with the code of a message without a receive.
     fault connect too-long "NoBuffer" 2 1 5
     fault listen too-long "NoBuffer" 2 1 5
 fi

@@ -1,9 +1,9 @@
 #!/bin/bash
-# OFA's programs, unmodified, at both ends: at one OFA's library and provider on siw, at the other the
-# software provider over plain TCP, each as the server of the other.
+# OFA's programs, unmodified, at both ends: OFA's library and provider on siw at one end, the software
+# provider over plain TCP at the other end. Each end is tested as the server.
 . "$(dirname "$0")/../interop/trials.sh"
 lay
-# One name at both ends: dtest's client opens the adapter that its server names.
+# The adapter has one name at both ends, because dtest's client opens the adapter that its server names.
 line="wire u2.0 nonthreadsafe default"
 echo "$line $DAT_STAGE/lib/libdapl-iwarp.so.2 dat-rs.1.0 \"i1 0\" \"\"" > "$work/ours.conf"
 echo "$line libdaplofa.so.2 dapl.2.0 \"i0 0\" \"\"" > "$work/theirs.conf"
@@ -17,14 +17,14 @@ at_theirs() {
     DAT_OVERRIDE=$work/theirs.conf timeout $limit "$@" > "$work/$name.theirs" 2>&1
 }
 
-# A server may listen for TCP, in either network, or nowhere but in siw.
+# A server may listen for TCP, in either network, or only in siw.
 listens() {
     { ss -Htln "sport = :$port"; ip netns exec interop ss -Htln "sport = :$port"; } | grep -q . ||
         listens_in_kernel
 }
 
-# attempt SERVER PROGRAM SAYS SERVER-ARGUMENTS CLIENT-ARGUMENTS: SERVER is ours or theirs, HOST in the
-# arguments of the client is its address; the client must say SAYS. What is wrong is printed.
+# attempt SERVER PROGRAM SAYS SERVER-ARGUMENTS CLIENT-ARGUMENTS: SERVER is ours or theirs. HOST in the
+# client's arguments is the server's address. The client must print SAYS. Prints the faults.
 attempt() {
     local server=$1 client=theirs host=$ours program=$2 says=$3 server_args=$4 client_args=$5
     local status="not started"
@@ -58,8 +58,8 @@ attempt() {
     return 1
 }
 
-# OFA's library is unloaded while a thread of its own may still run in it, so that its programs crash
-# at their end now and then, and siw loses a first message now and then: three in a row are no accident.
+# OFA's library is unloaded while one of its threads may still run, so its programs crash occasionally at
+# their end, and siw occasionally loses a first message. Three failures in a row have another cause.
 pair_trial() {
     trials=$((trials + 1))
     for _ in 1 2 3; do
@@ -70,7 +70,7 @@ pair_trial() {
 }
 
 for server in ours theirs; do
-    # Without options it is 2000 writes of 4 MiB each way: many minutes, under emulation.
+    # Without options, the program makes 2000 writes of 4 MiB each way, which take minutes under emulation.
     port=15828
     options="-P wire -b 4096 -B 10"
     pair_trial $server dtest "DAPL Test Complete. PASSED" "$options -s" "$options -h HOST"

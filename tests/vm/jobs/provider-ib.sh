@@ -1,13 +1,12 @@
 #!/bin/bash
-# What provider-ib does on devices that have no part in it. It asks again for a connection that is refused,
-# because the service may be about to listen, and gives up when it is not. It takes no socket of a
-# consumer, and says why.
+# Behaviour of provider-ib that does not depend on the device. It repeats a refused request, because the
+# service may listen soon, and aborts after a while. It refuses a consumer's socket, and logs the reason.
 . "$(dirname "$0")/../interop/trials.sh"
 compile
 export DAT_LOG=info,provider_ib=debug
 refusals="Refused .*again: true"
 
-# Both ends are on one device. `theirs` asks; the other one has its adapter open and listens a moment
+# Both ends are on one device. `theirs` connects; the other end has its adapter open and listens a moment
 # later, or never.
 late_service() {
     local service status
@@ -53,7 +52,7 @@ attempt() {
     return 1
 }
 
-# The provider asks for three seconds only, and this machine may have other work.
+# The provider repeats requests for three seconds only, and this machine may be busy.
 trial() {
     trials=$((trials + 1))
     for _ in 1 2 3; do

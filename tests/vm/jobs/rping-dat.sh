@@ -1,12 +1,12 @@
 #!/bin/bash
-# rping, unmodified, on siw, and a DAT consumer on the software provider over plain TCP that speaks
-# its protocol: each is the server of the other, texts of one segment and of many.
+# rping, unmodified, on siw, and a DAT consumer with rping's protocol on the software provider over plain
+# TCP: each is tested as the server, with texts of one segment and of many segments.
 . "$(dirname "$0")/../interop/trials.sh"
 begin
 # shellcheck disable=SC2086
 gcc $flags -o "$work/rping_dat" rping_dat.c -ldat2 || exit 1
 count=10
-# rping takes less than 64 KiB.
+# rping supports less than 64 KiB.
 sizes="64 1500 65535"
 
 rping_dat() {
@@ -30,8 +30,8 @@ ping_trial() {
         wait $!
         ours_status=$?
     else
-        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2> "$work/complaints" &
-        # It says so nowhere but in the kernel's tables.
+        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1 &
+        # Only the kernel's tables show that rping listens.
         if wait_for "rping listens on port $port" listens_in_kernel; then
             rping_dat client ours $port $count $theirs "$2"
             ours_status=$?

@@ -1,9 +1,9 @@
 #!/bin/bash
 # The kernel's RDMA devices work: librdmacm's own ping over each of them.
 #
-# siw misses a first frame that comes while it still prepares for it, about once in two hundred
-# connections, and then both programs wait for ever. So an attempt that hangs is repeated; three in a
-# row are no accident.
+# In about one of two hundred connections siw misses a first frame that is received during its set-up,
+# and then both programs wait for ever. So an attempt that hangs is repeated. Three hangs in a row have
+# another cause.
 ping_over() {
     timeout 90 rping -s -a "$1" -C 3 > /tmp/rping.server 2>&1 &
     server=$!

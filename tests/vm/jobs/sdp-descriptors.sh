@@ -1,9 +1,9 @@
 #!/bin/bash
-# What a connection by SDP over a device costs each end: its own descriptor and at most $most more. The memory
-# is printed.
+# The cost of an SDP connection over a device at each end: its descriptor and at most $most more. The
+# memory is printed.
 . "$(dirname "$0")/../programs/sdp.sh"
 port=7600
-# The library's end of the pair whose other end the program has, and the kernel socket that the program made.
+# The library's end of the pair, whose other end the program has, and the kernel socket of the program.
 most=2
 
 costs() {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Programs under opsrun reach each other over an RDMA device, by SDP: both ends are on one device, which a
-# rule asks for, because connections within a host are otherwise those of the protocol `local`.
+# Programs under opsrun connect over an RDMA device, by SDP: both ends are on one device. A rule selects
+# SDP, because connections within a host otherwise use the protocol `local`.
 work=/tmp/sdp-devices
 mkdir -p "$work"
 export LD_LIBRARY_PATH=$DAT_STAGE/lib

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Devices that fail under SDP, or were never there: a socket error after the first byte, TCP before it and for
-# the connections behind it, and never a hang. `opsrun ss` and `opsrun --explain` say why.
+# Devices that fail during SDP, or do not exist: a socket error after the first byte, TCP before it and for
+# later connections, and never a hang. `opsrun ss` and `opsrun --explain` show the reason.
 #
 #   sdp-faults [FAULT...]
 . "$(dirname "$0")/../programs/sdp.sh"
 port=7400 address=10.9.30.1 visitor=
-# The software provider, which the rule permits, is not in it.
+# This dat.conf does not list the software provider, which the rule permits.
 for adapter in gone:g0 rxe0:r0; do
     echo "ib-${adapter%:*} u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-ib.so.2 dat-rs.1.0" \
         "\"${adapter#*:} 0\" \"\""
@@ -39,7 +39,7 @@ said_twice() {
     [ "$(grep -c "AGAIN SAME" "$work/visitor")" = 2 ]
 }
 
-# start_visitor ADDRESS: a client, whose standard input is descriptor 4.
+# start_visitor ADDRESS: starts a client, whose standard input is descriptor 4.
 start_visitor() {
     rm -f "$work/lines"
     mkfifo "$work/lines"
@@ -49,7 +49,7 @@ start_visitor() {
     wait_until said LOADED
 }
 
-# again: the visitor makes another connection, and leaves it open.
+# again: makes the client open another connection, which stays open.
 again() {
     echo again >&4
     wait_until said "AGAIN SAME"
@@ -61,14 +61,14 @@ end_visitor() {
     visitor=
 }
 
-# lists WORDS: the list of sockets has a line like this.
+# lists WORDS: true if the list of sockets has a line that matches.
 lists() {
     "$opsrun" ss -H > "$work/now" 2>&1
     cat "$work/now"
     grep -qE "$1" "$work/now" || { echo "not listed: $1"; return 1; }
 }
 
-# Both ends are in error, and the next connection is on TCP, for a reason.
+# Both ends get an error, and the next connection is on TCP, with a listed reason.
 breaks_and_falls_back() {
     wait_until said "^ERROR" || return
     wait_until grep -q "^SERVED UNTIL" "$work/server" || return
@@ -93,7 +93,7 @@ link_down() {
     under_load "$1" || return
     ip link set g0 down
     breaks_and_falls_back ".*lists no adapter" || return
-    # When the link is back, so is SDP.
+    # When the link is up again, connections use SDP again.
     ip link set g0 up
     wait_until is_active || return
     echo again >&4

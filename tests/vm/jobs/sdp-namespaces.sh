@@ -1,10 +1,10 @@
 #!/bin/bash
-# Two network namespaces, and no rule that names a protocol: SDP over the device where both ends have one, TCP at
-# once where one has none. siw takes the namespace of the process for its TCP connections, so that a device on each
-# end of a cable is enough; rxe of Linux 6.1 works in the initial namespace only.
+# Two network namespaces, and no rule that names a protocol: SDP over the device if both ends have one, TCP at
+# once if an end has none. siw makes its TCP connections in the namespace of the process, so a device on each
+# end of a cable is sufficient; rxe of Linux 6.1 works in the initial namespace only.
 . "$(dirname "$0")/../programs/sdp.sh"
 ours=10.9.40.1 theirs=10.9.40.2 port=7500
-# Emulation is slow, and what is asked here is not how fast a peer answers.
+# The time limit is long, because emulation is slow and the speed of answers is not tested.
 printf 'use both listen * *:*\nuse both connect * *:* within=20s\n' > "$rules"
 
 leave_cable() {
@@ -32,7 +32,7 @@ ip -n beyond link set lo up
 rdma link add near type siw netdev n0
 wait_until is_active near || exit 1
 
-# served PROGRAM-ARGUMENTS: the asyncio server beyond, a client here.
+# served PROGRAM-ARGUMENTS: runs the asyncio server in the far namespace and a client in this one.
 echoes() {
     "$opsrun" --rules "$rules" ip netns exec beyond python3 "$here/asyncio_echo.py" serve $theirs $port \
         > "$work/server" 2>&1 &
@@ -46,7 +46,7 @@ listens_beyond() {
     ip netns exec beyond ss -Htln "sport = :$port" | grep -q .
 }
 
-# The peer has no device.
+# Only this end has a device.
 trials=$((trials + 1))
 watch_sockets
 begun=$SECONDS
@@ -66,7 +66,7 @@ else
     cat "$work/server"
 fi
 
-# Both have one.
+# Both ends have a device.
 if ip netns exec beyond rdma link add far type siw netdev n1 && wait_until is_active far; then
     port=$((port + 1))
     trial near "no rule that names a protocol, between namespaces" echoes

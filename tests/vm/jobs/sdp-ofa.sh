@@ -1,6 +1,6 @@
 #!/bin/bash
-# SDP by OFA's provider (libdaplofa.so.2) under our registry, at both ends of a connection: a dat.conf lists it
-# for the devices, and nothing else.
+# SDP over OFA's provider (libdaplofa.so.2) and the registry of dat-rs, at both ends of a connection: dat.conf
+# lists only this provider for the devices.
 #
 #   sdp-ofa [{echoes|redis}=DEVICE...]
 . "$(dirname "$0")/../programs/sdp.sh"
@@ -21,7 +21,7 @@ redis() {
     cli=(under redis-cli -h "$1" -p $port)
     head -c 1000000 /dev/urandom > "$work/value"
     "${cli[@]}" -x set key < "$work/value" | grep -q OK || { echo "SET failed"; return 1; }
-    # redis-cli ends what it prints with a line feed.
+    # redis-cli appends a line feed to its output.
     "${cli[@]}" get key | head -c 1000000 | cmp - "$work/value" || return
     under redis-benchmark -h "$1" -p $port -q -c 4 -n 40 -t set,get
 }

@@ -2,7 +2,7 @@
 # PostgreSQL under opsrun, server and psql on one RDMA device: rows are inserted through the device, and their
 # checksum is computed at both ends. The server accepts in one process and serves in another, a child.
 #
-# It takes long: without arguments it runs in a full run only.
+# The job takes long, so without arguments it runs in full runs only.
 #
 #   sdp-postgresql [DEVICE=ADDRESS...]
 . "$(dirname "$0")/../programs/sdp.sh"
@@ -22,7 +22,7 @@ as_postgres() {
     setpriv --reuid postgres --regid postgres --clear-groups "$@"
 }
 
-# The transaction log is as short as it may be: files are memory here.
+# The transaction log is as short as possible, because files are in memory.
 if ! as_postgres timeout $limit "$programs/initdb" -D "$work/database" -A trust --no-sync --no-instructions \
     --locale=C --wal-segsize=1 > "$work/initdb" 2>&1; then
     cat "$work/initdb"
@@ -63,7 +63,7 @@ for row in range($rows):
     psql_at "$address" -f "$work/script" || return
     there=$(psql_at "$address" -c "SELECT count(*), md5(string_agg(bytes, '' ORDER BY id)) FROM kept WHERE id < 1000000") || return
     [ "$there" = "$rows|$(cut -f 2 "$work/rows" | tr -d '\n' | md5sum | cut -d ' ' -f 1)" ] || { echo "other: $there"; return 1; }
-    # All of them back.
+    # All rows are read back.
     psql_at "$address" -c "COPY (SELECT id, bytes FROM kept WHERE id < 1000000 ORDER BY id) TO STDOUT" | cmp - "$work/rows"
 }
 

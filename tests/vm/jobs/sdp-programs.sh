@@ -1,6 +1,6 @@
 #!/bin/bash
 # Unmodified programs under opsrun, both ends on one RDMA device: redis, nginx with curl, iperf3 and an asyncio
-# server. What arrives is compared with what was sent, and `opsrun ss` names the device.
+# server. Received bytes are compared with sent bytes, and `opsrun ss` names the device.
 #
 #   sdp-programs [PROGRAM=DEVICE...]
 . "$(dirname "$0")/../programs/sdp.sh"
@@ -13,7 +13,7 @@ redis() {
     local cli=(under redis-cli -h "$address" -p $port)
     head -c $bytes /dev/urandom > "$work/value"
     "${cli[@]}" -x set key < "$work/value" | grep -q OK || { echo "SET failed"; return 1; }
-    # redis-cli ends what it prints with a line feed.
+    # redis-cli appends a line feed to its output.
     "${cli[@]}" get key | head -c $bytes | cmp - "$work/value" || return
     under redis-benchmark -h "$address" -p $port -q \
         -c 10 -n $requests -d 1000 -t set,get > "$work/benchmark" || { cat "$work/benchmark"; return 1; }
@@ -56,7 +56,7 @@ nginx_and_curl() {
     serve $port nginx -c "$work/nginx.conf" || return
     rm -rf "$work/got"
     mkdir -p "$work/got"
-    # All files by one connection, and then each by a connection of its own.
+    # All files over one connection, and then each file over a separate connection.
     for size in "$work"/site/*[0-9]; do
         urls+=("$url/${size##*/}" -o "$work/got/${size##*/}")
     done
@@ -69,7 +69,7 @@ nginx_and_curl() {
         under curl -sSf --parallel -H "Connection: close" "${urls[@]}" || return
         (cd "$work/got" && sha256sum --quiet -c "$work/sums") || return
     done
-    # Uploads: a length that is known, and chunks.
+    # Uploads with a known length, and in chunks.
     under curl -sSf -T "$work/site/1000003" "$url/put/known" || return
     under curl -sSf -T - "$url/put/chunks" < "$work/site/1000003" || return
     cmp "$work/site/1000003" "$work/site/put/known" && cmp "$work/site/1000003" "$work/site/put/chunks"

@@ -1,4 +1,4 @@
-"""An asyncio echo server, and clients that check what they get back."""
+"""An asyncio echo server, and clients that check the echoed bytes."""
 import asyncio
 import random
 import sys

@@ -1,8 +1,8 @@
 """Counts the descriptors and the memory that connections cost at each end.
 
 serve ADDRESS PORT | visit ADDRESS PORT COUNT
-Each end opens one connection, notes what it has, and then COUNT more, which stay open and carry bytes. It prints
-DESCRIPTORS and the number of each connection beyond the program's own, RSS and LCK in kB of each.
+Each end opens one connection, counts its resources, and then opens COUNT more connections, which stay open and
+carry bytes. It prints DESCRIPTORS, the additional descriptors of each connection, and RSS and LCK in kB of each.
 """
 import os
 import socket

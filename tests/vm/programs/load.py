@@ -2,8 +2,8 @@
 
 serve ADDRESS PORT
 visit ADDRESS PORT
-    prints LOADED when bytes have come back, ERROR WHY when the connection has failed; for each line of standard
-    input it makes a new connection, prints AGAIN SAME when bytes came back over it, and keeps it until the end.
+    prints LOADED when bytes were echoed, and ERROR WHY when the connection has failed. For each line of standard
+    input it makes a new connection, prints AGAIN SAME when bytes were echoed over it, and keeps it until the end.
 """
 import errno
 import socket

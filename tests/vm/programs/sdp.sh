@@ -1,10 +1,10 @@
-# What the jobs share in which programs under opsrun reach each other by SDP over RDMA devices. A rule asks
-# for SDP, because both ends are on one host, whose connections are otherwise those of the protocol `local`.
+# Shared by the jobs in which programs under opsrun connect by SDP over RDMA devices. A rule selects SDP,
+# because both ends are on one host, where connections otherwise use the protocol `local`.
 #
 #   under COMMAND...              runs a client under opsrun, with $rules, for $limit seconds at most
 #   serve PORT COMMAND...         starts a server under opsrun and waits until it listens at the port
-#   trial DEVICE NAME COMMAND...  the command succeeds, and the device carried connections meanwhile
-#   finish                        says how many trials there were, and exits
+#   trial DEVICE NAME COMMAND...  checks that the command succeeds, and that the device carried connections
+#   finish                        prints the number of trials, and exits
 
 work=/tmp/sdp-programs
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,8 +13,7 @@ opsrun=$DAT_STAGE/bin/opsrun
 rules=$work/rules
 trials=0 failed=0
 servers=() watcher=
-# How long to wait for what only a defect keeps from coming, on a machine that has other work, and how long
-# one program may take.
+# The time limit of an event, which is long enough for a busy machine, and the time limit of a program.
 patience=60 limit=120
 
 mkdir -p "$work"
@@ -28,7 +27,7 @@ under() {
     timeout $limit "$opsrun" --rules "$rules" "$@"
 }
 
-# wait_until COMMAND...: until the command succeeds; fails when it does not in time.
+# wait_until COMMAND...: waits until the command succeeds; fails at the time limit.
 wait_until() {
     local end=$((SECONDS + patience))
     until "$@"; do
@@ -44,13 +43,13 @@ listens() {
 serve() {
     local port=$1
     shift
-    # Not by the function: its process would be a shell, and the server that one's child.
+    # The server is not started by the function, because the process would be a shell with the server as child.
     "$opsrun" --rules "$rules" "$@" > "$work/server" 2>&1 &
     servers+=($!)
     wait_until listens "$port"
 }
 
-# Ends the servers of a trial. One that does not end by SIGTERM is a failure.
+# Ends the servers of a trial. A server that does not end by SIGTERM is a failure.
 end_servers() {
     local server status=0
     for server in "${servers[@]}"; do
@@ -64,12 +63,12 @@ end_servers() {
     return $status
 }
 
-# A zombie is gone as well.
+# A zombie counts as ended.
 is_gone() {
     ! grep -qs "^State:[[:space:]]*[^Z]" "/proc/$1/status" || grep -qs "^State:[[:space:]]*Z" "/proc/$1/status"
 }
 
-# Lists the sockets until it is ended: connections may be short.
+# Lists the sockets repeatedly until it is ended, because connections may be short.
 watch_sockets() {
     : > "$work/listed"
     while :; do
@@ -85,8 +84,8 @@ end_watch() {
     watcher=
 }
 
-# carried DEVICE: connections had the device, and bytes or a listener that had accepted them; and no listener
-# accepted one over TCP. A short transfer may fall between two samples.
+# carried DEVICE: true if connections used the device, and had bytes or were accepted by a listener, and no
+# listener accepted a connection over TCP. A short transfer may be between two samples.
 carried() {
     awk -v device="$1" '
         $1 == "sdp" && $NF == device && $5 + $6 >= most { most = $5 + $6; line = $0 }

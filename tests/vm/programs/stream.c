@@ -4,7 +4,7 @@
  *   stream serve ADDRESS PORT CONNECTIONS
  *   stream visit ADDRESS PORT {ping|bulk} COUNT  prints us of half a round trip, or MB/s
  *
- * Of the bulk, every byte is compared at the server. */
+ * The server compares every byte of the bulk. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
