@@ -81,7 +81,7 @@ struct Scene {
 const SCENES: &[Scene] = &[
     Scene {
         name: "registry",
-        heading: "What the registry lists (bin/datinfo --list):",
+        heading: "Adapters in the registry (bin/datinfo --list):",
         needs: &[],
         run: |demo| demo.registry(),
     },
@@ -106,7 +106,7 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         name: "figures",
-        heading: "Latency and bandwidth beside raw TCP (bin/dat-bench --quick):",
+        heading: "Latency and bandwidth next to raw TCP (bin/dat-bench --quick):",
         needs: &[],
         run: |demo| demo.figures(),
     },
@@ -194,7 +194,7 @@ impl Demo<'_> {
         Ok(Outcome::passed(0, "every connection offloaded"))
     }
 
-    /// Runs redis and its load generator with so many clients, both under `opsrun` with these
+    /// Runs redis and its load generator with `clients` clients, both under `opsrun` with these
     /// options or without it. Prints the lines of `opsrun ss` for two of the connections, and
     /// returns the figures.
     fn redis(&self, opsrun: Option<&[&str]>, clients: u32) -> Result<Vec<String>> {

@@ -82,7 +82,7 @@ fn compare(library: &Path, wanted: &BTreeSet<Export>, found: &BTreeSet<Export>) 
         return Ok(found.len());
     }
     bail!(
-        "{}: not exported: [{}]; exported against the list: [{}]",
+        "{}: not exported: [{}]; exported but not listed: [{}]",
         library.display(),
         missing.join(" "),
         extra.join(" ")
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_extra_names_are_both_told() {
+    fn missing_and_extra_names_are_both_reported() {
         let wanted = BTreeSet::from([Export::parse("dat_ep_free@@DAT_2.0"), Export::parse("b")]);
         let error = compare(Path::new("x.so"), &wanted, &parse_nm(NM))
             .unwrap_err()
             .to_string();
         assert!(error.contains("not exported: [b]"), "{error}");
-        assert!(error.contains("against the list: [stray]"), "{error}");
+        assert!(error.contains("but not listed: [stray]"), "{error}");
     }
 
     #[test]

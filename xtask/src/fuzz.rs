@@ -18,17 +18,17 @@ use crate::workspace::Workspace;
 
 /// The target that calls the staged libraries.
 const STAGED: &str = "c_calls_staged";
-/// The target with the same corpus.
+/// The target that calls the functions in memory, from the same corpus.
 const UNSTAGED: &str = "c_calls";
 /// The default time of each target in seconds.
 const SECONDS: u64 = 60;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only this target; all of `fuzz/fuzz_targets` without it.
+    /// Run only this target instead of all of `fuzz/fuzz_targets`.
     #[arg(long)]
     target: Option<String>,
-    /// Inputs to run for each target; without it a target runs for a minute.
+    /// Inputs to run for each target instead of a minute's.
     #[arg(long)]
     runs: Option<u64>,
     /// Seconds to run each target for; with `--runs`, whichever ends first.
@@ -132,7 +132,7 @@ fn fuzz(
     let finished = Job::with_program(workspace, &format!("fuzz {name}"), program)
         .minutes(24 * 60)
         .run()?;
-    let row = row(name, &finished.text).context("the fuzzer does not say what it did")?;
+    let row = row(name, &finished.text).context("the fuzzer printed no statistics")?;
     let detail = format!("{} inputs", row.executions);
     rows.push(row);
     ensure!(
@@ -194,7 +194,7 @@ fn max_len(corpus: &str) -> usize {
     }
 }
 
-/// Parses what the fuzzer printed while it ran and at its end.
+/// Parses the fuzzer's output: its progress and its final statistics.
 fn row(name: &str, text: &str) -> Option<Row> {
     let stat = |key: &str| {
         let line = text.lines().rev().find_map(|line| line.strip_prefix(key))?;

@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::report::Outcome;
 use crate::workspace::Workspace;
 
-/// A program, or a file by its path, and the Debian package that holds it.
+/// A program, or the path of a file, and the Debian package that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Need {
     program: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// `program` on `PATH`, or a file by its path, out of `package`.
+    /// `program` on `PATH`, or the file at that path, from `package`.
     pub(crate) const fn new(program: &'static str, package: &'static str) -> Self {
         Self { program, package }
     }
@@ -35,7 +35,7 @@ pub(crate) const MAKE: Need = Need::new("make", "make");
 pub(crate) const DAPLTEST: Need = Need::new("dapltest", "dapl2-utils");
 /// OFA's smaller tests, in the same package.
 pub(crate) const DTEST: Need = Need::new("dtest", "dapl2-utils");
-/// OFA's headers: sources that use nothing of our own are compiled with them as well.
+/// OFA's headers, with which portable sources are compiled too.
 pub(crate) const OFA_HEADERS: Need = Need::new("/usr/include/dat2/udat.h", "libdapl-dev");
 /// The independent decoder of our frames.
 pub(crate) const TSHARK: Need = Need::new("tshark", "tshark");
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_package_provides_is_missing() {
+    fn a_program_that_no_package_provides_is_missing() {
         let odd = Need::new("no-such-program-anywhere", "none");
         assert_eq!(missing(&[Need::new("sh", "dash"), odd]), [odd]);
     }

@@ -72,7 +72,7 @@ impl Job {
         self
     }
 
-    /// Ends the command after this many minutes.
+    /// Sets the time limit.
     pub(crate) fn minutes(mut self, minutes: u64) -> Self {
         self.deadline = Duration::from_secs(60 * minutes);
         self
@@ -86,7 +86,7 @@ impl Job {
 
     /// Runs the command, writes the log, and returns the output, whatever the exit status.
     pub(crate) fn run(self) -> Result<Finished> {
-        let dir = self.log.parent().context("a log lies in a directory")?;
+        let dir = self.log.parent().context("a log is in a directory")?;
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let finished = self.program.spawn()?.finish(self.deadline)?;
         fs::write(&self.log, &finished.text)

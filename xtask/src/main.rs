@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `stage`, `exports` | the stage, and the symbols that its libraries must export |
 //! | `prefix` | the tasks `install` and `uninstall` |
-//! | `pages` | manual pages and shell completions, generated from the tools' own declarations |
+//! | `pages` | manual pages and shell completions, generated from the tools' declarations |
 //! | `test`, `tidy` | every check and suite; the project's own style checks |
 //! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
 //! | `vm`, `programs`, `table` | runs that fill tables of `docs`, and these tables |
@@ -55,7 +55,7 @@ use crate::workspace::Workspace;
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask",
-    about = "Build, show, test and measure the stack"
+    about = "Build, demonstrate, test and measure the stack"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -68,30 +68,30 @@ enum Task {
     Stage,
     /// Copy target/stage below a prefix.
     Install(prefix::Options),
-    /// Remove what `install` put below a prefix.
+    /// Remove the files of `install` below a prefix.
     Uninstall(prefix::Place),
     /// Run every check and suite; nonzero exit if one fails.
     Test(test::Options),
-    /// Show the stack at work.
+    /// Demonstrate the stack.
     Demo,
-    /// Print latency and bandwidth beside raw TCP.
+    /// Print latency and bandwidth next to raw TCP.
     Bench(bench::Options),
-    /// An end of connections, started by `bench`.
+    /// An end of connections; `bench` starts it.
     #[command(hide = true)]
     Ends(bench::ends::Options),
     /// Run the fuzz targets for a while.
     Fuzz(fuzz::Options),
     /// Run the suites with their C programs under AddressSanitizer and valgrind.
     Sanitize(sanitize::Options),
-    /// Interpret what runs without the system and look for undefined behaviour.
+    /// Interpret code that needs no system calls, to find undefined behaviour.
     Miri,
     /// Run programs in a guest with the kernel's RDMA devices.
     Vm(vm::Options),
-    /// Run Debian's programs under opsrun and tell the page's changes.
+    /// Run Debian's programs under opsrun; compare the page.
     Programs(programs::Options),
     /// Run the style checks alone.
     Tidy(tidy::Options),
-    /// Make the bindings of libibverbs and librdmacm anew.
+    /// Generate the bindings of libibverbs and librdmacm.
     Bindings,
 }
 

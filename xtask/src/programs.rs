@@ -35,7 +35,7 @@ const MORE: &[Need] = &[VSFTPD, HAPROXY, INETD, SOCKET_ACTIVATE];
 /// Further programs in full runs, which are in large packages.
 const MORE_IN_FULL: &[Need] = &[NODE, JAVA, ERLANG, GO, MARIADB];
 
-/// Installs, where possible, the further programs, without which the suite runs too.
+/// Installs the further programs where possible; the suite runs without them too.
 pub(crate) fn provide_more(workspace: &Workspace, full: bool) {
     let in_full = if full { MORE_IN_FULL } else { &[] };
     for need in MORE.iter().chain(in_full) {
@@ -51,21 +51,21 @@ pub(crate) const PAGE: Page = Page {
     command: "cargo xtask programs --write",
 };
 
-/// Which of them, and what becomes of the page.
+/// The selection of programs, and whether the page is written.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Take what came into docs/programs.md.
+    /// Write the results into docs/programs.md.
     #[arg(long)]
     write: bool,
-    /// The long form of each.
+    /// Run the long form of each program.
     #[arg(long)]
     full: bool,
-    /// Run only what holds this word, such as a program's name; the page keeps the rest.
+    /// Run only cases that contain this word, such as a program; the page keeps the rest.
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
 }
 
-/// Runs the suite and settles the page.
+/// Runs the suite, and checks or writes the page.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     install::provide(workspace, NEEDS)?;
     let absent = install::missing(NEEDS);
@@ -75,12 +75,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let step = "suite programs";
     let finished =
         test::finished_suite(workspace, options.full, "stack-tests", step, &options.only)?;
-    let told = finished.text.lines();
-    told.filter(|line| line.starts_with("test "))
+    let lines = finished.text.lines();
+    lines
+        .filter(|line| line.starts_with("test "))
         .for_each(|line| println!("{line}"));
     let finished = finished.success()?;
     let scope = Scope::of(&options.only);
-    let told = PAGE.settle(workspace, &finished.text, scope, options.write)?;
-    println!("programs: {told}");
+    let result = PAGE.settle(workspace, &finished.text, scope, options.write)?;
+    println!("programs: {result}");
     Ok(ExitCode::SUCCESS)
 }

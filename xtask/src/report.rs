@@ -130,8 +130,8 @@ impl Report {
     }
 }
 
-/// The text for the steps that could not run here, and for the single checks, within steps that
-/// ran, that could not.
+/// The text for the steps that could not run here, and for the single checks that could not run
+/// within other steps.
 fn counts(steps: usize, checks: usize) -> String {
     let counted = |number, what| match number {
         1 => format!("1 {what}"),
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_run_is_counted_in_steps_and_checks() {
+    fn steps_and_checks_that_were_not_run_are_counted() {
         assert_eq!(counts(0, 0), "0");
         assert_eq!(counts(2, 0), "2");
         assert_eq!(counts(0, 1), "0 steps and 1 check");

@@ -13,7 +13,7 @@ use crate::report::{Outcome, Report};
 use crate::test::suite_under;
 use crate::workspace::Workspace;
 
-/// Suites of C programs, and whether they meet their deadlines under valgrind, which is slow.
+/// Suites of C programs, and true for those that meet their deadlines under the slow valgrind.
 const WATCHED: [(&str, bool); 6] = [
     ("calls", true),
     ("examples", true),
@@ -39,7 +39,7 @@ const NO_MIRI: &str = "no Miri: rustup component add --toolchain nightly miri ru
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only suites whose name holds this word.
+    /// Run only suites whose name contains this word.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Names of its `[[bin]]` targets.
     pub(crate) bins: Vec<String>,
-    /// The names of the manifest's dependencies, as its sources use them except for hyphens.
+    /// The names of the manifest's dependencies; sources replace hyphens by underscores.
     pub(crate) dependencies: Vec<String>,
     dir: PathBuf,
     roots: Vec<PathBuf>,
@@ -70,7 +70,7 @@ impl Workspace {
         &self.target
     }
 
-    /// The directory into which `stage` lays files out.
+    /// The directory of the stage.
     pub(crate) fn stage_dir(&self) -> PathBuf {
         self.target.join("stage")
     }
@@ -141,12 +141,12 @@ fn roots(package: &Value, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The cargo that runs us, so that a toolchain override stays in force.
+/// The cargo that runs this program, so that a toolchain override stays in force.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
-/// The elements of a JSON array, none if it is something else.
+/// The elements of a JSON array; none for any other value.
 pub(crate) fn array(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

@@ -1,4 +1,4 @@
-//! Ends of connections for the bench of programs, for measurements that no Debian program makes.
+//! Ends of connections for `bench/programs`, for measurements that no Debian program makes.
 //!
 //! `cargo xtask ends` is started once without and once with `opsrun`. Each client prints one line
 //! of figures.
@@ -25,7 +25,7 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// The word that names it on the command line.
+    /// The value's word on the command line.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Blocking => "blocking",
@@ -34,10 +34,10 @@ impl Waiting {
     }
 }
 
-/// An end and where it runs.
+/// An end and its processor.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The processor to which it is bound.
+    /// The processor to which the end is bound.
     #[arg(long)]
     processor: Option<usize>,
     #[command(subcommand)]
@@ -251,7 +251,7 @@ fn hold(count: u32) -> Result<()> {
         }
         Ok(())
     };
-    // With the first connections the library allocates what it needs once.
+    // The first connections also allocate the library's global memory, so they are not counted.
     make(10)?;
     let (memory, numbers) = (resident()?, descriptors()?);
     make(count)?;

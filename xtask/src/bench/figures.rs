@@ -21,8 +21,8 @@ pub(crate) struct BenchRow<'a> {
 }
 
 impl<'a> BenchRow<'a> {
-    /// Parses a row. Returns `None` for all other lines, and for those of further contenders, which
-    /// are indented.
+    /// Parses a row. Returns `None` for other lines, such as the indented rows of further
+    /// contenders.
     pub(crate) fn of(line: &'a str) -> Option<Self> {
         let (title, rest) = line.split_at_checked(TITLE_WIDTH)?;
         let mut columns = rest.split_whitespace();
@@ -43,8 +43,7 @@ impl<'a> BenchRow<'a> {
 /// The measurements of one run of `ucx_perftest -f -v` over all iterations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct UcxRun {
-    /// Microseconds per iteration; of half an iteration, if an iteration is a message in each
-    /// direction.
+    /// Microseconds per message; an iteration of a ping-pong has two messages.
     pub(super) latency_us: f64,
     /// MiB per second.
     pub(super) bandwidth: f64,
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_dat_bench_are_told_from_its_other_lines() {
+    fn rows_of_dat_bench_are_distinguished_from_its_other_lines() {
         let line = "64 B send ping-pong                    us     2.689     0.405  0.151 \
                     [0.14-0.16]   <= 0.15 missed              11.66+11.25; 12.18";
         let row = BenchRow::of(line).unwrap();

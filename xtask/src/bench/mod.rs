@@ -25,16 +25,16 @@ use crate::workspace::Workspace;
 /// The options of the measurement.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Fewer sizes and shorter rounds.
+    /// Measure fewer sizes, in shorter rounds.
     #[arg(long)]
     quick: bool,
-    /// UCX and libfabric as well, on the work that DAT is measured by over shared memory.
+    /// Measure UCX and libfabric too, on the work of DAT over shared memory.
     #[arg(long)]
     peers: bool,
-    /// Only this part.
+    /// Measure only this part.
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
-    /// Of the programs under opsrun, only the rows whose title holds this.
+    /// Of the programs under opsrun, measure only rows with this in the title.
     #[arg(long, value_name = "WORD", default_value = "")]
     rows: String,
 }
@@ -42,11 +42,11 @@ pub(crate) struct Options {
 /// A part that can be measured on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// DAT beside raw TCP.
+    /// DAT and raw TCP.
     Dat,
-    /// SDP streams beside raw TCP.
+    /// SDP streams and raw TCP.
     Sdp,
-    /// Programs under opsrun beside the same programs without it.
+    /// Programs with and without opsrun.
     Opsrun,
     /// DAT, UCX and libfabric in one table.
     Peers,
@@ -98,7 +98,7 @@ pub(crate) fn measure(
         .program(&tool)
         .args_line(&format!("--only {contender}"))
         .args_line(if quick { "--quick" } else { "" })
-        // The tool's own registry has an adapter for each row.
+        // Without it, the tool uses its own registry, which has an adapter for each row.
         .env_remove("DAT_OVERRIDE");
     Job::with_program(workspace, "dat-bench", program)
         .minutes(20)

@@ -11,7 +11,7 @@ pub(super) struct Pairs {
 /// Median and extremes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
-    /// Half of the values are above it.
+    /// Half of the values are above the median.
     pub(super) median: f64,
     /// The lowest value.
     pub(super) min: f64,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ways_take_turns_in_going_first() {
+    fn the_ways_alternate_in_being_first() {
         let order = RefCell::new(String::new());
         let way = |name, value| {
             order.borrow_mut().push(name);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_measurement_ends_it() {
+    fn a_failed_measurement_ends_the_run() {
         let failing = || anyhow::bail!("no server");
         assert!(Pairs::measure(1, || Ok(1.0), failing).is_err());
     }

@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn pages_have_options_and_what_was_written() {
         for tool in tools() {
-            let page = manual(&tool, &format!("first\n{OPTIONS}by hand\n")).unwrap();
+            let page = manual(&tool, &format!("first\n{OPTIONS}written\n")).unwrap();
             assert!(page.starts_with(".ie"), "{page}");
             assert!(page.contains("fB\\-\\-help"), "{page}");
             assert!(page.find("first") < page.find(".SH OPTIONS"), "{page}");
-            assert!(page.ends_with("by hand\n"), "{page}");
+            assert!(page.ends_with("written\n"), "{page}");
             assert!(manual(&tool, "no place").is_err());
-            let own = manual(&tool, &format!("{SYNOPSIS}by hand\n{OPTIONS}")).unwrap();
+            let own = manual(&tool, &format!("{SYNOPSIS}written\n{OPTIONS}")).unwrap();
             assert_eq!(own.matches(".SH SYNOPSIS").count(), 1, "{own}");
             assert!(
                 !page.contains("fB\\-\\-serve"),

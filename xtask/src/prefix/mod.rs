@@ -29,13 +29,13 @@ const SAMPLE: &str = "share/dat-rs/dat.conf";
 const READABLE: u32 = 0o644;
 const EXECUTABLE: u32 = 0o755;
 
-/// A prefix, and the directory that stands for `/`.
+/// A prefix, and the directory that replaces `/`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Place {
     /// The directory above bin, lib, include and share, such as /usr/local.
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
-    /// A directory that stands for / here, for packagers.
+    /// A directory that replaces /, for packagers.
     #[arg(long, value_name = "DIR")]
     destdir: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Options {
 pub(crate) fn stage() -> Result<PathBuf> {
     let program = std::env::current_exe().context("finding xtask itself")?;
     let target = program.ancestors().nth(2);
-    Ok(target.context("xtask lies in no directory")?.join("stage"))
+    Ok(target.context("xtask is in no directory")?.join("stage"))
 }
 
 impl Place {
@@ -101,7 +101,7 @@ pub(crate) fn install(stage: &Path, options: &Options) -> Result<Installed> {
         Ok(()) => remove_dropped(&root, &sources, &mut list),
         Err(error) => Err(error),
     };
-    // Written even after an error, so that the files of a failed installation can be uninstalled.
+    // Written even after an error, so that a failed installation can be uninstalled.
     make_directories(&root, manifest::PLACE, &mut list)?;
     target.text(&list.text(), manifest::PLACE)?;
     set_mode(&root.join(manifest::PLACE), READABLE)?;
@@ -137,7 +137,7 @@ fn sources(stage: &Path, staged: &Manifest, options: &Options) -> Result<Vec<Sou
         let from = stage.join(path);
         ensure!(
             Entry::at(&from)?.as_ref() == Some(entry),
-            "{} is not as it was staged; run `cargo xtask stage`",
+            "{} has changed since it was staged; run `cargo xtask stage`",
             from.display()
         );
         let to = match path
@@ -274,7 +274,7 @@ pub(crate) fn uninstall(place: &Place) -> Result<Uninstalled> {
     let root = place.root()?;
     let list = Manifest::read(&root)?.with_context(|| {
         format!(
-            "{} is not there: `cargo xtask install` has put nothing below {}",
+            "{} is missing: `cargo xtask install` has installed nothing below {}",
             root.join(manifest::PLACE).display(),
             root.display()
         )
@@ -294,7 +294,7 @@ pub(crate) fn uninstall(place: &Place) -> Result<Uninstalled> {
             Removal::Kept => done.kept.push(root.join(path)),
         }
     }
-    // Removed last, so that a failed removal can be repeated.
+    // The list is removed last, so that a failed removal can be repeated.
     fs::remove_file(root.join(manifest::PLACE)).context("removing the list")?;
     let directories = list.0.iter().filter(|(_, it)| **it == Entry::Directory);
     for (path, _) in directories.rev() {
@@ -373,5 +373,5 @@ impl fmt::Display for Uninstalled {
 
 fn write_kept(f: &mut fmt::Formatter<'_>, kept: &[PathBuf]) -> fmt::Result {
     kept.iter()
-        .try_for_each(|path| writeln!(f, "kept, for it has changed: {}", path.display()))
+        .try_for_each(|path| writeln!(f, "kept, because it has changed: {}", path.display()))
 }

@@ -8,7 +8,7 @@ use super::*;
 
 const PREFIX: &str = "/opt/dat";
 
-/// A stage, and a directory that stands for `/`.
+/// A stage, and a directory that replaces `/`.
 struct Ground {
     dir: TempDir,
 }
@@ -92,7 +92,7 @@ impl Ground {
 }
 
 #[test]
-fn all_that_is_staged_is_installed_and_removed() {
+fn all_staged_files_are_installed_and_removed() {
     let ground = Ground::new();
     let installed = ground.install().unwrap();
     assert_eq!((installed.files, installed.renewed), (5, 6));
@@ -114,7 +114,7 @@ fn all_that_is_staged_is_installed_and_removed() {
         "directories that were made are removed too"
     );
     let error = ground.uninstall().unwrap_err().to_string();
-    assert!(error.contains("has put nothing below"), "{error}");
+    assert!(error.contains("has installed nothing below"), "{error}");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn paths_are_those_of_the_prefix_and_of_its_directory_for_libraries() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_neither_replaced_nor_removed() {
+fn a_file_of_another_owner_is_neither_replaced_nor_removed() {
     let ground = Ground::new();
     fs::create_dir_all(ground.root().join("lib")).unwrap();
     fs::write(ground.root().join("lib/liba.so.2"), "theirs").unwrap();
@@ -150,7 +150,9 @@ fn a_file_of_somebody_else_is_neither_replaced_nor_removed() {
     let uninstalled = ground.uninstall().unwrap();
     assert_eq!(uninstalled.removed, 4);
     assert!(
-        uninstalled.to_string().contains("kept, for it has changed"),
+        uninstalled
+            .to_string()
+            .contains("kept, because it has changed"),
         "{uninstalled}"
     );
     let left = ["lib/liba.so.2", "lib/other"];
@@ -158,12 +160,12 @@ fn a_file_of_somebody_else_is_neither_replaced_nor_removed() {
 }
 
 #[test]
-fn a_newer_stage_replaces_and_drops_what_is_unchanged() {
+fn a_newer_stage_replaces_and_removes_unchanged_files() {
     let ground = Ground::new();
     ground.install().unwrap();
-    fs::write(ground.stage_dir().join("bin/tool"), "changed by hand").unwrap();
+    fs::write(ground.stage_dir().join("bin/tool"), "changed manually").unwrap();
     let error = ground.install().unwrap_err().to_string();
-    assert!(error.contains("is not as it was staged"), "{error}");
+    assert!(error.contains("has changed since it was staged"), "{error}");
 
     ground.stage(|stage| stage.text("new", "bin/newer").unwrap());
     assert_eq!(ground.install().unwrap().files, 5);
@@ -173,11 +175,11 @@ fn a_newer_stage_replaces_and_drops_what_is_unchanged() {
     ground.stage(|stage| stage.text("newer", "bin/newer").unwrap());
     ground.install().unwrap();
     assert_eq!(ground.read("bin/newer"), "newer");
-    assert_eq!(ground.install().unwrap().renewed, 0, "nothing has changed");
+    assert_eq!(ground.install().unwrap().renewed, 0, "no file has changed");
 }
 
 #[test]
-fn what_is_staged_no_more_and_has_changed_is_kept() {
+fn a_changed_file_that_is_no_longer_staged_is_kept() {
     let ground = Ground::new();
     ground.install().unwrap();
     fs::write(ground.root().join("bin/tool"), "theirs").unwrap();
@@ -209,7 +211,7 @@ fn modes_do_not_depend_on_who_staged() {
 }
 
 #[test]
-fn a_place_that_is_none_is_refused() {
+fn an_invalid_prefix_is_refused() {
     let ground = Ground::new();
     assert!(ground.install_to("../lib").is_err());
     let options = Options {

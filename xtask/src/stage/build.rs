@@ -19,7 +19,7 @@ const PROVIDERS: [(&str, &str); 2] = [
 const PRELOAD: &str = "ops-preload";
 
 /// The package whose examples are staged, because they show its API to users. The examples of other
-/// packages measure one room during its development.
+/// packages only measure these packages.
 const EXAMPLES: &str = "dat-api";
 
 /// The prefix of the names of staged examples, so that they hide no other program: one example is
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(
             found[2].program().unwrap().0,
             "dat-example-send-recv",
-            "an example hides no program of others"
+            "an example has a staged name of its own"
         );
     }
 }

@@ -93,13 +93,13 @@ impl Layout {
         Ok(originals.len())
     }
 
-    /// Removes all other files in the directory, such as a program that has no source any more, and
-    /// writes the list of the files that were put here.
+    /// Removes all other files in the directory, such as a program that no longer has a source, and
+    /// writes the list of the staged files.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let mut list = Manifest::default();
         for path in &self.placed {
             let entry = Entry::at(&self.root.join(path))?;
-            let entry = entry.with_context(|| format!("{path} has gone while it was staged"))?;
+            let entry = entry.with_context(|| format!("{path} disappeared during the staging"))?;
             list.0.insert(path.clone(), entry);
         }
         self.text(&list.text(), manifest::PLACE)?;
@@ -115,9 +115,7 @@ impl Layout {
     fn target(&mut self, to: &str) -> Result<PathBuf> {
         self.placed.insert(to.to_owned());
         let target = self.root.join(to);
-        let dir = target
-            .parent()
-            .context("a staged file lies in a directory")?;
+        let dir = target.parent().context("a staged file is in a directory")?;
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         Ok(target)
     }
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_no_more_is_removed_and_the_rest_is_listed() {
+    fn a_file_that_is_no_longer_staged_is_removed_and_the_rest_is_listed() {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("source");
         fs::create_dir(&source).unwrap();

@@ -54,7 +54,7 @@ pub(super) fn registry_library(
 }
 
 /// Fills the braces of `recipe`. `{undefined}` becomes one reference per name of `exports`, without
-/// which the linker would not take the entry out of the archive; `paths` are inserted unchanged.
+/// which the linker would not take its object out of the archive; `paths` are inserted unchanged.
 fn arguments(recipe: &str, exports: &str, paths: &[(&str, &Path)]) -> Result<Vec<String>> {
     let mut arguments = Vec::new();
     for line in exports::names_in(recipe) {
@@ -67,13 +67,10 @@ fn arguments(recipe: &str, exports: &str, paths: &[(&str, &Path)]) -> Result<Vec
             .try_fold(line.to_owned(), |line, (brace, path)| {
                 let path = path
                     .to_str()
-                    .context("the workspace lies in a path that is not UTF-8")?;
+                    .context("the path of the workspace is not UTF-8")?;
                 anyhow::Ok(line.replace(brace, path))
             })?;
-        ensure!(
-            !filled.contains('{'),
-            "link.txt asks for something unknown: {line}"
-        );
+        ensure!(!filled.contains('{'), "link.txt: unknown brace in: {line}");
         arguments.push(filled);
     }
     Ok(arguments)

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A file is identified by CRC32C and length, so that a file which another program has changed or
-//! replaced is detected. `dir` stands for a directory that was made.
+//! replaced is detected. `dir` is a directory that was made.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// The path of the list, below the directory that it describes.
 pub(crate) const PLACE: &str = "share/dat-rs/manifest";
 
-const HEADER: &str = "# What dat-rs put below this prefix. `cargo xtask uninstall` reads it.\n";
+const HEADER: &str = "# The files of dat-rs below this prefix, for `cargo xtask uninstall`.\n";
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Entry {
         match found {
             Ok(entry) => Ok(Some(entry)),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("looking at {}", path.display())),
+            Err(error) => Err(error).with_context(|| format!("inspecting {}", path.display())),
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_name_is_told_apart() {
+    fn entries_of_each_kind_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         assert_eq!(Entry::at(&path).unwrap(), None);

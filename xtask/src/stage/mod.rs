@@ -1,10 +1,10 @@
 //! Building everything in release form and laying it out under `target/stage`.
 //!
-//! - `build.rs` runs cargo and reads which files it made.
+//! - `build.rs` runs cargo and parses the paths of the built files.
 //! - `link.rs` links `libdat2.so.2.0.0` from the static library.
 //! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
 //!   a running program keeps the library it has mapped.
-//! - `manifest.rs` is the list of what was laid out.
+//! - `manifest.rs` is the list of the staged files.
 
 mod build;
 pub(crate) mod layout;

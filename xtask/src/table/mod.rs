@@ -37,7 +37,7 @@ enum Cell {
 
 /// A line of the suite's output.
 #[derive(Debug, PartialEq, Eq)]
-struct Told<'a> {
+struct OutputLine<'a> {
     ground: &'a str,
     line: &'a str,
     cell: Cell,
@@ -55,8 +55,8 @@ impl Table {
     /// The table of a run of the suite.
     fn of_run(output: &str) -> Self {
         let mut table = Self::default();
-        for told in output.lines().filter_map(Told::of) {
-            table.set(told.ground, told.line, told.cell);
+        for line in output.lines().filter_map(OutputLine::of) {
+            table.set(line.ground, line.line, line.cell);
         }
         table
     }
@@ -168,7 +168,7 @@ impl Table {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> OutputLine<'a> {
     /// Parses `test GROUND: LINE[, differs: REASON] ... RESULT`. Returns `None` for other tests and
     /// for failed ones, which the run itself reports.
     fn of(text: &'a str) -> Option<Self> {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_tells_what_came_of_each_line() {
+    fn a_run_has_the_result_of_each_line() {
         let table = Table::of_run(RUN);
         assert_eq!(table.grounds, ["rxe", "siw"]);
         assert_eq!(table.lines, ["dtest -w", "dtest -p"]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_holds_what_was_written_into_it() {
+    fn a_page_contains_the_table_that_was_written() {
         let table = Table::of_run(RUN).renewed_by(&Table::of_run(RUN));
         let page = table.written_into(EMPTY, "Line").unwrap();
         assert!(page.starts_with("# Head\n") && page.ends_with("\nFoot.\n"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_left_out_stays() {
+    fn lines_that_a_run_left_out_stay() {
         let before = "test siw: dtest -w ... ok\ntest siw: gone ... ok\n";
         let renewed = Table::of_run(before).renewed_by(&Table::of_run(RUN));
         assert_eq!(renewed.cell("siw", "dtest -w"), Cell::Pass);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_keeps_its_place() {
+    fn remaining_lines_keep_their_order() {
         let page = Table::of_run("test rxe: b ... ok\ntest siw: a ... ok\n");
         let run = Table::of_run("test siw: a ... ok\ntest siw: c ... ok\ntest rxe: b ... ok\n");
         let renewed = page.renewed_by(&run);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_suite_takes_nothing_away() {
+    fn a_part_of_the_suite_removes_nothing() {
         let before = Table::of_run("test siw: dtest -w ... ok\ntest siw: more ... ok\n");
         let extended = before.extended_by(&Table::of_run(RUN));
         assert_eq!(extended.grounds, ["siw", "rxe"]);

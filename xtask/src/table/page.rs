@@ -44,7 +44,7 @@ impl Page {
         let (page, renewed) = self.before_and_after(workspace, output, scope)?;
         ensure!(
             page == renewed,
-            "{} is not what this run has found; run `{}`",
+            "{} differs from the results of this run; run `{}`",
             self.file,
             self.command
         );
@@ -69,7 +69,7 @@ impl Page {
     ) -> Result<String> {
         if !is_written {
             self.check(workspace, output, scope)?;
-            return Ok(format!("{} says the same", self.file));
+            return Ok(format!("{} agrees", self.file));
         }
         let changed = self.write(workspace, output, scope)?;
         let what = if changed { "changed" } else { "stays" };
@@ -86,11 +86,11 @@ impl Page {
         let file = workspace.root().join(self.file);
         let page = fs::read_to_string(&file);
         let page = page.with_context(|| format!("reading {}", file.display()))?;
-        let told = Table::of_page(&page).with_context(|| self.file.to_owned())?;
+        let old = Table::of_page(&page).with_context(|| self.file.to_owned())?;
         let run = Table::of_run(output);
         let table = match scope {
-            Scope::Whole => told.renewed_by(&run),
-            Scope::Part => told.extended_by(&run),
+            Scope::Whole => old.renewed_by(&run),
+            Scope::Part => old.extended_by(&run),
         };
         let renewed = table.written_into(&page, self.title)?;
         Ok((page, renewed))

@@ -20,13 +20,13 @@ use crate::workspace::Workspace;
 
 use self::steps::{STEPS, Step};
 
-/// Which steps to run, and how long.
+/// The selection of steps, and the length of their runs.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Run the tools of others with as many iterations as their own regression lists ask for.
+    /// Run other projects' tools with all iterations of their own regression lists.
     #[arg(long)]
     full: bool,
-    /// Only steps whose name holds this word, and what they need.
+    /// Run only steps whose name contains this word, and the stage if they need it.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
     ensure!(
         !chosen.is_empty(),
-        "no such step; there are: {}",
+        "no such step; the steps are: {}",
         names.join(", ")
     );
 
@@ -51,9 +51,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         }
         report.step(step.name, || match (install::missing(step.needs), staged) {
             (absent, _) if !absent.is_empty() => Ok(Outcome::NotRun(install::advice(&absent))),
-            (_, Staging::Failed) if step.staged => {
-                Ok(Outcome::NotRun("there is no stage, see above".into()))
-            }
+            (_, Staging::Failed) if step.staged => Ok(Outcome::NotRun(
+                "there is no stage; the error is above".into(),
+            )),
             _ => step.run(workspace, options),
         });
     }
@@ -88,7 +88,7 @@ impl Options {
             .is_none_or(|word| step.name.contains(word))
     }
 
-    /// True if the long lists were asked for.
+    /// True if the long lists were requested.
     pub(crate) fn full(&self) -> bool {
         self.full
     }

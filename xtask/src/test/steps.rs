@@ -41,7 +41,7 @@ enum Carrier {
 
 /// The work of a step.
 enum Work {
-    /// A function of its own.
+    /// Calls this function.
     Check(fn(&Workspace, &Options) -> Result<Outcome>),
     /// Runs the suite that the step is named after, of this package.
     Suite(&'static str),
@@ -339,13 +339,16 @@ fn judged(finished: &Finished) -> Result<Outcome> {
     let counts = Counts::of(&finished.text);
     if !finished.status.success() {
         let failed = failures(&finished.text);
-        let told = match failure_reports(&finished.text) {
+        let report = match failure_reports(&finished.text) {
             // No test ran, so the compiler's output has the reason.
             reports if reports.is_empty() => finished.tail(),
             reports => reports,
         };
         let (passed, names) = (counts.passed, failed.join(", "));
-        bail!("{passed} passed, {} failed: {names}\n{told}", counts.failed);
+        bail!(
+            "{passed} passed, {} failed: {names}\n{report}",
+            counts.failed
+        );
     }
     ensure!(counts.passed > 0, "not one test ran");
     let mut detail = Vec::new();

@@ -1,4 +1,4 @@
-//! Dependencies that a crate declares and no source of it names.
+//! Dependencies that a crate declares, although none of its sources names them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::{Fault, extension};
 use crate::workspace::{Package, Workspace};
 
-/// The dependencies of all members that stand in no source of theirs.
+/// The dependencies of all members that no source of the member names.
 pub(super) fn unused(workspace: &Workspace, files: &[PathBuf]) -> Result<Vec<Fault>> {
     let dirs: Vec<&Path> = workspace.packages().iter().map(Package::dir).collect();
     let mut faults = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn unused(workspace: &Workspace, files: &[PathBuf]) -> Result<Vec<Fau
     Ok(faults)
 }
 
-/// The package that a file belongs to: the innermost one, because rooms lie within rooms.
+/// The innermost package that contains the file; packages may contain packages.
 fn home<'a>(file: &Path, dirs: &[&'a Path]) -> Option<&'a Path> {
     let around = dirs.iter().filter(|dir| file.starts_with(dir));
     around.copied().max_by_key(|dir| dir.components().count())

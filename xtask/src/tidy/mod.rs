@@ -1,15 +1,15 @@
-//! The house's own style checks: what rustfmt and clippy do not look at.
+//! The project's own style checks, which rustfmt and clippy do not make.
 //!
-//! - `text.rs`: line width, marks of unfinished work, paths of somebody's machine.
+//! - `text.rs`: line width, marks of unfinished work, paths of one machine.
 //! - `rust.rs`: length of files and functions.
 //! - `openings.rs`: the first words of doc comments.
 //! - `modules.rs`: `.rs` files that no target reaches.
-//! - `tables.rs`: tables of modules that leave one out.
+//! - `tables.rs`: tables of modules from which one is missing.
 //! - `dependencies.rs`: dependencies that no source names.
 //! - `layers/`: cycles among the modules of a crate.
 //!
-//! Reasons of unsafe blocks are clippy's business (`undocumented_unsafe_blocks`); here it is only
-//! checked that each package takes over the workspace's lints.
+//! Clippy checks the reasons of unsafe blocks (`undocumented_unsafe_blocks`); here it is only
+//! checked that each package inherits the workspace's lints.
 
 mod dependencies;
 mod layers;
@@ -28,10 +28,10 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-/// Directories that hold nothing of ours.
+/// Directories without files of the project.
 const FOREIGN: [&str; 2] = ["target", ".git"];
 
-/// Beginning of a file that a program wrote; how it looks is that program's business.
+/// The beginning of a generated file, which is not checked.
 const GENERATED: &str = "// @generated";
 
 /// The options of `cargo xtask tidy`.
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     cycles: bool,
 }
 
-/// One place that is not in order.
+/// One violation of a check, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     file: PathBuf,
@@ -116,7 +116,7 @@ fn check_manifest(source: &str, report: &mut impl FnMut(usize, String)) {
     let is_package = source.lines().any(|line| line == "[package]");
     let inherits = source.contains("[lints]\nworkspace = true");
     if is_package && !inherits {
-        report(1, "does not take over the workspace's lints".into());
+        report(1, "does not inherit the workspace's lints".into());
     }
 }
 

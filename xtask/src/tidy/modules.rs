@@ -1,4 +1,4 @@
-//! Files that no target reaches through its `mod` declarations: dead code that nobody compiles.
+//! Files that no target reaches through its `mod` declarations: dead code that is never compiled.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ pub(super) fn unreached<'a>(
     {
         let dir = root
             .parent()
-            .context("a crate root lies in a directory")?
+            .context("a crate root is in a directory")?
             .to_owned();
         follow(root, &dir, &mut reached)?;
     }
@@ -38,7 +38,7 @@ pub(super) fn unreached<'a>(
         .collect())
 }
 
-/// Adds `file` and all it declares. Its children without a path lie in `children`.
+/// Adds `file` and the modules that it declares; those without a path are in `children`.
 fn follow(file: &Path, children: &Path, reached: &mut BTreeSet<PathBuf>) -> Result<()> {
     if !reached.insert(file.to_owned()) {
         return Ok(());

@@ -11,10 +11,10 @@ const FILE_MAX: usize = 800;
 /// Lines of a function's body.
 const FUNCTION_MAX: usize = 70;
 
-/// Lines of a test's body: its table of cases may stand in it.
+/// Lines of a test's body, which may contain a table of cases.
 const TEST_MAX: usize = 120;
 
-/// Lines of one entry of a table: a `match` arm that only passes its case on, a field.
+/// Lines of one entry of a table: a `match` arm that only forwards its case, or a field.
 const TABLE_ENTRY_MAX: usize = 3;
 
 /// Reports a file or functions that are too long.
@@ -71,8 +71,8 @@ impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
     }
 }
 
-/// Returns true if a body is only a table, however long: one `match` whose arms only pass their
-/// case on, or one structure whose fields are short.
+/// Returns true if a body is only a table, however long: one `match` whose arms only forward
+/// their case, or one structure whose fields are short.
 fn is_table(body: &Block) -> bool {
     let [Stmt::Expr(table, _)] = body.stmts.as_slice() else {
         return false;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_named_wherever_it_stands() {
+    fn a_long_function_is_reported_wherever_it_is() {
         let body = "    let _ = 1;\n".repeat(70);
         let source = format!("struct S;\nimpl S {{\n    fn long() {{\n{body}    }}\n}}\n");
         assert_eq!(faults(&source), ["3: fn long: 72 lines, at most 70"]);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_told() {
+    fn a_long_file_is_reported() {
         assert_eq!(faults(&"\n".repeat(801)), ["1: 801 lines, at most 800"]);
     }
 }

@@ -1,14 +1,14 @@
-//! Tables of modules: a reader who is shown one takes it for whole.
+//! Tables of modules, which must be complete, because readers assume so.
 
 use syn::{Attribute, Item};
 
-/// How the head of such a table begins.
+/// The beginning of the head of a table.
 const HEADS: [&str; 2] = ["//! | File |", "//! | Module |"];
 
 /// A module that needs no row.
 const TESTS: &str = "tests";
 
-/// Reports modules that a file declares and leaves out of the table in its documentation.
+/// Reports modules that a file declares and that are missing in its table.
 pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
     let is_head = |line: &str| HEADS.iter().any(|head| line.starts_with(head));
     let docs: Vec<&str> = source
@@ -35,7 +35,7 @@ pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// A module that lies elsewhere is another room's.
+/// True for a module with a `path` attribute, which belongs to another directory.
 fn is_path(attribute: &Attribute) -> bool {
     attribute.path().is_ident("path")
 }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_in_the_table_is_told() {
+    fn a_module_that_is_not_in_the_table_is_reported() {
         let table =
             "//! | File | What |\n//! |---|---|\n//! | `a`, [`b`] | x |\n//! | `c.rs` | y |\n";
         let modules =
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_table_owes_none() {
+    fn a_file_without_a_table_is_accepted() {
         assert_eq!(
             faults("//! About `a`.\nmod a;\nmod b;\n"),
             Vec::<String>::new()

@@ -67,7 +67,7 @@ pub(super) fn run(workspace: &Workspace, rounds: u32) -> Result<String> {
     let figures = Figures::of(&finished.text);
     ensure!(
         !figures.figures.is_empty(),
-        "dat-bench has printed no figure; what it said is above"
+        "dat-bench has printed no figure; its output is above"
     );
     Ok(figures.table())
 }
@@ -209,7 +209,7 @@ perftest 64 KiB send, 16 queued failed
     }
 
     #[test]
-    fn a_table_takes_the_place_of_the_one_before() {
+    fn a_table_replaces_the_old_one() {
         let page = format!("text\n{BEGIN}\nold\n\n{END}more\n");
         let page = renewed(&page, "new\n").unwrap();
         assert_eq!(page, format!("text\n{BEGIN}\nnew\n\n{END}more\n"));

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_whole_or_not_there() {
+    fn an_entry_is_complete_or_absent() {
         let dir = tempfile::tempdir().unwrap();
         let open = || Cache::at(dir.path().into()).unwrap();
         let failed = open().fill("one", |unfinished| {
@@ -122,11 +122,11 @@ mod tests {
         assert_eq!(open().entry("one"), Some(whole.clone()));
         assert_eq!(open().latest().unwrap(), Some(whole));
         let names = fs::read_dir(dir.path()).unwrap().count();
-        assert_eq!(names, 2, "the entry and the lock; nothing half made");
+        assert_eq!(names, 2, "the entry and the lock; no unfinished entry");
     }
 
     #[test]
-    fn the_place_is_the_users_unless_one_is_named() {
+    fn the_user_has_a_cache_unless_a_variable_names_one() {
         let with = |set: &'static [(&str, &str)]| {
             place(move |name| {
                 let found = set.iter().find(|(key, _)| *key == name)?;

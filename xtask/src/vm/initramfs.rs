@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_has_the_bytes_that_the_format_asks_for() {
+    fn an_archive_has_the_bytes_that_the_format_requires() {
         let mut archive = Initramfs::default();
         archive.directory("a").unwrap();
         archive.file("a/b", b"hello").unwrap();

@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 /// The package that always depends on the release's newest kernel.
 const META: &str = "linux-image-amd64";
 
-/// Modules without which the guest cannot start, in no order.
+/// Modules without which the guest cannot start, in any order.
 pub(super) const STARTING: &[&str] = &[
     "virtio_pci",
     "virtio_console",
@@ -40,7 +40,7 @@ const NEEDED: &[&str] = &[
     SIW,
 ];
 
-/// Modules that some kernels have built in, or no longer have.
+/// Modules that are optional, because some kernels have them built in or no longer have them.
 const WELCOME: &[&str] = &[
     "crc32_generic",
     "crc32_pclmul",
@@ -126,7 +126,7 @@ impl Kernel {
 
     fn of_entry(directory: PathBuf) -> Result<Self> {
         let release = directory.file_name().and_then(|name| name.to_str());
-        let release = release.context("a kernel's directory is called as its release")?;
+        let release = release.context("a kernel's directory is named after its release")?;
         Ok(Self {
             release: release.into(),
             directory,
@@ -168,7 +168,7 @@ impl fmt::Display for Kernel {
 /// Installs the missing packages; fails with their names if it cannot.
 pub(super) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<()> {
     match install::provide(workspace, needs)? {
-        Outcome::NotRun(advice) => bail!("the guest cannot be had: {advice}"),
+        Outcome::NotRun(advice) => bail!("the guest cannot run: {advice}"),
         Outcome::Passed { .. } => Ok(()),
     }
 }
@@ -186,12 +186,12 @@ impl Packages {
     fn find(workspace: &Workspace) -> Result<Self> {
         let ask = || {
             let depends = apt_cache(workspace, &format!("depends {META}"))?;
-            let image = dependency(&depends).context("it depends on no image")?;
+            let image = dependency(&depends).context("it does not depend on an image")?;
             let shown = apt_cache(workspace, &format!("show --no-all-versions {image}"))?;
             Self::of(image, &shown)
         };
         ask().or_else(|_| {
-            // A machine without package lists does not know any package.
+            // Without package lists apt-cache finds no package.
             install::apt_get(workspace, "update --quiet").check()?;
             ask()
         })
@@ -211,7 +211,7 @@ impl Packages {
         let version = version.context("the image has no version")?;
         let mut numbers = version.split('.');
         let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-            bail!("the image has the odd version {version}");
+            bail!("the image's version cannot be parsed: {version}");
         };
         Ok(Self {
             release: release.into(),
@@ -251,13 +251,13 @@ impl Making<'_> {
         self.unpack_image(&whole)
             .with_context(|| format!("the piece {}", self.packages.image()))?;
         if !self.has(&whole, SIW) {
-            self.build_siw(&whole).context("the piece siw")?;
+            self.build_siw(&whole).context("the module siw")?;
         }
         let from = whole.join("lib/modules").join(release);
         let to = self.directory.join("lib/modules").join(release);
         for module in STARTING.iter().chain(NEEDED) {
             let files = files_of(self.workspace, &whole, release, module)?;
-            copy_modules(&files, &from, &to).with_context(|| format!("the piece {module}"))?;
+            copy_modules(&files, &from, &to).with_context(|| format!("the module {module}"))?;
         }
         for module in WELCOME.iter().filter(|module| self.has(&whole, module)) {
             let files = files_of(self.workspace, &whole, release, module)?;
@@ -284,7 +284,7 @@ impl Making<'_> {
         self.job("fetch", &format!("apt-get download {image}"))
             .minutes(10)
             .check()
-            .context("it takes a network")?;
+            .context("a network is required")?;
         let package = only_file(self.directory, "deb")?;
         let (package, whole) = (package.display(), whole.display());
         let args = format!("dpkg-deb --extract {package} {whole}");
@@ -338,8 +338,11 @@ impl Making<'_> {
         );
         let args = format!("install --yes --no-install-recommends {package}");
         let installed = install::apt_get(self.workspace, &args).minutes(9).check();
-        installed.with_context(|| format!("{package} takes a network"))?;
-        ensure!(Path::new(file).exists(), "{package} brought no {file}");
+        installed.with_context(|| format!("{package}: a network is required"))?;
+        ensure!(
+            Path::new(file).exists(),
+            "{package} does not contain {file}"
+        );
         Ok(())
     }
 
@@ -396,7 +399,7 @@ fn loaded_files(shown: &str) -> Vec<PathBuf> {
 fn copy_modules(files: &[PathBuf], from: &Path, to: &Path) -> Result<()> {
     for file in files {
         let target = to.join(file.strip_prefix(from)?);
-        let parent = target.parent().context("a module lies in a directory")?;
+        let parent = target.parent().context("a module is in a directory")?;
         fs::create_dir_all(parent)?;
         fs::copy(file, &target).with_context(|| format!("copying {}", file.display()))?;
     }
@@ -410,7 +413,7 @@ fn only_file(directory: &Path, extension: &str) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    bail!("no .{extension} file came")
+    bail!("no .{extension} file was downloaded")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::initramfs::Initramfs;
 use super::kernel::{Kernel, STARTING};
 use crate::workspace::Workspace;
 
-/// The number of lines of the kernel's log that are printed when the guest died.
+/// The number of lines of the kernel's log that are printed after the guest has died.
 const LOG_LINES: usize = 25;
 
 /// A statically linked busybox, the only program of the guest's first steps.
@@ -90,7 +90,7 @@ impl Job {
     }
 }
 
-/// The guest before it is switched on.
+/// The guest before its boot.
 #[derive(Debug)]
 pub(crate) struct Machine<'a> {
     workspace: &'a Workspace,
@@ -138,7 +138,7 @@ impl<'a> Machine<'a> {
             qemu = qemu.arg(arg);
         }
         qemu = qemu.args_line(PORTS);
-        for arg in told_in(&status, &log) {
+        for arg in result_options(&status, &log) {
             qemu = qemu.arg(arg);
         }
         let qemu = qemu.echo_as(match output {
@@ -150,7 +150,7 @@ impl<'a> Machine<'a> {
         let finished = finished.with_context(|| {
             format!(
                 "the guest did not end in time (--timeout); its kernel's log:\n{}",
-                telling(&log)
+                error_lines(&log)
             )
         })?;
         match lossy(&status).trim().parse::<u8>() {
@@ -163,7 +163,7 @@ impl<'a> Machine<'a> {
                  its kernel's log:\n{}",
                 finished.status,
                 finished.tail(),
-                telling(&log)
+                error_lines(&log)
             ),
         }
     }
@@ -200,8 +200,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A serial line would lose bytes that are sent before the guest reads, and has no end. A
-    /// virtio port waits for the reader, and ends with the input.
+    /// Boots with a shell that reads standard input through a virtio port. A serial line would lose
+    /// bytes that are sent before the guest reads, and would not report the end of the input.
     fn shell_on_input(&self) -> Result<u8> {
         let files = scratch()?;
         let (status, log) = (files.path().join("status"), files.path().join("log"));
@@ -214,14 +214,14 @@ impl<'a> Machine<'a> {
             .args(PORTS.split_whitespace())
             .args(["-chardev", "stdio,id=input,signal=off"])
             .args(["-device", "virtserialport,chardev=input,name=input"])
-            .args(told_in(&status, &log))
+            .args(result_options(&status, &log))
             .status()
             .context("starting qemu-system-x86_64")?;
         lossy(&status).trim().parse().with_context(|| {
             let log = lossy(&log);
             format!(
                 "the guest died (QEMU: {qemu}); its kernel's log:\n{}",
-                telling(&log)
+                error_lines(&log)
             )
         })
     }
@@ -261,7 +261,7 @@ impl<'a> Machine<'a> {
         archive.file("bin/busybox", &read(Path::new(BUSYBOX))?)?;
         archive.file("init", &read(&own.join("init"))?)?;
         archive.file("job/enter", &read(&own.join("enter"))?)?;
-        let here = std::env::current_dir().context("asking where we are")?;
+        let here = std::env::current_dir().context("reading the current directory")?;
         archive.file("job/directory", here.as_os_str().as_bytes())?;
         archive.file("job/kernel", &self.kernel_text())?;
         self.add_modules(&mut archive)?;
@@ -315,7 +315,7 @@ fn scratch() -> Result<TempDir> {
 }
 
 /// The options that write the exit status and the kernel's log to files.
-fn told_in(status: &Path, log: &Path) -> [OsString; 6] {
+fn result_options(status: &Path, log: &Path) -> [OsString; 6] {
     [
         "-chardev".into(),
         with_path("file,id=status,path=", status),
@@ -336,7 +336,7 @@ fn lossy(file: &Path) -> String {
 }
 
 /// The most useful lines of a kernel's log: from its first error on, or the last lines.
-fn telling(log: &str) -> String {
+fn error_lines(log: &str) -> String {
     const COMPLAINTS: [&str; 4] = ["BUG: ", "Oops", "general protection", "Kernel panic"];
     let lines: Vec<&str> = log.lines().collect();
     let complains = |line: &&str| COMPLAINTS.iter().any(|words| line.contains(words));
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_reaches_the_shell_as_it_was_given() {
+    fn a_job_is_quoted_for_the_shell() {
         let job = Job::new("/a b/program".into())
             .args(&["it's".into(), "$HOME".into()])
             .env("KEY", "a value");
@@ -393,12 +393,12 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_shown_from_its_first_complaint_or_at_its_end() {
+    fn a_log_is_shown_from_its_first_error_or_at_its_end() {
         let log: String = (0..100).map(|line| format!("{line}\n")).collect();
-        assert!(telling(&log).starts_with("75\n"));
-        assert_eq!(telling("short"), "short");
+        assert!(error_lines(&log).starts_with("75\n"));
+        assert_eq!(error_lines("short"), "short");
         let died = log.replace("\n50\n", "\nBUG: kernel NULL pointer dereference\n");
-        let shown = telling(&died);
+        let shown = error_lines(&died);
         assert!(
             shown.starts_with("BUG: ") && shown.ends_with("\n74"),
             "{shown}"

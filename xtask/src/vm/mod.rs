@@ -1,7 +1,7 @@
 //! A guest with the kernel's own RDMA devices, on machines that have none.
 //!
 //! - `kernel.rs` gets a kernel and its modules from Debian's packages, and builds `siw`.
-//! - `cache.rs` keeps them, complete or not at all.
+//! - `cache.rs` keeps complete kernels.
 //! - `initramfs.rs` packs the archive with which the kernel starts.
 //! - `machine.rs` boots QEMU with a job and returns its result.
 //! - `suite.rs` runs the suite `guest` there, from which `docs/compatibility.md` is generated.
@@ -9,7 +9,7 @@
 //! - `bench.rs` measures there, for `docs/rdma-performance.md`.
 //!
 //! The files that run inside are in `tests/vm`, with a README. The guest runs under software
-//! emulation only, because `/dev/kvm` may exist and not work.
+//! emulation only, because `/dev/kvm` may exist without working.
 
 mod bench;
 mod cache;
@@ -53,13 +53,13 @@ enum Command {
     Setup,
     /// Boot, run a job, and exit with its status.
     Run(RunOptions),
-    /// Boot and open a shell; what a pipe holds is its script.
+    /// Boot and open a shell, which reads its script from a pipe if there is one.
     Shell,
     /// Print the directory of the kernel and its modules.
     Where,
-    /// Run OFA's command lines on every ground, for more than an hour, and tell the page's changes.
+    /// Run OFA's command lines on every ground, for over an hour, and compare the page.
     Table(TableOptions),
-    /// Measure on every device beside raw TCP, and print the table of docs/rdma-performance.md.
+    /// Measure every device and raw TCP, and print the table of docs/rdma-performance.md.
     Bench(BenchOptions),
 }
 
@@ -71,7 +71,7 @@ struct RunOptions {
     /// Processors of the guest.
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     cpus: u32,
-    /// Memory of the guest; what jobs write to files is in it too.
+    /// Memory of the guest, which also holds the files that jobs write.
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     memory: u32,
     /// A job of tests/vm/jobs by its name, or a program by its path, and its arguments.
@@ -81,13 +81,13 @@ struct RunOptions {
 
 #[derive(Debug, Args)]
 struct TableOptions {
-    /// Take what came into docs/compatibility.md.
+    /// Write the results into docs/compatibility.md.
     #[arg(long)]
     write: bool,
-    /// Run the choice of lines that every test run has.
+    /// Run only the lines that every test run has.
     #[arg(long)]
     quick: bool,
-    /// Run only what holds this word, such as a ground's name; the page keeps the rest.
+    /// Run only lines that contain this word, such as a ground; the page keeps the rest.
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
 }
@@ -134,7 +134,7 @@ fn run_job(workspace: &Workspace, options: &RunOptions) -> Result<ExitCode> {
         .cpus(options.cpus)
         .memory_mib(options.memory)
         .run(&job, Output::Shown)?;
-    // The exit status of a process fits into a byte; the machine has checked that there is one.
+    // The exit status of a process fits into a byte; `machine.rs` has checked that there is one.
     let status = finished.status.code().unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
@@ -148,15 +148,15 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
     };
     let finished = suite::run(workspace, extent, &options.only, Output::Shown)?;
     // A failed test does not report its place in the table, so the run counts as a part. All other
-    // results are valid, and took long to get.
+    // results are valid, and are kept because the run is long.
     let scope = if finished.status.success() {
         Scope::of(&options.only)
     } else {
         Scope::Part
     };
-    let told = suite::PAGE.settle(workspace, &finished.text, scope, options.write);
+    let result = suite::PAGE.settle(workspace, &finished.text, scope, options.write);
     finished.success()?;
-    println!("guest: {}", told?);
+    println!("guest: {}", result?);
     Ok(ExitCode::SUCCESS)
 }
 

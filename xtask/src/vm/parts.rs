@@ -52,7 +52,7 @@ const fn ground(name: &'static str, holds: &'static str, skips: &'static [&'stat
 
 impl Part {
     fn arguments(self) -> Vec<OsString> {
-        // In one argument, because the skipped word may begin like an option.
+        // One argument, because the skipped word may begin with a hyphen.
         let skips = self.skips.iter().map(|skip| format!("--skip={skip}"));
         let holds = (!self.holds.is_empty()).then(|| self.holds.to_owned());
         skips.chain(holds).map(Into::into).collect()
@@ -96,7 +96,7 @@ pub(super) fn run(
 }
 
 fn tell(part: &Part, finished: &Result<Finished>, begun: Instant) {
-    let told = match finished {
+    let result = match finished {
         Ok(finished) => {
             let mut lines = finished.text.lines();
             lines
@@ -107,7 +107,7 @@ fn tell(part: &Part, finished: &Result<Finished>, begun: Instant) {
         Err(error) => format!("{error:#}"),
     };
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
-    println!("    | {:<16} {minutes:>5.1} min  {told}", part.name);
+    println!("    | {:<16} {minutes:>5.1} min  {result}", part.name);
     let text = finished.as_ref().map_or("", |finished| &finished.text);
     for name in failures(text) {
         println!("    |   failed: {name}");
@@ -132,7 +132,7 @@ fn together(parts: Vec<Finished>) -> Result<Finished> {
     let all = Count::of(&first.text).all;
     ensure!(
         ran == all,
-        "the parts ran {ran} of {all} tests: PARTS is to name every ground"
+        "the parts ran {ran} of {all} tests: PARTS must name every ground"
     );
     let failed = parts.iter().find(|part| !part.status.success());
     Ok(Finished {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_in_a_part_is_named() {
+    fn failed_tests_of_a_part_are_named() {
         let text =
             "\nfailures:\n\n---- a: b ----\nwhy\n\nfailures:\n    a: b\n    c: d\n\ntest result: F";
         assert_eq!(failures(text).collect::<Vec<_>>(), ["a: b", "c: d"]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_the_names_that_it_is_for() {
+    fn a_part_selects_its_tests_by_name() {
         let part = PARTS[0];
         assert_eq!(part.arguments(), ["--skip=pure-", "ofa-siw: "]);
         let rest = PARTS.last().unwrap().arguments();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_of_a_suite_is_where_cargo_says() {
+    fn the_program_of_a_suite_is_found_in_cargos_output() {
         let text =
             "    Finished `test` profile\n  Executable suites/a.rs (target/debug/deps/a-1)\n";
         assert_eq!(executable(text), Some("target/debug/deps/a-1"));

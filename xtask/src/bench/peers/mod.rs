@@ -198,7 +198,7 @@ figures in the rows of a ping-pong only."
             disturbed, rounds, ..
         } = tally;
         println!(
-            "disturbed: other programs took much of the CPUs in {disturbed} of {rounds} rounds."
+            "disturbed: other programs used much of the CPUs in {disturbed} of {rounds} rounds."
         );
     }
     println!("{}", tally.summary());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_said_and_counted() {
+    fn figures_that_cannot_be_measured_are_reported_and_counted() {
         let mut tally = Tally::default();
         let line = figures(Err("ucx_perftest missing".into())).line(row(), &mut tally);
         assert!(line.contains("not run"), "{line}");

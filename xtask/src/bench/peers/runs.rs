@@ -72,7 +72,7 @@ impl Ground {
         );
         let tool = self.env.stage.bin("dat-bench");
         let program = self.env.program(tool).args_line(&line);
-        // The tool's own registry has an adapter for each row.
+        // Without it, the tool uses its own registry, which has an adapter for each row.
         let program = program.env_remove("DAT_OVERRIDE");
         ours(&program.spawn()?.finish(DEADLINE)?.success()?.text)
     }
@@ -108,11 +108,8 @@ impl Ground {
                 .args_line(&format!("-p {port}"));
             match peer {
                 Peer::UcxOwn => program,
-                // Memory of the program itself, as in a program that registers existing memory with
-                // DAT.
-                _ => program
-                    .env("UCX_ALLOC_PRIO", "heap")
-                    .env(WRITTEN.0, WRITTEN.1),
+                // Uses heap memory, as a program does that registers existing memory with DAT.
+                _ => program.env("UCX_ALLOC_PRIO", "heap"),
             }
         };
         let warm_up = (count / 8).max(16);
@@ -183,7 +180,7 @@ fn figure(figure: Figure, run: UcxRun) -> f64 {
     }
 }
 
-/// The number of iterations of so many microseconds that fill a sample.
+/// The number of iterations that fill a sample, if each takes `microseconds`.
 fn fill(sample_ms: u32, microseconds: f64) -> u64 {
     let count = f64::from(sample_ms) * 1e3 / microseconds;
     (count as u64).clamp(TRIAL, COUNT_MAX)
@@ -220,7 +217,7 @@ other programs took 0 % of the CPUs meanwhile.
 ";
 
     #[test]
-    fn a_sample_of_ours_says_what_it_went_through() {
+    fn a_sample_of_dat_bench_has_its_carrier_and_disturbances() {
         let sample = ours(BENCH).unwrap();
         assert_eq!(sample.title, "64 KiB send, 16 queued");
         assert_eq!((sample.raw, sample.dat), (10.44, 18.83));

@@ -7,9 +7,9 @@ use crate::bench::ends::Waiting;
 /// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
-    /// The ratio to the plain way is at least this.
+    /// At least this ratio to the plain way.
     Ratio(f64),
-    /// The ratio to the plain way is at most this.
+    /// At most this ratio to the plain way.
     RatioAtMost(f64),
     /// The way adds at most this, in the row's unit.
     Adds(f64),

@@ -38,14 +38,14 @@ pub(super) enum Way {
 /// The kind of work that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Requests of 64 bytes by so many clients at the same time, each of which has so many in
+    /// Requests of 64 bytes by concurrent clients, each of which has `pipeline` requests in
     /// flight.
     Redis {
         command: &'static str,
         clients: u32,
         pipeline: u32,
     },
-    /// Bulk data on so many connections.
+    /// Bulk data on `streams` connections.
     Iperf { streams: u32 },
     /// Requests for a file of 1000 bytes, on 16 connections.
     Http { is_kept: bool },
@@ -288,9 +288,9 @@ impl Ground {
                     true => wrk,
                     false => wrk.arg("-H").arg("Connection: close"),
                 };
-                let told = wrk.spawn()?.finish(DEADLINE)?.success()?;
-                let told = told.never_says("Non-2xx")?.never_says("Socket errors")?;
-                labelled(&told.text, "Requests/sec:")
+                let run = wrk.spawn()?.finish(DEADLINE)?.success()?;
+                let run = run.never_says("Non-2xx")?.never_says("Socket errors")?;
+                labelled(&run.text, "Requests/sec:")
             }
             Work::Pgbench => {
                 let count = of(10_000, 3_000);
@@ -302,18 +302,20 @@ impl Ground {
                     "tps =",
                 )
             }
-            Work::Memcached => self.told(way, &format!("get {port} 4 {}", of(10_000, 4_000)), 0),
+            Work::Memcached => {
+                self.end_figure(way, &format!("get {port} 4 {}", of(10_000, 4_000)), 0)
+            }
             Work::PingPong { waiting, on } => {
                 let ping = format!("ping {port} {} {}", waiting.word(), of(20_000, 8_000));
-                self.told(way, &format!("--processor {} {ping}", on.of_client()), 0)
+                self.end_figure(way, &format!("--processor {} {ping}", on.of_client()), 0)
             }
             Work::Connect { on } => {
                 let connect = format!("connect {port} {}", of(10_000, 4_000));
-                self.told(way, &format!("--processor {} {connect}", on.of_client()), 0)
+                self.end_figure(way, &format!("--processor {} {connect}", on.of_client()), 0)
             }
             Work::Start => self.start(way, of(50, 20)),
-            Work::Memory => self.told(way, "hold 400", 0),
-            Work::Descriptors => self.told(way, "hold 400", 1),
+            Work::Memory => self.end_figure(way, "hold 400", 0),
+            Work::Descriptors => self.end_figure(way, "hold 400", 1),
         }
     }
 
@@ -326,12 +328,12 @@ impl Ground {
         Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(times))
     }
 
-    /// Measures a figure of an end that prints a line of several.
-    fn told(&self, way: Way, line: &str, place: usize) -> Result<f64> {
-        let told = self.end(way, line)?.spawn()?.finish(DEADLINE)?.success()?;
-        let figure = told.text.split_whitespace().nth(place);
+    /// Returns the figure at `place` in the line that an end prints.
+    fn end_figure(&self, way: Way, line: &str, place: usize) -> Result<f64> {
+        let run = self.end(way, line)?.spawn()?.finish(DEADLINE)?.success()?;
+        let figure = run.text.split_whitespace().nth(place);
         let figure = figure.and_then(|word| word.parse().ok());
-        figure.with_context(|| format!("no figure in {:?}", told.text))
+        figure.with_context(|| format!("no figure in {:?}", run.text))
     }
 
     fn finish(&self, way: Way, name: impl AsRef<Path>, line: &str) -> Result<Finished> {
@@ -346,7 +348,7 @@ fn postgres_bin() -> Result<PathBuf> {
     let mut found = versions.flatten().map(|entry| entry.path().join("bin"));
     found
         .find(|bin| bin.join("initdb").exists())
-        .context("no version of PostgreSQL is there")
+        .context("no version of PostgreSQL is installed")
 }
 
 /// `"GET","51234.56","0.095",...`
@@ -388,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_out_of_what_the_programs_print() {
+    fn figures_are_parsed_from_the_output_of_the_programs() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"51234.56\",\"0.095\"\n";
         assert_eq!(requests_per_second(csv).unwrap(), 51234.56);
         assert!(requests_per_second("Could not connect").is_err());

@@ -1,4 +1,4 @@
-//! Which module uses which of its siblings.
+//! The graph of modules that use their siblings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;

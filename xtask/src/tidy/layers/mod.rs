@@ -2,15 +2,15 @@
 //!
 //! A module uses another one where its code names a path into that module: in a `use`, in an
 //! expression, in a type, in the arguments of a macro. Each use counts between siblings only: the
-//! two children, of the innermost module around both places, that hold one place each. So a module
-//! and its own descendants may use each other freely, `a::b` that names `c::d` makes `a` use `c`,
-//! and siblings below one parent are checked for themselves. A name that an ancestor re-exports
+//! innermost module that contains both places has two children that contain one place each. So a
+//! module and its own descendants may use each other freely, `a::b` that names `c::d` makes `a` use
+//! `c`, and the siblings of each parent are checked separately. A name that an ancestor re-exports
 //! counts as a use of the module that defines it: `crate::Config` uses `config`.
 //!
-//! Not seen: what `cfg(test)` guards, methods (their types are seen where they are named), and
-//! names that come through `use super::*`.
+//! Not checked: code under `cfg(test)`, methods (their types are checked where they are named), and
+//! names that `use super::*` imports.
 //!
-//! | File | What |
+//! | File | Contents |
 //! |---|---|
 //! | `tree` | the modules of a crate, read from its files |
 //! | `paths` | the paths that the code of one module names |

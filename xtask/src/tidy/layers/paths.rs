@@ -12,7 +12,7 @@ pub(super) struct Named {
     pub(super) line: usize,
 }
 
-/// One name that a `use` brings in.
+/// One name that a `use` imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Import {
     /// The name in the importing module, none for `*`.
@@ -21,15 +21,15 @@ pub(super) struct Import {
     pub(super) named: Named,
 }
 
-/// Returns the paths that `item` names outside of code for tests. A nested module is not looked
-/// into.
+/// Returns the paths that `item` names outside of code for tests, without those of nested
+/// modules.
 pub(super) fn of_item(item: &Item) -> Vec<Named> {
     let mut paths = Paths { named: Vec::new() };
     paths.visit_item(item);
     paths.named
 }
 
-/// Returns what a `use` imports.
+/// Returns the imports of a `use`.
 pub(super) fn imports(item: &ItemUse) -> Vec<Import> {
     let mut imports = Vec::new();
     flatten(&item.tree, &mut Vec::new(), &mut imports);
@@ -209,13 +209,13 @@ impl<'ast> Visit<'ast> for Paths {
         self.add_tokens(call.tokens.clone());
     }
 
-    /// Documentation and other attributes use nothing.
+    /// Skips documentation and other attributes, which use no module.
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 
-    /// `pub(in path)` names an ancestor.
+    /// Skips `pub(in path)`, because the path names an ancestor.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
-    /// The tree of modules holds it.
+    /// Skips nested modules, which are in the tree of modules.
     fn visit_item_mod(&mut self, _: &'ast ItemMod) {}
 }
 

@@ -14,7 +14,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
     Tree::read(dir.path(), &root).unwrap().graph()
 }
 
-/// The cycles of such a crate, with the places of each use.
+/// The cycles of a crate with these files, with the places of each use.
 fn cycles(files: &[(&str, &str)]) -> Vec<String> {
     let line = |place: &Place| format!("{}:{}", place.file.display(), place.line);
     let lines = |places: &Vec<Place>| places.iter().map(line).collect::<Vec<_>>().join(", ");

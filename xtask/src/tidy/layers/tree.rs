@@ -11,7 +11,7 @@ use super::graph::{Graph, Place};
 use super::paths::{self, Named};
 use crate::tidy::modules;
 
-/// The number of re-exports that a path is followed through: more are a circle.
+/// The number of re-exports through which a path is followed; more are a cycle.
 const REEXPORTS_MAX: usize = 16;
 
 /// The root of every tree.
@@ -25,7 +25,7 @@ pub(super) struct Tree {
 
 #[derive(Debug)]
 struct Module {
-    /// Its path in the crate (`ep::state`).
+    /// The path in the crate (`ep::state`).
     name: String,
     /// The root is its own parent.
     parent: usize,
@@ -35,7 +35,7 @@ struct Module {
     items: BTreeSet<String>,
     /// The items that the module imports or re-exports, under their names in it.
     imports: BTreeMap<String, Vec<String>>,
-    /// Modules that it imports as a whole.
+    /// Modules that the module imports as a whole.
     globs: Vec<Vec<String>>,
     named: Vec<Named>,
 }
@@ -52,7 +52,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Returns which sibling uses which.
+    /// Returns the graph of siblings that use each other.
     pub(super) fn graph(&self) -> Graph {
         let mut graph = Graph::default();
         for (user, module) in self.modules.iter().enumerate() {
@@ -75,9 +75,9 @@ impl Tree {
     }
 
     /// Returns the module that defines what `path` names in the module `at`, or the module that
-    /// `user` depends on for the name: a re-export is looked through in the ancestors of `user`
-    /// only, because a use of any other module that re-exports is a use of that module. None if it
-    /// is another crate's.
+    /// `user` depends on for the name: re-exports are followed in the ancestors of `user` only,
+    /// because a use of any other module that re-exports is a use of that module. None for a name
+    /// of another crate.
     fn resolve(&self, user: usize, at: usize, path: &[String], depth: usize) -> Option<usize> {
         let mut module = at;
         let mut rest = path;
