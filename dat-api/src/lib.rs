@@ -133,6 +133,7 @@ mod cno;
 mod counters;
 mod cr;
 mod decode;
+mod environment;
 mod ep;
 mod error;
 mod evd;

@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 use dat_abi::*;
 use libloading::os::unix::{Library as Dl, RTLD_GLOBAL, RTLD_NOW};
 
+use crate::environment;
+
 /// Environment variable that names the registry library to load instead of the system's.
 pub const LIBRARY_ENV: &str = "DAT_LIBRARY";
 
@@ -236,7 +238,7 @@ impl Library {
     }
 
     fn load() -> Result<Self, LoadError> {
-        let path = host::environment::variable(LIBRARY_ENV)
+        let path = environment::variable(LIBRARY_ENV)
             .filter(|path| !path.is_empty())
             .or_else(|| PREFERRED.get().cloned())
             .unwrap_or_else(|| LIBRARY_NAME.into());
