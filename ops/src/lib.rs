@@ -58,13 +58,14 @@ pub use family::{
     AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, StackRequest,
     choose,
 };
+pub use host::readiness::Readiness;
 pub use listen::{Accepted, Listening};
 pub use local::Local;
 pub use netlink::RdmaPort;
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
-    OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Readiness,
-    Target, Terms, Watch, Way,
+    OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Target,
+    Terms, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use host::readiness::Readiness;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
@@ -379,19 +380,4 @@ pub enum Half {
     Write,
     /// Both directions.
     Both,
-}
-
-/// The readiness of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Readiness {
-    /// A receive returns bytes, the end or an error.
-    pub readable: bool,
-    /// A send queues bytes or returns an error.
-    pub writable: bool,
-    /// The peer has ended its sending direction.
-    pub peer_ended: bool,
-    /// Both directions have ended.
-    pub hung_up: bool,
-    /// The connection failed.
-    pub failed: bool,
 }

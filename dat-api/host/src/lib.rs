@@ -6,6 +6,7 @@
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
 //! | [`forks`] | handlers that run around a `fork` of the program |
 //! | [`locks`] | locks that are taken although a thread panicked with them |
+//! | [`readiness`] | the state that `poll` should report for a socket |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
 //! | [`threads`] | threads of the library, which receive none of the program's signals |
@@ -14,6 +15,7 @@ pub mod descriptors;
 pub mod environment;
 pub mod forks;
 pub mod locks;
+pub mod readiness;
 pub mod reserve;
 pub mod stand_in;
 pub mod threads;

@@ -136,15 +136,8 @@ impl OffloadStream for SdpOffload {
         self.stream.abort();
     }
 
-    fn readiness(&self) -> ops::Readiness {
-        let now = self.stream.readiness();
-        ops::Readiness {
-            readable: now.readable,
-            writable: now.writable,
-            peer_ended: now.peer_ended,
-            hung_up: now.peer_ended && now.write_closed,
-            failed: now.failed,
-        }
+    fn readiness(&self) -> Readiness {
+        self.stream.readiness()
     }
 
     fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {

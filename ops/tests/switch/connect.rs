@@ -299,7 +299,7 @@ fn what_happens_to_an_established_connection_is_its_programs_affair() -> Result<
     drop(server);
     drop(service);
     let stream = stream_of(&socket)?;
-    ensure!(stream.readiness().hung_up);
+    ensure!(stream.readiness().is_hung_up());
     // As over TCP, the first send succeeds, and the next one fails.
     let bytes = [std::io::IoSlice::new(b"x")];
     ensure!(stream.send(&bytes) == Ok(1) && stream.send(&bytes) == Err(Errno::PIPE));

@@ -321,9 +321,10 @@ impl OffloadStream for UnixStream {
         Readiness {
             readable: inbound.unread() > 0 || inbound.ended || failed,
             writable: failed || self.is_writable(),
-            peer_ended: inbound.ended,
-            hung_up: inbound.closed || inbound.ended && inbound.we_ended || failed,
+            peer_ended: inbound.ended || inbound.closed,
+            write_closed: inbound.we_ended || inbound.closed,
             failed,
+            ..Readiness::default()
         }
     }
 
