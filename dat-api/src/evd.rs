@@ -3,11 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dat_abi::*;
-use host::locks::{IgnorePoison as _, lock};
 
 use crate::address::timeout_us;
 use crate::cno::Cno;
@@ -18,6 +17,7 @@ use crate::event::{DtoCompletion, Event};
 use crate::handle::{EpId, EvdId, Handle, SpId};
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
+use crate::lock::lock;
 
 /// The streams of events that a dispatcher accepts (`DAT_EVD_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -417,7 +417,7 @@ impl Drop for EvdInner {
         if !self.is_owned {
             return;
         }
-        let cno = self.cno.get_mut().ignore_poison();
+        let cno = self.cno.get_mut().unwrap_or_else(PoisonError::into_inner);
         if cno.is_some() {
             // The provider does not free a dispatcher while a thread waits on its notification
             // object, so the dispatcher is detached first. If this call fails, the call that frees

@@ -143,6 +143,7 @@ mod ia;
 mod leak;
 mod library;
 mod lmr;
+mod lock;
 mod posted_regions;
 mod pz;
 mod region;

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
-use host::locks::IgnorePoison as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::lmr::Segment;
 use crate::region::Region;
@@ -40,7 +38,7 @@ impl PostedRegions {
     }
 
     pub(crate) fn keep_region(&self, region: &Region) {
-        let mut regions = self.regions.lock().ignore_poison();
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         regions
             .entry(Arc::as_ptr(&region.inner).addr())
             .or_insert_with(|| region.clone());
@@ -49,7 +47,7 @@ impl PostedRegions {
 
     /// Leaks the regions, because the object that may access them could not be freed.
     pub(crate) fn leak(&self) {
-        let mut regions = self.regions.lock().ignore_poison();
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(std::mem::take(&mut *regions));
     }
 }

@@ -3,10 +3,9 @@
 mod bindings;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dat_abi::*;
-use host::locks::IgnorePoison as _;
 
 use self::bindings::Bindings;
 use crate::decode::Route;
@@ -163,14 +162,14 @@ impl RmrInner {
     }
 
     fn bound(&self) -> MutexGuard<'_, Bound> {
-        self.bound.lock().ignore_poison()
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for RmrInner {
     fn drop(&mut self) {
         let key = self.handle.key();
-        let bound = self.bound.get_mut().ignore_poison();
+        let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner);
         for inner in bound.evds.iter().filter_map(Weak::upgrade) {
             Evd { inner }.routes().remove(&key);
         }

@@ -6,9 +6,8 @@
 //! closes the number when that connection ends. So the number has exactly one owner at a time;
 //! [`SocketOwnership`] names it. This crate returns either an [`OwnedFd`] or nothing.
 
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
-
-use host::descriptors::Identity;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::error::SocketError;
 
@@ -17,7 +16,7 @@ use crate::error::SocketError;
 #[derive(Debug)]
 pub(crate) struct PassedSocket {
     number: RawFd,
-    identity: Identity,
+    inode: u64,
 }
 
 /// The owner of a socket that was passed to the provider.
@@ -37,15 +36,12 @@ pub(crate) enum SocketOwnership {
 impl PassedSocket {
     /// Takes a socket out of Rust's ownership. Returns the socket if it cannot be identified.
     pub(crate) fn pass(socket: OwnedFd) -> Result<Self, (OwnedFd, SocketError)> {
-        match Identity::of(&socket) {
-            Ok(identity) => Ok(Self {
+        match inode_of(socket.as_raw_fd()) {
+            Some(inode) => Ok(Self {
                 number: socket.into_raw_fd(),
-                identity,
+                inode,
             }),
-            Err(error) => {
-                let errno = error.raw_os_error();
-                Err((socket, SocketError { errno }))
-            }
+            None => Err((socket, SocketError::last())),
         }
     }
 
@@ -64,7 +60,7 @@ impl PassedSocket {
     /// Returns the descriptor if the number still refers to the socket that was passed. Used when
     /// it is unknown whether a connection was established before the endpoint was freed.
     pub(crate) fn reclaim(self) -> Option<OwnedFd> {
-        (Identity::of_number(self.number) == Ok(self.identity)).then(|| self.into_owned())
+        (inode_of(self.number) == Some(self.inode)).then(|| self.into_owned())
     }
 }
 
@@ -111,13 +107,23 @@ impl SocketOwnership {
     }
 }
 
+/// Returns the inode behind a descriptor. Each socket has its own inode number, which is not reused
+/// soon.
+fn inode_of(number: RawFd) -> Option<u64> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the out-pointer is writable; for a bad descriptor the call returns an error.
+    if unsafe { libc::fstat(number, stat.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so the structure is filled.
+    Some(unsafe { stat.assume_init() }.st_ino)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::os::fd::AsRawFd;
-    use std::os::unix::net::UnixStream;
-
     use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
 
     fn passed() -> (PassedSocket, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -167,7 +173,7 @@ mod tests {
         drop(ownership);
         // SAFETY: the duplicate made above has no other owner; it is closed here and nowhere else.
         let duplicate = unsafe { OwnedFd::from_raw_fd(number) };
-        assert!(Identity::of(&duplicate).is_ok());
+        assert!(inode_of(duplicate.as_raw_fd()).is_some());
     }
 
     #[test]
@@ -184,5 +190,10 @@ mod tests {
         assert!(socket.reclaim().is_none());
         // SAFETY: the duplicate made above has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+
+    #[test]
+    fn a_closed_descriptor_has_no_inode() {
+        assert_eq!(inode_of(-1), None);
     }
 }

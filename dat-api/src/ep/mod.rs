@@ -12,11 +12,10 @@ pub(crate) use post::with_iov;
 use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dat_abi::*;
-use host::locks::{IgnorePoison as _, lock};
 
 use crate::address::read_address;
 use crate::counters;
@@ -25,6 +24,7 @@ use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::event::ConnectionKind;
 use crate::handle::{EpId, Handle, SpId};
+use crate::lock::lock;
 use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
 use crate::socket::{PassedSocket, SocketOwnership};
@@ -431,7 +431,10 @@ impl Drop for EpInner {
             ));
             return;
         }
-        let attempts = self.attempts.get_mut().ignore_poison();
+        let attempts = self
+            .attempts
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = attempts.ownership.take_passed() {
             // The outcome was not read. If the number still refers to the socket, the provider does
             // not close it, so this end does.

@@ -3,11 +3,10 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dat_abi::*;
-use host::locks::IgnorePoison as _;
 
 use crate::cr::Cr;
 use crate::decode::Route;
@@ -188,7 +187,9 @@ impl SspInner {
     }
 
     fn ownership(&self) -> MutexGuard<'_, SocketOwnership> {
-        self.ownership.lock().ignore_poison()
+        self.ownership
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Called when the request was read; returns the socket, which belongs to the request from now

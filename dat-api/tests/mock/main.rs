@@ -19,12 +19,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dat_api::abi::*;
 use dat_api::*;
-use host::locks::IgnorePoison as _;
 
 const SOON: Option<Duration> = Some(Duration::from_millis(1));
 
@@ -53,7 +52,7 @@ impl Mock {
     fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         static LIBRARY: OnceLock<libloading::Library> = OnceLock::new();
-        let turn = TURN.lock().ignore_poison();
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let library = LIBRARY.get_or_init(compile_and_load);
         // SAFETY: the library defines both under these names, with these types, and stays loaded.
         let (state, put) = unsafe {

@@ -30,7 +30,7 @@ ping_trial() {
         wait $!
         ours_status=$?
     else
-        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1 &
+        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2> "$work/complaints" &
         # Only the kernel's tables show that rping listens.
         if wait_for "rping listens on port $port" listens_in_kernel; then
             rping_dat client ours $port $count $theirs "$2"

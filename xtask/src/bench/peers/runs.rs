@@ -109,7 +109,9 @@ impl Ground {
             match peer {
                 Peer::UcxOwn => program,
                 // Uses heap memory, as a program does that registers existing memory with DAT.
-                _ => program.env("UCX_ALLOC_PRIO", "heap"),
+                _ => program
+                    .env("UCX_ALLOC_PRIO", "heap")
+                    .env(WRITTEN.0, WRITTEN.1),
             }
         };
         let warm_up = (count / 8).max(16);
