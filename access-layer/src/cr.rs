@@ -134,7 +134,7 @@ impl<R: Rnic> Cr<R> {
         let creator = match ep.begin_accept(&mut acceptance) {
             Ok(creator) => creator,
             Err(error) => {
-                this.put_back(Pending {
+                this.return_pending(Pending {
                     request,
                     socket: acceptance.socket,
                 });
@@ -207,8 +207,8 @@ impl<R: Rnic> Cr<R> {
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CR))
     }
 
-    fn put_back(&self, pending: Pending<R>) {
-        let unanswered = self.lock().on_put_back(pending);
+    fn return_pending(&self, pending: Pending<R>) {
+        let unanswered = self.lock().on_return(pending);
         if let Some(pending) = unanswered {
             pending.refuse();
             self.release_ep();

@@ -31,7 +31,7 @@ pub struct Dispatch<R> {
 impl<R: Rnic> Dispatch<R> {
     /// Creates the receiver for the IA with the handle `ia`. Events before the IA is published are
     /// dropped.
-    #[expect(clippy::new_ret_no_self, reason = "the RNIC wants it behind the trait")]
+    #[expect(clippy::new_ret_no_self, reason = "the RNIC uses it as the trait")]
     pub(crate) fn new(ia: Handle) -> Arc<dyn Upcall<R>> {
         Arc::new(Self {
             ia,
@@ -82,7 +82,7 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
                     ssp.on_request(request, info);
                 }
             }
-            _ => tracing::debug!(?listener, "request for a service point that is gone"),
+            _ => tracing::debug!(?listener, "request for a service point that was freed"),
         }
     }
 

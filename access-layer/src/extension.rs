@@ -151,7 +151,7 @@ mod tests {
         let (mut ia, null) = (ptr::null_mut(), ptr::null_mut());
         assert_eq!(open(ptr::null_mut(), &raw mut ia, 0, null), 0x8006_0025);
         assert_eq!(
-            open(c"nobody".as_ptr().cast_mut(), &raw mut ia, 0, null),
+            open(c"no-such-ia".as_ptr().cast_mut(), &raw mut ia, 0, null),
             0x8006_0025
         );
         assert_eq!(open(name, ptr::null_mut(), 0, null), 0x8006_0026);

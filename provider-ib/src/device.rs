@@ -249,7 +249,7 @@ fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Serv
     }
     let port = port.map_or(String::new(), |port| format!(" port {port}"));
     Err(RnicError::NoDevice(format!(
-        "{name}{port} has no network device with an address; give it one with `ip address add`"
+        "{name}{port} has no network device with an address; add one with `ip address add`"
     )))
 }
 

@@ -16,7 +16,7 @@ enum DeviceEvent {
     QpLastReceive(u64),
     SrqLow(u64),
     SrqFailed(u64),
-    /// The device is gone, with all its objects.
+    /// The device was removed, with all its objects.
     DeviceGone,
     /// The port is down; connections over it break after their timeouts.
     PortDown,
@@ -96,7 +96,7 @@ fn dispatch(shared: &Arc<Shared>, event: DeviceEvent) {
         DeviceEvent::SrqFailed(token) => AsyncEvent::SrqFailed(SrqToken(token)),
         DeviceEvent::DeviceGone => {
             shared.channel.fail(shared);
-            if !shared.cm.on_device_gone() {
+            if !shared.cm.on_device_removed() {
                 return;
             }
             AsyncEvent::DeviceFatal

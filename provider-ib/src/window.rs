@@ -184,9 +184,9 @@ impl Mw {
 
     /// Called when a queue pair on which the window was bound is destroyed. The device requires
     /// that the window is deallocated first, if it is still bound on that queue pair.
-    pub(crate) fn on_qp_gone(&self, qp: QpToken) {
+    pub(crate) fn on_qp_destroyed(&self, qp: QpToken) {
         let mut hw = self.lock();
-        hw.on_qp_gone(qp, |mw, last| self.deallocate(mw, last));
+        hw.on_qp_destroyed(qp, |mw, last| self.deallocate(mw, last));
     }
 
     /// Called when the connection of a queue pair has ended on which the window was bound or
@@ -203,7 +203,7 @@ impl Mw {
             mw,
             pd: self.pd.clone(),
         };
-        // A queue pair that is gone has flushed its requests already.
+        // A destroyed queue pair has flushed its requests already.
         let busy = last.and_then(|last| Some((self.pd.shared.qps.get(last.qp)?, last.sequence)));
         if let Some((qp, sequence)) = busy {
             qp.drop_after(sequence, Box::new(spent));
@@ -248,7 +248,7 @@ impl Hw {
         }
     }
 
-    fn on_qp_gone(&mut self, qp: QpToken, deallocate: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
+    fn on_qp_destroyed(&mut self, qp: QpToken, deallocate: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
         if matches!(self, Self::Own { owner, .. } if *owner == qp) {
             self.replace(Self::None, deallocate);
         }
@@ -372,10 +372,10 @@ mod tests {
         let mut hw = own(1, FIRST, 5);
         hw.replace(own(2, SECOND, 6), into(&freed));
         assert_eq!(freed.take(), [(window(1), Some(5))], "after its bind");
-        hw.on_qp_gone(FIRST, into(&freed));
+        hw.on_qp_destroyed(FIRST, into(&freed));
         hw.on_qp_end(|_| false, into(&freed));
         assert_eq!(freed.take(), [], "bound on another queue pair meanwhile");
-        hw.on_qp_gone(SECOND, into(&freed));
+        hw.on_qp_destroyed(SECOND, into(&freed));
         assert_eq!((hw, freed.take()), (Hw::None, vec![(window(2), Some(6))]));
     }
 
@@ -388,7 +388,7 @@ mod tests {
         });
         let mut hw = shared(64, last);
         hw.on_qp_end(|_| true, into(&freed));
-        hw.on_qp_gone(FIRST, into(&freed));
+        hw.on_qp_destroyed(FIRST, into(&freed));
         assert_eq!(freed.take(), [], "a shared window");
         hw = shared(0, last);
         hw.on_qp_end(|_| true, into(&freed));

@@ -85,7 +85,7 @@ pub(crate) struct Config {
     pub(crate) private_data_max: u32,
     /// The TCP congestion control of own sockets; `None`: the system's default.
     pub(crate) congestion: Option<String>,
-    /// The largest ULPDU to send, whatever the size of segments; `None`: the connection's default.
+    /// The largest ULPDU to send, for segments of any size; `None`: the connection's default.
     ulpdu_max: Option<usize>,
     /// True if FPDUs to peers of this provider have up to that length instead of the length of a
     /// segment. If false, every peer is treated as a peer that runs another implementation: for
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn link_local_addresses_get_the_scope_of_the_adapter() {
+    fn link_local_addresses_have_the_scope_of_the_adapter() {
         let mut config = Config::parse("lo").unwrap();
         config.address = "fe80::1".parse().unwrap();
         config.scope_id = 7;

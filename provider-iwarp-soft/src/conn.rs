@@ -38,7 +38,7 @@ pub(crate) enum Due {
     Abort,
     /// Repeat the first frame, which a silent peer may have missed.
     Repeat,
-    /// Send our FIN, once everything before it is acknowledged.
+    /// Send the FIN, once everything before it is acknowledged.
     Finish,
     /// Abort a graceful disconnect that has made no progress since the timer was set.
     CheckProgress,
@@ -597,7 +597,7 @@ impl Conn {
     }
 
     /// Returns an empty Write for a peer that may have missed the first frame and must not receive
-    /// our FIN before; `None` if no such frame can be sent.
+    /// the FIN before; `None` if no such frame can be sent.
     pub(crate) fn late_frame(&mut self, stream: Stream, table: &MemoryTable) -> Option<Vec<u8>> {
         if !self.must_repeat_first_frame() {
             return None;

@@ -25,7 +25,7 @@ use crate::forking::{InUse, NotInherited};
 pub(crate) enum Socket {
     /// A socket that the provider opened.
     Own(NotInherited),
-    /// A socket that the consumer handed over.
+    /// A socket that the consumer passed to the provider.
     Consumer(ConsumerSocket),
 }
 
@@ -148,7 +148,7 @@ impl Socket {
         matches!(self, Self::Consumer(socket) if !socket.kept.load(Ordering::Relaxed))
     }
 
-    /// True if a consumer handed the socket over.
+    /// True if a consumer passed the socket to the provider.
     pub(crate) fn is_consumers(&self) -> bool {
         matches!(self, Self::Consumer(_))
     }
@@ -331,7 +331,7 @@ mod tests {
         let socket = Socket::take(number, LOOPBACK).unwrap();
         assert!(!child_has_it(), "taken");
         drop(socket);
-        assert!(child_has_it(), "given back");
+        assert!(child_has_it(), "returned");
     }
 
     #[test]

@@ -149,7 +149,7 @@ mod tests {
         srq.arm(2);
         srq.arm(0);
         srq.take();
-        assert!(!srq.take_limit_event(), "taken back");
+        assert!(!srq.take_limit_event(), "cancelled");
     }
 
     #[test]

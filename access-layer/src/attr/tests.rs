@@ -9,7 +9,7 @@ use crate::scripted_rnic;
 fn named(attributes: &Attributes, name: &str) -> Vec<String> {
     let provider = attributes.provider();
     let count = usize::try_from(provider.num_provider_specific_attr).unwrap();
-    // SAFETY: the array has as many entries as the count says, and lives as long as `attributes`.
+    // SAFETY: the array has `count` entries, and lives as long as `attributes`.
     let array = unsafe { std::slice::from_raw_parts(provider.provider_specific_attr, count) };
     // SAFETY: the C strings live as long as `attributes`.
     let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();

@@ -295,7 +295,7 @@ fn is_readable(fd: DatFd) -> bool {
 }
 
 #[test]
-fn a_descriptor_is_readable_while_something_has_triggered() {
+fn a_descriptor_is_readable_while_the_cno_has_triggered() {
     let dat = Dat::open();
     let (cno, fd) = fd_cno(&dat);
     let nothing = Err((0x000D_0000, ptr::null_mut()));
@@ -564,7 +564,7 @@ fn an_agent_is_called_for_an_evd_whose_trigger_no_thread_has_taken() {
 }
 
 #[test]
-fn a_poller_that_leaves_events_is_triggered_by_more() {
+fn a_poller_that_keeps_events_queued_is_triggered_by_more() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let cno = pair.dat.cno();
     let recv = pair.ends[1].recv;

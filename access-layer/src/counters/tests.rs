@@ -143,7 +143,7 @@ fn all_counters_of_an_ia_are_copied_and_reset() {
 }
 
 #[test]
-fn counters_of_dat_rs_have_numbers_behind_those_of_the_extension() {
+fn counters_of_dat_rs_have_numbers_after_those_of_the_extension() {
     let pair = Pair::connected("", 0);
     let count = (DCNT_RS_ALL_COUNTERS - DCNT_RS_TCP_SENT) as usize;
     for handle in [pair.dat.ia, pair.ends[0].ep] {

@@ -32,7 +32,7 @@ impl<P> Answer<P> {
 
     /// Called when the answer failed. Returns the request if it has ended meanwhile, so that the
     /// caller ends it.
-    pub(super) fn on_put_back(&mut self, pending: P) -> Option<P> {
+    pub(super) fn on_return(&mut self, pending: P) -> Option<P> {
         match self {
             Self::Taken => {
                 *self = Self::Waiting(pending);
@@ -64,7 +64,7 @@ mod tests {
     fn every_event_in_every_state() {
         let events: [Event; 3] = [
             Answer::on_take,
-            |answer| answer.on_put_back(2),
+            |answer| answer.on_return(2),
             Answer::on_over,
         ];
         let rows: [Row; 3] = [

@@ -36,7 +36,7 @@ impl<R: Rnic> Ia<R> {
         }
     }
 
-    /// Called when the device is gone or unusable.
+    /// Called when the device was removed or is unusable.
     pub fn on_device_fatal(&self) {
         // OFA's providers pass their own pointer of the IA here. Consumers can only compare the
         // pointer.

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn immediate_data_say_whether_they_came_with_a_write_or_with_a_message() {
+    fn immediate_data_of_writes_and_messages_are_distinguished() {
         for (opcode, operation, kind) in [
             (
                 WcOpcode::RecvImmediate,

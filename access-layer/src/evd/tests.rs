@@ -72,7 +72,7 @@ fn creation_checks_its_arguments() {
 }
 
 #[test]
-fn streams_merge_as_the_provider_attributes_say() {
+fn streams_merge_as_declared_by_the_provider_attributes() {
     let dat = Dat::open();
     let streams = [0x001, 0x010, 0x020, 0x040, 0x080, 0x100];
     let table = dat.ia().provider_attr().evd_stream_merging_supported;
@@ -176,7 +176,7 @@ fn wait_checks_its_arguments() {
 }
 
 #[test]
-fn software_events_come_in_order_and_nmore_counts_the_rest() {
+fn software_events_are_in_order_and_nmore_counts_the_remaining_ones() {
     let dat = Dat::open();
     let evd = dat.evd(DAT_EVD_SOFTWARE_FLAG);
     for word in 1..=4 {
@@ -366,7 +366,7 @@ fn an_overflow_of_the_cq_ends_a_wait() {
 }
 
 #[test]
-fn events_of_objects_that_are_gone_is_harmless() {
+fn events_of_freed_objects_are_harmless() {
     let dat = Dat::open();
     for word in [0, 1, dat.ia.addr() as u64, u64::MAX] {
         dat.ia().rnic().raise(AsyncEvent::CqOverflow(CqToken(word)));
@@ -539,7 +539,7 @@ fn an_evd_without_threshold_flag_refuses_thresholds() {
 }
 
 #[test]
-fn many_completions_come_in_order_whatever_takes_them() {
+fn many_completions_are_in_order_for_every_call() {
     let pair = Pair::connected("", THRESHOLD);
     let recv = pair.ends[1].recv;
     let mut next = 0;
@@ -646,7 +646,7 @@ fn an_event_after_the_last_poll_of_a_waiter_triggers_the_cno() {
 }
 
 #[test]
-fn a_freed_ep_leaves_no_completions_behind() {
+fn no_completions_remain_of_a_freed_ep() {
     let pair = Pair::connected("", THRESHOLD);
     for cookie in 0..5 {
         assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS);

@@ -243,7 +243,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_record_goes_to_another_thread_when_its_own_has_ended() {
+    fn a_record_is_reused_by_another_thread_when_its_own_has_ended() {
         let me = thread_id();
         assert!(!has_ended(me));
         assert!(!has_ended(u64::MAX), "the owner is in another process");

@@ -104,7 +104,7 @@ fn a_type_of_the_same_kind_is_refused() {
 }
 
 #[test]
-fn a_retired_object_goes_with_its_last_pin() {
+fn a_retired_object_is_dropped_with_its_last_pin() {
     let (handle, drops) = probe(provider());
     let first = pin_handle::<Probe>(handle).unwrap();
     let second = pin_handle::<Probe>(handle).unwrap();
@@ -141,7 +141,7 @@ fn a_reservation_is_no_handle_yet_and_can_be_abandoned() {
 }
 
 #[test]
-fn a_context_begins_at_zero_and_dies_with_its_handle() {
+fn a_context_begins_at_zero_and_ends_with_its_handle() {
     let provider = provider();
     let (handle, _) = probe(provider);
     assert_eq!(context(handle.as_dat()), Some(0));

@@ -25,7 +25,7 @@ fn opening_checks_its_arguments() {
     let open = |name, qlen, evd: *mut DatEvdHandle, ia: *mut DatIaHandle| {
         call!(dat, ia_open, name, qlen, evd, ia)
     };
-    let unknown = c"nobody".as_ptr().cast_mut();
+    let unknown = c"no-such-ia".as_ptr().cast_mut();
     assert_eq!(
         open(ptr::null_mut(), 8, &raw mut evd, &raw mut ia),
         0x8006_0025
@@ -301,7 +301,7 @@ fn named_attributes_are_pairs_of_strings() {
     let dat = Dat::open();
     let provider = dat.ia().provider_attr().to_owned();
     let count = usize::try_from(provider.num_provider_specific_attr).unwrap();
-    // SAFETY: the IA is open, and the array has as many entries as the count says.
+    // SAFETY: the IA is open, and the array has `count` entries.
     let array = unsafe { std::slice::from_raw_parts(provider.provider_specific_attr, count) };
     let value = |name: &str| {
         // SAFETY: names and values are C strings that live as long as the IA is open.

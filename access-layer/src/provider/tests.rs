@@ -19,7 +19,7 @@ fn info(name: &str) -> DatProviderInfo {
 }
 
 #[test]
-fn a_name_announced_twice_keeps_its_table_and_gets_the_new_parameters() {
+fn a_name_announced_twice_keeps_its_table_and_has_the_new_parameters() {
     let ia_name = format!("twice{}", unique());
     let announce = |ia_params: &str| {
         announce::<FakeRnic>(RnicConfig {

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn failures_in_a_row_double_the_pause_and_one_success_ends_it() {
         let spin = AdaptiveSpin::default();
-        assert_eq!(pause_of(&spin), 0, "nothing is known yet");
+        assert_eq!(pause_of(&spin), 0, "no sleep was measured yet");
         for expected in [2, 4, 8, 16, 32, 64, 128, 256, 256] {
             spin.on_failure();
             assert_eq!(pause_of(&spin), expected);

@@ -26,7 +26,7 @@ pub enum AsyncEvent {
     SrqFailed(SrqToken),
     /// A queue pair holds more receives of its shared receive queue than its soft high watermark.
     RecvWatermark(QpToken),
-    /// The device is gone or unusable.
+    /// The device was removed or is unusable.
     DeviceFatal,
 }
 

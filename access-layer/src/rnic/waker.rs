@@ -200,7 +200,7 @@ mod tests {
         let waker = Waker::new();
         waker.wake();
         assert!(waker.take_wake());
-        assert!(waker.event.get().is_none(), "nobody has slept");
+        assert!(waker.event.get().is_none(), "no thread has slept");
         assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
         assert!(waker.event.get().is_some());
     }

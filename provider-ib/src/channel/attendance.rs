@@ -70,7 +70,7 @@ pub(super) struct Attendance {
     attendant: Attendant,
     last_wake: Option<Instant>,
     crowd_until: Option<Instant>,
-    /// True once the device is gone: no consumer sleeps on the channel any more.
+    /// True once the device is removed: no consumer sleeps on the channel any more.
     has_failed: bool,
 }
 
@@ -180,7 +180,7 @@ impl Attendance {
         todo
     }
 
-    /// Called when the device is gone.
+    /// Called when the device is removed.
     pub(super) fn on_failure(&mut self) -> Todo {
         self.has_failed = true;
         let before = std::mem::replace(&mut self.attendant, Attendant::Engine);
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(
             it.on_sleep(A, || after(start, 150)),
             (true, STOPS),
-            "B may have gone"
+            "B may have stopped"
         );
     }
 

@@ -143,8 +143,8 @@ impl Channel {
         }
     }
 
-    /// Called when the device is gone. A failed channel stays ready, so a sleep on it would end at
-    /// once.
+    /// Called when the device is removed. A failed channel stays ready, so a sleep on it would end
+    /// at once.
     pub(crate) fn fail(&self, shared: &Shared) {
         let mut state = lock(&self.state);
         let todo = state.attendance.on_failure();
@@ -195,7 +195,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: created by `new`, and its queues are gone: each of them keeps the channel alive.
+        // SAFETY: created by `new`, and its queues are destroyed: they keep the channel alive.
         unsafe { self.libraries.verbs.ibv_destroy_comp_channel(self.hw()) };
     }
 }

@@ -157,7 +157,7 @@ impl Connection {
     }
 
     /// Called when the device is being removed.
-    pub(super) fn on_device_gone(self: &Arc<Self>) {
+    pub(super) fn on_device_removed(self: &Arc<Self>) {
         self.handle(Event::DeviceRemoved);
         self.deliver_events();
     }

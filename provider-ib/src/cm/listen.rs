@@ -76,14 +76,14 @@ impl Listener {
     }
 
     /// Called when the device is being removed. The device waits until its ids are destroyed.
-    pub(super) fn on_device_gone(&self) {
+    pub(super) fn on_device_removed(&self) {
         let id = lock(&self.id).take();
         drop(id);
     }
 
     pub(super) fn on_cm(&self, shared: &Arc<Shared>, event: CmEvent) {
         match (event.kind, event.request) {
-            (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => self.on_device_gone(),
+            (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => self.on_device_removed(),
             (RDMA_CM_EVENT_CONNECT_REQUEST, Some(id)) if self.is_open.load(Ordering::Acquire) => {
                 self.deliver(shared, id, event.depth, &event.private_data);
             }

@@ -82,7 +82,7 @@ pub(crate) struct Cm {
     /// Connections that the engine's thread must check in its next round.
     soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
-    is_device_gone: AtomicBool,
+    is_device_removed: AtomicBool,
 }
 
 /// The receiver of an id's events.
@@ -140,7 +140,7 @@ impl Cm {
 
     fn dispatch(&self, shared: &Arc<Shared>, event: CmEvent) {
         // Software devices report removal only here, and wait until this process has closed them.
-        if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL && self.on_device_gone() {
+        if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL && self.on_device_removed() {
             tracing::warn!(device = %shared.device.name, "the device is being removed");
             shared.upcall.async_event(AsyncEvent::DeviceFatal);
         }
@@ -187,8 +187,8 @@ impl Cm {
 
     /// Called on the engine's thread when the device is being removed. Every connection ends in
     /// `Broken`. Returns `false` on later calls.
-    pub(crate) fn on_device_gone(&self) -> bool {
-        if self.is_device_gone.swap(true, Ordering::Relaxed) {
+    pub(crate) fn on_device_removed(&self) -> bool {
+        if self.is_device_removed.swap(true, Ordering::Relaxed) {
             return false;
         }
         // The device waits until its ids are destroyed.
@@ -197,16 +197,16 @@ impl Cm {
         let all: Vec<Target> = lock(&self.targets).values().cloned().collect();
         for target in all {
             match target {
-                Target::Connection(connection) => connection.on_device_gone(),
-                Target::Listener(listener) => listener.on_device_gone(),
+                Target::Connection(connection) => connection.on_device_removed(),
+                Target::Listener(listener) => listener.on_device_removed(),
             }
         }
         true
     }
 
     /// True once the device has reported its removal.
-    pub(crate) fn is_device_gone(&self) -> bool {
-        self.is_device_gone.load(Ordering::Relaxed)
+    pub(crate) fn is_device_removed(&self) -> bool {
+        self.is_device_removed.load(Ordering::Relaxed)
     }
 
     /// Destroys everything that still lingers. The engine's thread has ended before.

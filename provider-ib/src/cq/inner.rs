@@ -253,7 +253,7 @@ impl Inner {
     }
 
     /// Translates an entry of the device. Returns `None` if the consumer wants no completion, if an
-    /// outcome must wait for an earlier request, or if the queue pair is gone.
+    /// outcome must wait for an earlier request, or if the queue pair is destroyed.
     fn translate(&mut self, entry: &ibv_wc) -> Option<Completion> {
         let ticket = Ticket::decode(entry.wr_id)?;
         let status = wc::status_of(entry.status);
@@ -304,13 +304,13 @@ impl Inner {
     }
 
     /// Takes a completed receive of a shared queue. Returns the index of its queue pair and the
-    /// receive. The slot is freed even if the queue pair is gone and the completion cannot be
+    /// receive. The slot is freed even if the queue pair is destroyed and the completion cannot be
     /// reported.
     fn take_shared(&self, ticket: Ticket, num: u32) -> Option<(u32, Taken)> {
         let receives = self.shared.get(&ticket.shared_queue())?.upgrade()?;
         let posted = receives.take(ticket.sequence)?;
         let Some(place) = self.places.get(&num) else {
-            tracing::debug!(qp_num = num, "a receive of a queue pair that is gone");
+            tracing::debug!(qp_num = num, "a receive of a destroyed queue pair");
             return None;
         };
         Some((*place, Taken::Now(posted)))
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suppressed_read_holds_back_later_outcomes() {
+    fn a_suppressed_read_delays_later_outcomes() {
         let mut device = Device::new();
         let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, false);
         let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
@@ -518,7 +518,7 @@ mod tests {
 
     impl Device {
         /// Keeps a window until a request completes; `None` if the window was dropped at once.
-        fn keep_behind(&mut self, sequence: u32) -> Option<Arc<AtomicBool>> {
+        fn keep_until_done(&mut self, sequence: u32) -> Option<Arc<AtomicBool>> {
             let is_gone = Arc::new(AtomicBool::new(false));
             let window = Box::new(Window(is_gone.clone()));
             let is_kept = self.inner.keep(self.place, sequence, window);
@@ -533,13 +533,13 @@ mod tests {
         let before = device.post(WcOpcode::Send, At::Device, true);
         let bind = device.post(WcOpcode::BindMw, At::DeviceSilently, false);
         let unbind = device.post(WcOpcode::BindMw, At::Device, true);
-        let is_gone = device.keep_behind(bind).unwrap();
+        let is_gone = device.keep_until_done(bind).unwrap();
         device.complete(&[(before, OK)], 4);
         assert!(!is_gone.load(Ordering::Relaxed), "the bind would fail");
         assert_eq!(device.complete(&[(unbind, OK)], 4), [(2, DONE)]);
         assert!(is_gone.load(Ordering::Relaxed));
         assert!(
-            device.keep_behind(bind).is_none(),
+            device.keep_until_done(bind).is_none(),
             "the bind is done already"
         );
     }
@@ -548,7 +548,7 @@ mod tests {
     fn windows_are_deallocated_when_the_connection_ends() {
         let mut device = Device::new();
         let bind = device.post(WcOpcode::BindMw, At::Device, true);
-        let is_gone = device.keep_behind(bind).unwrap();
+        let is_gone = device.keep_until_done(bind).unwrap();
         let work = device.work.clone();
         device.inner.flush_sends(&work);
         assert!(is_gone.load(Ordering::Relaxed), "before the queue pair");
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_receive_of_a_queue_pair_that_is_gone_frees_its_slot() {
+    fn a_shared_receive_of_a_destroyed_queue_pair_frees_its_slot() {
         let mut device = Device::new();
         let receives = Arc::new(Receives::default());
         let work = Work::new(QpToken(2), 8, 0, Some(receives.clone())).unwrap();

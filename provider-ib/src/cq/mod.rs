@@ -223,7 +223,7 @@ impl Cq {
         self.lock().rename(place, old, new);
     }
 
-    /// Called when the queue pair at a place is gone.
+    /// Called when the queue pair at a place is destroyed.
     pub(crate) fn detach(&self, place: u32, num: u32) {
         self.lock().detach(place, num);
     }

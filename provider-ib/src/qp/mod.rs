@@ -54,10 +54,10 @@ const DRAIN_IWARP: Duration = Duration::from_millis(50);
 ///
 /// A removed device completes nothing: the kernel has destroyed its queue pairs and returns `EIO`.
 /// A device that is being removed waits for all its connections to end, one after the other.
-fn patience(transport: Transport, entered: &io::Result<()>, is_device_gone: bool) -> Duration {
+fn patience(transport: Transport, entered: &io::Result<()>, is_device_removed: bool) -> Duration {
     let code = entered.as_ref().err().and_then(io::Error::raw_os_error);
     match (transport, code) {
-        _ if is_device_gone => Duration::ZERO,
+        _ if is_device_removed => Duration::ZERO,
         (_, Some(libc::EIO | libc::ENODEV)) => Duration::ZERO,
         (Transport::Iwarp, _) => DRAIN_IWARP,
         (Transport::InfiniBand, _) => DRAIN,
@@ -353,7 +353,7 @@ impl Qp {
     fn release_windows(&self) {
         let windows = std::mem::take(&mut *lock(&self.windows));
         for window in windows.iter().filter_map(Weak::upgrade) {
-            window.on_qp_gone(self.token);
+            window.on_qp_destroyed(self.token);
         }
     }
 
@@ -369,7 +369,7 @@ impl Qp {
         }
         let (transport, is_gone) = (
             self.shared.device.transport,
-            self.shared.cm.is_device_gone(),
+            self.shared.cm.is_device_removed(),
         );
         let patience = patience(transport, &entered, is_gone);
         if transport != Transport::Iwarp && !patience.is_zero() {
@@ -386,7 +386,7 @@ impl Qp {
         }
     }
 
-    /// Takes completions until the device owes none. Returns `false` if the deadline passed.
+    /// Takes completions until all are taken. Returns `false` if the deadline passed.
     fn await_device(&self, deadline: Instant) -> bool {
         let mut pause = Duration::from_micros(20);
         loop {

@@ -256,7 +256,7 @@ impl Ring {
         }
     }
 
-    /// True if the device still owes a completion.
+    /// True if the device must still report a completion.
     pub(crate) fn awaits_device(&self) -> bool {
         let (head, tail) = (
             self.head.load(Ordering::Acquire),
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn every_late_request_holds_back_what_is_behind_it() {
+    fn every_late_request_delays_later_requests() {
         let ring = ring_of(&[At::DeviceLate, At::Device, At::DeviceLate, At::Device]);
         assert_eq!(ring.take(1, DONE), Taken::Held);
         assert_eq!(ring.take(3, DONE), Taken::Held);
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn late_requests_that_are_in_time_hold_back_nothing() {
+    fn late_requests_that_are_in_time_delay_no_other() {
         let ring = ring_of(&[At::Device, At::DeviceLate, At::Device]);
         for sequence in 0..3 {
             assert!(take(&ring, sequence).is_some());

@@ -21,7 +21,7 @@ pub(crate) enum Closing {
     No,
     /// Posted requests finish first.
     WhenIdle,
-    /// Our FIN was sent; the peer's FIN is awaited.
+    /// The FIN was sent; the peer's FIN is awaited.
     FinSent,
 }
 
@@ -29,12 +29,12 @@ pub(crate) enum Closing {
 /// 64 times.
 const FIN_PAUSE: Duration = Duration::from_millis(1);
 const FIN_DOUBLINGS: u32 = 6;
-/// The number of polls after which our FIN is sent in any case: after a second. A peer that has
+/// The number of polls after which the FIN is sent in any case: after a second. A peer that has
 /// acknowledged nothing by then is gone, and each further second delays `DISCONNECTED` for the
 /// consumer.
 const FIN_POLLS_MAX: u32 = 21;
 
-/// The time that a peer has to answer our FIN.
+/// The time that a peer has to answer the FIN.
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Conn {
@@ -45,7 +45,7 @@ impl Conn {
         std::mem::replace(&mut self.closing_at, now) != now
     }
 
-    /// The time for which our FIN must wait, if [`peer::awaits_acknowledgement_before_fin`]
+    /// The time for which the FIN must wait, if [`peer::awaits_acknowledgement_before_fin`]
     /// requires that.
     fn fin_pause(&mut self) -> Option<Duration> {
         let is_ours = self.proto.agreed_ulpdu().is_some();

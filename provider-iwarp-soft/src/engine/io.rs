@@ -160,7 +160,7 @@ pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
 
 /// Shuts down the sending side of this end.
 pub(crate) fn finish(fd: BorrowedFd<'_>) {
-    // This fails only if the connection is gone already.
+    // This fails only if the connection has ended already.
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 

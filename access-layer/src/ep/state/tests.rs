@@ -280,7 +280,7 @@ fn a_refused_start_in_each_state() {
 }
 
 #[test]
-fn a_failed_reset_of_the_queue_pair_leaves_the_endpoint_disconnected() {
+fn an_endpoint_is_disconnected_after_a_failed_reset_of_the_queue_pair() {
     for from in ALL {
         let mut machine = at(from);
         machine.on_reset_failed();
@@ -302,7 +302,7 @@ fn every_state_has_the_code_and_the_subtype_of_the_c_headers() {
 }
 
 #[test]
-fn both_sides_disconnecting_at_once_gives_one_event() {
+fn simultaneous_disconnects_cause_one_event() {
     let mut machine = at(State::Connected);
     assert_eq!(machine.on_disconnect(false), Ok(DisconnectStep::Abrupt));
     assert_eq!(
@@ -334,7 +334,7 @@ fn events_of_an_old_connection_do_not_affect_the_next_one() {
 }
 
 #[test]
-fn a_refused_start_takes_back_an_anticipated_ending() {
+fn a_refused_start_cancels_an_anticipated_end() {
     let mut machine = at(State::Active);
     machine.on_disconnect(false).unwrap();
     assert!(machine.on_abrupt_done().is_some());

@@ -92,7 +92,7 @@ fn a_refused_queue_pair_refuses_the_endpoint() {
 }
 
 #[test]
-fn connect_asks_the_rnic_for_the_port_of_the_qualifier() {
+fn connect_uses_the_port_of_the_qualifier() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
@@ -280,7 +280,7 @@ fn connect_checks_in_the_order_that_consumers_expect() {
 }
 
 #[test]
-fn a_refused_connect_leaves_the_endpoint_unconnected() {
+fn an_endpoint_is_unconnected_after_a_refused_connect() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench
@@ -307,7 +307,7 @@ fn immediate_unreachability_is_success_and_an_event() {
 }
 
 #[test]
-fn dup_connect_goes_where_the_other_endpoint_is_connected() {
+fn dup_connect_uses_the_address_of_the_other_endpoint() {
     let bench = Bench::new();
     let (dup, ep) = (bench.connected(), bench.ep());
     bench.script.calls();
@@ -340,7 +340,7 @@ fn dup_connect_needs_the_other_endpoint_connected() {
 }
 
 #[test]
-fn an_abrupt_disconnect_is_over_when_it_returns_and_gives_one_event() {
+fn an_abrupt_disconnect_is_complete_on_return_and_causes_one_event() {
     let bench = Bench::new();
     let ep = bench.connected();
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
@@ -352,7 +352,7 @@ fn an_abrupt_disconnect_is_over_when_it_returns_and_gives_one_event() {
 }
 
 #[test]
-fn an_ending_reported_during_the_disconnect_gives_one_event_too() {
+fn an_end_reported_during_the_disconnect_causes_one_event_too() {
     let bench = Bench::new();
     let ep = bench.connected();
     bench.script.report_endings();
@@ -465,7 +465,7 @@ fn reset_of_an_unconnected_endpoint_does_nothing() {
 }
 
 #[test]
-fn a_failed_reset_leaves_the_endpoint_disconnected() {
+fn an_endpoint_is_disconnected_after_a_failed_reset() {
     let bench = Bench::new();
     let ep = bench.connected();
     bench.report(&ep, ConnectionEvent::Disconnected);
@@ -581,7 +581,7 @@ fn status_is_idle_when_nothing_is_pending() {
 }
 
 #[test]
-fn common_connect_goes_to_the_port_of_the_address() {
+fn common_connect_uses_the_port_of_the_address() {
     let bench = Bench::new();
     let ep = bench.ep();
     let to = |port| ([127, 0, 0, 1], port).into();

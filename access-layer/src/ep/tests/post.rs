@@ -110,7 +110,7 @@ fn unknown_completion_flags_are_refused() {
 }
 
 #[test]
-fn rdma_covers_as_much_of_the_peers_memory_as_of_ours() {
+fn rdma_ranges_of_both_ends_have_equal_length() {
     let bench = Bench::new();
     let ep = bench.connected();
     let range = RemoteRange {

@@ -335,7 +335,7 @@ fn comm(ep: &TestEp) -> (i32, i32, i32) {
 }
 
 #[test]
-fn a_refused_socket_leaves_no_communicator_behind() {
+fn no_communicator_remains_after_a_refused_socket() {
     let bench = Bench::new();
     let ep = bench.ep();
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -30,7 +30,7 @@ fn it_listens_on_the_port_of_its_address() {
 }
 
 #[test]
-fn port_0_lets_the_rnic_choose() {
+fn the_rnic_chooses_a_port_for_port_0() {
     let bench = Bench::new();
     assert_eq!(address_of(&csp(&bench, "0.0.0.0:0").unwrap()).port(), 49999);
 }

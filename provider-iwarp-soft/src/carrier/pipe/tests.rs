@@ -90,7 +90,7 @@ fn both_ends_may_end_at_every_step_of_the_move() {
 
 /// Without this test, a pipe that carries nothing would pass the tests above.
 #[test]
-fn all_payload_of_a_connection_that_has_moved_goes_through_the_pipe() {
+fn all_payload_of_a_moved_connection_passes_the_pipe() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);

@@ -43,8 +43,8 @@ pub(crate) struct TcpCarrier {
     rx: Rx,
     /// True while staging buffers are kept between two calls, because the connection is polled.
     keeps_staging: bool,
-    /// The longest ULPDU toward a peer that runs another implementation, whatever the size of TCP's
-    /// segments.
+    /// The longest ULPDU toward a peer that runs another implementation, for segments of any
+    /// size.
     ulpdu_max: usize,
     /// True if FPDUs are sent with markers.
     markers_tx: bool,

@@ -65,11 +65,11 @@ impl Fence {
         }
     }
 
-    /// A range from `before` bytes before the end of the first page to `behind` bytes after it.
-    fn across(&self, before: usize, behind: usize) -> Target {
+    /// A range from `before` bytes before the end of the first page to `after` bytes after it.
+    fn across(&self, before: usize, after: usize) -> Target {
         Target {
             ptr: self.0.wrapping_add(PAGE - before),
-            len: before + behind,
+            len: before + after,
         }
     }
 }

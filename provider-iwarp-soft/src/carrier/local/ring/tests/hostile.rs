@@ -215,5 +215,5 @@ fn each_fault_is_named() {
         assert_eq!(producer.consumed(), expected);
     }
     half.control_word(0).store(0, Ordering::Relaxed);
-    assert_eq!(producer.consumed(), Err(Corrupt::Released(0)), "taken back");
+    assert_eq!(producer.consumed(), Err(Corrupt::Released(0)), "withdrawn");
 }
