@@ -120,13 +120,13 @@ mod tests {
         let (mut srq, mut event): (ibv_srq, ibv_async_event) = unsafe { std::mem::zeroed() };
         srq.srq_context = ptr::without_provenance_mut(7);
         event.element.srq = &raw mut srq;
-        for (kind, news) in [
+        for (kind, expected) in [
             (IBV_EVENT_SRQ_ERR, DeviceEvent::SrqFailed(7)),
             (IBV_EVENT_SRQ_LIMIT_REACHED, DeviceEvent::SrqLow(7)),
         ] {
             event.event_type = kind;
             // SAFETY: an event of a queue of this frame.
-            assert_eq!(unsafe { read(&event) }, news);
+            assert_eq!(unsafe { read(&event) }, expected);
         }
     }
 }

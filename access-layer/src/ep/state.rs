@@ -152,7 +152,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
-    endings_owed: u32,
+    ends_due: u32,
 }
 
 impl Machine {
@@ -160,7 +160,7 @@ impl Machine {
     pub(crate) fn new() -> Self {
         Self {
             state: State::Unconnected,
-            endings_owed: 0,
+            ends_due: 0,
         }
     }
 
@@ -168,7 +168,7 @@ impl Machine {
     pub(crate) fn new_tentative(cr: CrId) -> Self {
         Self {
             state: State::Tentative(cr),
-            endings_owed: 0,
+            ends_due: 0,
         }
     }
 
@@ -177,7 +177,7 @@ impl Machine {
     pub(crate) fn new_reserved(sp: SpId) -> Self {
         Self {
             state: State::Reserved(sp, Creator::Provider),
-            endings_owed: 0,
+            ends_due: 0,
         }
     }
 
@@ -211,7 +211,7 @@ impl Machine {
             }
             State::Disconnected => {
                 // An abrupt disconnect has counted a report that the RNIC will not make.
-                self.endings_owed = self.endings_owed.saturating_sub(1);
+                self.ends_due = self.ends_due.saturating_sub(1);
                 None
             }
             State::Unconnected
@@ -283,7 +283,7 @@ impl Machine {
     /// Called when the RNIC reports that the connection is established. Returns the event to post,
     /// if the consumer still waits for it.
     pub(crate) fn on_established(&mut self) -> Option<DatEventNumber> {
-        if self.endings_owed > 0 {
+        if self.ends_due > 0 {
             return None;
         }
         match self.state {
@@ -304,8 +304,8 @@ impl Machine {
     /// Called when the RNIC reports the end of a connection or attempt, once for each. Returns the
     /// event to post, if any.
     pub(crate) fn on_ended(&mut self, ending: Ending) -> Option<DatEventNumber> {
-        if self.endings_owed > 0 {
-            self.endings_owed -= 1;
+        if self.ends_due > 0 {
+            self.ends_due -= 1;
             return None;
         }
         let event = match self.state {
@@ -371,14 +371,14 @@ impl Machine {
             return None;
         }
         self.state = State::Disconnected;
-        self.endings_owed += 1;
+        self.ends_due += 1;
         Some(DAT_CONNECTION_EVENT_DISCONNECTED)
     }
 
     /// Returns true if the consumer disconnected before the RNIC started the connection, so that
     /// the RNIC has yet to end it.
     pub(crate) fn disconnect_is_due(&self) -> bool {
-        self.state == State::DisconnectPending || self.endings_owed > 0
+        self.state == State::DisconnectPending || self.ends_due > 0
     }
 
     /// Called when the consumer resets the endpoint. Returns `true` if the queue pair must be reset

@@ -473,13 +473,13 @@ impl<R: Rnic> Evd<R> {
     /// Implements `dat_evd_resize`.
     pub fn resize(&self, min_qlen: DatCount) -> DatResult {
         let limit = usize::try_from(self.ia.attr().cqe_max).unwrap_or(usize::MAX);
-        let asked = usize::try_from(min_qlen)
+        let requested = usize::try_from(min_qlen)
             .ok()
             .filter(|qlen| (1..=limit).contains(qlen));
-        let asked = asked.ok_or(DatError::invalid_arg(2))?;
-        let qlen = asked.max(CAPACITY_MIN);
+        let requested = requested.ok_or(DatError::invalid_arg(2))?;
+        let qlen = requested.max(CAPACITY_MIN);
         let mut inner = self.lock();
-        if asked == inner.qlen {
+        if requested == inner.qlen {
             return Ok(());
         }
         if inner.state.is_waited() {
@@ -491,7 +491,7 @@ impl<R: Rnic> Evd<R> {
         }
         // The length that the consumer requested is the limit, although the queue may have room for
         // more events.
-        if inner.count() > asked {
+        if inner.count() > requested {
             return Err(DatError::of(DAT_INVALID_STATE));
         }
         if let Some(cq) = &self.cq {

@@ -75,7 +75,7 @@ impl Node {
             let key = (remote.ip(), remote.port());
             let service = lock(&network.services).get(&key).cloned();
             match service {
-                Some(service) => service.ask(attempt, remote, local),
+                Some(service) => service.deliver_request(attempt, remote, local),
                 None => attempt.fail(ConnectionEvent::NonPeerRejected),
             }
         });
@@ -179,7 +179,7 @@ impl Network {
         });
         drop((armed, waiting));
         for (service, request) in pairs {
-            service.ask(request.attempt, request.remote, request.local);
+            service.deliver_request(request.attempt, request.remote, request.local);
         }
     }
 
@@ -194,7 +194,7 @@ impl Network {
 
 impl Service {
     /// Passes the request to the service's consumer; `local` is the service's side.
-    fn ask(self, attempt: Attempt, local: SocketAddr, remote: SocketAddr) {
+    fn deliver_request(self, attempt: Attempt, local: SocketAddr, remote: SocketAddr) {
         let Some(node) = self.node.upgrade() else {
             return attempt.fail(ConnectionEvent::NonPeerRejected);
         };

@@ -63,11 +63,11 @@ impl HeldUpcalls {
     pub(super) fn forget(&self, owner: Owner) {
         for list in [&self.queue, &self.timers] {
             let mut list = lock(list);
-            let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+            let (removed, kept): (VecDeque<_>, VecDeque<_>) =
                 list.drain(..).partition(|(of, _)| *of == owner);
             *list = kept;
             drop(list);
-            drop(gone);
+            drop(removed);
         }
     }
 
@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn events_of_a_closed_rnic_are_dropped() {
         let (events, delivered) = (HeldUpcalls::default(), Arc::default());
-        let (gone, stays) = (events.new_owner(), events.new_owner());
-        for (owner, number) in [(gone, 1), (stays, 2)] {
+        let (removed, stays) = (events.new_owner(), events.new_owner());
+        for (owner, number) in [(removed, 1), (stays, 2)] {
             events.add(owner, noting(&delivered, number));
             events.add_timer(owner, noting(&delivered, 10 * number));
         }
-        events.forget(gone);
+        events.forget(removed);
         events.expire();
         events.deliver();
         assert_eq!(*lock(&delivered), [2, 20]);

@@ -226,11 +226,11 @@ mod tests {
         let before = begin(2, 1, Some(9));
         let other = begin(3, 2, Some(9));
         let loud = begin(2, 3, None);
-        let behind = begin(2, 4, Some(9));
+        let later = begin(2, 4, Some(9));
         assert_eq!(binds.finish(loud), done(3));
         assert_eq!(binds.finish(before), UNKNOWN);
         assert_eq!(binds.finish(other), done(2), "it failed");
-        assert_eq!(binds.finish(behind), done(4));
+        assert_eq!(binds.finish(later), done(4));
         assert_eq!((binds.len(), binds.lock().silent.len()), (0, 0));
     }
 

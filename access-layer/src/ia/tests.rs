@@ -75,8 +75,8 @@ fn an_asynchronous_evd_can_be_shared_between_instances_of_a_device() {
     ] {
         assert_eq!(dat.try_open(8, wrong).0, 0x8005_0018);
     }
-    let stranger = Dat::open();
-    assert_eq!(dat.try_open(8, stranger.async_evd).0, 0x8005_0018);
+    let other_ia = Dat::open();
+    assert_eq!(dat.try_open(8, other_ia.async_evd).0, 0x8005_0018);
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
         ia.upgrade().is_none(),
         "the RNIC is shut down when the close returns"
     );
-    for gone in [pair.pz, pair.ends[0].ep, pair.ends[1].recv, cno, rmr, srq] {
+    for freed in [pair.pz, pair.ends[0].ep, pair.ends[1].recv, cno, rmr, srq] {
         let mut kind = 0;
         assert_eq!(
-            call!(dat, get_handle_type, gone, &raw mut kind),
+            call!(dat, get_handle_type, freed, &raw mut kind),
             0x8005_001B
         );
     }
@@ -288,9 +288,9 @@ fn events_of_a_thousand_endpoints_fit_into_the_shortest_asynchronous_evd() {
 
 #[test]
 fn an_asynchronous_evd_has_the_requested_length_up_to_the_limit() {
-    for (asked, expected) in [(8, 1024), (5000, 5000), (i32::MAX, 6000)] {
+    for (requested, expected) in [(8, 1024), (5000, 5000), (i32::MAX, 6000)] {
         let dat = Dat::open_with("cqe_max=6000");
-        let (code, _, evd) = dat.try_open(asked, ptr::null_mut());
+        let (code, _, evd) = dat.try_open(requested, ptr::null_mut());
         assert_eq!(code, SUCCESS);
         assert_eq!(dat.pin::<Evd<FakeRnic>>(evd).qlen(), expected);
     }

@@ -126,21 +126,21 @@ fn is_all(handle: DatHandle, counter: c_int) -> bool {
 
 /// Reads the counters of dat-rs, which an IA and an endpoint have.
 fn read_traffic<R: Rnic>(handle: DatHandle, counter: u32, reset: bool) -> DatResult<Named> {
-    let gone = DAT_INVALID_HANDLE1;
+    let invalid = DAT_INVALID_HANDLE1;
     match handle::kind_of(handle) {
         Some(Kind::Ia) => {
-            let ia = pin::<Ia<R>>(handle, gone)?;
+            let ia = pin::<Ia<R>>(handle, invalid)?;
             let traffic = Ep::<R>::traffic_of(&ia);
             choose_traffic(ia.traffic_counters(), &traffic, counter, reset)
         }
         Some(Kind::Ep) => {
-            let ep = pin::<Ep<R>>(handle, gone)?;
+            let ep = pin::<Ep<R>>(handle, invalid)?;
             let traffic = ep.traffic().unwrap_or_default();
             choose_traffic(ep.traffic_counters(), &traffic, counter, reset)
         }
         Some(Kind::Evd) => Err(DatError::invalid_arg(2)),
         Some(_) => Err(DatError::invalid_arg(1)),
-        None => Err(DatError::invalid_handle(gone)),
+        None => Err(DatError::invalid_handle(invalid)),
     }
 }
 
@@ -162,7 +162,7 @@ fn choose_traffic(
 }
 
 fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Named> {
-    let gone = DAT_INVALID_HANDLE1;
+    let invalid = DAT_INVALID_HANDLE1;
     if let Some(counter) = u32::try_from(counter)
         .ok()
         .filter(|it| *it >= DCNT_RS_TCP_SENT)
@@ -171,19 +171,19 @@ fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Na
     }
     match handle::kind_of(handle) {
         Some(Kind::Ia) => {
-            let ia = pin::<Ia<R>>(handle, gone)?;
+            let ia = pin::<Ia<R>>(handle, invalid)?;
             choose(ia.counters().all(), DAT_IA_COUNTER_NAMES, counter, reset)
         }
         Some(Kind::Ep) => {
-            let ep = pin::<Ep<R>>(handle, gone)?;
+            let ep = pin::<Ep<R>>(handle, invalid)?;
             choose(ep.counters(), DAT_EP_COUNTER_NAMES, counter, reset)
         }
         Some(Kind::Evd) => {
-            let evd = pin::<Evd<R>>(handle, gone)?;
+            let evd = pin::<Evd<R>>(handle, invalid)?;
             choose(evd.counters(), DAT_EVD_COUNTER_NAMES, counter, reset)
         }
         Some(_) => Err(DatError::invalid_arg(1)),
-        None => Err(DatError::invalid_handle(gone)),
+        None => Err(DatError::invalid_handle(invalid)),
     }
 }
 

@@ -184,7 +184,7 @@ fn check_comm(comm: DatComm, address: SocketAddr) -> DatResult {
         (comm.protocol, libc::IPPROTO_TCP),
     ]
     .into_iter()
-    .all(|(asked, ours)| asked == 0 || i64::from(asked) == i64::from(ours));
+    .all(|(requested, own)| requested == 0 || i64::from(requested) == i64::from(own));
     if fits {
         Ok(())
     } else {

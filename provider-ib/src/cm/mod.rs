@@ -221,8 +221,8 @@ impl Cm {
 
     /// The event channel; an error after the shutdown.
     fn channel(&self) -> io::Result<Arc<Channel>> {
-        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-        lock(&self.channel).clone().ok_or_else(gone)
+        let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
+        lock(&self.channel).clone().ok_or_else(no_device)
     }
 
     fn new_key(&self) -> Key {

@@ -455,8 +455,8 @@ mod tests {
             // siw's queue pair may be in the error state already; the call then fails with this
             // error.
             assert_eq!(waits(transport, failed(libc::EINVAL)), longest);
-            for gone in [libc::EIO, libc::ENODEV] {
-                assert_eq!(waits(transport, failed(gone)), Duration::ZERO);
+            for errno in [libc::EIO, libc::ENODEV] {
+                assert_eq!(waits(transport, failed(errno)), Duration::ZERO);
             }
             assert_eq!(patience(transport, &Ok(()), true), Duration::ZERO);
         }

@@ -111,8 +111,8 @@ mod tests {
     fn a_ticket_of_a_shared_queue_names_it() {
         for queue in [0, 1, PLACES as u32, SHARED_QUEUES - 1] {
             let ticket = Ticket::decode(Ticket::of_shared(queue, 7).encode()).unwrap();
-            let said = (ticket.kind, ticket.shared_queue(), ticket.sequence);
-            assert_eq!(said, (Kind::SharedRecv, queue, 7));
+            let fields = (ticket.kind, ticket.shared_queue(), ticket.sequence);
+            assert_eq!(fields, (Kind::SharedRecv, queue, 7));
         }
     }
 }

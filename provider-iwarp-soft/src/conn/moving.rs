@@ -64,7 +64,7 @@ pub(crate) enum Move {
     /// This end has offered to move.
     Offered { token: u64 },
     /// This end has asked the peer to map the shared memory.
-    Asked {
+    Requested {
         conn: UnixConn,
         segment: Arc<SharedSegment>,
         /// The word by which the peer recognises this process.
@@ -163,7 +163,7 @@ impl Conn {
     /// Keeps the connection on TCP.
     pub(crate) fn stay(&mut self, why: WhyTcp) {
         tracing::debug!(remote = %self.remote, ?why, "the connection stays on TCP");
-        if let Move::Asked { conn, .. } = &self.moving {
+        if let Move::Requested { conn, .. } = &self.moving {
             self.socket.unwatch(conn.as_fd());
         }
         self.moving = Move::Stayed(why);
@@ -324,7 +324,7 @@ impl Conn {
     pub(crate) fn wants_to_move(&self) -> bool {
         self.inbox.has_messages()
             || self.should_offer()
-            || matches!(self.moving, Move::Asked { .. })
+            || matches!(self.moving, Move::Requested { .. })
     }
 
     /// Ends the use of shared memory: the connection is over.
@@ -334,7 +334,7 @@ impl Conn {
                 self.socket.unwatch(local.descriptor());
                 local.close();
             }
-            Move::Asked { conn, .. } => self.socket.unwatch(conn.as_fd()),
+            Move::Requested { conn, .. } => self.socket.unwatch(conn.as_fd()),
             Move::Tcp | Move::Offered { .. } | Move::Stayed(_) => {}
         }
     }

@@ -137,12 +137,12 @@ pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     poll(&mut set, Some(&Timespec::default())).is_ok() && !set[0].revents().is_empty()
 }
 
-/// True if the peer has closed its sending side, or the connection is gone, regardless of unread
+/// True if the peer has closed its sending side, or the connection has ended, regardless of unread
 /// bytes.
 pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
-    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().intersects(gone)
+    let hung_up = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().intersects(hung_up)
 }
 
 /// The number of bytes that the peer has not acknowledged, sent or not (`tcp(7)`, SIOCOUTQ); 0 if

@@ -55,12 +55,12 @@ mod tests {
             attr.sched_runtime
         };
         let before = slice();
-        let asked = std::thread::spawn(move || {
+        let requested = std::thread::spawn(move || {
             request_short_slices();
             slice()
         });
-        let asked = asked.join().expect("the thread ends");
+        let requested = requested.join().expect("the thread ends");
         let expected = if grants_slices() { SLICE_NS } else { before };
-        assert_eq!((asked, slice()), (expected, before));
+        assert_eq!((requested, slice()), (expected, before));
     }
 }

@@ -30,7 +30,7 @@ impl Qp {
                 CarrierMessage::Moved => conn.on_rx_moved()?,
             }
         }
-        if matches!(conn.moving, Move::Asked { .. }) {
+        if matches!(conn.moving, Move::Requested { .. }) {
             self.on_answer(conn);
         }
         if conn.should_offer() {
@@ -84,9 +84,9 @@ impl Qp {
         let Ok(unix) = dialed else {
             return conn.stay(WhyTcp::OtherHost);
         };
-        match ask(&unix, token) {
+        match request_move(&unix, token) {
             Ok((segment, witness)) if conn.socket.watch_bell(unix.as_fd()).is_ok() => {
-                conn.moving = Move::Asked {
+                conn.moving = Move::Requested {
                     conn: unix,
                     segment,
                     witness,
@@ -98,13 +98,13 @@ impl Qp {
 
     /// Called by the initiator: checks for an answer of the peer.
     fn on_answer(&self, conn: &mut Conn) {
-        let Move::Asked { conn: unix, .. } = &conn.moving else {
+        let Move::Requested { conn: unix, .. } = &conn.moving else {
             return;
         };
         match receive_answer(unix) {
             Ok(None) => {}
             Ok(Some(Answer::Yes)) => {
-                if let Move::Asked {
+                if let Move::Requested {
                     conn: unix,
                     segment,
                     witness,
@@ -112,7 +112,7 @@ impl Qp {
                 {
                     let producer = Producer::new(segment.half(Direction::FromCreator));
                     let consumer = Consumer::new(segment.half(Direction::FromAdopter));
-                    self.take_up(conn, (producer, consumer), unix, witness);
+                    self.move_to_local(conn, (producer, consumer), unix, witness);
                 }
             }
             Ok(Some(Answer::No(refusal))) => {
@@ -147,7 +147,7 @@ impl Qp {
         match &conn.moving {
             _ if !self.shared.config.local => WhyTcp::Off,
             Move::Stayed(why) => *why,
-            Move::Offered { .. } | Move::Asked { .. } => WhyTcp::NotAnswered,
+            Move::Offered { .. } | Move::Requested { .. } => WhyTcp::NotAnswered,
             _ if !proto.has_received() => WhyTcp::LittleTraffic,
             _ if proto.agreed_ulpdu().is_none() => WhyTcp::OtherImplementation,
             _ if !proto.speaks_carriers() => WhyTcp::PeerOff,
@@ -159,7 +159,7 @@ impl Qp {
         }
     }
 
-    fn take_up(
+    fn move_to_local(
         &self,
         conn: &mut Conn,
         (producer, consumer): (Producer, Consumer),
@@ -222,7 +222,7 @@ impl Owner for Qp {
         producer.set_known_word(witness.known_word());
         let consumer = Consumer::new(segment.half(Direction::FromCreator));
         let answered = unix.as_fd().try_clone_to_owned();
-        self.take_up(conn, (producer, consumer), unix, witness);
+        self.move_to_local(conn, (producer, consumer), unix, witness);
         let is_answered = answered.is_ok_and(|unix| send_answer(unix, Answer::Yes));
         if !is_answered {
             conn.close_local();
@@ -239,7 +239,7 @@ impl Owner for Qp {
 }
 
 /// Creates the shared memory and sends it to the peer.
-fn ask(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witness)> {
+fn request_move(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witness)> {
     let witness = Witness::new()?;
     let (segment, memory) = SharedSegment::create(RING_LEN)?;
     let segment = Arc::new(segment);

@@ -31,10 +31,7 @@ const ENDINGS: [Ending; 7] = [
 ];
 
 fn at(state: State) -> Machine {
-    Machine {
-        state,
-        endings_owed: 0,
-    }
+    Machine { state, ends_due: 0 }
 }
 
 /// Runs `event` in every state. `legal` lists the result of each legal transition. In all other
@@ -233,13 +230,10 @@ fn the_end_of_an_abrupt_disconnect_is_anticipated_only_while_it_is_pending() {
         let event = machine.on_abrupt_done();
         if from == State::DisconnectPending {
             assert_eq!(event, Some(DAT_CONNECTION_EVENT_DISCONNECTED));
-            assert_eq!(
-                (machine.state, machine.endings_owed),
-                (State::Disconnected, 1)
-            );
+            assert_eq!((machine.state, machine.ends_due), (State::Disconnected, 1));
         } else {
             assert_eq!(event, None);
-            assert_eq!((machine.state, machine.endings_owed), (from, 0));
+            assert_eq!((machine.state, machine.ends_due), (from, 0));
         }
     }
 }
@@ -339,5 +333,5 @@ fn a_refused_start_cancels_an_anticipated_end() {
     machine.on_disconnect(false).unwrap();
     assert!(machine.on_abrupt_done().is_some());
     assert_eq!(machine.on_start_refused(), None);
-    assert_eq!(machine.endings_owed, 0);
+    assert_eq!(machine.ends_due, 0);
 }
