@@ -51,8 +51,7 @@ impl Registrations {
     pub(crate) fn withdraw(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: the set and the descriptor belong to this process, and the event is a local
-            // variable.
+            // SAFETY: both descriptors belong to this process, and the event is a local variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, self.fd, &raw mut event) };
         }
     }
@@ -63,13 +62,11 @@ impl Registrations {
         for (set, event) in &self.found {
             let mut event = arrival_event(event);
             if let Some(before) = before {
-                // SAFETY: the set and the descriptor belong to this process, and the event is a local
-                // variable.
+                // SAFETY: both descriptors belong to this process, and the event is a local variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
             }
             if let Some(now) = now {
-                // SAFETY: the set and the descriptor belong to this process, and the event is a local
-                // variable.
+                // SAFETY: both descriptors belong to this process, and the event is a local variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, now, &raw mut event) };
             }
         }
@@ -79,8 +76,7 @@ impl Registrations {
     pub(crate) fn renew(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: the set and the descriptor belong to this process, and the event is a local
-            // variable.
+            // SAFETY: both descriptors belong to this process, and the event is a local variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
         }
     }
