@@ -51,7 +51,7 @@ impl Registrations {
     pub(crate) fn withdraw(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: both descriptors belong to this process, and the event is a local variable.
+            // SAFETY: this process owns both descriptors, and the event is a local variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, self.fd, &raw mut event) };
         }
     }
@@ -62,11 +62,11 @@ impl Registrations {
         for (set, event) in &self.found {
             let mut event = arrival_event(event);
             if let Some(before) = before {
-                // SAFETY: both descriptors belong to this process, and the event is a local variable.
+                // SAFETY: this process owns both descriptors, and the event is a local variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
             }
             if let Some(now) = now {
-                // SAFETY: both descriptors belong to this process, and the event is a local variable.
+                // SAFETY: this process owns both descriptors, and the event is a local variable.
                 unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, now, &raw mut event) };
             }
         }
@@ -76,7 +76,7 @@ impl Registrations {
     pub(crate) fn renew(&self) {
         for (set, event) in &self.found {
             let mut event = *event;
-            // SAFETY: both descriptors belong to this process, and the event is a local variable.
+            // SAFETY: this process owns both descriptors, and the event is a local variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
         }
     }

@@ -142,7 +142,7 @@ unsafe fn accepted(
     }
 }
 
-/// The reason that is listed for a connection accepted over TCP.
+/// The reason in listings for a connection accepted over TCP.
 const PLAIN_PEER: &str = "the peer connected over TCP";
 
 /// Hook of `accept`.

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_left_alone() {
+    fn other_names_are_not_parsed() {
         let local = "127.0.0.1:80".parse().unwrap();
         let name = written(5, Family::V4, local, local);
         for at in [0, 7, 16, 17, 17 + 11, 17 + ADDRESS] {

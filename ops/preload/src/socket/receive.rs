@@ -242,7 +242,7 @@ enum Attempt {
     Enough(usize),
     /// Bytes were received, and more may have arrived.
     Again,
-    /// Too few bytes have arrived; the number of those that a peek found.
+    /// Too few bytes have arrived, of which a peek found this number.
     TooFew(usize),
 }
 

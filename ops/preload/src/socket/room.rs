@@ -44,7 +44,8 @@ impl Room {
         Self::of(Options::fresh(family)?, shown)
     }
 
-    /// Makes the socket of a connected stream. Returns it with the program's descriptor.
+    /// Makes the socket of a connected stream, and returns the program's descriptor with the
+    /// socket.
     pub(crate) fn establish(
         self,
         family: Family,

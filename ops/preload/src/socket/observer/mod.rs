@@ -302,7 +302,7 @@ impl Watch for Observer {
 
     fn broken(&self, why: Errno) {
         if self.state().is_over() {
-            // Both sides have ended; TCP has closed by then, and receives no reset.
+            // After both directions have ended, TCP has closed and receives no reset.
             return;
         }
         // Stored before the state, so that a thread that reads the broken state also reads the

@@ -315,7 +315,7 @@ impl State {
 
     fn break_off(&mut self) -> Action {
         if self.is_over() {
-            // TCP has closed by then, and receives no reset.
+            // After both directions have ended, TCP has closed and receives no reset.
             return Action::NOTHING;
         }
         match self.pair {

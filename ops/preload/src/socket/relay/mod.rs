@@ -221,7 +221,7 @@ impl Relay {
         socket.observer().set_relay(&relay);
         all.relays.insert(end, relay.clone());
         drop(all);
-        // The relay shows an end of the peer that was held back meanwhile.
+        // Makes the relay show an end of the peer that was held back meanwhile.
         relay.nudge();
         Ok(relay)
     }
@@ -258,7 +258,7 @@ impl Relay {
         self.place
     }
 
-    /// Makes the event thread run the relay, because of an event of the connection.
+    /// Makes the event thread run the relay soon.
     pub(crate) fn nudge(&self) {
         if self.is_nudged.swap(true, Ordering::AcqRel) {
             return;
