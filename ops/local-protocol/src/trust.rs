@@ -3,8 +3,8 @@
 //! Each local user can bind an abstract name. The connecting side trusts a listener of its own user
 //! and of root. A listener of another user must have a TCP socket that listens at the same address,
 //! according to `sock_diag(7)`. The accepting side accepts a peer's address if it belongs to this
-//! host, and a privileged port if the peer is root. So a name proves no more than its owner could
-//! have over TCP.
+//! host, and a privileged port if the peer is root. So no name can claim an address that its owner
+//! could not use over TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;

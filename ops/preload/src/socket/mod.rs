@@ -12,7 +12,7 @@
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`room`] | the descriptors of a connection, reserved before the connection is made |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
-//! | [`handed_over`] | completes a call when the descriptor has has_moved to carry the bytes |
+//! | [`handed_over`] | completes a call when the descriptor has begun to carry the bytes |
 //! | [`ending`] | `shutdown`, `close`, `SO_LINGER` |
 //! | [`calls`] | counts and stops the calls of this process on a connection |
 //! | [`identity`] | addresses and options; each process that uses a connection has a copy |
