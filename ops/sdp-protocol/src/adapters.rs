@@ -358,6 +358,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn software_devices_are_usable_only_where_all_are() {
+        let port = |is_software| RdmaPort {
+            network_device: "eth0".to_owned(),
+            device: "rxe0".to_owned(),
+            port: 1,
+            active: true,
+            is_iwarp: false,
+            is_software,
+        };
+        for (usable, hardware, software) in [
+            (UsableDevices::None, false, false),
+            (UsableDevices::Hardware, true, false),
+            (UsableDevices::All, true, true),
+        ] {
+            assert_eq!(usable.contains(&port(false)), hardware, "{usable:?}");
+            assert_eq!(usable.contains(&port(true)), software, "{usable:?}");
+        }
+    }
+
+    #[test]
     fn lines_of_providers_with_another_connection_manager_are_not_used() {
         let lines = [
             "libdaplofa.so.2",
