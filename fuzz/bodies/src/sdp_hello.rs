@@ -17,6 +17,8 @@ const CONFIG: Config = Config {
     buffers: 8,
     buffer_size: 1_024,
     send_size_max: 1_024,
+    adverts_max: 1,
+    write_min: 1,
 };
 
 /// Runs one input.

@@ -1,6 +1,6 @@
 //! An SDP end, a user that makes any call, and a peer that sends any message.
 //!
-//! Input: one byte of configuration, then steps: a byte for the kind, and its arguments. A message
+//! Input: three bytes of configuration, then steps: a byte for the kind, and its arguments. A message
 //! of the peer is a length and bytes. Its length, numbers and acknowledgement are corrected if the
 //! kind's byte says so, because hardly any other message would pass the first checks.
 //!
@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use sdp_proto::{
-    Advert, AdvertId, Config, Connection, Event, Failure, OnCancel, Payload, wire::Hello,
+    Advert, AdvertId, Config, Connection, Event, Failure, OnCancel, Payload, SinkAdvert,
+    wire::Hello,
 };
 
 use crate::{
@@ -25,6 +26,8 @@ struct End {
     /// Bytes written and not sent; below it, memory that may be read, with its length.
     queued: u64,
     registered: BTreeMap<u64, u32>,
+    /// Memory of readers that the peer may write, with its length.
+    sinks: BTreeMap<u64, u32>,
     adverts: u64,
     /// Messages received, and below it messages sent.
     told: u32,
@@ -40,13 +43,17 @@ pub fn run(data: &[u8]) {
         buffers: 3 + u16::from(input.byte()) % 62,
         buffer_size: 1_024,
         send_size_max: 256,
+        adverts_max: 1 + input.byte() % 4,
+        write_min: 1 + u32::from(input.byte()),
     };
-    let hello = Hello::parse(&hex(HELLO)).expect("a good Hello");
+    let mut hello = Hello::parse(&hex(HELLO)).expect("a good Hello");
+    hello.adverts_max = 4;
     let (connection, _) = Connection::accept(config, &hello);
     let mut end = End {
         connection,
         queued: 0,
         registered: BTreeMap::new(),
+        sinks: BTreeMap::new(),
         adverts: 0,
         told: 0,
         sent: 0,
@@ -90,7 +97,7 @@ impl End {
                     self.connection.finish_read(len);
                 }
             }
-            10 => match input.below(8) {
+            10 => match input.below(15) {
                 0 => self.connection.refuse_advert(),
                 1 => self.connection.go_buffered(),
                 2 => self.connection.go_combined(),
@@ -98,6 +105,13 @@ impl End {
                 4 => self.connection.shut_receive(),
                 5 => self.connection.abort(),
                 6 => self.connection.handle_tick(),
+                7 => self.connection.go_pipelined(),
+                8 => self.connection.leave_pipelined(),
+                9 => self.connection.ask_pipelined(),
+                10 => self.connection.cancel_sinks(),
+                11 => drop(self.connection.ask_buffers(u32::from(input.short()))),
+                12 => self.connection.answer_buffers(u32::from(input.short())),
+                13 => self.advertise_sink(input),
                 _ => self.connection.handle_fin_completed(),
             },
             _ => self.connection.handle_posted(),
@@ -148,6 +162,20 @@ impl End {
         }
     }
 
+    fn advertise_sink(&mut self, input: &mut Input<'_>) {
+        self.adverts += 1;
+        let len = u32::from(input.short());
+        let advert = SinkAdvert {
+            id: AdvertId(self.adverts),
+            len,
+            stag: 1,
+            address: 0,
+        };
+        if self.connection.advertise_sink(advert) {
+            self.sinks.insert(self.adverts, len);
+        }
+    }
+
     fn transmit(&mut self) {
         for _ in 0..64 {
             let has_ended = self.connection.state().has_ended();
@@ -166,8 +194,11 @@ impl End {
                     assert!(offset + len <= *whole);
                 }
             }
-            let len = transmit.header.as_bytes().len() + transmit.payload.len() as usize;
-            assert!(len <= 256);
+            let carried = match transmit.into {
+                Some(_) => 0,
+                None => transmit.payload.len() as usize,
+            };
+            assert!(transmit.header.as_bytes().len() + carried <= 256);
             self.take_events();
         }
     }
@@ -178,6 +209,10 @@ impl End {
                 Event::AdvertDone { id, taken } => {
                     let len = self.registered.remove(&id.0).expect("let go once");
                     assert!(taken <= len);
+                }
+                Event::SinkDone { id, written } => {
+                    let len = self.sinks.remove(&id.0).expect("let go once");
+                    assert!(written <= len);
                 }
                 Event::Failed(failure) => {
                     assert!(self.failure.is_none(), "the first cause counts");
@@ -192,14 +227,28 @@ impl End {
 /// The initial inputs of the corpus: each message alone, and a few conversations.
 pub(crate) fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = (0..MESSAGES.len())
-        .map(|index| seed("sdp_sequence", MESSAGES[index].0, vec![13, 0, index as u8]))
+        .map(|index| {
+            seed(
+                "sdp_sequence",
+                MESSAGES[index].0,
+                vec![13, 3, 0, 0, index as u8],
+            )
+        })
         .collect();
-    let conversations: [(&str, &[u8]); 5] = [
-        ("write-and-hear", &[13, 4, 0, 9, 0, 1, 11, 0, 0, 0, 5]),
-        ("be-read", &[13, 6, 0, 9, 5, 0, 4, 0, 7, 7, 1, 0, 0, 7]),
-        ("reading", &[0, 0, 3, 8, 255, 255, 9, 0, 0, 0, 1]),
-        ("cancelled-read", &[0, 0, 3, 8, 9, 0, 0, 8, 9, 0, 1, 0, 5]),
-        ("modes", &[61, 10, 1, 0, 13, 0, 3, 10, 2, 0, 3]),
+    let conversations: [(&str, &[u8]); 7] = [
+        ("write-and-hear", &[13, 3, 0, 4, 0, 9, 0, 1, 11, 0, 0, 0, 5]),
+        (
+            "be-read",
+            &[13, 3, 0, 6, 0, 9, 5, 0, 4, 0, 7, 7, 1, 0, 0, 7],
+        ),
+        ("reading", &[0, 3, 0, 0, 3, 8, 255, 255, 9, 0, 0, 0, 1]),
+        (
+            "cancelled-read",
+            &[0, 3, 0, 0, 3, 8, 9, 0, 0, 8, 9, 0, 1, 0, 5],
+        ),
+        ("invite", &[13, 3, 0, 0, 14, 10, 13, 255, 255, 0, 10]),
+        ("be-invited", &[13, 3, 0, 10, 7, 0, 9, 4, 255, 0, 0, 11]),
+        ("modes", &[61, 3, 0, 10, 1, 0, 13, 0, 3, 10, 2, 0, 3]),
     ];
     for (name, bytes) in conversations {
         seeds.push(seed("sdp_sequence", name, bytes.to_vec()));

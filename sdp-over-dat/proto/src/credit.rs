@@ -58,6 +58,11 @@ impl SendCredits {
         !self.data.is_empty()
     }
 
+    /// The number of messages with data that the peer has not acknowledged.
+    pub(crate) fn unacknowledged_data(&self) -> usize {
+        self.data.len()
+    }
+
     /// True if data may be sent.
     pub(crate) fn allow_data(&self) -> bool {
         let unread = self.data.len();
@@ -189,6 +194,11 @@ impl ReceiveCredits {
     /// Withholds the acknowledgement from `seq` on until [`Self::release`].
     pub(crate) fn hold_back(&mut self, seq: Seq) {
         self.held_back = Some(seq);
+    }
+
+    /// True while an acknowledgement is withheld.
+    pub(crate) const fn holds_back(&self) -> bool {
+        self.held_back.is_some()
     }
 
     /// Acknowledges everything again.

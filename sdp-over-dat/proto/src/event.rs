@@ -21,6 +21,23 @@ pub enum Event {
         /// unless it was taken back.
         taken: u32,
     },
+    /// The connection no longer needs this memory of a reader, and the peer no longer writes to it.
+    SinkDone {
+        /// The advertisement.
+        id: AdvertId,
+        /// The number of bytes that the peer has written, from the front. They follow all bytes
+        /// that were received before this event.
+        written: u32,
+    },
+    /// The peer asks for receive buffers of this size in bytes, base header included. The engine
+    /// answers with [`crate::Connection::answer_buffers`], and may refuse with the present size.
+    BuffersAsked(u32),
+    /// The peer's receive buffers have this size from now on, which answers
+    /// [`crate::Connection::ask_buffers`].
+    BuffersAnswered(u32),
+    /// The peer knows the size that this end answered with. Where the size became smaller, smaller
+    /// buffers may be posted from now on.
+    BuffersKnown(u32),
     /// The engine must disconnect the transport.
     Disconnect,
     /// The connection failed. Only the first failure is reported.

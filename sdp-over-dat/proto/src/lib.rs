@@ -12,8 +12,9 @@
 //! | [`Connection`] | one connection: set-up, both halves, both transfer mechanisms |
 //! | [`ConnectionState`], [`SendHalf`], [`ReceiveHalf`] | the states of a connection and of its halves |
 //! | `credit` | the right to send: receive buffers as credits |
-//! | `exchange` | one source advertisement, seen from the source and from the sink |
+//! | `exchange` | advertisements of both kinds, each seen from the source and from the sink |
 //! | `mode` | the transfers that a half may use, and the end that may change that |
+//! | `resize` | requests for another size of receive buffers |
 //! | [`ProtocolError`], [`Failure`] | all failures that end a connection |
 //!
 //! The life of a connection: [`Connection::connect`] and [`Connection::accept`] exchange Hello and
@@ -22,17 +23,22 @@
 //! connection. It sends the messages of [`Connection::poll_transmit`] and handles the events of
 //! [`Connection::poll_event`].
 //!
-//! # Supported mechanisms
+//! # Mechanisms
 //!
-//! Bcopy and Read Zcopy, in buffered and combined mode. The other mechanisms would be added at
-//! these places:
-//!
-//! | Mechanism | Place | Response to a peer that uses it |
+//! | Mechanism | Commands of the engine | Mode of the half |
 //! |---|---|---|
-//! | Write Zcopy, Transaction | a second enum next to those in `exchange` | a SinkAvail is a violation, because we never enter pipelined mode as a source |
-//! | pipelined mode | `mode`: the row that only a peer may enter | a source may enter it: we permit one advertisement at a time, in Hello, and read or refuse it |
-//! | resizing | `connection::inbound`, ChRcvBuf | the answer with the present size, which refuses |
-//! | suspend | `connection::inbound`, SuspComm | the connection ends: there is no message that refuses |
+//! | Bcopy | [`Connection::write`], [`Connection::lend`] | any |
+//! | Read Zcopy | [`Connection::advertise`], [`Connection::begin_read`], [`Connection::refuse_advert`] | combined: one advertisement; pipelined: several |
+//! | Write Zcopy | [`Connection::advertise_sink`], [`Connection::cancel_sinks`], [`Transmit::into`] | pipelined |
+//! | Transaction | none: a SinkAvail carries the bytes that wait for a message | the other half is pipelined, this one is not |
+//!
+//! The two halves of a connection are independent, and each has a mode. Its source decides about
+//! pipelined mode ([`Connection::go_pipelined`], [`Connection::leave_pipelined`], and by itself
+//! when two advertisements wait). The sink can only ask for it ([`Connection::ask_pipelined`]). It
+//! is used with peers that accept more than one advertisement ([`Config::adverts_max`]), so a peer
+//! that accepts one never receives a message of these mechanisms. `exchange` has the rules.
+//!
+//! Suspend is not supported: SuspComm ends the connection, because no message refuses it.
 
 #![forbid(unsafe_code)]
 
@@ -44,6 +50,7 @@ mod failure;
 mod half;
 mod mode;
 mod protocol_error;
+mod resize;
 mod seq;
 mod state;
 mod transmit;
@@ -55,13 +62,13 @@ mod tests;
 
 pub use connection::{Config, Connection, Inbound, Read};
 pub use event::Event;
-pub use exchange::{Advert, AdvertId, OnCancel};
+pub use exchange::{Advert, AdvertId, OnCancel, SinkAdvert};
 pub use failure::Failure;
 pub use half::{ReceiveHalf, SendHalf};
 pub use protocol_error::ProtocolError;
 pub use seq::Seq;
 pub use state::ConnectionState;
-pub use transmit::{Payload, Transmit};
+pub use transmit::{Payload, PeerMemory, Transmit};
 
 /// The fewest receive buffers with which data can flow: two stay in reserve.
 pub const BUFFERS_MIN: u16 = 3;

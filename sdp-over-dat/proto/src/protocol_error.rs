@@ -62,6 +62,40 @@ pub enum ProtocolError {
         /// Bytes that could have been read.
         outstanding: u32,
     },
+    /// An advertisement of the sink's memory that the mode forbids, or that is too short for a
+    /// message that crosses it.
+    #[error("a sink advertisement of {len} bytes in {mode:?} mode, {least} are the least")]
+    SinkAvail {
+        /// The mode of that half.
+        mode: Mode,
+        /// Bytes advertised.
+        len: u32,
+        /// The payload of the sink's receive buffers, in bytes.
+        least: u32,
+    },
+    /// NonDiscards differs from the source's count by more messages than may have crossed the
+    /// SinkAvail.
+    #[error("NonDiscards is {found}, {expected} were sent")]
+    NonDiscards {
+        /// The received count.
+        found: u32,
+        /// The source's count.
+        expected: u32,
+    },
+    /// Payload of a SinkAvail while the sink has advertised memory for the same half.
+    #[error("SinkAvail carries payload while memory is advertised for it")]
+    DataDuringSinkAvail,
+    /// RdmaWrCompl for more bytes than were advertised, or for none.
+    #[error("the source reports {reported} bytes written, {outstanding} were advertised")]
+    WriteReport {
+        /// Bytes reported.
+        reported: u32,
+        /// Bytes that could have been written.
+        outstanding: u32,
+    },
+    /// A size of receive buffers with which no stream can flow.
+    #[error("receive buffers of {0} bytes")]
+    BufferSize(u32),
     /// A change of mode that the peer may not request.
     #[error("the {half:?} half cannot change from {from:?} to {to:?} mode")]
     ModeChange {

@@ -7,13 +7,26 @@ use crate::{AdvertId, wire::Header};
 pub struct Transmit {
     /// The headers of the message.
     pub header: Header,
-    /// The source of the payload that follows the headers.
+    /// The source of the payload. It follows the headers, unless `into` is set.
     pub payload: Payload,
+    /// The peer's memory into which the engine writes the payload by RDMA Write. The engine then
+    /// posts the message, which has no payload. The write and the message are posted in this order
+    /// with nothing between them.
+    pub into: Option<PeerMemory>,
     /// True if the message must wake a receiver that waits for solicited events only.
     pub solicited: bool,
     /// True if the message is DisConn. The engine calls [`crate::Connection::handle_fin_completed`]
     /// when its Send has completed.
     pub fin: bool,
+}
+
+/// Memory of the peer that an RDMA Write starts at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerMemory {
+    /// The peer's R_Key or STag.
+    pub stag: u32,
+    /// The virtual address or tagged offset of the first byte.
+    pub address: u64,
 }
 
 /// The payload of a message.

@@ -255,6 +255,13 @@ impl Socket {
                         source.taken = Some(taken);
                     }
                 }
+                // This end advertises no memory of readers and asks for no other buffers.
+                sdp_proto::Event::SinkDone { .. }
+                | sdp_proto::Event::BuffersAnswered(_)
+                | sdp_proto::Event::BuffersKnown(_) => (),
+                sdp_proto::Event::BuffersAsked(_) => {
+                    inner.connection.answer_buffers(self.config.buffer_size);
+                }
                 sdp_proto::Event::Disconnect => self.disconnect(inner),
                 sdp_proto::Event::Failed(failure) => {
                     tracing::info!(peer = %self.peer(), %failure, "a connection failed");

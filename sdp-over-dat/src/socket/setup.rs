@@ -271,6 +271,8 @@ impl Config {
             buffers: self.first_receive_buffers(),
             buffer_size: self.buffer_size,
             send_size_max: self.buffer_size,
+            adverts_max: 1,
+            write_min: 1,
         }
     }
 }

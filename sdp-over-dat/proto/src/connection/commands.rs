@@ -3,7 +3,6 @@
 use super::Connection;
 use crate::{
     Advert, AdvertId, ConnectionState, Event, Failure, OnCancel, SendHalf,
-    exchange::source::Exchange,
     wire::{BSDH_LEN, Mode},
 };
 
@@ -39,7 +38,7 @@ impl Connection {
         let is_open = self.may_write();
         if is_open {
             self.queue.send_adverts();
-            self.source.on_cancel(OnCancel::Send);
+            self.source.on_cancel(None, OnCancel::Send);
             self.queue.push_stream(1, true);
         }
         is_open
@@ -72,15 +71,10 @@ impl Connection {
 
     /// The engine wants the memory of `id` back; [`Event::AdvertDone`] reports when it is free.
     pub fn cancel(&mut self, id: AdvertId, then: OnCancel) {
-        let is_outstanding = match &self.source {
-            Exchange::Idle => false,
-            Exchange::Offered(offer)
-            | Exchange::CancelDue(offer, _)
-            | Exchange::Cancelling(offer, _) => offer.advert.id == id,
-        };
-        if is_outstanding {
-            self.source.on_cancel(then);
-        } else if let Some(taken) = self.queue.cancel(id, then) {
+        if self.source.on_cancel(Some(id), then) {
+            return;
+        }
+        if let Some(taken) = self.queue.cancel(id, then) {
             self.events.push_back(Event::AdvertDone { id, taken });
         }
     }
@@ -94,6 +88,7 @@ impl Connection {
     pub fn shut_receive(&mut self) {
         self.receive_half.on_shut();
         self.sink.on_refuse();
+        self.cancel_sinks();
     }
 
     /// The transport has completed the Send of DisConn.
@@ -159,7 +154,7 @@ impl Connection {
 
     /// The number of bytes of the peer's memory that are next in the stream, after those received.
     #[must_use]
-    pub const fn readable(&self) -> u32 {
+    pub fn readable(&self) -> u32 {
         if self.state.is_established() {
             self.sink.readable()
         } else {
@@ -189,8 +184,9 @@ impl Connection {
 
     /// The sending half stops using advertisements, until the peer asks for them again.
     pub fn go_buffered(&mut self) {
-        if self.send_mode == Mode::Combined {
+        if self.send_mode != Mode::Buffered {
             self.due.go_buffered = true;
+            self.due.go_pipelined = false;
             self.queue.send_adverts();
         }
     }
@@ -210,7 +206,7 @@ impl Connection {
         self.send_half.is_open() && !has_ended
     }
 
-    /// The number of bytes of an advertisement that are sent with its message.
+    /// The number of bytes of an advertisement that are sent with its message in combined mode.
     pub(super) fn inline_len(&self, advert: &Advert) -> u32 {
         let room = self.payload_max() + BSDH_LEN as u32 - 32;
         advert.inline.clamp(1, room.min(advert.len - 1))

@@ -2,10 +2,13 @@
 
 use super::Connection;
 use crate::{
-    ConnectionState, Event, Failure, OnCancel, ProtocolError, ReceiveHalf,
-    exchange::{sink, source::Outcome},
+    ConnectionState, Event, Failure, OnCancel, ProtocolError, ReceiveHalf, Seq,
+    exchange::{
+        read::{sink, source::Outcome},
+        write::source::Verdict,
+    },
     mode,
-    wire::{Body, Flags, Message, Mid, Mode, ModeChange, SrcAvail, TargetHalf},
+    wire::{Body, Flags, Message, Mid, Mode, ModeChange, SinkAvail, SrcAvail, TargetHalf},
 };
 
 /// The part of an accepted message that belongs to the stream.
@@ -50,6 +53,7 @@ impl Connection {
         self.receive_credits
             .on_received(message.seq, is_data, is_update)?;
         self.send_credits.on_told(message.bufs, message.ack)?;
+        self.on_acknowledged(message.ack);
         if message.flags.contains(Flags::OOB_PEND) {
             self.events.push_back(Event::UrgentComing);
         }
@@ -62,6 +66,13 @@ impl Connection {
         })
     }
 
+    /// The peer has received all messages up to `ack`.
+    fn on_acknowledged(&mut self, ack: Seq) {
+        self.write_source.on_acknowledged(ack);
+        self.refused_at = self.refused_at.filter(|seq| !ack.covers(*seq));
+        self.check_answer_known(ack);
+    }
+
     fn dispatch(&mut self, message: &Message) -> Result<(), ProtocolError> {
         match message.body {
             Body::Data => self.on_data(message),
@@ -69,13 +80,16 @@ impl Connection {
             Body::DisConn => self.on_disconn(),
             Body::AbortConn => self.on_abort_conn(),
             Body::SendSm => {
-                let outcome = self.source.on_send_sm(message.ack);
-                self.on_outcome(outcome);
+                let outcomes = self.source.on_send_sm(message.ack);
+                self.on_outcomes(outcomes);
                 Ok(())
             }
             Body::RdmaRdCompl(bytes) => {
                 let outcome = self.source.on_read(bytes)?;
-                self.on_outcome(outcome);
+                self.on_outcomes(outcome.into_iter().collect());
+                if message.flags.contains(Flags::REQ_PIPE) {
+                    self.go_pipelined();
+                }
                 Ok(())
             }
             Body::SrcAvailCancel => {
@@ -86,20 +100,25 @@ impl Connection {
                 Ok(())
             }
             Body::ModeChange(change) => self.on_mode_change(change),
-            // Resizing: the answer with the present size refuses the request.
-            Body::ChRcvBuf(_) => {
-                self.due.buffer_size = true;
+            Body::ChRcvBuf(size) => {
+                self.on_buffers_asked(size);
                 Ok(())
             }
-            // Write Zcopy: a cancel of nothing is ignored, as the cancel of a source is.
-            Body::SinkAvailCancel => Ok(()),
-            // Write Zcopy: allowed in pipelined mode only, which our sending half never enters.
-            Body::SinkAvail(_)
-            | Body::RdmaWrCompl(_)
-            | Body::SinkCancelAck
-            // Resizing and suspend: answers to requests that we never send.
-            | Body::ChRcvBufAck(_)
-            | Body::SuspCommAck => Err(ProtocolError::Unexpected(message.body.mid())),
+            Body::ChRcvBufAck(size) => self.on_buffers_answered(size),
+            Body::SinkAvail(advert) => self.on_sink_avail(advert, message),
+            Body::RdmaWrCompl(bytes) => self.on_written(bytes),
+            // A cancel of nothing is ignored, as the cancel of a source is.
+            Body::SinkAvailCancel => {
+                self.write_source.on_cancel();
+                Ok(())
+            }
+            Body::SinkCancelAck => {
+                let free = self.write_sink.on_cancel_ack()?;
+                self.release_sinks(free);
+                Ok(())
+            }
+            // Suspend: the answer to a request that this end never sends.
+            Body::SuspCommAck => Err(ProtocolError::Unexpected(Mid::SuspCommAck)),
             // Suspend: no message can refuse it, and a peer that waits for an answer would hang.
             Body::SuspComm(_) => Err(ProtocolError::NotSpoken(Mid::SuspComm)),
         }
@@ -112,19 +131,93 @@ impl Connection {
         if !self.sink.is_idle() {
             return Err(ProtocolError::DataDuringSrcAvail);
         }
+        self.on_counted();
         self.on_stream_bytes(Mid::Data)
     }
 
+    /// A message was received that counts for NonDiscards.
+    fn on_counted(&mut self) {
+        let free = match self.write_sink.on_data() {
+            Some(used) => [used].into(),
+            None => self.write_sink.on_overtaken(),
+        };
+        self.release_sinks(free);
+    }
+
     fn on_src_avail(&mut self, source: SrcAvail, message: &Message) -> Result<(), ProtocolError> {
-        if !self.sink.is_idle() {
-            return Err(ProtocolError::TooManyAdverts);
-        }
         let (mode, len, inline) = (self.receive_mode, source.len, message.payload_len);
         if !mode::admits_source(mode, len, inline) {
             return Err(ProtocolError::SrcAvail { mode, len, inline });
         }
-        self.sink.on_offered(source, inline);
-        self.on_stream_bytes(Mid::SrcAvail)
+        self.on_stream_bytes(Mid::SrcAvail)?;
+        if mode == Mode::Pipelined
+            && (self.refused_at.is_some() || self.write_sink.outstanding() > 0)
+        {
+            // The source advertises it again, see `exchange`.
+            return Ok(());
+        }
+        let is_second = mode == Mode::Combined && !self.sink.is_idle();
+        if is_second || self.is_full() || !self.sink.on_offered(source, inline) {
+            return Err(ProtocolError::TooManyAdverts);
+        }
+        if inline > 0 {
+            self.on_counted();
+        }
+        let free = self.write_sink.on_overtaken();
+        self.release_sinks(free);
+        Ok(())
+    }
+
+    /// True if the peer may not advertise more memory.
+    fn is_full(&self) -> bool {
+        self.sink.len() + self.write_source.len() >= usize::from(self.config.adverts_max)
+    }
+
+    /// The payload belongs to the half in which this end is the sink, the advertisement to the
+    /// other one.
+    fn on_sink_avail(&mut self, advert: SinkAvail, message: &Message) -> Result<(), ProtocolError> {
+        if message.payload_len > 0 {
+            if !self.sink.is_idle() {
+                return Err(ProtocolError::DataDuringSrcAvail);
+            }
+            if self.write_sink.outstanding() > 0 {
+                return Err(ProtocolError::DataDuringSinkAvail);
+            }
+            let free = self.write_sink.on_overtaken();
+            self.release_sinks(free);
+            self.on_stream_bytes(Mid::SinkAvail)?;
+        }
+        let is_late = self.write_source.is_late(message.ack);
+        let (mode, len, least) = (self.send_mode, advert.len, self.payload_max());
+        if mode != Mode::Pipelined && !is_late || len < least {
+            return Err(ProtocolError::SinkAvail { mode, len, least });
+        }
+        if self.send_half.has_said_fin() {
+            // DisConn, which the peer will receive, retires it.
+            return Ok(());
+        }
+        let is_full = self.is_full();
+        let crossing = self.send_credits.unacknowledged_data();
+        let verdict = self
+            .write_source
+            .on_offered(advert, message.ack, crossing)?;
+        if verdict == Verdict::Valid {
+            let outcomes = self.source.on_revoked();
+            self.on_outcomes(outcomes);
+            if is_full {
+                return Err(ProtocolError::TooManyAdverts);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_written(&mut self, bytes: u32) -> Result<(), ProtocolError> {
+        let advert = self.write_sink.on_written(bytes)?;
+        self.events.push_back(Event::SinkDone {
+            id: advert.id,
+            written: bytes,
+        });
+        self.on_stream_bytes(Mid::RdmaWrCompl)
     }
 
     /// Bytes of the stream were received. Fails if the receiving half does not accept them.
@@ -148,6 +241,8 @@ impl Connection {
             return Err(ProtocolError::DataDuringSrcAvail);
         }
         self.receive_half.on_fin();
+        let free = self.write_sink.on_retired();
+        self.release_sinks(free);
         self.events.push_back(Event::EndOfStream);
         self.check_halves();
         Ok(())
@@ -177,6 +272,10 @@ impl Connection {
                 if !is_good {
                     return Err(ProtocolError::DataDuringSrcAvail);
                 }
+                if self.receive_mode == Mode::Pipelined {
+                    let free = self.write_sink.on_retired();
+                    self.release_sinks(free);
+                }
                 self.receive_mode = mode;
             }
             TargetHalf::Send => self.send_mode = mode::changed(self.send_mode, change)?,
@@ -184,19 +283,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the end of an exchange at the source.
-    fn on_outcome(&mut self, outcome: Option<Outcome>) {
-        match outcome {
-            None => (),
-            Some(Outcome::SendRest(offer)) => {
-                let taken = offer.taken;
-                self.queue.push_rest(offer.advert, taken);
-            }
-            Some(Outcome::Done(offer) | Outcome::TakenBack(offer)) => {
-                self.events.push_back(Event::AdvertDone {
-                    id: offer.advert.id,
-                    taken: offer.taken,
-                });
+    /// Handles the ends of exchanges at the source, which are in stream order.
+    fn on_outcomes(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes.into_iter().rev() {
+            match outcome {
+                Outcome::Again(offer) => self.queue.push_advert_first(offer.advert),
+                Outcome::SendRest(offer) => self.queue.push_rest(offer.advert, offer.taken),
+                Outcome::Done(offer) | Outcome::TakenBack(offer) => {
+                    self.events.push_back(Event::AdvertDone {
+                        id: offer.advert.id,
+                        taken: offer.taken,
+                    });
+                }
             }
         }
     }
@@ -204,6 +302,6 @@ impl Connection {
     /// Takes back this end's advertisement when both ends advertise at the same time. Otherwise a
     /// user that does not read while it writes would leave both ends waiting.
     pub fn yield_advert(&mut self) {
-        self.source.on_cancel(OnCancel::Send);
+        self.source.on_cancel(None, OnCancel::Send);
     }
 }

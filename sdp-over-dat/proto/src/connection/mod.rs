@@ -6,21 +6,25 @@
 //! | `commands.rs` | the engine's commands |
 //! | `inbound.rs` | received messages |
 //! | `outbound.rs` | the next message to send |
+//! | `pipelined.rs` | pipelined mode, memory of a reader that the peer writes |
+//! | `resizing.rs` | another size of receive buffers |
 //! | `send_queue.rs` | bytes that were written and not sent |
 
 mod commands;
 mod inbound;
 mod outbound;
+mod pipelined;
+mod resizing;
 mod send_queue;
 mod setup;
 
 use std::collections::VecDeque;
 
 use crate::{
-    ConnectionState, Event, Failure, ProtocolError, ReceiveHalf, SendHalf,
+    ConnectionState, Event, Failure, ProtocolError, ReceiveHalf, SendHalf, Seq,
     credit::{CreditUpdate, ReceiveCredits, SendCredits},
-    exchange::{sink, source},
-    mode,
+    exchange::{read, write},
+    mode, resize,
     wire::Mode,
 };
 
@@ -41,23 +45,47 @@ pub struct Connection {
     send_credits: SendCredits,
     receive_credits: ReceiveCredits,
     /// Our memory that the peer reads.
-    source: source::Exchange,
+    source: read::source::Exchange,
     /// The peer's memory that we read.
-    sink: sink::Exchange,
+    sink: read::sink::Exchange,
+    /// The peer's memory that we write.
+    write_source: write::source::Exchange,
+    /// Our memory that the peer writes.
+    write_sink: write::sink::Exchange,
+    /// The number of the SendSm that was sent last, until the peer acknowledges it.
+    refused_at: Option<Seq>,
     /// The size of the peer's receive buffers in bytes, base header included.
     peer_buffer_size: u32,
+    /// The number of our advertisements that the peer accepts at a time.
+    peer_adverts_max: usize,
+    /// Our request for other receive buffers at the peer.
+    request: resize::Request,
+    /// Our answer to such a request of the peer.
+    answer: resize::Answer,
     queue: SendQueue,
     due: Due,
     events: VecDeque<Event>,
 }
 
+/// The peer's parameters, from Hello or HelloAck.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    bufs: u16,
+    size: u32,
+    adverts_max: u16,
+}
+
 /// Messages that wait only for a credit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
-    /// The answer to ChRcvBuf.
-    buffer_size: bool,
     /// Our sending half changes to buffered mode.
     go_buffered: bool,
+    /// Our sending half changes to pipelined mode.
+    go_pipelined: bool,
+    /// Our sending half changes from pipelined to combined mode.
+    leave_pipelined: bool,
+    /// The next RdmaRdCompl asks the peer to change to pipelined mode.
+    ask_pipelined: bool,
     /// Our receiving half changes back to combined mode.
     go_combined: bool,
     /// The engine has ticked; see [`crate::credit::CreditUpdate::AtTick`].
@@ -138,7 +166,12 @@ impl Connection {
         size - crate::wire::BSDH_LEN as u32
     }
 
-    fn new(config: Config, state: ConnectionState, bufs: u16, size: u32) -> Self {
+    /// The number of this end's advertisements that the peer may hold, of both kinds.
+    fn adverts(&self) -> usize {
+        self.source.len() + self.write_sink.outstanding()
+    }
+
+    fn new(config: Config, state: ConnectionState, peer: Peer) -> Self {
         Self {
             config,
             state,
@@ -146,11 +179,17 @@ impl Connection {
             receive_half: ReceiveHalf::Open,
             send_mode: mode::START,
             receive_mode: mode::START,
-            send_credits: SendCredits::new(bufs),
+            send_credits: SendCredits::new(peer.bufs),
             receive_credits: ReceiveCredits::new(config.buffers),
-            source: source::Exchange::Idle,
-            sink: sink::Exchange::Idle,
-            peer_buffer_size: size,
+            source: read::source::Exchange::new(),
+            sink: read::sink::Exchange::Idle,
+            write_source: write::source::Exchange::new(),
+            write_sink: write::sink::Exchange::new(),
+            refused_at: None,
+            peer_buffer_size: peer.size,
+            peer_adverts_max: usize::from(peer.adverts_max),
+            request: resize::Request::Settled,
+            answer: resize::Answer::Settled,
             queue: SendQueue::default(),
             due: Due::default(),
             events: VecDeque::new(),

@@ -2,10 +2,9 @@
 
 use super::{Connection, send_queue::Item};
 use crate::{
-    Advert, ConnectionState, Event, Failure, Payload, Transmit,
+    Advert, ConnectionState, Event, Failure, Payload, PeerMemory, Seq, Transmit,
     credit::CreditUpdate,
-    exchange::source,
-    wire::{Body, Flags, Message, Mode, ModeChange, SrcAvail, TargetHalf},
+    wire::{BSDH_LEN, Body, Flags, Message, Mode, ModeChange, SinkAvail, SrcAvail, TargetHalf},
 };
 
 impl Connection {
@@ -22,13 +21,14 @@ impl Connection {
             | ConnectionState::Failed(_) => return None,
         }
         self.transmit_control()
+            .or_else(|| self.transmit_sink_avail())
             .or_else(|| self.transmit_stream())
             .or_else(|| self.transmit_update())
     }
 
     /// AbortConn, the last message of this end.
     fn transmit_abort(&mut self) -> Transmit {
-        let transmit = self.make(Body::AbortConn, Payload::Nothing, false);
+        let transmit = self.make(Body::AbortConn, Payload::Nothing);
         self.state.on_abort(false);
         self.events.push_back(Event::Failed(Failure::Aborted));
         self.events.push_back(Event::Disconnect);
@@ -37,15 +37,35 @@ impl Connection {
 
     /// A control message that is due.
     fn transmit_control(&mut self) -> Option<Transmit> {
-        let gives = self.receive_credits.has_news();
-        if !self.send_credits.allow_control(gives) {
+        if !self.allows_control() {
             return None;
         }
         let body = self.take_control()?;
-        Some(self.make(body, Payload::Nothing, false))
+        let (transmit, seq) = self.number(body, Payload::Nothing, None, false);
+        match body {
+            Body::SendSm => self.refused_at = Some(seq),
+            Body::SrcAvailCancel => self.source.on_cancel_sent(seq),
+            Body::ChRcvBufAck(size) => self.on_answer_sent(size, seq),
+            Body::ModeChange(change) if change == to_receiver(Mode::Combined) => {
+                self.write_source.on_left(seq);
+            }
+            _ => (),
+        }
+        Some(transmit)
+    }
+
+    /// True if the credits allow a message without payload.
+    fn allows_control(&self) -> bool {
+        let gives = self.receive_credits.has_news();
+        self.send_credits.allow_control(gives)
     }
 
     fn take_control(&mut self) -> Option<Body> {
+        // The answer to a cancel comes first: what follows may retire the memory as well, and the
+        // peer would not expect an answer any more.
+        if self.write_source.on_ack_sent() {
+            return Some(Body::SinkCancelAck);
+        }
         if self.sink.owes_report() {
             return Some(Body::RdmaRdCompl(self.sink.on_reported()));
         }
@@ -54,27 +74,21 @@ impl Connection {
             self.receive_credits.release();
             return Some(Body::SendSm);
         }
-        if matches!(self.source, source::Exchange::CancelDue(..)) {
-            self.source.on_cancel_sent();
+        if self.source.owes_cancel() {
             return Some(Body::SrcAvailCancel);
         }
-        if std::mem::take(&mut self.due.buffer_size) {
-            return Some(Body::ChRcvBufAck(self.config.buffer_size));
+        if self.write_sink.owes_cancel() {
+            self.write_sink.on_cancel_sent();
+            return Some(Body::SinkAvailCancel);
         }
-        if std::mem::take(&mut self.due.go_combined) {
-            self.receive_mode = Mode::Combined;
-            return Some(Body::ModeChange(ModeChange {
-                half: TargetHalf::Send,
-                mode: Mode::Combined,
-            }));
+        if let Some(size) = self.answer.due() {
+            return Some(Body::ChRcvBufAck(size));
         }
-        if self.due.go_buffered && self.source.is_idle() && !self.send_half.has_said_fin() {
-            self.due.go_buffered = false;
-            self.send_mode = Mode::Buffered;
-            return Some(Body::ModeChange(ModeChange {
-                half: TargetHalf::Receive,
-                mode: Mode::Buffered,
-            }));
+        if let Some(size) = self.take_request() {
+            return Some(Body::ChRcvBuf(size));
+        }
+        if let Some(change) = self.take_mode_change() {
+            return Some(Body::ModeChange(change));
         }
         if self.owes_fin() {
             return Some(Body::DisConn);
@@ -82,47 +96,181 @@ impl Connection {
         None
     }
 
-    /// The next bytes of the stream. Nothing may be sent after an outstanding advertisement,
+    fn take_mode_change(&mut self) -> Option<ModeChange> {
+        if std::mem::take(&mut self.due.go_combined) {
+            self.receive_mode = Mode::Combined;
+            return Some(ModeChange {
+                half: TargetHalf::Send,
+                mode: Mode::Combined,
+            });
+        }
+        if self.send_half.has_said_fin() {
+            return None;
+        }
+        let is_free = self.source.is_idle() && self.write_source.len() == 0;
+        let to = match self.send_mode {
+            Mode::Pipelined if self.is_leaving() && is_free => Mode::Combined,
+            Mode::Combined if self.due.go_buffered && is_free => Mode::Buffered,
+            Mode::Combined if self.wants_pipelined() => Mode::Pipelined,
+            _ => return None,
+        };
+        match to {
+            Mode::Combined => self.due.leave_pipelined = false,
+            Mode::Buffered => self.due.go_buffered = false,
+            Mode::Pipelined => self.due.go_pipelined = false,
+        }
+        self.send_mode = to;
+        Some(to_receiver(to))
+    }
+
+    /// True while the sending half is to leave pipelined mode.
+    const fn is_leaving(&self) -> bool {
+        self.due.leave_pipelined || self.due.go_buffered
+    }
+
+    /// True if the sending half is to enter pipelined mode: the engine or the peer asks for it, or
+    /// several advertisements wait.
+    fn wants_pipelined(&self) -> bool {
+        let has_cause = self.due.go_pipelined || self.queue.adverts() > 1;
+        has_cause && self.has_pipelined() && !self.due.go_buffered && self.write_source.may_enter()
+    }
+
+    /// SinkAvail, when a reader waits. It carries the bytes that wait for a message if the peer
+    /// cannot have advertised memory for them.
+    fn transmit_sink_avail(&mut self) -> Option<Transmit> {
+        let may_send = self.write_sink.owes_advert()
+            && self.may_advertise_sinks()
+            && self.adverts() < self.peer_adverts_max;
+        if !may_send {
+            return None;
+        }
+        let room = self.payload_max() + BSDH_LEN as u32 - 36;
+        let may_carry = self.send_mode != Mode::Pipelined
+            && self.source.is_idle()
+            && self.send_credits.allow_data();
+        let carried = if may_carry { self.queue.run() } else { 0 };
+        let carried = u64::from(room).min(carried) as u32;
+        if carried == 0 && !self.allows_control() {
+            return None;
+        }
+        let (sink, non_discards) = self.write_sink.on_sent()?;
+        let body = Body::SinkAvail(SinkAvail {
+            len: sink.len,
+            stag: sink.stag,
+            address: sink.address,
+            non_discards,
+        });
+        let payload = self.take_run(carried);
+        Some(self.make(body, payload))
+    }
+
+    /// The next bytes of the stream. No Data may be sent after an outstanding advertisement,
     /// because the peer could not determine its position in the stream.
     fn transmit_stream(&mut self) -> Option<Transmit> {
+        let front = *self.queue.front()?;
+        if let Some(room) = self.write_source.room() {
+            self.queue.send_first_advert();
+            if self.queue.run() >= u64::from(self.config.write_min) {
+                return self.transmit_write(room);
+            }
+            return self.transmit_data(room);
+        }
+        match front {
+            Item::Advert(advert) => self.transmit_advert(advert),
+            Item::Stream { .. } | Item::Rest { .. } => self.transmit_data(u32::MAX),
+        }
+    }
+
+    /// Bytes in the peer's memory, and the report about them.
+    fn transmit_write(&mut self, room: u32) -> Option<Transmit> {
+        if !self.source.is_idle() || !self.allows_control() {
+            return None;
+        }
+        let len = self.queue.run().min(u64::from(room)) as u32;
+        let target = self.write_source.on_written()?;
+        let into = PeerMemory {
+            stag: target.stag,
+            address: target.address,
+        };
+        let payload = self.take_run(len);
+        let body = Body::RdmaWrCompl(payload.len());
+        Some(self.number(body, payload, Some(into), false).0)
+    }
+
+    /// At most `max` bytes in a Data message.
+    fn transmit_data(&mut self, max: u32) -> Option<Transmit> {
         if !self.source.is_idle() || !self.send_credits.allow_data() {
             return None;
         }
-        if let Item::Advert(advert) = *self.queue.front()? {
-            self.queue.take_advert();
-            return Some(self.transmit_advert(advert));
-        }
         let near = self.queue.urgent_is_near();
-        let piece = self.queue.take_piece(self.payload_max())?;
-        let mut transmit = self.make(Body::Data, piece.payload, near);
+        let piece = self.queue.take_piece(self.payload_max().min(max))?;
+        let mut transmit = self.number(Body::Data, piece.payload, None, near).0;
         if piece.urgent {
             transmit = self.marked_urgent(transmit);
         }
-        if let Some(advert) = piece.done {
+        self.report_sent(piece.done);
+        Some(transmit)
+    }
+
+    /// Takes `len` bytes that are not urgent.
+    fn take_run(&mut self, len: u32) -> Payload {
+        let piece = (len > 0).then(|| self.queue.take_piece(len)).flatten();
+        let Some(piece) = piece else {
+            return Payload::Nothing;
+        };
+        self.report_sent(piece.done);
+        piece.payload
+    }
+
+    fn report_sent(&mut self, done: Option<Advert>) {
+        if let Some(advert) = done {
             self.events.push_back(Event::AdvertDone {
                 id: advert.id,
                 taken: advert.len,
             });
         }
-        Some(transmit)
     }
 
-    fn transmit_advert(&mut self, advert: Advert) -> Transmit {
-        let inline = self.inline_len(&advert);
+    fn transmit_advert(&mut self, advert: Advert) -> Option<Transmit> {
+        let is_idle = self.source.is_idle();
+        let is_full = self.adverts() >= self.peer_adverts_max;
+        let (may, inline) = match self.send_mode {
+            _ if is_idle && is_full => (false, 0),
+            Mode::Buffered => (false, 0),
+            Mode::Combined if !is_idle || !self.send_credits.allow_data() => return None,
+            Mode::Combined => (true, self.inline_len(&advert)),
+            Mode::Pipelined if is_full || !self.may_offer() || !self.allows_control() => {
+                return None;
+            }
+            Mode::Pipelined => (true, 0),
+        };
+        if !may {
+            self.queue.send_first_advert();
+            return self.transmit_data(u32::MAX);
+        }
+        self.queue.take_advert();
         let body = Body::SrcAvail(SrcAvail {
             len: advert.len,
             stag: advert.stag,
             address: advert.address,
         });
-        let payload = Payload::Advert {
-            id: advert.id,
-            offset: 0,
-            len: inline,
+        let payload = match inline {
+            0 => Payload::Nothing,
+            len => Payload::Advert {
+                id: advert.id,
+                offset: 0,
+                len,
+            },
         };
-        let near = self.queue.urgent_is_near();
-        let (transmit, seq) = self.number(body, payload, near);
+        let (transmit, seq) = self.number(body, payload, None, false);
         self.source.on_offered(advert, seq, inline);
-        transmit
+        Some(transmit)
+    }
+
+    /// True while nothing forbids to send a SrcAvail in pipelined mode. The peer judges by its
+    /// acknowledgement whether a refusal has crossed it.
+    fn may_offer(&self) -> bool {
+        self.source.may_offer() && !self.receive_credits.holds_back() && !self.is_leaving()
     }
 
     /// An empty Data message, when receive buffers must be announced to the peer.
@@ -138,41 +286,57 @@ impl Connection {
                 .send_credits
                 .allow_control(self.receive_credits.has_news());
         let may = is_first || is_due && self.send_credits.allow_control(true);
-        may.then(|| self.make(Body::Data, Payload::Nothing, self.queue.urgent_is_near()))
+        may.then(|| self.make(Body::Data, Payload::Nothing))
     }
 
-    fn make(&mut self, body: Body, payload: Payload, urgent_is_near: bool) -> Transmit {
-        let near = urgent_is_near || self.queue.urgent_is_near();
-        self.number(body, payload, near).0
+    fn make(&mut self, body: Body, payload: Payload) -> Transmit {
+        self.number(body, payload, None, false).0
     }
 
-    /// Numbers a message and announces the receive buffers in it.
-    fn number(&mut self, body: Body, payload: Payload, near: bool) -> (Transmit, crate::Seq) {
+    /// Numbers a message and announces the receive buffers in it. The payload is written to `into`,
+    /// if there is such memory; otherwise the message carries it. `was_near` is true if an urgent
+    /// byte was near before the payload was taken from the queue.
+    fn number(
+        &mut self,
+        body: Body,
+        payload: Payload,
+        into: Option<PeerMemory>,
+        was_near: bool,
+    ) -> (Transmit, Seq) {
+        let near = was_near || self.queue.urgent_is_near();
+        let payload_len = if into.is_none() { payload.len() } else { 0 };
         let (bufs, ack) = self.receive_credits.on_told();
         self.due.ticked = false;
         self.due.first_message = false;
-        let seq = self.send_credits.on_sent(!payload.is_empty());
+        let seq = self.send_credits.on_sent(payload_len > 0);
+        if payload_len > 0 && matches!(body, Body::Data | Body::SrcAvail(_)) {
+            self.write_source.on_data_sent();
+        }
         let fin = matches!(body, Body::DisConn);
         if fin {
             self.send_half.on_fin_sent();
+            self.write_source.on_fin_sent();
         }
-        let flags = if near {
-            Flags::OOB_PEND
-        } else {
-            Flags::default()
-        };
+        let mut flags = Flags::default();
+        if near {
+            flags = flags.with(Flags::OOB_PEND);
+        }
+        if matches!(body, Body::RdmaRdCompl(_)) && std::mem::take(&mut self.due.ask_pipelined) {
+            flags = flags.with(Flags::REQ_PIPE);
+        }
         let message = Message {
             flags,
             bufs,
             seq,
             ack,
             body,
-            payload_len: payload.len(),
+            payload_len,
         };
         tracing::trace!(?message, "sent");
         let transmit = Transmit {
             header: message.emit(),
             payload,
+            into,
             solicited: is_solicited(&body) || near,
             fin,
         };
@@ -188,6 +352,14 @@ impl Connection {
             solicited: true,
             ..transmit
         }
+    }
+}
+
+/// The change of a half whose source is the sender of the message.
+const fn to_receiver(mode: Mode) -> ModeChange {
+    ModeChange {
+        half: TargetHalf::Receive,
+        mode,
     }
 }
 

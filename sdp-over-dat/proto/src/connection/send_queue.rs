@@ -60,6 +60,11 @@ impl SendQueue {
         self.items.push_back(Item::Advert(advert));
     }
 
+    /// Adds memory to be advertised at the front of the queue.
+    pub(super) fn push_advert_first(&mut self, advert: Advert) {
+        self.items.push_front(Item::Advert(advert));
+    }
+
     /// Adds memory whose bytes are sent in Sends, at the end of the queue.
     pub(super) fn push_rest_behind(&mut self, advert: Advert) {
         self.items.push_back(Item::Rest { advert, offset: 0 });
@@ -82,6 +87,30 @@ impl SendQueue {
     pub(super) fn take_advert(&mut self) {
         if matches!(self.items.front(), Some(Item::Advert(_))) {
             self.items.pop_front();
+        }
+    }
+
+    /// The number of advertisements that wait.
+    pub(super) fn adverts(&self) -> usize {
+        let is_advert = |item: &&Item| matches!(item, Item::Advert(_));
+        self.items.iter().filter(is_advert).count()
+    }
+
+    /// Changes memory at the front that is to be advertised to be sent in Sends.
+    pub(super) fn send_first_advert(&mut self) {
+        if let Some(item) = self.items.front_mut()
+            && let Item::Advert(advert) = *item
+        {
+            *item = Item::Rest { advert, offset: 0 };
+        }
+    }
+
+    /// The number of bytes at the front that are sent in the same way and are not urgent.
+    pub(super) fn run(&self) -> u64 {
+        match self.items.front() {
+            None | Some(Item::Advert(_)) => 0,
+            Some(Item::Stream { len, urgent }) => len - u64::from(*urgent),
+            Some(Item::Rest { advert, offset }) => u64::from(advert.len - offset),
         }
     }
 

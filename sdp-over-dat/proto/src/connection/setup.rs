@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Connection;
+use super::{Connection, Peer};
 use crate::{
     BUFFERS_MIN, ConnectionState, Event, Failure, ProtocolError,
     wire::{Hello, HelloAck, Version, WireError},
@@ -18,6 +18,12 @@ pub struct Config {
     pub buffer_size: u32,
     /// The longest message to send in bytes, base header included.
     pub send_size_max: u32,
+    /// The number of advertisements, of both kinds together, that this end accepts at a time. With
+    /// 1, this end does not enter pipelined mode.
+    pub adverts_max: u8,
+    /// Runs of at least so many bytes are written into memory that the peer has advertised, if
+    /// there is any. Shorter ones are sent in Data.
+    pub write_min: u32,
 }
 
 impl Config {
@@ -30,6 +36,8 @@ impl Config {
             buffers: self.buffers.max(BUFFERS_MIN),
             buffer_size: self.buffer_size.max(Self::BUFFER_SIZE_MIN),
             send_size_max: self.send_size_max.max(Self::BUFFER_SIZE_MIN),
+            adverts_max: self.adverts_max.max(1),
+            write_min: self.write_min.max(1),
         }
     }
 }
@@ -44,7 +52,7 @@ impl Connection {
             bufs: config.buffers,
             version: Version::OURS,
             takes_invalidate: false,
-            adverts_max: 1,
+            adverts_max: u16::from(config.adverts_max),
             wanted_size: config.send_size_max,
             own_size: config.buffer_size,
             port: local.port(),
@@ -52,7 +60,12 @@ impl Connection {
             destination: peer,
         };
         let state = ConnectionState::HelloSent;
-        (Self::new(config, state, 0, Config::BUFFER_SIZE_MIN), hello)
+        let unknown = Peer {
+            bufs: 0,
+            size: Config::BUFFER_SIZE_MIN,
+            adverts_max: 1,
+        };
+        (Self::new(config, state, unknown), hello)
     }
 
     /// The passive side: returns its connection and the HelloAck for the connection reply. The
@@ -63,7 +76,12 @@ impl Connection {
         let ack = Self::introduction(config);
         let config = config.bounded();
         let state = ConnectionState::HelloAckSent;
-        (Self::new(config, state, hello.bufs, hello.own_size), ack)
+        let peer = Peer {
+            bufs: hello.bufs,
+            size: hello.own_size,
+            adverts_max: hello.adverts_max,
+        };
+        (Self::new(config, state, peer), ack)
     }
 
     /// The passive side's parameters, for a reply or for a refusal.
@@ -74,7 +92,7 @@ impl Connection {
             bufs: config.buffers,
             version: Version::OURS,
             takes_invalidate: false,
-            adverts_max: 1,
+            adverts_max: config.adverts_max,
             own_size: config.buffer_size,
         }
     }
@@ -88,6 +106,7 @@ impl Connection {
             Ok(ack) => {
                 self.send_credits = crate::credit::SendCredits::new(ack.bufs);
                 self.peer_buffer_size = ack.own_size;
+                self.peer_adverts_max = usize::from(ack.adverts_max);
                 self.state.on_hello_ack();
                 self.events.push_back(Event::Established);
                 Ok(())

@@ -1,12 +1,15 @@
 //! An engine in memory: it holds the bytes that the protocol does not see, and checks the
 //! protocol's promises.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{
     Advert, AdvertId, Connection, ConnectionState, Event, Failure, Inbound, OnCancel, Payload,
-    Read, Transmit,
+    PeerMemory, Read, SinkAdvert, Transmit,
 };
+
+/// The address of the first byte of all registered memory. The STag is the identifier.
+pub(super) const ADDRESS: u64 = 0x10_0000;
 
 /// A frame; `fin` is true if it is DisConn.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) header_len: usize,
     pub(super) fin: bool,
+    /// Bytes that an RDMA Write places before the message is received.
+    pub(super) write: Option<(PeerMemory, Vec<u8>)>,
 }
 
 /// The bytes that a user wrote with one call.
@@ -23,11 +28,54 @@ struct Written {
     advert: Option<AdvertId>,
 }
 
-/// Bytes of one receive buffer that the user has not read.
+/// Bytes of one receive buffer, or of memory of a reader, that the user has not read.
 #[derive(Debug)]
 struct Held {
     bytes: VecDeque<u8>,
     urgent: bool,
+    is_buffer: bool,
+}
+
+/// How often an end used each mechanism that no message alone shows.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Uses {
+    /// Sink advertisements that were filled in part, filled, and used up by a message or retired.
+    pub(super) written_in_part: u64,
+    pub(super) written_whole: u64,
+    pub(super) not_written: u64,
+    /// Requests for larger and smaller buffers that were granted, and requests that were refused.
+    pub(super) grown: u64,
+    pub(super) shrunk: u64,
+    pub(super) kept: u64,
+    /// SinkAvails with payload.
+    pub(super) transactions: u64,
+    /// The most advertisements of the peer that were being read at a time.
+    pub(super) reads_ahead: usize,
+}
+
+impl Uses {
+    pub(super) fn add(&mut self, other: Self) {
+        self.written_in_part += other.written_in_part;
+        self.written_whole += other.written_whole;
+        self.not_written += other.not_written;
+        self.grown += other.grown;
+        self.shrunk += other.shrunk;
+        self.kept += other.kept;
+        self.transactions += other.transactions;
+        self.reads_ahead = self.reads_ahead.max(other.reads_ahead);
+    }
+
+    pub(super) fn counts(self) -> [(&'static str, u64); 7] {
+        [
+            ("memory written in part", self.written_in_part),
+            ("memory written whole", self.written_whole),
+            ("memory not written", self.not_written),
+            ("larger buffers", self.grown),
+            ("smaller buffers", self.shrunk),
+            ("larger buffers refused", self.kept),
+            ("transactions", self.transactions),
+        ]
+    }
 }
 
 #[derive(Debug)]
@@ -40,8 +88,15 @@ pub(super) struct Engine {
     /// Memory that the peer may read.
     pub(super) registered: BTreeMap<AdvertId, Vec<u8>>,
     adverts: u64,
-    /// Receive buffers that are posted.
-    posted: u16,
+    /// Memory of readers that the peer may write.
+    pub(super) sinks: BTreeMap<AdvertId, Vec<u8>>,
+    /// The sizes of the receive buffers that are posted, in the order of their use.
+    posted: VecDeque<u32>,
+    /// The size of buffers that are posted from now on.
+    buffer_size: u32,
+    /// The size that the peer asked for and that all posted buffers must have before the answer.
+    growing: Option<u32>,
+    pub(super) uses: Uses,
     held: VecDeque<Held>,
     pub(super) reads: VecDeque<Read>,
     /// The bytes that the user has read.
@@ -57,14 +112,18 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(connection: Connection, buffers: u16) -> Self {
+    pub(super) fn new(connection: Connection, buffers: u16, buffer_size: u32) -> Self {
         Self {
             connection,
             written: Vec::new(),
             outgoing: VecDeque::new(),
             registered: BTreeMap::new(),
             adverts: 0,
-            posted: buffers,
+            sinks: BTreeMap::new(),
+            posted: (0..buffers).map(|_| buffer_size).collect(),
+            buffer_size,
+            growing: None,
+            uses: Uses::default(),
             held: VecDeque::new(),
             reads: VecDeque::new(),
             received: Vec::new(),
@@ -122,7 +181,7 @@ impl Engine {
             id,
             len: bytes.len() as u32,
             stag: id.0 as u32,
-            address: 0x10_0000,
+            address: ADDRESS,
             inline,
         };
         let is_taken = how(&mut self.connection, advert);
@@ -156,19 +215,28 @@ impl Engine {
     fn assemble(&mut self, transmit: &Transmit) -> Frame {
         let mut bytes = transmit.header.as_bytes().to_vec();
         let header_len = bytes.len();
-        match transmit.payload {
-            Payload::Nothing => (),
-            Payload::Stream(len) => bytes.extend(self.outgoing.drain(..len as usize)),
+        let payload = match transmit.payload {
+            Payload::Nothing => Vec::new(),
+            Payload::Stream(len) => self.outgoing.drain(..len as usize).collect(),
             Payload::Advert { id, offset, len } => {
                 let memory = self.registered.get(&id).expect("memory that is not let go");
                 let from = offset as usize;
-                bytes.extend(&memory[from..from + len as usize]);
+                memory[from..from + len as usize].to_vec()
             }
-        }
+        };
+        let write = match transmit.into {
+            Some(into) => Some((into, payload)),
+            None => {
+                bytes.extend(payload);
+                None
+            }
+        };
+        self.uses.transactions += u64::from(bytes[0] == 0xfd && bytes.len() > header_len);
         Frame {
             bytes,
             header_len,
             fin: transmit.fin,
+            write,
         }
     }
 
@@ -176,8 +244,12 @@ impl Engine {
         if self.connection.state().has_ended() {
             return;
         }
-        assert!(self.posted > 0, "a message and no receive buffer");
-        self.posted -= 1;
+        let size = self.posted.pop_front();
+        let size = size.expect("a message and no receive buffer");
+        assert!(
+            bytes.len() <= size as usize,
+            "a message longer than its buffer"
+        );
         let inbound = self.connection.handle_message(bytes, bytes.len());
         let inbound = inbound.unwrap_or_default();
         self.take_events();
@@ -194,12 +266,88 @@ impl Engine {
         self.held.push_back(Held {
             bytes: bytes[at..end].iter().copied().collect(),
             urgent: inbound.urgent,
+            is_buffer: true,
         });
     }
 
     fn repost(&mut self) {
-        self.posted += 1;
+        self.posted.push_back(self.buffer_size);
         self.connection.handle_posted();
+        self.check_growth();
+    }
+
+    /// Answers a request for larger buffers once all posted ones are larger.
+    fn check_growth(&mut self) {
+        if let Some(size) = self.growing
+            && self.posted.iter().all(|one| *one >= size)
+        {
+            self.growing = None;
+            self.uses.grown += 1;
+            self.connection.answer_buffers(size);
+        }
+    }
+
+    /// The peer asks for receive buffers of `size` bytes.
+    fn on_asked(&mut self, size: u32) {
+        self.growing = None;
+        if size > 8_000 {
+            self.uses.kept += 1;
+            self.connection.answer_buffers(self.buffer_size);
+        } else if size > self.buffer_size {
+            self.buffer_size = size;
+            self.growing = Some(size);
+            self.check_growth();
+        } else {
+            self.uses.shrunk += 1;
+            self.connection.answer_buffers(size);
+        }
+    }
+
+    /// A reader waits with `len` bytes of memory.
+    pub(super) fn advertise_sink(&mut self, len: u32) -> Option<AdvertId> {
+        if !self.held.is_empty() {
+            return None;
+        }
+        let id = AdvertId(self.adverts + 1);
+        let advert = SinkAdvert {
+            id,
+            len,
+            stag: id.0 as u32,
+            address: ADDRESS,
+        };
+        if !self.connection.advertise_sink(advert) {
+            return None;
+        }
+        self.adverts += 1;
+        self.sinks.insert(id, vec![0; len as usize]);
+        Some(id)
+    }
+
+    /// The peer's RDMA Write.
+    pub(super) fn be_written(&mut self, into: PeerMemory, bytes: &[u8]) {
+        let id = AdvertId(u64::from(into.stag));
+        let memory = self.sinks.get_mut(&id);
+        let memory = memory.expect("a write to memory that was let go");
+        let from = (into.address - ADDRESS) as usize;
+        memory[from..from + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn take_sink(&mut self, id: AdvertId, written: u32) {
+        let memory = self.sinks.remove(&id);
+        let mut memory = memory.expect("memory that was not let go before");
+        match written as usize {
+            0 => self.uses.not_written += 1,
+            len if len < memory.len() => self.uses.written_in_part += 1,
+            _ => self.uses.written_whole += 1,
+        }
+        memory.truncate(written as usize);
+        if !memory.is_empty() {
+            self.held.push_back(Held {
+                bytes: memory.into(),
+                urgent: false,
+                is_buffer: false,
+            });
+        }
     }
 
     /// The user reads at most `max` bytes of those received.
@@ -216,8 +364,11 @@ impl Engine {
             if held.urgent {
                 self.urgent_received.push(self.received.len() as u64 - 1);
             }
+            let is_buffer = held.is_buffer;
             self.held.pop_front();
-            self.repost();
+            if is_buffer {
+                self.repost();
+            }
         }
     }
 
@@ -227,6 +378,8 @@ impl Engine {
             && let Some(read) = self.connection.begin_read(max)
         {
             self.reads.push_back(read);
+            let stags: BTreeSet<_> = self.reads.iter().map(|read| read.stag).collect();
+            self.uses.reads_ahead = self.uses.reads_ahead.max(stags.len());
         }
     }
 
@@ -249,6 +402,10 @@ impl Engine {
                 Event::UrgentComing => self.urgent_announced += 1,
                 Event::EndOfStream => self.saw_end = true,
                 Event::AdvertDone { id, taken } => self.let_go(id, taken),
+                Event::SinkDone { id, written } => self.take_sink(id, written),
+                Event::BuffersAsked(size) => self.on_asked(size),
+                Event::BuffersAnswered(_) => (),
+                Event::BuffersKnown(size) => self.buffer_size = size,
                 Event::Disconnect => self.wants_disconnect = true,
                 Event::Failed(failure) => {
                     assert!(
@@ -289,6 +446,7 @@ impl Engine {
         self.take_events();
         self.reads.clear();
         self.registered.clear();
+        self.sinks.clear();
     }
 
     pub(super) fn has_ended(&self) -> bool {

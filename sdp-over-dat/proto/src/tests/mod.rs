@@ -7,11 +7,13 @@
 //! | `engine.rs` | an engine in memory: bytes, regions, receive buffers |
 //! | `pair.rs` | two such engines, the wire between them, and the checker that reads it |
 //! | `conversations.rs` | conversations between two ends |
+//! | `crossings.rs` | messages of pipelined mode that cross, in both orders |
 //! | `situations.rs` | every message in every situation, and every field with other values |
 //! | `simulation.rs` | two ends with random behaviour, in virtual time |
 //! | `random.rs` | pseudo-random numbers from a seed |
 
 mod conversations;
+mod crossings;
 mod engine;
 mod golden;
 mod pair;

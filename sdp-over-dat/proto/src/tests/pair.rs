@@ -7,7 +7,7 @@ use std::{
 
 use sdp_checker::{Checker, Side};
 
-use super::engine::{Engine, Frame};
+use super::engine::{ADDRESS, Engine, Frame};
 use crate::{AdvertId, Config, Connection};
 
 /// The frames in flight in one direction, in order, each with the time of its arrival.
@@ -27,16 +27,20 @@ pub(super) struct Pair {
     pub(super) now: u64,
     /// The number of frames sent.
     pub(super) sent: u64,
+    /// The kind of the last frame sent, unless it was a credit update.
+    pub(super) last_kind: Option<u8>,
     /// The number of frames of each kind.
     pub(super) kinds: BTreeMap<u8, u64>,
     /// True while the checker reads the frames. It is false when a test forges frames.
-    checked: bool,
+    pub(super) checked: bool,
 }
 
 pub(super) const SMALL: Config = Config {
     buffers: 8,
     buffer_size: 116,
     send_size_max: 116,
+    adverts_max: 1,
+    write_min: 1,
 };
 
 impl Pair {
@@ -58,15 +62,17 @@ impl Pair {
             latency,
         };
         let mut pair = Self {
-            active: Engine::new(initiator, active.buffers),
-            passive: Engine::new(responder, passive.buffers),
+            active: Engine::new(initiator, active.buffers, active.buffer_size),
+            passive: Engine::new(responder, passive.buffers, passive.buffer_size),
             to_active: wire(latency[0]),
             to_passive: wire(latency[1]),
             checker,
             now: 0,
             sent: 0,
+            last_kind: None,
             kinds: BTreeMap::new(),
-            checked: true,
+            // The checker follows one advertisement at a time.
+            checked: active.adverts_max.min(passive.adverts_max) == 1,
         };
         pair.active.take_events();
         pair
@@ -100,6 +106,8 @@ impl Pair {
             return false;
         };
         self.sent += 1;
+        let is_update = frame.bytes[0] == 0xff && frame.bytes.len() == frame.header_len;
+        self.last_kind = (!is_update).then_some(frame.bytes[0]);
         *self.kinds.entry(frame.bytes[0]).or_default() += 1;
         if self.checked {
             let head = &frame.bytes[..frame.header_len];
@@ -126,7 +134,13 @@ impl Pair {
             return false;
         };
         self.checker.received(side);
-        self.end(side).receive(&frame.bytes);
+        let end = self.end(side);
+        if let Some((into, bytes)) = &frame.write
+            && !end.has_ended()
+        {
+            end.be_written(*into, bytes);
+        }
+        end.receive(&frame.bytes);
         if frame.fin {
             let sender = self.end(side.other());
             sender.connection.handle_fin_completed();
@@ -146,7 +160,7 @@ impl Pair {
         let source = &self.end(side.other()).registered;
         let memory = source.get(&AdvertId(u64::from(read.stag)));
         let memory = memory.expect("a read of memory that was let go");
-        let from = (read.address - 0x10_0000) as usize;
+        let from = (read.address - ADDRESS) as usize;
         let bytes = memory[from..from + read.len as usize].to_vec();
         self.end(side).finish_read(&bytes);
         true

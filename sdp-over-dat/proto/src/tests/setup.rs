@@ -18,6 +18,8 @@ const CONFIG: Config = Config {
     buffers: 64,
     buffer_size: 32_784,
     send_size_max: 32_784,
+    adverts_max: 1,
+    write_min: 1,
 };
 
 fn padded(text: &str, len: usize) -> Vec<u8> {
