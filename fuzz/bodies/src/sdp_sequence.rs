@@ -1,6 +1,6 @@
 //! An SDP end, a user that makes any call, and a peer that sends any message.
 //!
-//! Input: three bytes of configuration, then steps: a byte for the kind, and its arguments. A message
+//! Input: one byte of configuration, then steps: a byte for the kind, and its arguments. A message
 //! of the peer is a length and bytes. Its length, numbers and acknowledgement are corrected if the
 //! kind's byte says so, because hardly any other message would pass the first checks.
 //!
@@ -39,12 +39,13 @@ struct End {
 /// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
+    let first = input.byte();
     let config = Config {
-        buffers: 3 + u16::from(input.byte()) % 62,
+        buffers: 3 + u16::from(first) % 62,
         buffer_size: 1_024,
         send_size_max: 256,
-        adverts_max: 1 + input.byte() % 4,
-        write_min: 1 + u32::from(input.byte()),
+        adverts_max: 1 + first % 4,
+        write_min: 1 + u32::from(first),
     };
     let mut hello = Hello::parse(&hex(HELLO)).expect("a good Hello");
     hello.adverts_max = 4;
@@ -227,28 +228,16 @@ impl End {
 /// The initial inputs of the corpus: each message alone, and a few conversations.
 pub(crate) fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = (0..MESSAGES.len())
-        .map(|index| {
-            seed(
-                "sdp_sequence",
-                MESSAGES[index].0,
-                vec![13, 3, 0, 0, index as u8],
-            )
-        })
+        .map(|index| seed("sdp_sequence", MESSAGES[index].0, vec![13, 0, index as u8]))
         .collect();
     let conversations: [(&str, &[u8]); 7] = [
-        ("write-and-hear", &[13, 3, 0, 4, 0, 9, 0, 1, 11, 0, 0, 0, 5]),
-        (
-            "be-read",
-            &[13, 3, 0, 6, 0, 9, 5, 0, 4, 0, 7, 7, 1, 0, 0, 7],
-        ),
-        ("reading", &[0, 3, 0, 0, 3, 8, 255, 255, 9, 0, 0, 0, 1]),
-        (
-            "cancelled-read",
-            &[0, 3, 0, 0, 3, 8, 9, 0, 0, 8, 9, 0, 1, 0, 5],
-        ),
-        ("invite", &[13, 3, 0, 0, 14, 10, 13, 255, 255, 0, 10]),
-        ("be-invited", &[13, 3, 0, 10, 7, 0, 9, 4, 255, 0, 0, 11]),
-        ("modes", &[61, 3, 0, 10, 1, 0, 13, 0, 3, 10, 2, 0, 3]),
+        ("write-and-hear", &[13, 4, 0, 9, 0, 1, 11, 0, 0, 0, 5]),
+        ("be-read", &[13, 6, 0, 9, 5, 0, 4, 0, 7, 7, 1, 0, 0, 7]),
+        ("reading", &[0, 0, 3, 8, 255, 255, 9, 0, 0, 0, 1]),
+        ("cancelled-read", &[0, 0, 3, 8, 9, 0, 0, 8, 9, 0, 1, 0, 5]),
+        ("invite", &[13, 0, 14, 10, 13, 255, 255, 0, 10]),
+        ("be-invited", &[13, 10, 7, 0, 9, 4, 255, 0, 0, 11]),
+        ("modes", &[61, 10, 1, 0, 13, 0, 3, 10, 2, 0, 3]),
     ];
     for (name, bytes) in conversations {
         seeds.push(seed("sdp_sequence", name, bytes.to_vec()));

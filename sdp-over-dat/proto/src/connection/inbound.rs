@@ -70,6 +70,7 @@ impl Connection {
     fn on_acknowledged(&mut self, ack: Seq) {
         self.write_source.on_acknowledged(ack);
         self.refused_at = self.refused_at.filter(|seq| !ack.covers(*seq));
+        self.has_dropped &= self.refused_at.is_some();
         self.check_answer_known(ack);
     }
 
@@ -94,6 +95,7 @@ impl Connection {
             }
             Body::SrcAvailCancel => {
                 self.sink.on_cancel();
+                self.due.send_sm |= std::mem::take(&mut self.has_dropped);
                 if let Some(cancel) = sink::held_back(&self.sink, message.seq) {
                     self.receive_credits.hold_back(cancel);
                 }
@@ -150,18 +152,18 @@ impl Connection {
             return Err(ProtocolError::SrcAvail { mode, len, inline });
         }
         self.on_stream_bytes(Mid::SrcAvail)?;
-        if mode == Mode::Pipelined
-            && (self.refused_at.is_some() || self.write_sink.outstanding() > 0)
-        {
-            // The source advertises it again, see `exchange`.
+        if inline > 0 {
+            self.on_counted();
+        }
+        let has_crossed_refusal = mode == Mode::Pipelined && self.refused_at.is_some();
+        if has_crossed_refusal || self.write_sink.outstanding() > 0 {
+            // The source offers the rest again, see `exchange`.
+            self.has_dropped |= self.write_sink.outstanding() == 0;
             return Ok(());
         }
         let is_second = mode == Mode::Combined && !self.sink.is_idle();
         if is_second || self.is_full() || !self.sink.on_offered(source, inline) {
             return Err(ProtocolError::TooManyAdverts);
-        }
-        if inline > 0 {
-            self.on_counted();
         }
         let free = self.write_sink.on_overtaken();
         self.release_sinks(free);
@@ -187,7 +189,7 @@ impl Connection {
             self.release_sinks(free);
             self.on_stream_bytes(Mid::SinkAvail)?;
         }
-        let is_late = self.write_source.is_late(message.ack);
+        let is_late = self.write_source.may_be_late();
         let (mode, len, least) = (self.send_mode, advert.len, self.payload_max());
         if mode != Mode::Pipelined && !is_late || len < least {
             return Err(ProtocolError::SinkAvail { mode, len, least });
@@ -198,9 +200,7 @@ impl Connection {
         }
         let is_full = self.is_full();
         let crossing = self.send_credits.unacknowledged_data();
-        let verdict = self
-            .write_source
-            .on_offered(advert, message.ack, crossing)?;
+        let verdict = self.write_source.on_offered(advert, crossing)?;
         if verdict == Verdict::Valid {
             let outcomes = self.source.on_revoked();
             self.on_outcomes(outcomes);
@@ -272,10 +272,8 @@ impl Connection {
                 if !is_good {
                     return Err(ProtocolError::DataDuringSrcAvail);
                 }
-                if self.receive_mode == Mode::Pipelined {
-                    let free = self.write_sink.on_retired();
-                    self.release_sinks(free);
-                }
+                let free = self.write_sink.on_overtaken();
+                self.release_sinks(free);
                 self.receive_mode = mode;
             }
             TargetHalf::Send => self.send_mode = mode::changed(self.send_mode, change)?,

@@ -54,6 +54,9 @@ pub struct Connection {
     write_sink: write::sink::Exchange,
     /// The number of the SendSm that was sent last, until the peer acknowledges it.
     refused_at: Option<Seq>,
+    /// True if an advertisement was dropped because it had crossed that SendSm. A cancel of it is
+    /// answered.
+    has_dropped: bool,
     /// The size of the peer's receive buffers in bytes, base header included.
     peer_buffer_size: u32,
     /// The number of our advertisements that the peer accepts at a time.
@@ -78,6 +81,8 @@ struct Peer {
 /// Messages that wait only for a credit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
+    /// The answer to the cancel of advertisements that were dropped.
+    send_sm: bool,
     /// Our sending half changes to buffered mode.
     go_buffered: bool,
     /// Our sending half changes to pipelined mode.
@@ -186,6 +191,7 @@ impl Connection {
             write_source: write::source::Exchange::new(),
             write_sink: write::sink::Exchange::new(),
             refused_at: None,
+            has_dropped: false,
             peer_buffer_size: peer.size,
             peer_adverts_max: usize::from(peer.adverts_max),
             request: resize::Request::Settled,

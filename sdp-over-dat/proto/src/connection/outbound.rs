@@ -61,15 +61,15 @@ impl Connection {
     }
 
     fn take_control(&mut self) -> Option<Body> {
-        // The answer to a cancel comes first: what follows may retire the memory as well, and the
-        // peer would not expect an answer any more.
+        // The answer to a cancel comes first: DisConn retires the memory as well, and the peer would
+        // not expect an answer after it.
         if self.write_source.on_ack_sent() {
             return Some(Body::SinkCancelAck);
         }
         if self.sink.owes_report() {
             return Some(Body::RdmaRdCompl(self.sink.on_reported()));
         }
-        if self.sink.owes_send_sm() {
+        if self.sink.owes_send_sm() || std::mem::take(&mut self.due.send_sm) {
             self.sink.on_send_sm();
             self.receive_credits.release();
             return Some(Body::SendSm);
@@ -132,7 +132,7 @@ impl Connection {
     /// several advertisements wait.
     fn wants_pipelined(&self) -> bool {
         let has_cause = self.due.go_pipelined || self.queue.adverts() > 1;
-        has_cause && self.has_pipelined() && !self.due.go_buffered && self.write_source.may_enter()
+        has_cause && self.has_pipelined() && !self.due.go_buffered
     }
 
     /// SinkAvail, when a reader waits. It carries the bytes that wait for a message if the peer
@@ -146,6 +146,8 @@ impl Connection {
         }
         let room = self.payload_max() + BSDH_LEN as u32 - 36;
         let may_carry = self.send_mode != Mode::Pipelined
+            && self.write_source.len() == 0
+            && !self.write_source.may_be_late()
             && self.source.is_idle()
             && self.send_credits.allow_data();
         let carried = if may_carry { self.queue.run() } else { 0 };
@@ -154,6 +156,8 @@ impl Connection {
             return None;
         }
         let (sink, non_discards) = self.write_sink.on_sent()?;
+        // This advertisement ends a cancel of theirs.
+        self.has_dropped = false;
         let body = Body::SinkAvail(SinkAvail {
             len: sink.len,
             stag: sink.stag,

@@ -29,7 +29,12 @@ impl Connection {
 
     /// ChRcvBufAck is being sent.
     pub(super) fn on_answer_sent(&mut self, size: u32, seq: crate::Seq) {
-        self.config.buffer_size = self.config.buffer_size.max(size);
+        if size > self.config.buffer_size {
+            self.config.buffer_size = size;
+            // Memory that was to be advertised may be shorter than the messages that may cross it.
+            let free = self.write_sink.on_overtaken();
+            self.release_sinks(free);
+        }
         self.answer.on_sent(seq);
     }
 

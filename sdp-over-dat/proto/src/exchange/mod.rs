@@ -26,7 +26,8 @@
 //!   ends the exchange about every advertisement that it acknowledges.
 //! * In pipelined mode a refusal and further advertisements may cross. Their bytes follow those of
 //!   the refused ones, so the sink drops every SrcAvail that does not acknowledge its last SendSm,
-//!   and the source advertises them again.
+//!   and the source advertises them again. If the source has cancelled them before it received the
+//!   SendSm, the sink answers the cancel with another SendSm.
 //!
 //! # Writing: SinkAvail
 //!
@@ -47,12 +48,11 @@
 //! The rules that this implementation adds:
 //!
 //! * The source leaves pipelined mode only while it has no advertisement of either kind. A SinkAvail
-//!   may cross the ModeChange: the sink retires it when it receives the ModeChange, and the source
-//!   drops a SinkAvail that does not acknowledge the ModeChange.
+//!   that crosses the ModeChange stays valid until it is used up, as in pipelined mode.
 //! * DisConn retires sink advertisements too.
 //! * The payload of a SinkAvail (Transaction) belongs to the opposite half and is not counted. An
-//!   end sends it only while its own half is not in pipelined mode, because a sink advertisement of
-//!   the peer would leave the position of the payload in the stream open.
+//!   end sends it only while no sink advertisement of the peer can exist for that half, because
+//!   such an advertisement would leave the position of the payload in the stream open.
 //! * An end that has used up the peer's MaxAdverts with sink advertisements sends its own data in
 //!   Sends. Otherwise two ends that wait for each other's data would wait for ever.
 

@@ -287,6 +287,15 @@ impl Engine {
         }
     }
 
+    /// Answers a request for larger buffers although smaller ones are still posted.
+    pub(super) fn end_growth(&mut self) {
+        if self.growing.take().is_some() {
+            let least = self.posted.iter().min().copied();
+            let size = least.unwrap_or(self.buffer_size);
+            self.connection.answer_buffers(size);
+        }
+    }
+
     /// The peer asks for receive buffers of `size` bytes.
     fn on_asked(&mut self, size: u32) {
         self.growing = None;

@@ -32,7 +32,7 @@ pub(super) struct Pair {
     /// The number of frames of each kind.
     pub(super) kinds: BTreeMap<u8, u64>,
     /// True while the checker reads the frames. It is false when a test forges frames.
-    pub(super) checked: bool,
+    checked: bool,
 }
 
 pub(super) const SMALL: Config = Config {
@@ -71,8 +71,7 @@ impl Pair {
             sent: 0,
             last_kind: None,
             kinds: BTreeMap::new(),
-            // The checker follows one advertisement at a time.
-            checked: active.adverts_max.min(passive.adverts_max) == 1,
+            checked: true,
         };
         pair.active.take_events();
         pair

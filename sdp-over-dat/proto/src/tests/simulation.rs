@@ -242,8 +242,6 @@ impl Episode {
         let choice = self.random.below(4);
         let size = 37 + self.random.below(10_000) as u32;
         let more = self.random.one_of(&[0, 1, 100, 3_000]);
-        // The checker knows no other size than that of the set-up.
-        let resizes = resizes && !self.pair.checked;
         let end = self.pair.end(side);
         let connection = &mut end.connection;
         match choice {
@@ -294,13 +292,12 @@ impl Episode {
             self.check_streams();
         }
         for side in [Active, Passive] {
+            self.pair.end(side).end_growth();
             self.pair.end(side).connection.shut_send();
         }
         self.pair.drain();
         if !self.has_failed() {
-            if self.pair.checked {
-                self.pair.checker.at_rest().expect("both are at rest");
-            }
+            self.pair.checker.at_rest().expect("both are at rest");
             assert!(self.pair.is_quiet());
             assert!(self.pair.active.saw_end && self.pair.passive.saw_end);
         }
@@ -351,13 +348,11 @@ impl Episode {
                 announced >= urgent.len(),
                 "{side:?}: urgent and not announced"
             );
-            if self.pair.checked {
-                assert_eq!(
-                    checked,
-                    stream.len() as u64,
-                    "{side:?}: the checker's count"
-                );
-            }
+            assert_eq!(
+                checked,
+                stream.len() as u64,
+                "{side:?}: the checker's count"
+            );
             let registered = &self.pair.end(side).registered;
             assert!(
                 registered.is_empty(),

@@ -118,10 +118,19 @@ impl Exchange {
     /// order.
     ///
     /// It refuses the advertisements that it acknowledges. Later ones without payload were dropped
-    /// by the sink. To a later one with payload the SendSm does not apply: it is about an earlier
-    /// advertisement.
+    /// by the sink; if they have been cancelled, the sink answers that with another SendSm, and the
+    /// refused ones wait for it too, so that their bytes stay in order. To a later one with payload
+    /// the SendSm does not apply: it is about an earlier advertisement.
     pub(crate) fn on_send_sm(&mut self, ack: Seq) -> Vec<Outcome> {
         let answers_cancel = self.cancel == Cancel::Sent && ack.covers(self.cancelled_at);
+        let is_later = |offer: &Offer| offer.inline == 0 && !ack.covers(offer.seq);
+        if self.cancel == Cancel::Sent && !answers_cancel && self.offers.iter().any(is_later) {
+            let refused = |offer: &&mut Offer| ack.covers(offer.seq);
+            for offer in self.offers.iter_mut().filter(refused) {
+                offer.fate = offer.fate.firmer(OnCancel::Send);
+            }
+            return Vec::new();
+        }
         let (mut outcomes, mut kept) = (Vec::new(), VecDeque::new());
         for offer in self.offers.drain(..) {
             let is_refused = ack.covers(offer.seq);
@@ -331,10 +340,11 @@ mod tests {
 
     fn expected(before: &Exchange, ack: u32) -> Vec<Outcome> {
         let answers_cancel = ack == 9 && before.cancel == Cancel::Sent;
-        let ended = before
-            .offers
-            .iter()
-            .filter(|one| one.inline == 0 || ack > 4);
+        let is_later = |one: &Offer| one.inline == 0 && one.seq.0 > ack;
+        let awaits_another =
+            ack < 9 && before.cancel == Cancel::Sent && before.offers.iter().any(is_later);
+        let has_ended = |one: &&Offer| (one.seq.0 <= ack || one.inline == 0) && !awaits_another;
+        let ended = before.offers.iter().filter(has_ended);
         let outcome = |one: &Offer| match one.fate {
             Cancelled(Send) => SendRest(*one),
             Cancelled(TakeBack) => TakenBack(*one),

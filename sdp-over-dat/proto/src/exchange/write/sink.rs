@@ -93,7 +93,7 @@ impl Exchange {
         Ok(std::mem::take(&mut self.offered))
     }
 
-    /// The source has left pipelined mode or has ended its stream. Returns all memory.
+    /// The source has ended its stream. Returns all memory.
     pub(crate) fn on_retired(&mut self) -> VecDeque<SinkAdvert> {
         let mut all = std::mem::take(&mut self.offered);
         all.append(&mut self.unsent);

@@ -15,17 +15,9 @@ pub(crate) struct Exchange {
     counted: u32,
     /// True if SinkCancelAck is due.
     owes_ack: bool,
-    left: Left,
-}
-
-/// The last time that this end left pipelined mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// Never, or the peer has acknowledged the ModeChange.
-    Long,
-    /// The ModeChange has this number, and the count was `counted` when it was sent. Advertisements
-    /// that do not acknowledge it are retired by the peer.
-    At { seq: Seq, counted: u32 },
+    /// The number of the ModeChange with which this end left pipelined mode last, until the peer
+    /// acknowledges it. SinkAvails may cross it.
+    left_at: Option<Seq>,
 }
 
 /// The meaning of a SinkAvail.
@@ -35,8 +27,6 @@ pub(crate) enum Verdict {
     Valid,
     /// A message with data has used it up.
     Stale,
-    /// The peer retires it when it receives the ModeChange.
-    Retired,
 }
 
 impl Exchange {
@@ -46,38 +36,24 @@ impl Exchange {
             held: VecDeque::new(),
             counted: 0,
             owes_ack: false,
-            left: Left::Long,
+            left_at: None,
         }
     }
 
-    /// SinkAvail was received, acknowledging messages up to `ack`. At most `crossing` messages with
-    /// data may have crossed it.
+    /// SinkAvail was received. At most `crossing` messages with data may have crossed it.
     pub(crate) fn on_offered(
         &mut self,
         advert: SinkAvail,
-        ack: Seq,
         crossing: usize,
     ) -> Result<Verdict, ProtocolError> {
-        let then = match &mut self.left {
-            Left::At { seq, counted } if !ack.covers(*seq) => Some(counted),
-            Left::At { .. } | Left::Long => None,
-        };
-        let is_late = then.is_some();
-        let found = advert.non_discards;
-        let expected = then.as_ref().map_or(self.counted, |counted| **counted);
+        let (found, expected) = (advert.non_discards, self.counted);
         let crossed = expected.wrapping_sub(found);
         if crossed as usize > crossing {
             return Err(ProtocolError::NonDiscards { found, expected });
         }
         if crossed > 0 {
-            if let Some(counted) = then {
-                *counted = counted.wrapping_sub(1);
-            }
             self.counted = self.counted.wrapping_sub(1);
             return Ok(Verdict::Stale);
-        }
-        if is_late {
-            return Ok(Verdict::Retired);
         }
         self.held.push_back(advert);
         Ok(Verdict::Valid)
@@ -107,20 +83,13 @@ impl Exchange {
     }
 
     /// This end leaves pipelined mode with message `seq`.
-    pub(crate) fn on_left(&mut self, seq: Seq) {
-        self.left = Left::At {
-            seq,
-            counted: self.counted,
-        };
+    pub(crate) const fn on_left(&mut self, seq: Seq) {
+        self.left_at = Some(seq);
     }
 
     /// A message was received that acknowledges messages up to `ack`.
     pub(crate) fn on_acknowledged(&mut self, ack: Seq) {
-        if let Left::At { seq, .. } = self.left
-            && ack.covers(seq)
-        {
-            self.left = Left::Long;
-        }
+        self.left_at = self.left_at.filter(|seq| !ack.covers(*seq));
     }
 
     /// This end has ended its stream, which retires all advertisements.
@@ -138,15 +107,9 @@ impl Exchange {
         self.held.len()
     }
 
-    /// True if pipelined mode may be entered: no advertisement of an earlier time can be received.
-    pub(crate) const fn may_enter(&self) -> bool {
-        matches!(self.left, Left::Long)
-    }
-
-    /// True if a SinkAvail that acknowledges messages up to `ack` was sent before the peer knew
-    /// that this end had left pipelined mode.
-    pub(crate) const fn is_late(&self, ack: Seq) -> bool {
-        matches!(self.left, Left::At { seq, .. } if !ack.covers(seq))
+    /// True if a SinkAvail may have crossed the ModeChange with which this end left pipelined mode.
+    pub(crate) const fn may_be_late(&self) -> bool {
+        self.left_at.is_some()
     }
 }
 
@@ -163,26 +126,23 @@ mod tests {
         }
     }
 
-    fn exchange(held: &[u32], owes_ack: bool, left: Left) -> Exchange {
+    fn exchange(held: &[u32], owes_ack: bool, left_at: Option<Seq>) -> Exchange {
         Exchange {
             held: held.iter().map(|stag| advert(*stag, 4)).collect(),
             counted: 4,
             owes_ack,
-            left,
+            left_at,
         }
     }
 
-    const AT: Left = Left::At {
-        seq: Seq(9),
-        counted: 4,
-    };
+    const AT: Option<Seq> = Some(Seq(9));
 
     fn states() -> [Exchange; 6] {
         [
-            exchange(&[], false, Left::Long),
-            exchange(&[1], false, Left::Long),
-            exchange(&[1, 2], false, Left::Long),
-            exchange(&[], true, Left::Long),
+            exchange(&[], false, None),
+            exchange(&[1], false, None),
+            exchange(&[1, 2], false, None),
+            exchange(&[], true, None),
             exchange(&[], false, AT),
             exchange(&[], true, AT),
         ]
@@ -197,35 +157,20 @@ mod tests {
     #[test]
     fn every_advertisement_in_every_state() {
         for before in states() {
-            for ack in [8, 9] {
-                let is_late = before.left == AT && ack == 8;
-                assert_eq!(before.is_late(Seq(ack)), is_late);
-                let mut same = before.clone();
-                let verdict = same.on_offered(advert(3, 4), Seq(ack), 1);
-                let expected = if is_late { Retired } else { Valid };
-                assert_eq!(verdict, Ok(expected), "{before:?}");
-                let held = with(&before, |it| it.held.push_back(advert(3, 4)));
-                assert_eq!(same, if is_late { before.clone() } else { held });
+            let mut valid = before.clone();
+            assert_eq!(valid.on_offered(advert(3, 4), 1), Ok(Valid));
+            let held = with(&before, |it| it.held.push_back(advert(3, 4)));
+            assert_eq!(valid, held);
 
-                let mut stale = before.clone();
-                let verdict = stale.on_offered(advert(3, 3), Seq(ack), 1);
-                assert_eq!(verdict, Ok(Stale), "{before:?}");
-                let expected = with(&before, |it| {
-                    it.counted = 3;
-                    if let Left::At { counted, .. } = &mut it.left
-                        && is_late
-                    {
-                        *counted = 3;
-                    }
-                });
-                assert_eq!(stale, expected);
+            let mut stale = before.clone();
+            assert_eq!(stale.on_offered(advert(3, 3), 1), Ok(Stale));
+            assert_eq!(stale, with(&before, |it| it.counted = 3));
 
-                for lie in [2, 5, 0x8000_0000] {
-                    let mut after = before.clone();
-                    let verdict = after.on_offered(advert(3, lie), Seq(ack), 1);
-                    assert!(verdict.is_err(), "{lie} in {before:?}");
-                    assert_eq!(after, before);
-                }
+            for lie in [2, 5, 0x8000_0000] {
+                let mut after = before.clone();
+                let verdict = after.on_offered(advert(3, lie), 1);
+                assert!(verdict.is_err(), "{lie} in {before:?}");
+                assert_eq!(after, before);
             }
         }
     }
@@ -259,12 +204,12 @@ mod tests {
                 },
                 |it| it.owes_ack = false,
             ),
-            ("left", |it| it.on_left(Seq(9)), |it| it.left = AT),
+            ("left", |it| it.on_left(Seq(9)), |it| it.left_at = AT),
             (
                 "acknowledged",
                 |it| it.on_acknowledged(Seq(9)),
                 |it| {
-                    it.left = Left::Long;
+                    it.left_at = None;
                 },
             ),
             ("fin sent", Exchange::on_fin_sent, |it| it.held.clear()),
@@ -287,8 +232,8 @@ mod tests {
         assert_eq!(rooms, [None, Some(100), Some(100), None, None, None]);
         let lens = states().map(|state| state.len());
         assert_eq!(lens, [0, 1, 2, 0, 0, 0]);
-        let may_enter = states().map(|state| state.may_enter());
-        assert_eq!(may_enter, [true, true, true, true, false, false]);
+        let may_be_late = states().map(|state| state.may_be_late());
+        assert_eq!(may_be_late, [false, false, false, false, true, true]);
         let owes = states().map(|mut state| state.on_ack_sent());
         assert_eq!(owes, [false, false, false, true, false, true]);
     }
