@@ -174,7 +174,7 @@ fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<(
         let listener = SdpListener::bind(&late, ANY)?;
         drop(SdpStream::start_connect(&early, listener.local_addr())?);
         thread::sleep(Duration::from_millis(50));
-        tell_news("gone");
+        deliver_held("gone");
         // The request was received, but its client is gone.
         let Ok((stream, _)) = listener.accept_timeout(Some(Duration::from_millis(200))) else {
             return Ok(());
