@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`entry`] | the exported C functions, one file per object: each resolves a handle and calls a slot of its provider |
 //! | [`handle`] | resolution of a handle, which may be any value, to its provider, without ever faulting |
-//! | [`registry`] | `dat.conf`, loading and unloading of providers, IA handles |
+//! | [`registry`] | `dat.conf`, loading and unloading of providers, opening and closing of IAs |
+//! | [`ia_table`] | the small integers that consumers use as handles of IAs |
+//! | [`key`] | the search key of a provider: name, version, thread safety |
 //! | [`strerror`] | return codes as text |
 //! | [`log`] | output of diagnostics |
 //!
@@ -25,6 +27,8 @@
 
 pub mod entry;
 pub mod handle;
+pub mod ia_table;
+pub mod key;
 pub mod log;
 pub mod registry;
 pub mod strerror;

@@ -33,6 +33,7 @@ mod inbound;
 mod memory;
 mod msn;
 mod protocol_error;
+mod role;
 mod stag;
 mod terminate_code;
 mod transmit;
@@ -45,7 +46,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{CarrierError, Config, Connection, OwnOffer, Role, StreamState};
+pub use connection::{CarrierError, Config, Connection, OwnOffer, StreamState};
 pub use inbound::{Delivery, Inbound, PeerTerminate, Placement, Target};
 pub use memory::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue,
@@ -53,6 +54,7 @@ pub use memory::{
 pub use msn::Msn;
 pub use peer::Peer;
 pub use protocol_error::ProtocolError;
+pub use role::Role;
 pub use stag::Stag;
 pub use terminate_code::{
     MpaError, RemoteOperation, RemoteProtection, TaggedError, TerminateCode, UntaggedError,

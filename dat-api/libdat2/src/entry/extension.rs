@@ -7,9 +7,10 @@
 use super::NO_SUCH_SLOT;
 use super::guard::guard;
 use crate::handle::{resolve_any, resolve_object};
+use crate::key::Key;
 use crate::log;
 use crate::registry::open::{self, ProviderLease};
-use crate::registry::{Key, NOT_REGISTERED, queries};
+use crate::registry::{NOT_REGISTERED, queries};
 use dat_abi::*;
 use std::ffi::{CStr, c_char};
 

@@ -2,8 +2,10 @@
 
 use super::guard::guard;
 use crate::handle::{self, resolve_ia};
+use crate::ia_table;
+use crate::key::Key;
 use crate::log;
-use crate::registry::{Key, ia_table, open};
+use crate::registry::open;
 use dat_abi::*;
 use std::ffi::CStr;
 

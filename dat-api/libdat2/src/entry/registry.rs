@@ -2,8 +2,9 @@
 
 use super::guard::guard;
 use crate::handle::ProviderRef;
+use crate::key::Key;
 use crate::log;
-use crate::registry::{Key, NOT_REGISTERED, dynamic, static_};
+use crate::registry::{NOT_REGISTERED, dynamic, static_};
 use dat_abi::*;
 
 /// `dat_registry_list_providers` of DAT 2.0: the entries of the registry file, in file order. With

@@ -19,7 +19,7 @@ mod pages;
 mod probe;
 mod providers;
 
-use crate::registry::ia_table;
+use crate::ia_table;
 use dat_abi::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -6,8 +6,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
-use super::{Key, NOT_REGISTERED};
+use super::NOT_REGISTERED;
 use crate::handle::{self, ProviderRef};
+use crate::key::Key;
 
 /// A registered provider.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Provider libraries: finding and loading them, calling init and fini.
 
-use super::Key;
+use crate::key::Key;
 use dat_abi::*;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, OsStr, OsString, c_void};

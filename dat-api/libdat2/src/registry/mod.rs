@@ -5,9 +5,7 @@
 //! | [`builtin`] | entries for local interfaces when there is no file at all |
 //! | [`static_`] | entries of the file, the libraries loaded for them, references to these libraries |
 //! | [`load`] | `dlopen`, the entry points of a provider library |
-//! | `key` | the search key of a provider: name, version, thread safety |
 //! | [`dynamic`] | providers that registered themselves |
-//! | [`ia_table`] | the small integers that consumers use as handles of IAs |
 //! | [`open`] | `dat_ia_openv` and `dat_ia_close` over both registries and the IA table |
 //! | [`queries`] | references held by extension queries |
 //!
@@ -18,14 +16,10 @@
 
 pub mod builtin;
 pub mod dynamic;
-pub mod ia_table;
-mod key;
 pub mod load;
 pub mod open;
 pub mod queries;
 pub mod static_;
-
-pub use key::Key;
 
 use dat_abi::*;
 

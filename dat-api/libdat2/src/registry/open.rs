@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_abi::*;
 
-use super::ia_table::{self, OpenIa};
-use super::{Key, NOT_REGISTERED, dynamic, static_};
+use super::{NOT_REGISTERED, dynamic, static_};
 use crate::handle::{self, ProviderRef, resolve_ia, resolve_object};
+use crate::ia_table::{self, OpenIa};
+use crate::key::Key;
 
 /// Set by the first open of an IA with extensions. `dat_extension_op` checks it before it uses a
 /// handle, as consumers of OFA's library expect.

@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use host::locks::IgnorePoison as _;
 
-use super::{Key, open};
+use super::open;
+use crate::key::Key;
 
 #[derive(Debug)]
 struct Query {

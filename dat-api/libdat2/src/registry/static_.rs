@@ -13,7 +13,8 @@ use dat_conf::{Entry, Parsed, Source};
 use host::locks::IgnorePoison as _;
 
 use super::load::ProviderLibrary;
-use super::{Key, NOT_REGISTERED, builtin, dynamic};
+use super::{NOT_REGISTERED, builtin, dynamic};
+use crate::key::Key;
 
 /// Maximum number of bad lines that are reported; more errors usually have one cause.
 const REPORTS_MAX: usize = 50;

@@ -21,7 +21,7 @@ pub use carrier::CarrierError;
 pub use state::StreamState;
 
 use crate::{
-    Completion, Msn, Peer, PostError, WorkKind, WorkRequest,
+    Completion, Msn, Peer, PostError, Role, WorkKind, WorkRequest,
     mpa::Negotiated,
     wire::{fpdu, mpa::RtrKind},
 };
@@ -32,15 +32,6 @@ use inbound::Receiver;
 use outbound::Transmitter;
 use requests::{OutstandingQueue, PendingQueue};
 use send_queue::SendQueue;
-
-/// The side of the start-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The side that sent the Request and sends the first FPDU.
-    Initiator,
-    /// The side that sent the Reply and sends nothing until the first FPDU arrives.
-    Responder,
-}
 
 /// The configuration of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

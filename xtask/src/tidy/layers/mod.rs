@@ -31,12 +31,14 @@ use super::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The crates whose modules must form layers.
-const CHECKED: [&str; 13] = [
+const CHECKED: [&str; 15] = [
     "dat-abi",
     "dat-conf",
     "host",
+    "libdat2",
     "access-layer",
     "provider-iwarp-soft",
+    "iwarp-proto",
     "verbs-dl",
     "sdp-over-dat",
     "sdp-proto",

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
-use super::Key;
+use crate::key::Key;
 
 /// An open IA.
 #[derive(Clone, Debug)]

@@ -1,0 +1,10 @@
+//! The two sides of a connection.
+
+/// The side of the start-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The side that sent the Request and sends the first FPDU.
+    Initiator,
+    /// The side that sent the Reply and sends nothing until the first FPDU arrives.
+    Responder,
+}
