@@ -330,15 +330,15 @@ impl Finder<'_> {
             return found.clone();
         }
         let found = match self.intent.role {
-            Role::Connect => self.toward_peer(),
-            Role::Listen => self.at_own_address(),
+            Role::Connect => self.find_toward_peer(),
+            Role::Listen => self.find_at_own_address(),
         };
         trace.note(Subject::Route, || describe(&found));
         self.found = Some(found.clone());
         found
     }
 
-    fn toward_peer(&self) -> Result<Found, Reason> {
+    fn find_toward_peer(&self) -> Result<Found, Reason> {
         let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
         let mut to = RouteQuery::to(self.intent.address.ip());
         if let SocketAddr::V6(v6) = self.intent.address
@@ -376,7 +376,7 @@ impl Finder<'_> {
 
     /// Finds the device of a listening socket's address. There is no route, and no device for the
     /// unspecified address.
-    fn at_own_address(&self) -> Result<Found, Reason> {
+    fn find_at_own_address(&self) -> Result<Found, Reason> {
         let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
         let refused = |error: crate::netlink::Error| Reason::NoRoute(error.errno());
         let rdma = stack.rdma().map_err(refused)?;

@@ -46,7 +46,7 @@ pub(crate) fn bind(
         offer => {
             rustix::net::bind(native, &address)?;
             return Ok(offer
-                .map(|offer| take(offer, Local::of(native, address)))
+                .map(|offer| bind_protocols(offer, Local::of(native, address)))
                 .unwrap_or_default());
         }
     };
@@ -55,7 +55,7 @@ pub(crate) fn bind(
             break;
         };
         let chosen = SocketAddr::new(address.ip(), reserved.local().port());
-        let bound = take(offer, Local::of(native, chosen));
+        let bound = bind_protocols(offer, Local::of(native, chosen));
         if bound
             .passed_over
             .iter()
@@ -72,7 +72,7 @@ pub(crate) fn bind(
     }
     rustix::net::bind(native, &address)?;
     let local: SocketAddr = rustix::net::getsockname(native)?.try_into()?;
-    Ok(take(offer, Local::of(native, local)))
+    Ok(bind_protocols(offer, Local::of(native, local)))
 }
 
 fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
@@ -80,7 +80,7 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-fn take(offer: &Offer, local: Local) -> Bound {
+fn bind_protocols(offer: &Offer, local: Local) -> Bound {
     let mut all = Bound::default();
     for protocol in &offer.protocols {
         let name = protocol.name().to_owned();

@@ -42,7 +42,7 @@ pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
         return;
     }
     let Ok(status) = fstat(fd) else { return };
-    let name = written(
+    let name = encode_name(
         status.st_ino,
         identity.family,
         identity.local,
@@ -72,22 +72,22 @@ pub(crate) fn adopt(fd: c_int) -> bool {
 
 fn read_name(fd: BorrowedFd<'_>) -> Option<Identity> {
     let name = SocketAddrUnix::try_from(getsockname(fd).ok()?).ok()?;
-    let (family, local, peer) = parsed(name.abstract_name()?)?;
+    let (family, local, peer) = parse_name(name.abstract_name()?)?;
     let options = Options::fresh(family).ok()?;
     Some(Identity::new(family, local, peer, options))
 }
 
-fn written(number: u64, family: Family, local: SocketAddr, peer: SocketAddr) -> [u8; LEN] {
+fn encode_name(number: u64, family: Family, local: SocketAddr, peer: SocketAddr) -> [u8; LEN] {
     let mut name = [0; LEN];
     name[..8].copy_from_slice(MAGIC);
     name[8..16].copy_from_slice(&number.to_ne_bytes());
     name[16] = u8::from(family == Family::V6);
-    put(&mut name[17..17 + ADDRESS], local);
-    put(&mut name[17 + ADDRESS..], peer);
+    encode_address(&mut name[17..17 + ADDRESS], local);
+    encode_address(&mut name[17 + ADDRESS..], peer);
     name
 }
 
-fn put(into: &mut [u8], address: SocketAddr) {
+fn encode_address(into: &mut [u8], address: SocketAddr) {
     let (ip, scope) = match address {
         SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
         SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
@@ -99,7 +99,7 @@ fn put(into: &mut [u8], address: SocketAddr) {
 }
 
 /// Parses a name. Returns `None` if this library has not written it.
-fn parsed(name: &[u8]) -> Option<(Family, SocketAddr, SocketAddr)> {
+fn parse_name(name: &[u8]) -> Option<(Family, SocketAddr, SocketAddr)> {
     let name: &[u8; LEN] = name.try_into().ok()?;
     if !name.starts_with(MAGIC) {
         return None;
@@ -110,10 +110,10 @@ fn parsed(name: &[u8]) -> Option<(Family, SocketAddr, SocketAddr)> {
         _ => return None,
     };
     let (local, peer) = name[17..].split_at(ADDRESS);
-    Some((family, address(local)?, address(peer)?))
+    Some((family, parse_address(local)?, parse_address(peer)?))
 }
 
-fn address(from: &[u8]) -> Option<SocketAddr> {
+fn parse_address(from: &[u8]) -> Option<SocketAddr> {
     let octets: [u8; 16] = from.get(1..17)?.try_into().ok()?;
     let ip = Ipv6Addr::from(octets);
     let port = u16::from_ne_bytes(from.get(17..19)?.try_into().ok()?);
@@ -137,23 +137,23 @@ mod tests {
             (Family::V6, "127.0.0.1:80", "127.0.0.2:81"),
         ] {
             let (local, peer) = (local.parse().unwrap(), peer.parse().unwrap());
-            let name = written(5, family, local, peer);
-            assert_eq!(parsed(&name), Some((family, local, peer)));
-            assert_ne!(name, written(6, family, local, peer));
+            let name = encode_name(5, family, local, peer);
+            assert_eq!(parse_name(&name), Some((family, local, peer)));
+            assert_ne!(name, encode_name(6, family, local, peer));
         }
     }
 
     #[test]
     fn other_names_are_not_parsed() {
         let local = "127.0.0.1:80".parse().unwrap();
-        let name = written(5, Family::V4, local, local);
+        let name = encode_name(5, Family::V4, local, local);
         for at in [0, 7, 16, 17, 17 + 11, 17 + ADDRESS] {
             let mut other = name;
             other[at] ^= 0x82;
-            assert_eq!(parsed(&other), None, "{at}");
+            assert_eq!(parse_name(&other), None, "{at}");
         }
         for len in [0, 1, 16, LEN - 1] {
-            assert_eq!(parsed(&name[..len]), None, "{len}");
+            assert_eq!(parse_name(&name[..len]), None, "{len}");
         }
     }
 }
