@@ -68,7 +68,7 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
         // pair.
         Entry::Socket(_)
         | Entry::Listener(_)
-        | Entry::Relayed(_)
+        | Entry::RelayClient(_)
         | Entry::Local(_)
         | Entry::Listed(_) => {}
     }

@@ -16,7 +16,7 @@ use ops::observe::Record;
 use crate::listener::Listener;
 use crate::socket::Socket;
 use crate::socket::local::LocalSocket;
-use crate::socket::relayed::Relayed;
+use crate::socket::relay_client::RelayClient;
 
 const CHUNK: usize = 1024;
 /// The kernel's `nr_open` is 2^20 unless an administrator has raised it; higher numbers stay
@@ -30,7 +30,7 @@ pub(crate) enum Entry {
     Socket(Arc<Socket>),
     /// A connection whose bytes a relay moves, in this process or in another process; the kernel
     /// sees one end of a pair that carries these bytes.
-    Relayed(Arc<Relayed>),
+    RelayClient(Arc<RelayClient>),
     /// A listening kernel socket that accepts offloaded connections as well.
     Listener(Arc<Listener>),
     /// A connection within the host, which is a kernel socket; only calls about its name and its
@@ -44,7 +44,7 @@ pub(crate) enum Entry {
 const NATIVE: u8 = 0;
 const SOCKET: u8 = 1;
 const LISTENER: u8 = 2;
-const RELAYED: u8 = 3;
+const RELAY_CLIENT: u8 = 3;
 const LISTED: u8 = 4;
 const LOCAL: u8 = 5;
 
@@ -58,7 +58,7 @@ impl Entry {
             Self::Listener(_) => LISTENER,
             Self::Listed(_) => LISTED,
             Self::Local(_) => LOCAL,
-            Self::Relayed(_) => RELAYED,
+            Self::RelayClient(_) => RELAY_CLIENT,
         }
     }
 }
@@ -313,7 +313,7 @@ pub(crate) enum Mover {
     /// This library, for a connection of this process.
     Own(Arc<Socket>),
     /// The kernel, between the program and the process that owns the connection.
-    Relayed(Arc<Relayed>),
+    RelayClient(Arc<RelayClient>),
 }
 
 /// Returns the mover of a descriptor's bytes.
@@ -324,7 +324,7 @@ pub(crate) fn mover(fd: c_int) -> Mover {
     }
     match entry(fd) {
         Some(Entry::Socket(socket)) => Mover::Own(socket),
-        Some(Entry::Relayed(relayed)) => Mover::Relayed(relayed),
+        Some(Entry::RelayClient(client)) => Mover::RelayClient(client),
         _ => Mover::Kernel,
     }
 }
@@ -369,7 +369,7 @@ pub(crate) fn is_local(fd: c_int) -> bool {
 /// Returns true if a descriptor is an offloaded connection.
 #[inline]
 pub(crate) fn contains(fd: c_int) -> bool {
-    matches!(kind(fd), SOCKET | RELAYED)
+    matches!(kind(fd), SOCKET | RELAY_CLIENT)
 }
 
 /// Makes an entry for a descriptor, and returns the former entry. Fails with `entry` if the table
@@ -409,7 +409,7 @@ fn count(before: u8, after: u8) {
     for (kind, change) in [(before, usize::MAX), (after, 1)] {
         match kind {
             LISTENER => LISTENERS.fetch_add(change, Ordering::Relaxed),
-            SOCKET | RELAYED => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
+            SOCKET | RELAY_CLIENT => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
             LOCAL => LOCAL_CONNECTIONS.fetch_add(change, Ordering::Relaxed),
             _ => continue,
         };

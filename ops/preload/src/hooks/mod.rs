@@ -103,8 +103,8 @@ fn dispatch_once<R>(
     loop {
         match table::mover(fd) {
             Mover::Kernel => return None,
-            Mover::Relayed(relayed) => {
-                relayed.use_bytes(borrowed);
+            Mover::RelayClient(client) => {
+                client.use_bytes(borrowed);
                 return None;
             }
             Mover::Own(socket) => {

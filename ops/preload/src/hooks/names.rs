@@ -45,7 +45,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(result) = dispatch(fd, |socket, _fd| socket.shut_down(how)) {
         return result;
     }
-    if let Mover::Relayed(_) = table::mover(fd)
+    if let Mover::RelayClient(_) = table::mover(fd)
         && offloaded::<(), c_int>(fd, refuse_over) != 0
     {
         return -1;
@@ -74,7 +74,7 @@ fn identity(fd: c_int) -> Option<Arc<Identity>> {
     match table::mover(fd) {
         Mover::Kernel => None,
         Mover::Own(socket) => Some(socket.identity()),
-        Mover::Relayed(relayed) => Some(relayed.identity().clone()),
+        Mover::RelayClient(client) => Some(client.identity().clone()),
     }
 }
 
@@ -338,10 +338,10 @@ pub unsafe extern "C" fn setsockopt(
             unsafe { socket.identity().set_option(level, name, value, len) }?;
             socket.apply_option(level, name)
         }),
-        Mover::Relayed(relayed) => offloaded(fd, |fd: BorrowedFd<'_>| {
+        Mover::RelayClient(client) => offloaded(fd, |fd: BorrowedFd<'_>| {
             // SAFETY: the caller's pointers.
-            unsafe { relayed.identity().set_option(level, name, value, len) }?;
-            relayed.apply_options(fd);
+            unsafe { client.identity().set_option(level, name, value, len) }?;
+            client.apply_options(fd);
             Ok(())
         }),
     }

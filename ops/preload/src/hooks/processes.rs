@@ -10,7 +10,7 @@ use libc::{FILE, pid_t};
 
 use crate::lifecycle::{executing, exiting, forking};
 use crate::process::{guard, real};
-use crate::setup::exec;
+use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::{numbers, table};
 
@@ -63,7 +63,7 @@ macro_rules! with_environment {
         pub unsafe extern "C" fn $name($($arg: $ty),*, environment: Words) -> c_int {
             let begun = (!guard::is_inside()).then(|| {
                 // SAFETY: by the caller's contract the list is null or terminated by null.
-                exec::keep_over_exec(unsafe { has_library(environment) });
+                inheritance::keep_over_exec(unsafe { has_library(environment) });
                 $before()
             });
             // SAFETY: the caller's arguments, unchanged.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn execveat(
 ) -> c_int {
     let begun = (!guard::is_inside()).then(|| {
         // SAFETY: by the caller's contract the list is null or terminated by null.
-        exec::keep_over_exec(unsafe { has_library(environment) });
+        inheritance::keep_over_exec(unsafe { has_library(environment) });
         executing::prepare_own()
     });
     // SAFETY: the caller's arguments, unchanged.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 
 /// Prepares for a child that will call `exec` with the environment of this program.
 fn expose_kept() {
-    exec::keep_over_exec(true);
+    inheritance::keep_over_exec(true);
     exposing::expose_connections();
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::{alias, hook, waits};
 use crate::local::{self, spinning};
 use crate::process::real;
-use crate::setup::exec;
+use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::socket::vector::Vector;
@@ -531,7 +531,7 @@ unsafe fn expose_passed(message: *const msghdr) {
                 for index in 0..len / size_of::<c_int>() {
                     let fd = numbers.add(index).read_unaligned();
                     exposing::expose(fd);
-                    exec::withdraw_passed(fd);
+                    inheritance::withdraw_passed(fd);
                 }
             }
             header = CMSG_NXTHDR(message, header);

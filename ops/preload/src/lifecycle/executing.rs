@@ -22,7 +22,7 @@ use rustix::time::{
 
 use crate::events::{EventHandler, event_thread};
 use crate::process::{self, errno, guard};
-use crate::setup::exec;
+use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::switch;
@@ -40,7 +40,7 @@ pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
 /// Prepares an `exec` that passes on this program's environment, and so this library.
 pub(crate) fn prepare() -> PendingExec {
-    exec::keep_over_exec(true);
+    inheritance::keep_over_exec(true);
     prepare_own()
 }
 

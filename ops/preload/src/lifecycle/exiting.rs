@@ -92,7 +92,7 @@ pub(crate) fn await_other_processes() {
         };
         let is_shared = match &entry {
             Entry::Socket(socket) => socket.observer().relay().is_some(),
-            Entry::Relayed(_) => true,
+            Entry::RelayClient(_) => true,
             Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
         };
         if is_shared && let Some(gone) = table::remove(fd) {

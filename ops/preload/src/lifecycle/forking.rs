@@ -22,7 +22,7 @@ use crate::sharing::share;
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
 use crate::socket::relay::{self, SharedLock};
-use crate::socket::relayed::Relayed;
+use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::Place;
 use crate::table::{self, Entry};
 use crate::{events, switch};
@@ -139,12 +139,12 @@ fn prepare() {
         offer::take_over(fd);
         let (key, inherited) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
-            Some(Entry::Relayed(relayed)) => {
+            Some(Entry::RelayClient(client)) => {
                 let inherited = InheritedSocket {
-                    copied: relayed.identity().copied(),
-                    place: relayed.place(),
+                    copied: client.identity().copied(),
+                    place: client.place(),
                 };
-                (address(&relayed), Some(inherited))
+                (address(&client), Some(inherited))
             }
             Some(Entry::Listener(listener)) => {
                 state.of_listener(fd, &listener, &mut known_listeners);
@@ -225,9 +225,10 @@ fn inherit() {
         // forgotten below.
         drop(unsafe { OwnedFd::from_raw_fd(*fd) });
     }
-    let connections: Vec<Arc<Relayed>> = state.connections.into_iter().map(relayed).collect();
+    let connections: Vec<Arc<RelayClient>> =
+        state.connections.into_iter().map(relay_client).collect();
     for (fd, index) in state.connection_numbers {
-        replace(fd, Entry::Relayed(connections[index].clone()));
+        replace(fd, Entry::RelayClient(connections[index].clone()));
     }
     let listeners: Vec<Arc<Listener>> = state
         .listeners
@@ -246,8 +247,8 @@ fn replace(fd: c_int, entry: Entry) {
     }
 }
 
-fn relayed(inherited: InheritedSocket) -> Arc<Relayed> {
+fn relay_client(inherited: InheritedSocket) -> Arc<RelayClient> {
     let identity = Arc::new(Identity::from_copy(inherited.copied));
-    let relayed = Relayed::inherited(identity, inherited.place);
-    Arc::new(relayed)
+    let client = RelayClient::inherited(identity, inherited.place);
+    Arc::new(client)
 }

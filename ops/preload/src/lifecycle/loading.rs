@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use crate::lifecycle::{exiting, forking};
 use crate::local::spinning;
 use crate::process;
-use crate::setup::exec;
+use crate::setup::inheritance;
 
 /// Run before `main`, with the arguments of `main`.
 #[used]
@@ -23,5 +23,5 @@ extern "C" fn begin(count: c_int, words: *const *const c_char) {
     process::begin(called, forking::register);
     exiting::begin();
     spinning::begin();
-    exec::adopt_inherited();
+    inheritance::adopt_inherited();
 }

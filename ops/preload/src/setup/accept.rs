@@ -21,10 +21,10 @@ use crate::listener::service::Incoming;
 use crate::listener::{Listener, Turn};
 use crate::process::guard;
 use crate::process::signals_blocked::SignalsBlocked;
-use crate::setup::{exec, offer};
+use crate::setup::{inheritance, offer};
 use crate::sharing::exposing;
 use crate::socket::identity::Identity;
-use crate::socket::relayed::Relayed;
+use crate::socket::relay_client::RelayClient;
 use crate::table::{self, Entry};
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::Options;
@@ -95,7 +95,7 @@ pub(crate) fn accept(
             Err(error) => return Err(error),
         }
         if listener.is_withdrawn() {
-            exec::remove_withdrawn(&listener);
+            inheritance::remove_withdrawn(&listener);
             match successor(fd, &listener) {
                 Some(successor) => {
                     listener = successor;
@@ -214,8 +214,8 @@ fn take_from_service(
         }
         Some(Incoming::Passed(passed, options)) => {
             let peer = passed.peer;
-            let (program, relayed) = receive(family, passed, shown, options)?;
-            (program, Entry::Relayed(Arc::new(relayed)), peer)
+            let (program, client) = receive(family, passed, shown, options)?;
+            (program, Entry::RelayClient(Arc::new(client)), peer)
         }
     };
     let fd = program.as_raw_fd();
@@ -236,7 +236,7 @@ fn receive(
     passed: Passed,
     shown: Flags,
     options: Options,
-) -> Result<(OwnedFd, Relayed), Errno> {
+) -> Result<(OwnedFd, RelayClient), Errno> {
     if shown.nonblocking {
         fcntl_setfl(&passed.program, OFlags::RDWR | OFlags::NONBLOCK)?;
     }
@@ -245,6 +245,6 @@ fn receive(
     }
     options.apply_timeouts(passed.program.as_fd());
     let identity = Identity::new(family, passed.local, passed.peer, options);
-    let relayed = Relayed::carrying(Arc::new(identity), None);
-    Ok((passed.program, relayed))
+    let client = RelayClient::carrying(Arc::new(identity), None);
+    Ok((passed.program, client))
 }

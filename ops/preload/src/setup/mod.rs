@@ -7,10 +7,10 @@
 //! | [`not_offered`] | a cache of services that no protocol offers |
 //! | [`offer`] | `listen`: protocols listen next to a TCP socket, and again if their process has ended |
 //! | [`accept`] | `accept`: one queue for the connections of TCP and of all protocols |
-//! | [`exec`] | listeners that are passed on by `exec` or `SCM_RIGHTS`, and inherited ones |
+//! | [`inheritance`] | listeners that are passed on by `exec` or `SCM_RIGHTS`, and inherited ones |
 
 pub(crate) mod accept;
 pub(crate) mod connect;
-pub(crate) mod exec;
+pub(crate) mod inheritance;
 mod not_offered;
 pub(crate) mod offer;

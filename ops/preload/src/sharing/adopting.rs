@@ -23,7 +23,7 @@ use rustix::net::{SocketAddrUnix, bind, getsockname};
 use crate::numbers;
 use crate::process::{self, guard};
 use crate::socket::identity::Identity;
-use crate::socket::relayed::Relayed;
+use crate::socket::relay_client::RelayClient;
 use crate::table::{self, Entry};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -65,8 +65,8 @@ pub(crate) fn adopt(fd: c_int) -> bool {
     let Some(identity) = read_name(borrowed) else {
         return false;
     };
-    let relayed = Relayed::carrying(Arc::new(identity), None);
-    numbers::place(fd, Entry::Relayed(Arc::new(relayed)));
+    let client = RelayClient::carrying(Arc::new(identity), None);
+    numbers::place(fd, Entry::RelayClient(Arc::new(client)));
     true
 }
 

@@ -9,7 +9,7 @@ use rustix::io::{FdFlags, fcntl_getfd};
 use crate::process::{self, guard};
 use crate::sharing::adopting;
 use crate::sharing::share;
-use crate::socket::{Socket, relayed};
+use crate::socket::{Socket, relay_client};
 use crate::table::{self, Entry};
 
 /// Makes a descriptor carry bytes, because a program without this library would read signals as
@@ -22,9 +22,9 @@ pub(crate) fn expose(fd: c_int) {
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match table::entry(fd) {
         Some(Entry::Socket(socket)) => expose_own(borrowed, &socket),
-        Some(Entry::Relayed(relayed)) => {
-            relayed.use_bytes(borrowed);
-            adopting::sign(borrowed, relayed.identity());
+        Some(Entry::RelayClient(client)) => {
+            client.use_bytes(borrowed);
+            adopting::sign(borrowed, client.identity());
         }
         _ => {}
     }
@@ -45,7 +45,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let Ok(relay) = share(socket) else {
         return;
     };
-    if relayed::obtain(fd, relay.place()) {
+    if relay_client::obtain(fd, relay.place()) {
         socket.identity().apply_timeouts(fd);
     }
     adopting::sign(fd, &socket.identity());

@@ -12,7 +12,7 @@
 //! them closes it. No exit, no `SIGKILL` and no close in one process ends a connection that another
 //! process uses.
 //!
-//! `socket::relay` is the side of the owner, `socket::relayed` the side of all other processes.
+//! `socket::relay` is the side of the owner, `socket::relay_client` the side of all other processes.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -31,7 +31,7 @@ use rustix::io::Errno;
 
 use crate::socket::Socket;
 use crate::socket::relay::Relay;
-use crate::socket::relayed::Relayed;
+use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::Place;
 use crate::table::{self, Entry};
 
@@ -48,9 +48,9 @@ pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
 
 /// Replaces the table entries of a connection whose pair has begun to carry bytes.
 fn rename(socket: &Arc<Socket>, place: Place) {
-    let relayed = Arc::new(Relayed::carrying(socket.identity(), Some(place)));
+    let client = Arc::new(RelayClient::carrying(socket.identity(), Some(place)));
     let is_it = |entry: &Entry| matches!(entry, Entry::Socket(it) if Arc::ptr_eq(it, socket));
     for fd in table::within(0, usize::MAX) {
-        table::exchange(fd, is_it, || Entry::Relayed(relayed.clone()));
+        table::exchange(fd, is_it, || Entry::RelayClient(client.clone()));
     }
 }

@@ -1,7 +1,7 @@
 //! The connections behind the program's descriptors.
 //!
 //! A [`Socket`] is a connection of this process whose bytes an offload protocol carries, with the
-//! semantics of a TCP socket. The bytes of a [`relayed`] connection pass through the program's
+//! semantics of a TCP socket. The bytes of a [`relay_client`] connection pass through the program's
 //! descriptor to the process that owns the connection. A [`local`] connection is a kernel socket.
 //! For the first two, the program's descriptor is one end of a socket pair (crate `stand_in`). The
 //! pair carries either *signals*, single bytes by which the library steers the readiness of the
@@ -19,7 +19,7 @@
 //! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
 //! | [`vector`] | lists of buffers, `struct iovec` in C |
 //! | [`relay`] | a shared connection in the process that owns it |
-//! | [`relayed`] | a shared connection in all other processes |
+//! | [`relay_client`] | a shared connection in all other processes |
 //! | [`shared_state`] | the memory that these processes share |
 //! | [`local`] | a connection within the host |
 
@@ -32,7 +32,7 @@ pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod receive;
 pub(crate) mod relay;
-pub(crate) mod relayed;
+pub(crate) mod relay_client;
 pub(crate) mod requests;
 pub(crate) mod room;
 pub(crate) mod send;

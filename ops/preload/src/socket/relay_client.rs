@@ -18,7 +18,7 @@ use crate::socket::shared_state::Place;
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A connection that another process owns, or an own connection that other processes use as well.
-pub(crate) struct Relayed {
+pub(crate) struct RelayClient {
     identity: Arc<Identity>,
     /// The shared state. A connection that another process accepted and passed on has none.
     place: Option<Place>,
@@ -26,7 +26,7 @@ pub(crate) struct Relayed {
     is_carrying: AtomicBool,
 }
 
-impl Relayed {
+impl RelayClient {
     /// Makes a connection whose pair may still carry signals.
     pub(crate) fn inherited(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
