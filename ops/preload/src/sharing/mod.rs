@@ -12,7 +12,7 @@
 //! them closes it. No exit, no `SIGKILL` and no close in one process ends a connection that another
 //! process uses.
 //!
-//! `socket::relay` is the side of the owner, `socket::relay_client` the side of all other processes.
+//! `socket::relay` is the owner's side, `socket::relay_client` the side of all other processes.
 //!
 //! | File | Contents |
 //! |---|---|
