@@ -183,7 +183,7 @@ pub struct KernelConnection {
     pub socket: OwnedFd,
     /// The local address, as TCP would report it.
     pub local: SocketAddr,
-    /// The other end's.
+    /// The peer's address.
     pub peer: SocketAddr,
 }
 
@@ -256,10 +256,10 @@ pub enum ConnectFailure {
 /// An established connection that never blocks. Dropping it has the effect of `close`. Methods may
 /// be called from any thread.
 pub trait OffloadStream: fmt::Debug + Send + Sync {
-    /// This end's address.
+    /// The local address.
     fn local(&self) -> SocketAddr;
 
-    /// The other end's.
+    /// The peer's address.
     fn peer(&self) -> SocketAddr;
 
     /// The device or interface adapter that carries the connection; empty if there is none.
