@@ -5,7 +5,7 @@
 
 use crate::device::Transport;
 
-/// The deviations of one device.
+/// The deviations of one device. Each field is true if its statement holds for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quirks {
     /// A queue that is armed for solicited messages receives events for them. siw (Linux 6.1 to
@@ -22,7 +22,7 @@ pub(crate) struct Quirks {
     /// A zero-length RDMA Read is answered with zero bytes. siw answers a Read that has to wait
     /// with the memory of the previous answer. For siw a zero-length Read is therefore posted as a
     /// zero-length Write.
-    pub(crate) reads_nothing: bool,
+    pub(crate) answers_empty_reads: bool,
     /// A queue can be mapped at any offset that the kernel chooses. libsiw cannot map a queue at
     /// one offset ([`offset_guard`](crate::offset_guard)).
     pub(crate) maps_any_offset: bool,
@@ -61,7 +61,7 @@ impl Quirks {
             invalidates_by_its_field: !is_siw,
             zero_based_regions: !is_iwarp,
             read_sink_is_remote: is_iwarp && !is_siw,
-            reads_nothing: !is_siw,
+            answers_empty_reads: !is_siw,
             maps_any_offset: !is_siw,
             receives_without_segments: !is_siw,
             completes_in_order: !is_siw,
@@ -79,12 +79,14 @@ mod tests {
     fn quirks_are_those_of_one_device() {
         let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         assert!(!siw.reports_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
-        assert!(!siw.read_sink_is_remote && !siw.reads_nothing && !siw.maps_any_offset);
+        assert!(!siw.read_sink_is_remote && !siw.answers_empty_reads && !siw.maps_any_offset);
         assert!(!siw.receives_without_segments && !siw.reports_requested_depths);
         assert!(!siw.completes_in_order && !siw.fences_reads);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.reports_solicited && other.invalidates_by_its_field);
-        assert!(other.read_sink_is_remote && !other.zero_based_regions && other.reads_nothing);
+        assert!(
+            other.read_sink_is_remote && !other.zero_based_regions && other.answers_empty_reads
+        );
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(rxe.maps_any_offset && other.maps_any_offset);
         assert!(rxe.receives_without_segments && other.receives_without_segments);

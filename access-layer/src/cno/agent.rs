@@ -58,7 +58,7 @@ enum Next {
     Nothing,
     /// The next trigger makes a call of the agent due.
     Armed(Agent),
-    /// The agent thread must make a call.
+    /// The call that the agent thread must make.
     Due(Agent, Handle),
 }
 

@@ -194,7 +194,7 @@ impl QpInner {
         }
     }
 
-    /// Changes the phase from idle to connecting.
+    /// Changes the phase from idle to connecting. Returns `false` if it is not idle.
     pub(super) fn begin_attempt(&self, attempt: u64) -> bool {
         self.advance(
             |phase| matches!(phase, Phase::Idle),
@@ -207,7 +207,7 @@ impl QpInner {
         matches!(lock(&self.state).phase, Phase::Connecting(number) if number == attempt)
     }
 
-    /// Changes the phase from this attempt to connected.
+    /// Changes the phase from this attempt to connected. Returns `false` in another phase.
     pub(super) fn finish_attempt(&self, attempt: u64, peer: &Arc<Self>) -> bool {
         let peer = Phase::Connected(Arc::downgrade(peer));
         self.advance(
@@ -216,7 +216,7 @@ impl QpInner {
         )
     }
 
-    /// Changes the phase from idle to connected, at the accepting side.
+    /// Changes the phase from idle to connected, at the accepting end. Returns `false` if not idle.
     pub(super) fn join(&self, peer: &Arc<Self>) -> bool {
         let peer = Phase::Connected(Arc::downgrade(peer));
         self.advance(|phase| matches!(phase, Phase::Idle), peer)

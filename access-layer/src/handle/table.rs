@@ -73,7 +73,7 @@ impl Slot {
         State(self.state.load(Ordering::Acquire))
     }
 
-    /// Changes the state, while concurrent look-ups may change the pins.
+    /// Changes the state, while concurrent look-ups may change the pins. Returns true if changed.
     fn update(&self, change: impl Fn(State) -> Option<State>) -> bool {
         self.state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {

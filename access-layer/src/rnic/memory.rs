@@ -6,9 +6,9 @@ use super::qp::Sge;
 /// Access rights of a region or window; the bits are those of `DAT_MEM_PRIV_FLAGS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
-    /// Source of RDMA Writes and Sends.
+    /// The region may be the source of RDMA Writes and Sends.
     pub local_read: bool,
-    /// Sink of Receives and RDMA Reads.
+    /// The region may be the sink of Receives and RDMA Reads.
     pub local_write: bool,
     /// The peer may read.
     pub remote_read: bool,

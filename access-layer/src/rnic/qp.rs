@@ -53,7 +53,7 @@ pub enum SendOp {
     /// Send; `solicited` requests an event at the peer, `invalidate` invalidates an STag of the
     /// peer.
     Send {
-        /// Solicited event.
+        /// True if the message causes a solicited event.
         solicited: bool,
         /// STag of the peer to invalidate.
         invalidate: Option<u32>,
@@ -66,7 +66,7 @@ pub enum SendOp {
         to: RemoteRange,
         /// The immediate data.
         value: u32,
-        /// Solicited event, for the message with the immediate data.
+        /// True if the message with the immediate data causes a solicited event.
         solicited: bool,
     },
     /// RDMA Read of the peer's range into the local segments.

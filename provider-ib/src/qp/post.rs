@@ -129,7 +129,7 @@ impl Qp {
                 (out.opcode, WcOpcode::RdmaWriteImmediate, to.len)
             }
             SendOp::Read(from)
-                if segments.total() == 0 && !self.shared.device.quirks().reads_nothing =>
+                if segments.total() == 0 && !self.shared.device.quirks().answers_empty_reads =>
             {
                 set_remote(out, 0, NO_KEY);
                 (IBV_WR_RDMA_WRITE, WcOpcode::RdmaRead, from.len)

@@ -513,7 +513,7 @@ impl Revoker {
     }
 }
 
-/// Takes a flag that the other side has set, after a full fence.
+/// Takes a flag of the other end, after a full fence. Returns true if the flag was set.
 #[inline]
 pub(super) fn take_flag(half: &Half, flag: usize) -> bool {
     let flag = half.control_word(flag);
