@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_error_names_call_type_subtype_and_says_what_to_do() {
+    fn a_call_error_names_call_type_subtype_and_remedy() {
         let error = CallError {
             call: "dat_ep_post_send",
             code: DatReturn::error(DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED),

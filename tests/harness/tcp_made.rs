@@ -159,7 +159,7 @@ mod tests {
     use crate::NetSpace;
 
     #[test]
-    fn connections_of_both_families_are_counted_and_no_others() {
+    fn only_connections_of_both_families_are_counted() {
         // The new network belongs to a new thread, so that other tests keep their network.
         let counted = std::thread::spawn(|| -> Result<Option<[u32; 3]>> {
             if !matches!(NetSpace::enter()?, NetSpace::Own) {

@@ -89,7 +89,7 @@ fn the_headers_that_consumers_name_compile_alone_as_c_and_as_cpp() -> Result<()>
 }
 
 #[test]
-fn pkg_config_finds_the_library_wherever_the_stage_lies() -> Result<()> {
+fn pkg_config_finds_the_library_wherever_the_stage_is() -> Result<()> {
     let stage = Stage::find()?;
     let moved = TempDir::new()?;
     let root = moved.path().join("elsewhere");

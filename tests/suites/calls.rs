@@ -94,7 +94,7 @@ trials! { calls_events:
     a_solicited_event_wakes_those_who_wait_for_it = "solicited",
     a_waiter_gets_as_many_events_as_it_wants = "threshold",
     a_fenced_request_sees_what_was_read = "fence",
-    what_happens_is_counted = "counters",
+    events_are_counted = "counters",
     an_unwaitable_queue_is_only_polled = "unwaitable",
     a_signal_handler_ends_a_wait_for_completions = "interrupted",
     an_overflow_is_an_asynchronous_error = "overflow",

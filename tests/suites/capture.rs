@@ -126,7 +126,7 @@ fn our_ends_exchange_long_fpdus_over_short_segments() -> Result<()> {
 }
 
 #[test]
-fn peers_of_another_make_get_one_fpdu_a_segment() -> Result<()> {
+fn peers_of_another_implementation_get_one_fpdu_a_segment() -> Result<()> {
     for settings in [["long_fpdus=off", ""], ["", "long_fpdus=off"]] {
         let Some(lengths) = lengths_over_ethernet(settings[0], settings[1])? else {
             not_run("no network namespaces");
@@ -139,7 +139,7 @@ fn peers_of_another_make_get_one_fpdu_a_segment() -> Result<()> {
 }
 
 #[test]
-fn the_judge_sees_a_bad_crc_and_strange_bytes() -> Result<()> {
+fn the_judge_detects_a_bad_crc_and_unexpected_bytes() -> Result<()> {
     let _net = NetSpace::enter()?;
     let Some(capture) = Capture::start()? else {
         not_run(FORBIDDEN);

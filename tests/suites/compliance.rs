@@ -265,7 +265,7 @@ fn a_test_that_is_not_there_is_noticed() {
         // A table whose rows are no tests.
         "ofa_tools::family::COUNTER_NAMES",
         // The trial belongs to another program.
-        "calls::calls_connect::what_happens_is_counted",
+        "calls::calls_connect::events_are_counted",
         "access_layer::evd::state::tests::there_is_no_such_test",
         "access_layer::nowhere::tests::every_event_in_every_state",
     ] {
@@ -274,7 +274,7 @@ fn a_test_that_is_not_there_is_noticed() {
 }
 
 #[test]
-fn every_section_has_its_sentences_under_ids_of_their_own() -> Result<()> {
+fn every_sentence_of_a_section_has_its_own_id() -> Result<()> {
     for list in &LISTS {
         let sentences = sentences(list)?;
         let ids: BTreeSet<&str> = sentences.iter().map(|s| s.id.as_str()).collect();
@@ -353,7 +353,7 @@ fn every_behaviour_suite_is_named_by_a_sentence() -> Result<()> {
 }
 
 #[test]
-fn the_pages_show_the_lists_as_they_are() -> Result<()> {
+fn the_pages_agree_with_the_lists() -> Result<()> {
     LISTS.iter().try_for_each(shows_its_list)
 }
 

@@ -97,14 +97,14 @@ fn c_and_c_convert() -> Result<()> {
 }
 
 #[test]
-fn a_reject_leaves_both_in_streaming_mode() -> Result<()> {
+fn both_sides_stay_in_streaming_mode_after_a_reject() -> Result<()> {
     let examples = Examples::new()?;
     both_stream((&examples.rust, "--reject"), (&examples.c, ""), &examples)?;
     both_stream((&examples.c, "--reject"), (&examples.rust, ""), &examples)
 }
 
 #[test]
-fn a_program_without_rdma_leaves_both_in_streaming_mode() -> Result<()> {
+fn both_sides_stay_in_streaming_mode_with_a_program_without_rdma() -> Result<()> {
     let examples = Examples::new()?;
     both_stream((&examples.rust, "--no-rdma"), (&examples.c, ""), &examples)?;
     both_stream((&examples.rust, ""), (&examples.c, "--no-rdma"), &examples)

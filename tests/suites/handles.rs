@@ -120,7 +120,7 @@ fn lines() -> Result<(BTreeSet<String>, Vec<Elsewhere>)> {
 }
 
 #[test]
-fn the_listed_codes_are_those_that_come() -> Result<()> {
+fn the_listed_codes_are_those_that_are_returned() -> Result<()> {
     let finished = run("bad_arguments")?;
     let came: BTreeSet<String> = finished
         .text

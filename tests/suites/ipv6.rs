@@ -62,7 +62,7 @@ fn adapters_named_by_a_device_without_ipv4() -> Result<()> {
 }
 
 #[test]
-fn addresses_that_mean_something_on_one_link_only() -> Result<()> {
+fn addresses_that_are_valid_on_one_link_only() -> Result<()> {
     let near = format!("{}%{}", Veth::NEAR_LINK, Veth::NEAR);
     let far = format!("{}%{}", Veth::FAR_LINK, Veth::FAR);
     let far_from_here = format!("{}%{}", Veth::FAR_LINK, Veth::NEAR);

@@ -10,7 +10,7 @@ use stack_tests::{DEADLINE, Program, c_examples};
 const OURS_ALONE: &str = "dat_iw_extensions.h";
 
 #[test]
-fn examples_that_need_nothing_of_ours_compile_with_ofas_headers() -> Result<()> {
+fn portable_examples_compile_with_ofas_headers() -> Result<()> {
     let mut compiled = 0;
     for program in c_examples()? {
         if fs::read_to_string(&program)?.contains(OURS_ALONE) {

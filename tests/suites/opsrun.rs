@@ -152,7 +152,7 @@ fn sockets(pages: &Path) -> Result<String> {
 }
 
 #[test]
-fn sockets_of_two_programs_are_listed_with_what_carries_them() -> Result<()> {
+fn sockets_of_two_programs_are_listed_with_their_protocols() -> Result<()> {
     let pages = TempDir::new()?;
     let plain = TcpListener::bind("127.0.0.1:0")?;
     let server = python("server", SERVER, "", pages.path())?;
@@ -294,7 +294,7 @@ fn logged(rules: &str, dat_log: &str, script: &str) -> Result<(String, String)> 
 }
 
 #[test]
-fn what_becomes_of_sockets_is_reported_when_somebody_wants_it() -> Result<()> {
+fn socket_decisions_are_reported_on_request() -> Result<()> {
     let (quiet, file) = logged("use both connect * *:*\n", "", THREADS)?;
     ensure!(quiet.is_empty() && file.is_empty(), "{quiet}{file}");
     let rules = "log min-level 7 destination file log\n";
@@ -357,7 +357,7 @@ fn explained(args: &[&str], dat_conf: Option<&Path>) -> Result<String> {
 }
 
 #[test]
-fn settings_and_the_adapter_are_told() -> Result<()> {
+fn settings_and_the_adapter_are_reported() -> Result<()> {
     let (_dir, rules) =
         rule_file("use both listen * *:80 sdp.send-buffer=1M sdp.receive-buffers=8\n")?;
     let rules = rules.display().to_string();
@@ -375,7 +375,7 @@ fn settings_and_the_adapter_are_told() -> Result<()> {
 }
 
 #[test]
-fn an_address_that_no_adapter_serves_is_told_with_the_line_that_is_missing() -> Result<()> {
+fn an_address_without_an_adapter_is_reported_with_the_missing_line() -> Result<()> {
     let dir = TempDir::new()?;
     let file = dir.path().join("dat.conf");
     let line = |name: &str, params: &str| {
@@ -405,7 +405,7 @@ fn an_address_that_no_adapter_serves_is_told_with_the_line_that_is_missing() -> 
 }
 
 #[test]
-fn a_setting_that_sdp_does_not_have_is_told_and_nothing_is_started() -> Result<()> {
+fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:* sdp.zcopi=1\n")?;
     let rules = rules.display().to_string();
     let output = opsrun(&["--rules", &rules, "echo", "started"])?;
@@ -460,7 +460,7 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
 }
 
 #[test]
-fn a_faulty_rule_file_is_told_and_nothing_is_started() -> Result<()> {
+fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;
     let rules = rules.display().to_string();
     let output = opsrun(&["--rules", &rules, "echo", "started"])?;
@@ -477,7 +477,7 @@ fn a_faulty_rule_file_is_told_and_nothing_is_started() -> Result<()> {
 }
 
 #[test]
-fn a_program_that_cannot_be_run_is_told_as_a_shell_would() -> Result<()> {
+fn a_program_that_cannot_be_run_is_reported_as_by_a_shell() -> Result<()> {
     for (program, code) in [("/nonexistent/program", 127), ("/etc/passwd", 126)] {
         let output = opsrun(&[program])?;
         ensure!(output.status.code() == Some(code), "{output:?}");
@@ -567,7 +567,7 @@ os.waitpid(child, 0)
 
 /// A polling thread calls `sched_yield` between two polls; the program itself never does.
 #[test]
-fn threads_poll_before_they_sleep_where_opsrun_is_told_so() -> Result<()> {
+fn threads_poll_before_they_sleep_under_opsrun_spin() -> Result<()> {
     let yields = |options: &[&str], kind| system_calls(options, WAITS, kind, "sched_yield");
     for kind in ["recv", "poll", "epoll"] {
         ensure!(yields(&["--spin"], kind)? > 0, "nobody polls for {kind}");

@@ -114,7 +114,7 @@ fn kernel_and_nondefault_entries_are_not_shown() -> Result<()> {
 }
 
 #[test]
-fn versions_may_leave_out_the_minor_number() -> Result<()> {
+fn the_minor_number_of_a_version_is_optional() -> Result<()> {
     let text = format!(
         "{}{}",
         line("a").replace("u2.0", "u2"),
@@ -134,7 +134,7 @@ fn quotes_hold_blanks_and_escapes() -> Result<()> {
 }
 
 #[test]
-fn one_key_twice_is_listed_once_and_other_keys_of_a_name_apart() -> Result<()> {
+fn equal_keys_are_listed_once_and_other_keys_of_a_name_separately() -> Result<()> {
     let text = format!(
         "{}{}{}",
         line("a"),
@@ -170,7 +170,7 @@ fn a_line_of_nine_fields_is_refused() -> Result<()> {
 }
 
 #[test]
-fn an_open_quote_ends_with_its_line() -> Result<()> {
+fn an_open_quote_ends_at_the_end_of_its_line() -> Result<()> {
     refuses(line("bad").trim_end().trim_end_matches('"'))
 }
 
@@ -194,7 +194,7 @@ fn names_end_at_255_bytes() -> Result<()> {
 }
 
 #[test]
-fn a_missing_registry_file_leaves_the_registry_empty() -> Result<()> {
+fn the_registry_is_empty_without_a_registry_file() -> Result<()> {
     for path in ["/no/such/dat.conf", "", "/"] {
         let [ours, theirs] = Both::new()?.list(path)?;
         ensure!(
@@ -222,7 +222,7 @@ fn a_listed_adapter_opens_and_closes() -> Result<()> {
 }
 
 #[test]
-fn an_unlisted_name_is_told_by_its_code() -> Result<()> {
+fn an_unlisted_name_is_reported_by_its_code() -> Result<()> {
     let both = Both::new()?;
     // PROVIDER_NOT_FOUND with NAME_NOT_REGISTERED.
     let opened = both
@@ -237,7 +237,7 @@ fn an_unlisted_name_is_told_by_its_code() -> Result<()> {
 }
 
 #[test]
-fn a_provider_library_that_is_not_there_is_told_by_its_code() -> Result<()> {
+fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
     let both = Both::new()?;
     let registry = Registry::with_text(&line("lost").replace("lib.so", "/no/such/lib.so"))?;
     let program = both.env.program_with(both.program.file(), registry.file());
@@ -306,7 +306,7 @@ fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
 
 /// On most machines the provider for RDMA devices has no device to serve. It must load without one.
 #[test]
-fn the_verbs_provider_says_that_there_is_no_device() -> Result<()> {
+fn the_verbs_provider_reports_that_there_is_no_device() -> Result<()> {
     if Path::new("/dev/infiniband").exists() {
         not_run("this machine has RDMA devices");
         return Ok(());
@@ -379,7 +379,7 @@ fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()
 }
 
 #[test]
-fn datinfo_fails_for_an_empty_registry_and_says_what_helps() -> Result<()> {
+fn datinfo_fails_for_an_empty_registry_with_advice() -> Result<()> {
     let env = StackEnv::new()?;
     for form in ["", "--list", "--json"] {
         let program = env.program(env.stage.bin("datinfo")).args_line(form);
@@ -400,7 +400,7 @@ fn datinfo_fails_for_an_empty_registry_and_says_what_helps() -> Result<()> {
 
 /// The code that DAT returns for a bad setting does not name the setting; the provider's log does.
 #[test]
-fn datinfo_tells_why_an_adapter_cannot_be_opened() -> Result<()> {
+fn datinfo_reports_why_an_adapter_cannot_be_opened() -> Result<()> {
     let env = StackEnv::new()?;
     let provider = env.stage.provider().display().to_string();
     let bad = |name: &str, library: &str, params: &str| {
@@ -432,7 +432,7 @@ fn datinfo_tells_why_an_adapter_cannot_be_opened() -> Result<()> {
 
 /// A number that has a name is printed as the name.
 #[test]
-fn datinfo_tells_how_payload_travels_within_the_host() -> Result<()> {
+fn datinfo_reports_the_carrier_of_payload_within_the_host() -> Result<()> {
     let env = StackEnv::new()?;
     let library = env.stage.provider().display().to_string();
     let settings = [

@@ -181,7 +181,7 @@ fn a_reserved_service_point_connects_its_endpoint() -> Result<()> {
 }
 
 #[test]
-fn a_reserved_service_point_that_goes_frees_its_endpoint() -> Result<()> {
+fn a_reserved_service_point_frees_its_endpoint_when_dropped() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let ep = node.ep()?;
@@ -271,7 +271,7 @@ fn limits_are_changed_before_a_connection_and_not_after() -> Result<()> {
 }
 
 #[test]
-fn status_and_receives_tell_what_is_posted() -> Result<()> {
+fn status_and_receives_report_posted_transfers() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let (active, passive) = joined(&node)?;
@@ -287,7 +287,7 @@ fn status_and_receives_tell_what_is_posted() -> Result<()> {
 }
 
 #[test]
-fn what_happens_is_counted() -> Result<()> {
+fn events_are_counted() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let (active, passive) = joined(&node)?;
@@ -302,7 +302,7 @@ fn what_happens_is_counted() -> Result<()> {
 }
 
 #[test]
-fn the_way_that_payload_takes_is_counted() -> Result<()> {
+fn the_carrier_of_payload_is_counted() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let (active, passive) = joined(&node)?;
@@ -352,7 +352,7 @@ fn a_descriptor_shows_triggers_until_they_are_taken() -> Result<()> {
 }
 
 #[test]
-fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
+fn a_sleep_on_several_descriptors_ends_with_a_message() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let (active, passive) = (node.ep()?, node.ep()?);
@@ -389,7 +389,7 @@ fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
 }
 
 #[test]
-fn a_wait_for_many_tells_how_many_are_left() -> Result<()> {
+fn a_wait_for_many_returns_the_number_of_remaining_events() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let attr = EpAttr {
@@ -416,7 +416,7 @@ fn a_wait_for_many_tells_how_many_are_left() -> Result<()> {
 }
 
 #[test]
-fn a_shared_queue_tells_how_it_is_and_when_it_runs_low() -> Result<()> {
+fn a_shared_queue_reports_its_state_and_its_low_watermark() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let srq = Srq::create(&node.pz, 8, 1)?;

@@ -60,7 +60,7 @@ fn a_thousand_endpoints_exchange_at_once() -> Result<()> {
 }
 
 #[test]
-fn ten_thousand_connections_leave_nothing_behind() -> Result<()> {
+fn ten_thousand_connections_leak_no_resources() -> Result<()> {
     let crowd = Crowd::new()?;
     let cycles = crowd.program(&format!("cycles count={CYCLES}")).spawn()?;
     let finished = cycles.finish(DEADLINE)?.success()?.says("PASSED")?;

@@ -105,7 +105,7 @@ fn sockets_passed_between_processes_convert() -> Result<()> {
 }
 
 #[test]
-fn a_request_that_is_there_before_the_service_point_is_found() -> Result<()> {
+fn a_request_received_before_the_service_point_exists_is_delivered() -> Result<()> {
     let peers = Peers::new()?;
     let (active, passive) = RawPeer::pair()?;
     let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
@@ -168,7 +168,7 @@ fn after_a_reject_both_sides_stream_again() -> Result<()> {
 }
 
 #[test]
-fn a_freed_service_point_gives_the_socket_back() -> Result<()> {
+fn a_freed_service_point_returns_the_socket() -> Result<()> {
     let peers = Peers::new()?;
     let (raw, passive) = RawPeer::pair()?;
     let passive = peers.start_with(
@@ -200,7 +200,7 @@ fn bytes_that_are_no_request_stay_for_the_streaming_reader() -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_goes_down_first_is_told() -> Result<()> {
+fn a_socket_that_is_disconnected_first_is_reported() -> Result<()> {
     let peers = Peers::new()?;
     let (raw, passive) = RawPeer::pair()?;
     let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;

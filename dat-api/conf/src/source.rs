@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusable_override_leaves_the_registry_empty() {
+    fn an_unusable_override_makes_the_registry_empty() {
         let scratch = tempdir().expect("scratch directory");
         let default = file(scratch.path(), "default", "");
         for path in [

@@ -213,7 +213,7 @@ fn quotes_hold_blanks_and_escapes() {
 }
 
 #[test]
-fn an_open_quote_ends_with_its_line() {
+fn an_open_quote_ends_at_the_end_of_its_line() {
     let diagnostic = rejected(&with_field(6, "\"p 0"));
     assert_eq!(
         (diagnostic.field, diagnostic.reason),

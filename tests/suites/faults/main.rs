@@ -123,7 +123,7 @@ fn a_reject_reaches_the_consumer_with_its_private_data() -> Result<()> {
 }
 
 #[test]
-fn a_port_without_listener_is_told_within_the_timeout() -> Result<()> {
+fn a_port_without_listener_is_reported_within_the_timeout() -> Result<()> {
     let peers = Peers::new()?;
     let connector = orderly(peers.start("connect timeout_ms=1500")?)?;
     connector.never_says("EVENT established")?.says("EVENT ")?;
@@ -131,7 +131,7 @@ fn a_port_without_listener_is_told_within_the_timeout() -> Result<()> {
 }
 
 #[test]
-fn a_killed_peer_is_told() -> Result<()> {
+fn a_killed_peer_is_reported() -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen hold=1")?;
     let connector = peers.start("connect hold=1")?;
@@ -233,7 +233,7 @@ fn garbage_after_the_start_ends_the_connection() -> Result<()> {
 }
 
 #[test]
-fn a_listener_survives_garbage_instead_of_a_request() -> Result<()> {
+fn a_listener_serves_on_after_garbage_instead_of_a_request() -> Result<()> {
     listener_survives(|mut raw| {
         raw.send(b"GET / HTTP/1.1\r\nHost: not an RDMA peer\r\n\r\n")?;
         raw.read_to_end().map(|_| None)
@@ -241,12 +241,12 @@ fn a_listener_survives_garbage_instead_of_a_request() -> Result<()> {
 }
 
 #[test]
-fn a_listener_survives_a_peer_that_says_nothing() -> Result<()> {
+fn a_listener_serves_on_after_a_silent_peer() -> Result<()> {
     listener_survives(|raw| Ok(Some(raw)))
 }
 
 #[test]
-fn a_listener_survives_half_a_request() -> Result<()> {
+fn a_listener_serves_on_after_half_a_request() -> Result<()> {
     listener_survives(|mut raw| {
         raw.send(&REQUEST[..11])?;
         Ok(Some(raw))
@@ -254,7 +254,7 @@ fn a_listener_survives_half_a_request() -> Result<()> {
 }
 
 #[test]
-fn a_listener_survives_private_data_beyond_the_limit() -> Result<()> {
+fn a_listener_serves_on_after_private_data_beyond_the_limit() -> Result<()> {
     listener_survives(|mut raw| {
         let mut request = REQUEST;
         request[18..].copy_from_slice(&u16::MAX.to_be_bytes());

@@ -37,7 +37,7 @@ fn while_a_conversion_waits_for_its_peer() -> Result<()> {
 }
 
 #[test]
-fn while_nothing_comes() -> Result<()> {
+fn while_no_event_is_delivered() -> Result<()> {
     let peers = Peers::new()?;
     // The wait ends at its timeout and not at the first signal.
     let listener = orderly(peers.start("listen storm=1 timeout_ms=700")?)?;

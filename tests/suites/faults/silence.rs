@@ -32,12 +32,12 @@ fn vanishing(settings: &str, before: impl FnOnce(&mut RawPeer) -> Result<()>) ->
 }
 
 #[test]
-fn a_peer_that_vanishes_from_an_idle_connection_is_told() -> Result<()> {
+fn a_peer_that_vanishes_from_an_idle_connection_is_reported() -> Result<()> {
     vanishing("hold=1", |raw| raw.send(&SEND_HELLO))
 }
 
 #[test]
-fn a_peer_that_vanishes_while_it_is_sent_to_is_told() -> Result<()> {
+fn a_peer_that_vanishes_during_a_send_is_reported() -> Result<()> {
     vanishing("flood=1 messages=400 size=60000", |raw| {
         raw.send(&SEND_HELLO)?;
         raw.read(4).map(drop)
@@ -45,7 +45,7 @@ fn a_peer_that_vanishes_while_it_is_sent_to_is_told() -> Result<()> {
 }
 
 #[test]
-fn a_peer_that_vanishes_within_its_frame_is_told() -> Result<()> {
+fn a_peer_that_vanishes_within_its_frame_is_reported() -> Result<()> {
     vanishing("hold=1", |raw| raw.send(&SEND_HELLO[..10]))
 }
 
@@ -65,7 +65,7 @@ fn a_disconnect_ends_without_the_peers_answer() -> Result<()> {
 /// A stopped process keeps its connections, because the kernel still acknowledges segments. The
 /// transfer continues when the process continues.
 #[test]
-fn a_peer_that_is_stopped_for_long_goes_on_with_its_data() -> Result<()> {
+fn a_peer_that_is_stopped_for_long_continues_with_its_data() -> Result<()> {
     let pause = Duration::from_secs(if is_full() { 30 } else { 2 });
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen timeout_ms=60000")?;
@@ -83,7 +83,7 @@ fn a_peer_that_is_stopped_for_long_goes_on_with_its_data() -> Result<()> {
 
 /// The reader is stopped, and the other end has requests outstanding.
 #[test]
-fn a_stopped_reader_gets_everything_when_it_goes_on() -> Result<()> {
+fn a_stopped_reader_receives_everything_after_it_continues() -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen flood=1 messages=100 size=60000")?;
     let mut raw = RawPeer::connect(PORT)?;
@@ -98,7 +98,7 @@ fn a_stopped_reader_gets_everything_when_it_goes_on() -> Result<()> {
 }
 
 #[test]
-fn a_peer_killed_within_an_exchange_is_told() -> Result<()> {
+fn a_peer_killed_within_an_exchange_is_reported() -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen flood=1 messages=100000 size=60000")?;
     let mut raw = RawPeer::connect(PORT)?;

@@ -34,17 +34,17 @@ fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn rfc5042_6_4_1_silent_connections_keep_nobody_out() -> Result<()> {
+fn rfc5042_6_4_1_silent_connections_do_not_keep_others_out() -> Result<()> {
     a_crowd_keeps_nobody_out(b"")
 }
 
 #[test]
-fn rfc5042_6_4_1_half_requests_keep_nobody_out() -> Result<()> {
+fn rfc5042_6_4_1_half_requests_do_not_keep_others_out() -> Result<()> {
     a_crowd_keeps_nobody_out(b"MPA ID Req")
 }
 
 #[test]
-fn rfc5042_6_4_1_connections_that_come_and_go_leave_nothing() -> Result<()> {
+fn rfc5042_6_4_1_closed_connections_leak_no_resources() -> Result<()> {
     let victim = Victim::new()?;
     for round in 0..1000 {
         let peer = RawPeer::connect(victim.port())?;
@@ -60,7 +60,7 @@ fn rfc5042_6_4_1_connections_that_come_and_go_leave_nothing() -> Result<()> {
 }
 
 #[test]
-fn rfc5042_6_4_1_a_flood_of_terminates_leaves_nothing() -> Result<()> {
+fn rfc5042_6_4_1_a_flood_of_terminates_leaks_no_resources() -> Result<()> {
     let victim = Victim::new()?;
     let terminate = frame_writer::terminate(0, 2, 7);
     for _ in 0..300 {
@@ -76,7 +76,7 @@ fn rfc5042_6_4_1_a_flood_of_terminates_leaves_nothing() -> Result<()> {
 
 /// Sends more requests than the consumer's event queue holds; the consumer answers none of them.
 #[test]
-fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
+fn rfc5042_6_4_1_unanswered_requests_are_bounded() -> Result<()> {
     let victim = Victim::new()?;
     let room = victim.requests.qlen()? as usize;
     let mut refused = 0;
@@ -158,7 +158,7 @@ fn rfc5042_6_4_1_a_peer_that_never_reads_its_read_responses() -> Result<()> {
 /// After a Terminate the victim discards the peer's bytes for a limited time, so that the Terminate
 /// is not lost.
 #[test]
-fn rfc5042_6_4_1_a_peer_that_goes_on_after_its_terminate_is_cut_off() -> Result<()> {
+fn rfc5042_6_4_1_a_peer_that_sends_after_its_terminate_is_disconnected() -> Result<()> {
     /// The number of bytes that the victim discards, plus the buffers of two sockets.
     const TAKEN_MAX: usize = 64 << 20;
     let victim = Victim::new()?;

@@ -366,7 +366,7 @@ fn every_field_of_every_message_with_another_value() -> Result<()> {
 }
 
 #[test]
-fn every_message_as_it_should_be() -> Result<()> {
+fn valid_messages() -> Result<()> {
     let victim = Victim::new()?;
     let attack = |kind: Kind| {
         let (verdict, placed) = harmless(kind);

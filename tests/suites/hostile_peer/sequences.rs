@@ -153,7 +153,7 @@ fn bytes_that_changed_under_the_crc() -> Result<()> {
 }
 
 #[test]
-fn lengths_that_lie() -> Result<()> {
+fn wrong_lengths() -> Result<()> {
     let victim = Victim::new()?;
     let mut attacks = Vec::new();
     for kind in Kind::ALL {
@@ -182,7 +182,7 @@ fn lengths_that_lie() -> Result<()> {
 }
 
 #[test]
-fn messages_that_come_twice() -> Result<()> {
+fn duplicate_messages() -> Result<()> {
     let victim = Victim::new()?;
     let attacks = Kind::ALL.map(|kind| {
         let (once, placed) = harmless(kind);
@@ -420,7 +420,7 @@ fn messages_in_another_order() -> Result<()> {
 }
 
 #[test]
-fn only_the_first_of_two_faults_is_told() -> Result<()> {
+fn only_the_first_of_two_faults_is_reported() -> Result<()> {
     let victim = Victim::new()?;
     let attack = Attack {
         name: "a bad Write, then a good one and a bad read".to_owned(),

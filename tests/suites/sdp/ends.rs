@@ -191,7 +191,7 @@ fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
 /// A peer whose stream has ended is notified of an abort at once, because it makes no further call
 /// that could report the abort.
 #[test]
-fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
+fn an_abort_after_the_last_message_is_reported_at_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let mut delays = Vec::new();
         for _ in 0..7 {

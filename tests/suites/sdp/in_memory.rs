@@ -165,7 +165,7 @@ fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
 
 /// A client that was dropped while it was connecting leaves no connection.
 #[test]
-fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<()> {
+fn a_stream_that_is_dropped_during_connect_leaks_no_connection() -> Result<()> {
     on_stack(Config::default(), |stack| {
         // This connection sends messages, so that the check against the rules has input.
         drop(connected(stack)?);

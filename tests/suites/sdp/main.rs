@@ -224,7 +224,7 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
 
 /// Long writes are sent from the caller's memory. The socket copies none of their bytes.
 #[test]
-fn every_byte_arrives_from_lent_memory() -> Result<()> {
+fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
     let config = Config {
         lend_threshold: 10_000,
         zcopy_threshold: usize::MAX,
@@ -258,7 +258,7 @@ fn every_byte_arrives_from_lent_memory() -> Result<()> {
 
 /// A reset ends a write that waits for its registered memory.
 #[test]
-fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
+fn a_reset_ends_an_uncopied_write() -> Result<()> {
     let config = Config {
         lend_threshold: 10_000,
         zcopy_threshold: usize::MAX,
@@ -285,7 +285,7 @@ fn await_first_bytes(reader: &SdpStream) -> Result<()> {
 
 /// Bytes that were written before the reset count as written. The next call returns the error.
 #[test]
-fn a_write_cut_short_by_a_reset_leaves_the_error_to_the_next_call() -> Result<()> {
+fn a_partial_write_before_a_reset_keeps_the_error_for_the_next_call() -> Result<()> {
     let copied = Config {
         zcopy_threshold: usize::MAX,
         ..Config::default()
@@ -332,7 +332,7 @@ fn few_and_small_buffers_are_enough() -> Result<()> {
 
 /// A writer that processes completions between its check for room and its wait must check again.
 #[test]
-fn a_writer_never_waits_for_room_that_is_there() -> Result<()> {
+fn a_writer_never_waits_for_available_room() -> Result<()> {
     let config = Config {
         receive_buffers: 16,
         buffer_size: 64 * 1024 + 16,
@@ -385,7 +385,7 @@ fn short_advertisements_reach_a_reader_that_waits_for_all() -> Result<()> {
 
 /// Sockets that keep the stack's thread busy must not delay the tick of other sockets.
 #[test]
-fn bytes_left_behind_leave_beside_a_busy_socket() -> Result<()> {
+fn unsent_bytes_are_sent_despite_a_busy_socket() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (quiet, reader) = connected(stack)?;
         let (busy, echo) = connected(stack)?;
@@ -496,7 +496,7 @@ fn full_buffers_on_both_sides_drain() -> Result<()> {
 }
 
 #[test]
-fn a_descriptor_shows_what_a_stream_is_ready_for() -> Result<()> {
+fn a_descriptor_shows_the_readiness_of_its_stream() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         ensure!(await_poll(&server, PollFlags::OUT)? == PollFlags::OUT);
@@ -522,7 +522,7 @@ fn a_descriptor_shows_what_a_stream_is_ready_for() -> Result<()> {
 /// If no descriptor is available for `as_fd`, the caller gets an error, without a panic and without
 /// an endless wait.
 #[test]
-fn a_stream_without_a_descriptor_to_show_tells_the_error_once() -> Result<()> {
+fn a_stream_without_a_descriptor_reports_the_error_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         server.set_nonblocking(true);
@@ -646,7 +646,7 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
 }
 
 #[test]
-fn nobody_listening_is_a_refusal() -> Result<()> {
+fn a_connect_without_a_listener_is_refused() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         drop((client, server));
@@ -714,7 +714,7 @@ fn descriptors() -> Result<Vec<PathBuf>> {
 }
 
 #[test]
-fn connections_come_and_go() -> Result<()> {
+fn connections_are_made_and_closed() -> Result<()> {
     let count = if stack_tests::is_full() { 10_000 } else { 100 };
     on_stack(Config::default(), |stack| {
         for round in 0..count {
@@ -737,7 +737,7 @@ fn connections_come_and_go() -> Result<()> {
 
 /// Dropping a stack closes its adapter, and with it all descriptors.
 #[test]
-fn a_stack_that_is_gone_leaves_nothing() -> Result<()> {
+fn a_dropped_stack_leaks_no_resources() -> Result<()> {
     on_stack(Config::default(), |_| {
         let before = descriptors()?.len();
         for _ in 0..5 {

@@ -58,7 +58,7 @@ fn outcome(stream: &SdpStream) -> Result<Option<Errno>> {
 }
 
 #[test]
-fn a_peer_with_its_token_is_connected_and_both_have_the_names_that_were_told() -> Result<()> {
+fn a_peer_with_its_token_is_connected_and_both_have_the_sent_names() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);
@@ -110,7 +110,7 @@ fn refused(rendezvous: &mut Rendezvous, visitor: &SdpStream) -> Result<()> {
 }
 
 #[test]
-fn whoever_guesses_a_token_is_refused_and_whoever_is_expected_is_not() -> Result<()> {
+fn only_a_peer_with_the_expected_token_is_accepted() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);
@@ -132,7 +132,7 @@ fn whoever_guesses_a_token_is_refused_and_whoever_is_expected_is_not() -> Result
 }
 
 #[test]
-fn a_hello_that_is_none_is_not_expected() -> Result<()> {
+fn a_malformed_hello_causes_no_panic() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);

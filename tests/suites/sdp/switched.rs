@@ -29,7 +29,7 @@ enum Before {
 /// A peer that has committed itself is accepted even if it has closed or aborted since, and its
 /// bytes can be read.
 #[test]
-fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
+fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
@@ -69,7 +69,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
 
 /// A thread that waits for a peer's first message sleeps until the message is received.
 #[test]
-fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
+fn a_connection_in_progress_wakes_no_thread_without_an_event() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
@@ -101,7 +101,7 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
 /// A peer that sends Hello and then nothing occupies the only slot of the backlog for a limited
 /// time. After that the next peer is accepted without any further event.
 #[test]
-fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
+fn a_silent_peer_loses_its_slot_in_the_backlog() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));

@@ -13,7 +13,7 @@ use sdp_over_dat::{Config, Options};
 use super::{DEADLINE, QUIET, await_poll, connected, on_stack, poll_now, timed};
 
 #[test]
-fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
+fn an_urgent_byte_is_not_part_of_the_stream() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         timed(&client);
@@ -47,7 +47,7 @@ fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
 /// As over TCP, a reader that reads past the urgent byte's position loses the byte, and the next
 /// urgent byte is reported.
 #[test]
-fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
+fn an_urgent_byte_is_discarded_when_the_reader_passes_it() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         timed(&client);
@@ -72,7 +72,7 @@ fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
 
 /// As over TCP, the reader's option at the time of the read decides.
 #[test]
-fn an_urgent_byte_is_read_in_its_place_where_the_option_says_so() -> Result<()> {
+fn an_urgent_byte_is_read_inline_with_the_option() -> Result<()> {
     for set_before in [true, false] {
         on_stack(Config::default(), |stack| {
             let (client, server) = connected(stack)?;
@@ -157,7 +157,7 @@ fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
 /// If the option is cleared, the urgent bytes before the last mark are removed from the stream and
 /// occupy no room any more.
 #[test]
-fn urgent_bytes_that_leave_the_stream_give_their_places_back() -> Result<()> {
+fn urgent_bytes_taken_out_of_the_stream_free_their_space() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         timed(&client);
@@ -190,7 +190,7 @@ fn urgent_bytes_that_leave_the_stream_give_their_places_back() -> Result<()> {
 }
 
 #[test]
-fn a_read_of_nothing_does_not_pass_the_mark() -> Result<()> {
+fn a_read_of_no_bytes_does_not_pass_the_mark() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         timed(&server);

@@ -49,7 +49,7 @@ fn success_makes_the_endpoint_pending_and_sends_a_request_with_the_private_data(
 }
 
 #[test]
-fn acceptance_is_told_and_connects_the_endpoint() -> Result<()> {
+fn acceptance_is_reported_and_connects_the_endpoint() -> Result<()> {
     let node = Node::new()?;
     let connected = connect(&node, pair()?)?;
     ensure!(connected.active.state()? == EpState::Connected);
@@ -162,7 +162,7 @@ fn no_private_data_may_be_a_null_pointer() -> Result<()> {
 }
 
 #[test]
-fn the_longest_private_data_arrives_whole() -> Result<()> {
+fn the_longest_private_data_is_received_completely() -> Result<()> {
     let node = Node::new()?;
     let longest: Vec<u8> = (0..508_u32).map(|i| i as u8).collect();
     let (active, passive) = pair()?;
@@ -177,7 +177,7 @@ fn the_longest_private_data_arrives_whole() -> Result<()> {
 }
 
 #[test]
-fn a_remote_provider_that_takes_less_truncates_and_says_so() -> Result<()> {
+fn a_remote_provider_with_a_lower_limit_truncates_and_reports_it() -> Result<()> {
     let (node, short) = (Node::new()?, Node::on(SHORT_DATA_IA)?);
     for len in [16, 17, 508] {
         let data: Vec<u8> = (0..len).map(|i: u32| i as u8).collect();
@@ -243,7 +243,7 @@ fn an_invalid_endpoint_is_an_invalid_handle() -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_the_provider_does_not_know_is_an_invalid_state() -> Result<()> {
+fn an_unsupported_kind_of_socket_is_an_invalid_state() -> Result<()> {
     let node = Node::new()?;
     let ep = node.ep()?;
     let foreign: [OwnedFd; 3] = [
@@ -263,7 +263,7 @@ fn a_socket_that_the_provider_does_not_know_is_an_invalid_state() -> Result<()> 
 }
 
 #[test]
-fn a_reject_is_told_with_its_private_data_and_gives_both_sockets_back() -> Result<()> {
+fn a_reject_is_reported_with_its_private_data_and_returns_both_sockets() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (asker, ep) = (node.ep()?, node.ep()?);
@@ -278,7 +278,7 @@ fn a_reject_is_told_with_its_private_data_and_gives_both_sockets_back() -> Resul
 }
 
 #[test]
-fn silence_is_timed_out_and_gives_the_socket_back() -> Result<()> {
+fn silence_is_timed_out_and_returns_the_socket() -> Result<()> {
     let node = Node::new()?;
     let (active, peer) = pair()?;
     let ep = node.ep()?;
@@ -351,7 +351,7 @@ fn a_reply_that_breaks_off_is_non_peer_rejected() -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_is_not_connected_is_told_by_an_event() -> Result<()> {
+fn a_socket_that_is_not_connected_is_reported_by_an_event() -> Result<()> {
     let node = Node::new()?;
     let never = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     let (closed, peer) = pair()?;
@@ -366,7 +366,7 @@ fn a_socket_that_is_not_connected_is_told_by_an_event() -> Result<()> {
 }
 
 #[test]
-fn giving_up_a_pending_attempt_gives_the_socket_back() -> Result<()> {
+fn aborting_a_pending_attempt_returns_the_socket() -> Result<()> {
     let node = Node::new()?;
     let (active, peer) = pair()?;
     let ep = node.ep()?;
@@ -379,7 +379,7 @@ fn giving_up_a_pending_attempt_gives_the_socket_back() -> Result<()> {
 }
 
 #[test]
-fn read_depths_that_the_consumer_set_stay_as_they_are() -> Result<()> {
+fn read_depths_that_the_consumer_set_are_unchanged() -> Result<()> {
     let node = Node::new()?;
     for depth in [0, 3] {
         let attr = EpAttr {

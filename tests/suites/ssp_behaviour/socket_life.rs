@@ -84,7 +84,7 @@ fn tcp_options_are_kept_and_nagle_is_off() -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_comes_back_has_the_options_it_had() -> Result<()> {
+fn a_returned_socket_has_its_original_options() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     choose(&active, false)?;
@@ -277,7 +277,7 @@ fn the_peer_of_a_destroyed_endpoint_sees_the_end_of_the_stream() -> Result<()> {
 const PEER_TO_PEER_REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\x80\x01\x80\x01";
 
 #[test]
-fn an_accept_that_the_peer_does_not_complete_gives_the_socket_back() -> Result<()> {
+fn an_accept_that_the_peer_does_not_complete_returns_the_socket() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, passive) = pair()?;
     let number = passive.as_raw_fd();
@@ -358,7 +358,7 @@ fn a_socket_that_is_not_routed_through_the_adapter_is_an_invalid_state_and_stays
 }
 
 #[test]
-fn a_peer_out_of_reach_is_unreachable_and_the_socket_comes_back() -> Result<()> {
+fn an_unreachable_peer_is_reported_and_the_socket_is_returned() -> Result<()> {
     let node = Node::new()?;
     let NetSpace::Own = NetSpace::enter()? else {
         not_run("network namespaces are refused, and the machine's own loopback stays up");

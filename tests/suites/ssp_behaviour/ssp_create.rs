@@ -31,7 +31,7 @@ fn refused(result: Result<Ssp, SocketRefused>, ty: DatReturnType) -> Result<TcpS
 }
 
 #[test]
-fn a_peer_that_asks_at_the_last_byte_of_the_final_message_is_always_heard() -> Result<()> {
+fn a_request_at_the_last_byte_of_the_final_message_is_always_received() -> Result<()> {
     const LAST_WORDS: &[u8] = b"rdma from here on\n";
     let node = Node::new()?;
     for _ in 0..50 {
@@ -51,7 +51,7 @@ fn a_peer_that_asks_at_the_last_byte_of_the_final_message_is_always_heard() -> R
 }
 
 #[test]
-fn a_final_message_larger_than_the_socket_takes_at_once_is_sent_whole() -> Result<()> {
+fn a_final_message_larger_than_the_socket_buffer_is_sent_completely() -> Result<()> {
     let node = Node::new()?;
     let message: Vec<u8> = (0..4 << 20).map(|i: u32| (i % 251) as u8).collect();
     let expected = message.clone();
@@ -80,7 +80,7 @@ fn without_a_final_message_nothing_is_sent() -> Result<()> {
 }
 
 #[test]
-fn a_second_request_on_the_socket_is_not_told() -> Result<()> {
+fn a_second_request_on_the_socket_is_not_reported() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, socket) = pair()?;
     peer.write_all(&[REQUEST, REQUEST].concat())?;
@@ -95,7 +95,7 @@ fn a_second_request_on_the_socket_is_not_told() -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_the_provider_does_not_know_is_an_invalid_state() -> Result<()> {
+fn an_unsupported_kind_of_socket_is_an_invalid_state() -> Result<()> {
     let node = Node::new()?;
     let ep = node.ep()?;
     let foreign: [OwnedFd; 3] = [
@@ -114,7 +114,7 @@ fn a_socket_that_the_provider_does_not_know_is_an_invalid_state() -> Result<()> 
 }
 
 #[test]
-fn what_is_no_socket_is_an_invalid_parameter() -> Result<()> {
+fn a_descriptor_that_is_no_socket_is_an_invalid_parameter() -> Result<()> {
     let node = Node::new()?;
     let ep = node.ep()?;
     let file = std::fs::File::open("/dev/null")?;
@@ -223,7 +223,7 @@ fn a_null_endpoint_is_replaced_by_one_of_the_provider() -> Result<()> {
 }
 
 #[test]
-fn the_request_notice_tells_service_point_endpoint_port_and_private_data() -> Result<()> {
+fn the_request_event_has_service_point_endpoint_port_and_private_data() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (here, there) = (passive.local_addr()?, passive.peer_addr()?);
@@ -270,7 +270,7 @@ fn a_request_moves_the_endpoint_on_and_takes_the_socket_from_the_service_point()
 }
 
 #[test]
-fn accepting_connects_the_original_endpoint_and_tells_it_on_its_connect_evd() -> Result<()> {
+fn accepting_connects_the_original_endpoint_and_notifies_its_connect_evd() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (asker, ep) = (node.ep()?, node.ep()?);
@@ -354,7 +354,7 @@ fn expect_down(node: &Node, ssp: &Ssp) -> Result<()> {
 }
 
 #[test]
-fn a_socket_that_gets_disconnected_is_told_in_the_service_points_evd() -> Result<()> {
+fn a_disconnected_socket_is_reported_in_the_service_points_evd() -> Result<()> {
     let node = Node::new()?;
     for reset in [false, true] {
         let (peer, socket) = pair()?;
@@ -377,7 +377,7 @@ fn a_socket_that_gets_disconnected_is_told_in_the_service_points_evd() -> Result
 }
 
 #[test]
-fn a_socket_that_was_disconnected_before_is_told_as_well() -> Result<()> {
+fn a_socket_that_was_disconnected_before_is_also_reported() -> Result<()> {
     let node = Node::new()?;
     let (peer, closed) = pair()?;
     drop(peer);

@@ -47,7 +47,7 @@ fn the_free_has_no_effect_on_the_connectivity_of_the_socket() -> Result<()> {
 }
 
 #[test]
-fn a_request_that_was_told_outlives_its_service_point() -> Result<()> {
+fn a_delivered_request_outlives_its_service_point() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (asker, ep) = (node.ep()?, node.ep()?);
@@ -63,7 +63,7 @@ fn a_request_that_was_told_outlives_its_service_point() -> Result<()> {
 }
 
 #[test]
-fn a_request_event_that_nobody_has_read_outlives_its_service_point() -> Result<()> {
+fn an_unread_request_event_outlives_its_service_point() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (asker, ep) = (node.ep()?, node.ep()?);
@@ -85,7 +85,7 @@ fn a_request_event_that_nobody_has_read_outlives_its_service_point() -> Result<(
 }
 
 #[test]
-fn a_request_that_meets_the_free_is_told_or_left_never_both() -> Result<()> {
+fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> {
     let node = Node::new()?;
     let (mut told, mut left) = (0, 0);
     for round in 0_u64..200 {
@@ -147,7 +147,7 @@ fn expect_reject(mut peer: &TcpStream) -> Result<()> {
 }
 
 #[test]
-fn a_request_that_nobody_answered_is_rejected() -> Result<()> {
+fn an_unanswered_request_is_rejected() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, socket) = pair()?;
     let ep = node.ep()?;
@@ -175,7 +175,7 @@ fn a_request_of_a_closed_adapter_is_rejected() -> Result<()> {
 }
 
 #[test]
-fn a_request_after_the_free_finds_nobody() -> Result<()> {
+fn a_request_after_the_free_is_not_delivered() -> Result<()> {
     let node = Node::new()?;
     let (active, passive) = pair()?;
     let (asker, ep) = (node.ep()?, node.ep()?);
@@ -190,7 +190,7 @@ fn a_request_after_the_free_finds_nobody() -> Result<()> {
 }
 
 #[test]
-fn a_service_point_without_socket_has_none_to_give_back() -> Result<()> {
+fn a_service_point_without_socket_returns_none() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, socket) = pair()?;
     let ep = node.ep()?;

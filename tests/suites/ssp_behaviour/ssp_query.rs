@@ -21,7 +21,7 @@ fn service_point(node: &Node, ep: &Ep, socket: i32) -> Result<DatIwSspHandle> {
 }
 
 #[test]
-fn every_parameter_that_is_asked_for_is_filled() -> Result<()> {
+fn every_requested_parameter_is_filled() -> Result<()> {
     let node = Node::new()?;
     let (_peer, socket) = pair()?;
     let ep = node.ep()?;

@@ -179,7 +179,7 @@ fn bad_lines_are_reported_with_place_and_reason() {
 }
 
 #[test]
-fn an_unusable_override_is_named_and_nothing_else_is_tried() {
+fn an_unusable_override_is_reported_and_no_other_file_is_tried() {
     let stage = Stage::new();
     let program = stage.program("list");
     let missing = stage.file("missing.conf");
