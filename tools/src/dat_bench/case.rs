@@ -265,6 +265,14 @@ impl Stack {
 }
 
 impl Unit {
+    /// True if a smaller figure is better.
+    pub(crate) fn is_less_better(self) -> bool {
+        matches!(
+            self,
+            Self::Microseconds | Self::Kibibytes | Self::SecondsPerGib
+        )
+    }
+
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Microseconds => "us",
@@ -297,6 +305,12 @@ const WORK_NAMES: [(Work, &str); 18] = [
     (Work::SdpWrite, "sdp-write"),
     (Work::SdpCopy, "sdp-copy"),
 ];
+
+/// The words with which cases begin.
+#[cfg(test)]
+pub(crate) fn names_of_works() -> impl Iterator<Item = &'static str> {
+    WORK_NAMES.into_iter().map(|(_, name)| name)
+}
 
 impl Work {
     /// The first word of a case.

@@ -11,7 +11,8 @@
 //!
 //! - `args.rs` the command line; `case.rs` the cases that can be measured; `rows.rs` the cases that
 //!   are measured, and their targets
-//! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table
+//! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs` the
+//!   files with the results; `progress.rs` the bar on a terminal
 //! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, one file per stack;
 //!   `contender.rs` a choice of `dat` and `sdp.rs`
 //! - `second.rs` the second process; `control.rs` the control protocol of the two processes
@@ -29,8 +30,10 @@ mod dat;
 mod framed;
 mod load;
 mod measure;
+mod progress;
 mod raw;
 mod report;
+mod results;
 mod rows;
 mod sdp;
 mod second;
@@ -46,7 +49,9 @@ use clap::Parser;
 use crate::args::{Args, Contender};
 use crate::case::{Stack, Wire};
 use crate::measure::Plan;
+use crate::progress::Progress;
 use crate::report::Tally;
+use crate::results::Files;
 use crate::rows::Row;
 use crate::session::Session;
 use crate::setup::Ground;
@@ -75,22 +80,31 @@ fn tell_first_process(why: &str) {
 
 /// Runs the first process: prepares the network, then measures wire after wire.
 fn lead(args: &Args) -> Result<()> {
+    // A file that cannot be written is reported before the measurement.
+    let mut files = Files::create(args.json.as_deref(), args.csv.as_deref())?;
     let ground = Ground::prepare(args.no_namespace, args.ia.as_deref())?;
     let trace_point = setup::own_trace_points();
     let cpus = setup::cpus()?;
     setup::pin(cpus.ours)?;
     setup::lift_descriptor_limit()?;
+    let plan = plan(args);
+    let rows = rows(args);
     let session = Session {
         args,
         ground: &ground,
         trace_point,
         cpus,
-        plan: plan(args),
+        plan,
+        progress: Progress::of(rows.len(), plan.rounds),
     };
     let mut tally = Tally::new(cpus.spare.is_some());
-    for (wire, contender, rows) in sessions(rows(args)) {
+    for (wire, contender, rows) in sessions(rows) {
         session.measure(wire, contender, &rows, &mut tally)?;
+        // An interrupted run leaves the places that are complete.
+        files.write(tally.results(), plan, false)?;
     }
+    files.write(tally.results(), plan, true)?;
+    session.progress.end();
     report::foot(&tally);
     Ok(())
 }
@@ -142,4 +156,30 @@ fn rows(args: &Args) -> Vec<Row> {
         rows.retain(|row| args.place.contains(&row.case.wire));
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The lines and the columns of a terminal window of common size.
+    const SCREEN: (usize, usize) = (40, 100);
+
+    #[test]
+    fn the_help_fits_on_a_screen_and_names_every_work_and_place() {
+        let command = Args::command();
+        let help = command.try_get_matches_from(["dat-bench", "--help"]);
+        let help = help.unwrap_err().to_string();
+        let widest = help.lines().map(|line| line.chars().count()).max();
+        assert!(help.lines().count() <= SCREEN.0, "{help}");
+        assert!(widest.is_some_and(|width| width <= SCREEN.1), "{help}");
+        for name in case::names_of_works() {
+            assert!(help.contains(name), "{name}");
+        }
+        for place in Wire::ALL {
+            assert!(help.contains(place.name()), "{}", place.name());
+        }
+    }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::case::{BATCH, Case, Stack, Wire, Work};
 use crate::contender::Contender;
 use crate::control::{Counted, Peer};
+use crate::progress::Progress;
 use crate::raw::RawLink;
 use crate::setup;
 use crate::syscalls::{Counting, SyscallCounter};
@@ -87,7 +88,7 @@ const CROWD_BEFORE: u64 = 64;
 
 impl Bench {
     /// Measures one case.
-    pub(crate) fn case(&mut self, case: Case, plan: Plan) -> Result<Outcome> {
+    pub(crate) fn case(&mut self, case: Case, plan: Plan, progress: &Progress) -> Result<Outcome> {
         if case.work == Work::IdleEndpoints {
             return self.idle_endpoints(case);
         }
@@ -107,6 +108,7 @@ impl Bench {
             let after = self.sample(raw.stack, case, raw.count)?;
             raws.extend([before, after]);
             raw.figures.push((before + after) / 2.0);
+            progress.round();
         }
         let calls = self.count(contender.stack, case, contender.count)?;
         let copies = self.copies(case, contender.count)?;

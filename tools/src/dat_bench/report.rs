@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::case::{Case, Stack};
 use crate::measure::{Outcome, Spread};
+use crate::results::{Measured, NotRun, Results};
 use crate::rows::{Row, Target};
 
 /// Counts of the rows by verdict.
@@ -18,6 +19,8 @@ pub(crate) struct Tally {
     has_third_cpu: bool,
     /// The medians of the contender in the rows so far.
     figures: Vec<(Case, f64)>,
+    /// The rows so far, for the files.
+    results: Results,
 }
 
 /// The judgement on the target of a row.
@@ -49,8 +52,13 @@ impl Tally {
         }
     }
 
+    /// The rows so far, for the files.
+    pub(crate) fn results(&mut self) -> &mut Results {
+        &mut self.results
+    }
+
     /// Prints a row, and a further line for each other contender.
-    pub(crate) fn row(&mut self, row: Row, outcome: &Outcome) {
+    pub(crate) fn row(&mut self, row: Row, outcome: Outcome) {
         let to_other = self.to_other(row, outcome.contender.median);
         let verdict = row.target.map(|target| {
             let figure = outcome.contender.median;
@@ -72,24 +80,18 @@ impl Tally {
         if let (Some(other), Some(to_other)) = (row.target.and_then(Target::other_row), to_other) {
             println!("  to {other}: {to_other:.3}");
         }
-        for beside in &outcome.besides {
-            let (title, figures, ratio) = match beside.stack {
-                Stack::Framed => (
-                    "  bare MPA framing with CRC, to raw",
-                    (outcome.raw, beside.figure),
-                    beside.to_raw,
-                ),
-                _ => (
-                    "  DAT beside writev of 16 messages",
-                    (beside.figure, outcome.contender),
-                    beside.from_contender,
-                ),
-            };
-            line(row.case, title, figures, ratio, "");
-        }
+        print_others(row.case, &outcome);
         if let Some([ours, peers]) = outcome.copies {
             println!("  copies of a byte: {ours:.2} here, {peers:.2} at the peer");
         }
+        self.results.measured.push(Measured {
+            case: row.case,
+            to_other,
+            target: verdict.map(|(target, _)| target.label(row.case)),
+            verdict: verdict.map(|(_, verdict)| verdict.label()),
+            outcome,
+            foreign_share: None,
+        });
     }
 
     /// The row's figure divided by that of the row that its target compares with.
@@ -127,6 +129,10 @@ impl Tally {
     pub(crate) fn not_run(&mut self, case: Case, why: &str) {
         self.not_run += 1;
         println!("{:<35} not run: {why}", case.title());
+        self.results.not_run.push(NotRun {
+            case,
+            reason: why.to_owned(),
+        });
     }
 }
 
@@ -137,6 +143,25 @@ impl fmt::Display for Tally {
             write!(f, "; rows without a verdict: {}", self.without)?;
         }
         write!(f, "; rows not run: {}", self.not_run)
+    }
+}
+
+/// Prints the lines of the other contenders of a row.
+fn print_others(case: Case, outcome: &Outcome) {
+    for other in &outcome.besides {
+        let (title, figures, ratio) = match other.stack {
+            Stack::Framed => (
+                "  bare MPA framing with CRC, to raw",
+                (outcome.raw, other.figure),
+                other.to_raw,
+            ),
+            _ => (
+                "  DAT beside writev of 16 messages",
+                (other.figure, outcome.contender),
+                other.from_contender,
+            ),
+        };
+        line(case, title, figures, ratio, "");
     }
 }
 
@@ -156,13 +181,18 @@ fn target(case: Case, verdict: Option<(Target, Verdict)>) -> String {
     let Some((target, verdict)) = verdict else {
         return "-".into();
     };
-    let verdict = match verdict {
-        Verdict::Met => "met",
-        Verdict::Missed => "missed",
-        Verdict::NoThirdCpu => "no third CPU",
-        Verdict::NoOtherRow => "not run",
-    };
-    format!("{} {verdict}", target.label(case))
+    format!("{} {}", target.label(case), verdict.label())
+}
+
+impl Verdict {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::NoThirdCpu => "no third CPU",
+            Self::NoOtherRow => "not run",
+        }
+    }
 }
 
 /// The share of the CPUs used by other processes above which figures are called disturbed.

@@ -11,6 +11,7 @@ use crate::contender::Contender;
 use crate::control::Peer;
 use crate::load::LoadMeter;
 use crate::measure::{Bench, Plan};
+use crate::progress::Progress;
 use crate::raw::RawLink;
 use crate::report::{self, Tally};
 use crate::rows::Row;
@@ -28,6 +29,7 @@ pub(crate) struct Session<'a> {
     pub(crate) trace_point: Option<u64>,
     pub(crate) cpus: Cpus,
     pub(crate) plan: Plan,
+    pub(crate) progress: Progress,
 }
 
 impl Session<'_> {
@@ -42,32 +44,46 @@ impl Session<'_> {
         let far = match self.ground.far_end(wire) {
             Ok(far) => far,
             Err(why) => {
-                println!("{}", wire.title());
-                rows.iter()
-                    .for_each(|row| tally.not_run(row.case, &format!("{why:#}")));
-                println!();
+                self.not_run(wire, rows, &format!("{why:#}"), tally);
                 return Ok(());
             }
         };
-        let mut bench = self.connect(wire, contender, &far)?;
+        let mut bench = self.progress.around(|| {
+            let bench = self.connect(wire, contender, &far);
+            bench.inspect(|_| report::head(contender))
+        })?;
         let load = LoadMeter::start(bench.peer.id());
-        report::head(contender);
         for row in rows {
-            let outcome = bench
-                .case(row.case, self.plan)
-                .with_context(|| format!("measuring {}", row.case.title()))?;
-            tally.row(*row, &outcome);
+            self.progress.begin_row(&row.case.title());
+            let outcome = bench.case(row.case, self.plan, &self.progress);
+            let outcome = outcome.with_context(|| format!("measuring {}", row.case.title()))?;
+            self.progress.end_row();
+            self.progress.around(|| tally.row(*row, outcome));
         }
         // The connections of rows about many connections carry no traffic, so they do not move to
         // shared memory.
-        if wire == Wire::Local
+        let has_carrier = wire == Wire::Local
             && self.args.ia.is_none()
-            && !rows.iter().all(|row| row.case.is_scale())
-        {
-            report::carrier(setup::has_shared_memory());
-        }
-        report::disturbance(load.foreign_share());
+            && !rows.iter().all(|row| row.case.is_scale());
+        let foreign_share = load.foreign_share();
+        self.progress.around(|| {
+            if has_carrier {
+                report::carrier(setup::has_shared_memory());
+            }
+            report::disturbance(foreign_share);
+        });
+        tally.results().end_of_place(foreign_share);
         Ok(())
+    }
+
+    /// Prints the rows of a wire that cannot be set up.
+    fn not_run(&self, wire: Wire, rows: &[Row], why: &str, tally: &mut Tally) {
+        self.progress.around(|| {
+            println!("{}", wire.title());
+            rows.iter().for_each(|row| tally.not_run(row.case, why));
+            println!();
+        });
+        rows.iter().for_each(|_| self.progress.end_row());
     }
 
     fn connect(&self, wire: Wire, stack: Stack, far: &FarEnd<'_>) -> Result<Bench> {
