@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv, not_run};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -343,7 +343,7 @@ fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
         ensure!(absent.status.code() == Some(1), "{form}: {}", absent.status);
         absent
             .says("no interface adapter \"no-such-ia\" in the registry")?
-            .says("`datinfo --list` names those that there are")?
+            .says("`datinfo -v` lists all adapters")?
             .never_says(&format!("no interface adapter \"{IA_NAME}\""))?;
         datinfo(&format!("{form}{IA_NAME}"))?.success()?;
     }
@@ -417,7 +417,7 @@ fn datinfo_reports_why_an_adapter_cannot_be_opened() -> Result<()> {
         let program = program.env_remove("DAT_LOG").args_line(args);
         program.spawn()?.finish(DEADLINE)?.success()
     };
-    for form in ["", "--json"] {
+    for form in ["-v", "--json"] {
         datinfo(form)?
             .says("bad ia_params: crc=maybe: on or off")?
             .says("eth9")?
@@ -426,7 +426,53 @@ fn datinfo_reports_why_an_adapter_cannot_be_opened() -> Result<()> {
             .never_says("DAT_LOG")?
             .never_says(" WARN ")?;
     }
-    datinfo("")?.says("cannot be opened: bad ia_params: crc=maybe: on or off (dat_ia_open: ")?;
+    datinfo("-v")?.says("cannot be opened: bad ia_params: crc=maybe: on or off (dat_ia_open: ")?;
+    let short = datinfo("")?;
+    let line = |name: &str| short.text.lines().find(|line| line.starts_with(name));
+    let setting = line("setting ").context("no line for the adapter")?;
+    let words: Vec<&str> = setting.split_whitespace().collect();
+    ensure!(words[1..4] == ["unusable", "lo", "-"], "{setting}");
+    ensure!(setting.ends_with("crc=maybe: on or off"), "{setting}");
+    Ok(())
+}
+
+/// The check names each line that is wrong, and the action.
+#[test]
+fn datinfo_checks_the_registry_file_and_its_adapters() -> Result<()> {
+    let env = StackEnv::new()?;
+    let provider = env.stage.provider().display().to_string();
+    let check = |text: &str| {
+        let registry = Registry::with_text(text)?;
+        let program = env.program_with(env.stage.bin("datinfo"), registry.file());
+        let program = program.env_remove("DAT_LOG").args_line("--check -v");
+        program.spawn()?.finish(DEADLINE)
+    };
+    let line = |name: &str, library: &str, params: &str| {
+        format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
+    };
+    let good = check(&line("good", &provider, "lo 0"))?;
+    good.says("ok: registry: ")?
+        .says("ok: adapters: usable: good\n")?
+        .never_says("problem: registry")?
+        .never_says("problem: adapters")?;
+    let bad = check(
+        &[
+            line("good", &provider, "lo 0"),
+            "bad v2.0 nonthreadsafe default x y.1.0 \"\" \"\"\n".to_owned(),
+            line("setting", &provider, "lo 0 crc=maybe"),
+            line("device", &provider, "eth9 0"),
+            line("device2", &provider, "eth8 0"),
+            line("library", "libno-such-provider.so.2", "lo 0"),
+        ]
+        .concat(),
+    )?;
+    ensure!(bad.status.code() == Some(1), "{}", bad.status);
+    bad.says(":2:5: api_version: expected u<major>.<minor>")?
+        .says(":3 (setting): bad ia_params: crc=maybe: on or off; fix: correct the line")?
+        .says(", lines 4-5: this host has no device eth9, eth8; fix: remove the lines")?
+        .says(":6 (library): provider library does not load: ")?
+        .says("fix: install libno-such-provider.so.2")?
+        .says("ok: adapters: usable: good\n")?;
     Ok(())
 }
 

@@ -50,8 +50,8 @@ fn main() -> ExitCode {
             if args.names.is_empty() && has_none(&report) {
                 let file = report["registry_file"].as_str().unwrap_or_default();
                 eprintln!(
-                    "datinfo: the registry is empty ({file}): dat.conf(5) says what its lines \
-                     look like, and DAT_OVERRIDE names another file"
+                    "datinfo: the registry is empty ({file}): dat.conf(5) describes its lines, and \
+                     `datinfo --check` lists the problems"
                 );
                 return ExitCode::FAILURE;
             }
@@ -147,7 +147,7 @@ fn complain_of_unknown(args: &Args, report: &Value) -> ExitCode {
         let file = report["registry_file"].as_str().unwrap_or_default();
         eprintln!(
             "datinfo: no interface adapter {name:?} in the registry ({file}): \
-             `datinfo --list` names those that there are and the lines that are not used"
+             `datinfo -v` lists all adapters and the lines that are not used"
         );
         code = ExitCode::FAILURE;
     }

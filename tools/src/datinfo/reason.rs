@@ -1,19 +1,22 @@
 //! The reason why an adapter cannot be opened, taken from the log of the libraries.
 //!
 //! DAT returns a number to a consumer and no text. The libraries write more details to their log,
-//! which goes to standard error. While an adapter is being opened, standard error is redirected to
-//! a file that is read here.
+//! which goes to standard error, or to standard output in OFA's libraries. While an adapter is being
+//! opened, both are redirected to a file that is read here.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use nix::unistd::{dup, dup2_stderr};
+use nix::unistd::{dup, dup2_stderr, dup2_stdout};
 
 /// The maximum of bytes that is read of a log; a library that writes more has logged the reason
 /// earlier.
 const LOG_MAX: usize = 64 * 1024;
+
+/// The text of OFA's providers in front of the reason for which a device cannot be opened.
+const OFA_OPEN: &str = " open_hca: ";
 
 /// Makes the registry library log its default warnings. Without this setting it logs only to the
 /// initial standard error, which [`catch`] replaces.
@@ -43,21 +46,34 @@ pub(crate) unsafe fn ask_for_warnings() {
     }
 }
 
-/// Runs `open`. Returns its result and the text that was written to standard error meanwhile. If
-/// standard error cannot be replaced, the text is empty.
+/// Runs `open`. Returns its result and the text that was written to standard output and standard
+/// error meanwhile. If these cannot be replaced, the text is empty.
+///
+/// `open` must not print.
 pub(crate) fn catch<T>(open: impl FnOnce() -> T) -> (T, String) {
-    let Ok((saved, log)) = replace_stderr() else {
+    flush();
+    let Ok((saved, log)) = replace_outputs() else {
         return (open(), String::new());
     };
     let result = open();
-    // The descriptor was valid a moment ago. If this fails, the tool has no standard error.
-    let _ = dup2_stderr(&saved);
+    flush();
+    // The descriptors were valid a moment ago. If this fails, the tool has no output.
+    let _ = dup2_stdout(&saved[0]);
+    let _ = dup2_stderr(&saved[1]);
     (result, text_of(&log))
 }
 
-fn replace_stderr() -> io::Result<(OwnedFd, File)> {
+/// Writes the buffered output of C code, which OFA's libraries log to.
+fn flush() {
+    // SAFETY: a null pointer selects all streams; the call has no other argument.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// Redirects both outputs to a file. Returns the outputs and the file.
+fn replace_outputs() -> io::Result<([OwnedFd; 2], File)> {
     let log = tempfile::tempfile()?;
-    let saved = dup(io::stderr())?;
+    let saved = [dup(io::stdout())?, dup(io::stderr())?];
+    dup2_stdout(&log)?;
     dup2_stderr(&log)?;
     Ok((saved, log))
 }
@@ -89,9 +105,13 @@ pub(crate) fn split(log: &str, ia_name: &str) -> (Option<String>, String) {
     (reason, rest)
 }
 
-/// The error that a line reports for the adapter: `open failed ia=NAME error=WHY` of a provider, or
-/// any error that the registry logs with the name, such as a library that does not load.
+/// The error that a line reports for the adapter: `open failed ia=NAME error=WHY` of a provider, any
+/// error that the registry logs with the name, such as a library that does not load, or the error of
+/// OFA's providers, which do not log the name.
 fn reason_of(line: &str, ia_name: &str) -> Option<String> {
+    if let Some((_, error)) = line.split_once(OFA_OPEN) {
+        return Some(error.to_owned());
+    }
     let (_, said) = line.split_once(" WARN ")?;
     let (_, message) = said.split_once(": ")?;
     let (what, fields) = message.split_once(&format!(" ia={ia_name} "))?;
@@ -115,6 +135,15 @@ mod tests {
         assert_eq!(reason.as_deref(), Some("bad: x: y"));
         assert_eq!(rest.lines().count(), 2, "{rest}");
         assert_eq!(split("", "a"), (None, String::new()));
+    }
+
+    #[test]
+    fn a_provider_of_ofa_logs_the_reason_without_the_name() {
+        let log = "node:CMA:39dc:e14b9800: 51 us(51 us):  open_hca: getaddr_netdev ERROR:No such \
+            device. Is ib0 configured?\n";
+        let (reason, rest) = split(log, "a");
+        let wanted = "getaddr_netdev ERROR:No such device. Is ib0 configured?";
+        assert_eq!((reason.as_deref(), rest.as_str()), (Some(wanted), ""));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dat_api::{LIBRARY_NAME, Library};
+use dat_api::{LIBRARY_NAME, Library, LoadError};
 
 use super::item::Item;
 
@@ -39,9 +39,9 @@ struct Choice {
     is_builtin: bool,
 }
 
-pub(super) fn items(library: Option<&Library>, is_builtin: bool) -> Vec<Item> {
+pub(super) fn items(library: Result<&Library, &LoadError>, is_builtin: bool) -> Vec<Item> {
     let named = host::environment::variable("DAT_LIBRARY").filter(|path| !path.is_empty());
-    let loaded = library.and_then(file_of);
+    let loaded = library.ok().and_then(file_of);
     let mut files = search_path();
     if named.is_none() {
         // The loader itself has answered.
@@ -54,7 +54,30 @@ pub(super) fn items(library: Option<&Library>, is_builtin: bool) -> Vec<Item> {
         installed: installed(),
         is_builtin,
     };
-    judge(&choice)
+    let mut items = judge(&choice);
+    if let Err(error) = library
+        && !items.iter().any(Item::is_problem)
+    {
+        items.push(unusable(error));
+    }
+    items
+}
+
+/// The problem of a library that exists and cannot be used, or that `DAT_LIBRARY` names.
+fn unusable(error: &LoadError) -> Item {
+    let (path, reason) = match error {
+        LoadError::Open { path, reason } => (path, reason.clone()),
+        LoadError::Symbol { path, symbol } => (path, format!("it has no function {symbol}")),
+    };
+    let fix = match host::environment::variable("DAT_LIBRARY") {
+        Some(_) => "unset DAT_LIBRARY, or set it to a DAT 2.0 registry library",
+        None => "install this library again",
+    };
+    Item::problem(
+        SUBJECT,
+        format!("the tools cannot load {}: {reason}", path.display()),
+        fix,
+    )
 }
 
 /// Returns the file from which the library was loaded.

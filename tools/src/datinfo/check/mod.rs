@@ -69,10 +69,9 @@ fn items(args: &Args) -> Vec<Item> {
         // Without a problem in the registry, the libraries report something else.
         reason::pass_on(&log);
     }
-    items.extend(loader::items(
-        Library::get().ok(),
-        matches!(registry, Registry::Builtin),
-    ));
+    let library = Library::get();
+    let is_builtin = matches!(registry, Registry::Builtin);
+    items.extend(loader::items(library.as_ref().copied(), is_builtin));
     let devices = devices::read(&host);
     items.extend(devices::items(&host, &devices, registry.lines()));
     items.extend(limits::items(&limits::read(), &devices, privileges));

@@ -13,6 +13,10 @@ use crate::text::{list, word};
 const SUBJECT: &str = "registry";
 const ADAPTERS: &str = "adapters";
 
+/// The action that registers adapters of the software provider, which works on every host.
+const ADD_SOFTWARE: &str = "add the line `iwarp-lo u2.0 nonthreadsafe default libdapl-iwarp.so.2 \
+    dat-rs.1.0 \"lo 0\" \"\"` to the registry file, and one for each network device";
+
 /// Checks the registry file, then the adapters as `report` found them.
 pub(super) fn items(
     host: &Host,
@@ -60,31 +64,29 @@ fn file(registry: &Registry) -> Vec<Item> {
             mistakes,
         } => {
             let used = lines.iter().filter(|line| line.is_used()).count();
-            let mut items: Vec<Item> = mistakes
-                .iter()
-                .map(|mistake| {
-                    Item::problem(
-                        SUBJECT,
-                        format!("{path}:{mistake}"),
-                        "correct this field (dat.conf(5) describes it), or put # in front of the \
-                         line",
-                    )
-                })
-                .collect();
-            if used == 0 {
-                items.push(Item::problem(
-                    SUBJECT,
-                    format!("{path} registers no adapter"),
-                    "add the line `iwarp-lo u2.0 nonthreadsafe default libdapl-iwarp.so.2 \
-                     dat-rs.1.0 \"lo 0\" \"\"`, and one for each network device",
-                ));
-            } else if items.is_empty() {
-                let text = format!("{path} registers adapters in {used} lines");
-                items.push(Item::passed(SUBJECT, text));
-            }
-            items
+            content(path, used, mistakes)
         }
     }
+}
+
+/// Checks a file of which `used` lines register adapters.
+fn content(path: &str, used: usize, mistakes: &[String]) -> Vec<Item> {
+    let mistakes = mistakes.iter().map(|mistake| {
+        Item::problem(
+            SUBJECT,
+            format!("{path}:{mistake}"),
+            "correct this field (dat.conf(5) describes it), or put # in front of the line",
+        )
+    });
+    let mut items: Vec<Item> = mistakes.collect();
+    if used == 0 {
+        let text = format!("{path} registers no adapter");
+        items.push(Item::problem(SUBJECT, text, ADD_SOFTWARE));
+    } else if items.is_empty() {
+        let text = format!("{path} registers adapters in {used} lines");
+        items.push(Item::passed(SUBJECT, text));
+    }
+    items
 }
 
 /// The cause for which adapters cannot be opened, and what the adapters of one problem share.
@@ -93,7 +95,7 @@ enum Cause {
     /// The provider library does not load.
     Library { library: String, reason: String },
     /// The line names no device of this host.
-    Device { library: String },
+    Device,
     /// Any other reason, in the provider's words.
     Other { reason: String },
 }
@@ -134,7 +136,13 @@ fn adapters(host: &Host, registry: &Registry, adapters: &[Value]) -> Vec<Item> {
             ADAPTERS,
             format!("usable: {}", names.join(", ")),
         ));
-    } else if unusable.is_empty() && !matches!(registry, Registry::File { .. }) {
+    } else if !unusable.is_empty() {
+        items.push(Item::problem(
+            ADAPTERS,
+            "no adapter of the registry can be opened",
+            format!("solve one of the problems above, or {ADD_SOFTWARE}"),
+        ));
+    } else if !matches!(registry, Registry::File { .. }) {
         items.push(Item::problem(
             ADAPTERS,
             "the registry library lists no adapter",
@@ -158,17 +166,19 @@ fn cause(host: &Host, adapter: &Value, device: &str) -> Cause {
     if is_bad_setting || exists(host, device) {
         return Cause::Other { reason };
     }
-    Cause::Device { library }
+    Cause::Device
 }
 
 /// Returns true if a network device, an RDMA device or an address of the host has this name. Host
 /// names are left to the provider, whose reason then says more.
 fn exists(host: &Host, device: &str) -> bool {
     let is_in = |class: &str| host.names(class).iter().any(|name| name == device);
+    // A link-local address may name its device.
+    let address = device.split('%').next().unwrap_or(device);
     is_in("sys/class/net")
         || is_in("sys/class/infiniband")
-        || device.parse::<IpAddr>().is_ok()
-        || device.contains(['.', ':'])
+        || device.contains('.')
+        || address.parse::<IpAddr>().is_ok()
 }
 
 fn problem(host: &Host, file: &str, cause: &Cause, group: &Group) -> Item {
@@ -178,19 +188,20 @@ fn problem(host: &Host, file: &str, cause: &Cause, group: &Group) -> Item {
             ADAPTERS,
             format!("{place}: {reason}"),
             format!(
-                "install {library}, add its directory to LD_LIBRARY_PATH, or remove the lines from \
-                 the registry file"
+                "install {library}, add its directory to LD_LIBRARY_PATH, or remove {}",
+                group.as_lines()
             ),
         ),
-        Cause::Device { .. } => Item::problem(
+        Cause::Device => Item::problem(
             ADAPTERS,
             format!(
                 "{place}: this host has no device {}",
-                group.devices.join(", ")
+                shortened(&group.devices)
             ),
             format!(
-                "remove these lines, or name a device of this host ({})",
-                devices(host).join(", ")
+                "remove {}, or name a device of this host ({})",
+                group.as_lines(),
+                shortened(&devices(host))
             ),
         ),
         Cause::Other { reason } => Item::problem(
@@ -198,6 +209,27 @@ fn problem(host: &Host, file: &str, cause: &Cause, group: &Group) -> Item {
             format!("{place}: {reason}"),
             "correct the line; dat.conf(5) describes the settings of each provider",
         ),
+    }
+}
+
+impl Group {
+    /// The object of an action.
+    fn as_lines(&self) -> &'static str {
+        match self.lines.len() {
+            1 => "the line",
+            _ => "the lines",
+        }
+    }
+}
+
+/// The longest list of names that is printed as a whole.
+const NAMES_MAX: usize = 8;
+
+/// A list of names, of which the last ones are a number if there are many.
+fn shortened(names: &[String]) -> String {
+    match names.get(NAMES_MAX..) {
+        None | Some([]) => names.join(", "),
+        Some(rest) => format!("{} and {} more", names[..NAMES_MAX].join(", "), rest.len()),
     }
 }
 
@@ -318,7 +350,8 @@ mod tests {
             "{found:?}"
         );
         assert!(found[0].contains("fix: install liba.so"), "{found:?}");
-        assert!(found[1].contains("lines 1-2, 4: this host has no device mlx4_0, ib0; fix: "));
+        let device = "lines 1-2, 4: this host has no device mlx4_0, ib0; fix: remove the lines";
+        assert!(found[1].contains(device), "{found:?}");
         assert!(
             found[1].ends_with("name a device of this host (lo)"),
             "{found:?}"
@@ -331,10 +364,36 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_no_adapter_was_opened() {
+    fn a_registry_without_a_usable_adapter_is_a_problem() {
         let host = Host::at("/nonexistent");
         let builtin = adapters(&host, &Registry::Builtin, &[]);
         assert!(texts(&builtin)[0].contains("lists no adapter"));
+        let failed = [
+            unusable(1, "eth9", "no device"),
+            unusable(2, "a:b", "no device"),
+        ];
+        let found = texts(&adapters(&host, &registry(""), &failed));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[1].contains("no adapter of the registry can be opened"),
+            "{found:?}"
+        );
+        for (device, is_device) in [("192.0.2.1", false), ("fe80::1%eth9", false), ("x", true)] {
+            let failed = [unusable(1, device, "reason")];
+            let found = texts(&adapters(&host, &registry(""), &failed));
+            assert_eq!(
+                found[0].contains("this host has no device"),
+                is_device,
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_shortened() {
+        let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        assert_eq!(shortened(&names), "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+        assert_eq!(shortened(&names[..8]), "0, 1, 2, 3, 4, 5, 6, 7");
     }
 
     #[test]

@@ -1,0 +1,119 @@
+//! `datinfo --check` where the registry library cannot be loaded, which needs no staged library.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The program with a registry library that does not exist.
+fn datinfo(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_datinfo"));
+    command
+        .args(args)
+        .env("DAT_LIBRARY", "/nonexistent/libdat2.so.2");
+    command
+}
+
+fn text(output: &Output) -> String {
+    // Nothing but the findings is printed.
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_library_that_does_not_load_is_a_problem() {
+    let output = datinfo(&["--check"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = text(&output);
+    assert!(text.contains("not checked: adapters: "), "{text}");
+    let is_named = |line: &str| {
+        line.starts_with("problem: loader: ") && line.contains("/nonexistent/libdat2.so.2: ")
+    };
+    assert!(text.lines().any(is_named), "{text}");
+    assert!(text.lines().last().unwrap().contains("found in "), "{text}");
+}
+
+#[test]
+fn a_registry_file_that_does_not_exist_is_a_problem() {
+    let mut command = datinfo(&["--check"]);
+    let output = command
+        .env("DAT_OVERRIDE", "/nonexistent/dat.conf")
+        .output();
+    let text = text(&output.unwrap());
+    assert!(
+        text.contains("problem: registry: /nonexistent/dat.conf cannot be read: "),
+        "{text}"
+    );
+    assert!(text.contains("; fix: unset DAT_OVERRIDE, or "), "{text}");
+}
+
+#[test]
+fn a_bad_line_is_a_problem_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dat.conf");
+    let good = "a u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0\" \"\"\n";
+    std::fs::write(&file, format!("{good}b u2.0 safe\n")).unwrap();
+    let output = datinfo(&["--check"]).env("DAT_OVERRIDE", &file).output();
+    let text = text(&output.unwrap());
+    let place = format!("problem: registry: {}:2:8: thread_safety: ", file.display());
+    assert!(text.contains(&place), "{text}");
+}
+
+/// Runs the check with a limit that the shell sets.
+fn limited(limit: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_datinfo");
+    let script = format!("ulimit {limit}; exec {program} --check -v");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script])
+        .env("DAT_LIBRARY", "/nonexistent/libdat2.so.2");
+    text(&command.output().unwrap())
+}
+
+#[test]
+fn low_limits_are_problems() {
+    let low = limited("-S -n 256");
+    assert!(
+        low.contains("problem: limits: RLIMIT_NOFILE is 256, "),
+        "{low}"
+    );
+    assert!(low.contains("; fix: run `ulimit -S -n "), "{low}");
+    let low = limited("-f 100");
+    assert!(low.contains("problem: limits: RLIMIT_FSIZE is "), "{low}");
+    assert!(low.contains("limits.conf"), "{low}");
+    let enough = limited("-S -n 1024");
+    assert!(
+        enough.contains("ok: limits: RLIMIT_NOFILE is 1024\n"),
+        "{enough}"
+    );
+}
+
+#[test]
+fn a_directory_of_pages_that_does_not_exist_is_a_problem() {
+    let output = datinfo(&["--check"])
+        .env("OPS_PAGES", "/nonexistent")
+        .output();
+    let text = text(&output.unwrap());
+    assert!(
+        text.contains("problem: memory: /nonexistent does not exist, so `opsrun ss` shows no"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_check_is_one_json_object_too() {
+    let output = datinfo(&["--check", "--json"]).output().unwrap();
+    let value: Value = serde_json::from_str(&text(&output)).unwrap();
+    let checks = value["checks"].as_array().unwrap();
+    let problems = checks.iter().filter(|check| check["result"] == "problem");
+    assert_eq!(value["problems"], problems.clone().count());
+    assert!(problems.clone().count() > 0, "{value}");
+    assert!(
+        problems.clone().all(|problem| problem["fix"].is_string()),
+        "{value}"
+    );
+    // The probe has run: the kernel has permitted or refused the call.
+    let mut checks = checks.iter();
+    assert!(
+        checks.any(|check| check["subject"] == "processes" && check["result"] != "not checked")
+    );
+}
