@@ -43,77 +43,54 @@ pub(crate) fn text(listing: &Listing) -> String {
 }
 
 fn families(listing: &Listing) -> [Family; 8] {
-    let processes = &listing.processes;
-    let counter = |name, help, samples| Family {
-        name,
-        kind: Type::Counter,
-        unit: None,
-        help,
-        samples,
-    };
-    let bytes = |name, help, which| Family {
-        unit: Some("bytes"),
-        ..counter(
-            name,
-            help,
-            each(processes, |process| {
-                vec![(vec![], sockets::total(process, which))]
-            }),
-        )
-    };
+    let of = |samples: fn(&Process) -> Vec<(Labels, u64)>| each(&listing.processes, samples);
     let unreadable = u64::try_from(listing.faults.len()).unwrap_or(u64::MAX);
     [
-        Family {
-            kind: Type::Gauge,
-            ..counter(
-                "ops_sockets",
-                "Sockets that a process has open.",
-                each(processes, open_sockets),
-            )
-        },
-        counter(
+        Family::gauge(
+            "ops_sockets",
+            "Sockets that a process has open.",
+            of(open_sockets),
+        ),
+        Family::counter(
             "ops_connections",
             "Connections by carrier: an offload protocol, or TCP.",
-            each(processes, connections),
+            of(connections),
         ),
-        counter(
+        Family::counter(
             "ops_tcp_connections",
             "Connections that stayed on TCP, by reason.",
-            each(processes, reasons),
+            of(reasons),
         ),
-        counter(
+        Family::counter(
             "ops_accepted_connections",
-            "Connections that a listener which is open has accepted, by carrier.",
-            each(processes, accepted),
+            "Connections that an open listener has accepted, by carrier.",
+            of(accepted),
         ),
-        bytes(
+        Family::bytes(
             "ops_sent_bytes",
             "Bytes that a process has sent on offloaded connections.",
-            Counter::Sent,
+            of(|process| vec![(vec![], sockets::total(process, Counter::Sent))]),
         ),
-        bytes(
+        Family::bytes(
             "ops_received_bytes",
             "Bytes that a process has received on offloaded connections.",
-            Counter::Received,
+            of(|process| vec![(vec![], sockets::total(process, Counter::Received))]),
         ),
-        counter(
+        Family::counter(
             "ops_unlisted_sockets",
             "Sockets for which the page of a process had no record.",
-            each(processes, |process| vec![(vec![], process.totals.unlisted)]),
+            of(|process| vec![(vec![], process.totals.unlisted)]),
         ),
-        Family {
-            kind: Type::Gauge,
-            ..counter(
-                "ops_unreadable_pages",
-                "Pages of processes that cannot be read.",
-                [(vec![], unreadable)].into(),
-            )
-        },
+        Family::gauge(
+            "ops_unreadable_pages",
+            "Pages of processes that cannot be read.",
+            [(vec![], unreadable)].into(),
+        ),
     ]
 }
 
 /// Returns the samples of all processes, with the labels of the process in front of their own.
-fn each(processes: &[Process], of: impl Fn(&Process) -> Vec<(Labels, u64)>) -> Samples {
+fn each(processes: &[Process], of: fn(&Process) -> Vec<(Labels, u64)>) -> Samples {
     let mut samples = Samples::new();
     for process in processes {
         for (labels, value) in of(process) {
@@ -192,6 +169,31 @@ fn by_carrier(labels: &[(&'static str, String)], offloaded: u64, tcp: u64) -> Ve
 }
 
 impl Family {
+    fn counter(name: &'static str, help: &'static str, samples: Samples) -> Self {
+        Self {
+            name,
+            kind: Type::Counter,
+            unit: None,
+            help,
+            samples,
+        }
+    }
+
+    fn gauge(name: &'static str, help: &'static str, samples: Samples) -> Self {
+        Self {
+            kind: Type::Gauge,
+            ..Self::counter(name, help, samples)
+        }
+    }
+
+    /// A counter of bytes; `name` ends in the unit.
+    fn bytes(name: &'static str, help: &'static str, samples: Samples) -> Self {
+        Self {
+            unit: Some("bytes"),
+            ..Self::counter(name, help, samples)
+        }
+    }
+
     /// Appends the metadata and the samples.
     fn write(&self, text: &mut String) {
         let Self { name, help, .. } = self;
