@@ -16,7 +16,7 @@ fn datinfo(args: &[&str]) -> Command {
 fn text(output: &Output) -> String {
     // Nothing but the findings is printed.
     assert!(output.stderr.is_empty(), "{output:?}");
-    String::from_utf8(output.stdout.clone()).unwrap()
+    String::from_utf8(output.stdout.clone()).expect("the program prints UTF-8")
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn limited(limit: &str) -> String {
     command
         .args(["-c", &script])
         .env("DAT_LIBRARY", "/nonexistent/libdat2.so.2");
-    text(&command.output().unwrap())
+    text(&command.output().expect("the shell runs"))
 }
 
 #[test]

@@ -28,6 +28,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
+        bar.set_prefix("preparing");
         Self {
             bar,
             rows,

@@ -7,25 +7,22 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "datinfo", version)]
 pub(crate) struct Args {
-    /// Print one JSON object with everything.
+    /// Print one JSON object, with all attributes.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print all attributes of each adapter, and each line of the registry file that is not used.
-    /// With --check, print also what was found in order.
+    /// Print all attributes of each adapter, and the lines of the registry file that are not used.
+    /// With --check, print the checks without a problem too.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Do not open the adapters.
     #[arg(long)]
     pub(crate) list: bool,
-    /// Connect each adapter to itself and print the carrier of the payload: shared memory, or TCP
-    /// and the reason.
+    /// Connect each adapter to itself, and print whether shared memory or TCP carries the payload.
     #[arg(long, conflicts_with = "list")]
     pub(crate) counters: bool,
-    /// Check the DAT configuration of this host. Print one line per problem, with the action that
-    /// solves it.
+    /// Print the problems of the DAT configuration of this host, and the action that solves each.
     #[arg(long, conflicts_with_all = ["list", "counters", "names"])]
     pub(crate) check: bool,
-    /// The interface adapters to print, with all attributes. Without a name, every adapter of the
-    /// registry is printed.
+    /// Print only these interface adapters, with all attributes.
     pub(crate) names: Vec<String>,
 }

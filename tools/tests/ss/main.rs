@@ -22,14 +22,14 @@ fn ss(pages: &Path) -> Command {
 
 fn success(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout.clone()).unwrap()
+    String::from_utf8(output.stdout.clone()).expect("the program prints UTF-8")
 }
 
 fn list(writer: &'static Writer, kind: Kind, carrier: Carrier, state: State) -> Record {
     let description = Description {
         kind,
-        local: "192.0.2.1:40000".parse().unwrap(),
-        remote: "192.0.2.2:5001".parse().unwrap(),
+        local: ([192, 0, 2, 1], 40000).into(),
+        remote: ([192, 0, 2, 2], 5001).into(),
         carrier,
     };
     writer.list(&description, state)

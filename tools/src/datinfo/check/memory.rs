@@ -74,7 +74,9 @@ fn pages(host: &Host, named: Option<OsString>) -> Item {
     if let Some(item) = own_directory(&base, &own, needed) {
         return item;
     }
-    let free = space.blocks_available() as u64 * space.fragment_size() as u64;
+    let free = space
+        .blocks_available()
+        .saturating_mul(space.fragment_size());
     if free < FREE_MIN {
         return Item::problem(
             SUBJECT,
