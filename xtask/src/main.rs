@@ -2,6 +2,7 @@
 //!
 //! - `stage` builds everything in release form and lays it out under `target/stage`.
 //! - `install` copies the stage below a prefix, and `uninstall` removes it again.
+//! - `package` makes Debian packages and an archive from the stage.
 //! - `test` runs every check and suite and reports the result of each.
 //! - `demo` demonstrates the stack, in under three minutes after the build.
 //! - `bench` prints latency and bandwidth compared with raw TCP.
@@ -17,7 +18,8 @@
 //! |---|---|
 //! | `stage`, `exports` | the stage, and the symbols that its libraries must export |
 //! | `prefix` | the tasks `install` and `uninstall` |
-//! | `pages` | manual pages and shell completions, generated from the tools' declarations |
+//! | `package` | the packages, and their test in a fresh Debian root |
+//! | `pages` | manual pages and shell completions, generated from the tools' own declarations |
 //! | `test`, `tidy` | every check and suite; the project's own style checks |
 //! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
 //! | `vm`, `programs`, `table` | runs that fill tables of `docs`, and these tables |
@@ -32,6 +34,7 @@ mod exports;
 mod fuzz;
 mod install;
 mod job;
+mod package;
 mod pages;
 mod prefix;
 mod programs;
@@ -70,6 +73,8 @@ enum Task {
     Install(prefix::Options),
     /// Remove the files of `install` below a prefix.
     Uninstall(prefix::Place),
+    /// Make Debian packages and an archive from the stage.
+    Package(package::Options),
     /// Run every check and suite; nonzero exit if one fails.
     Test(test::Options),
     /// Demonstrate the stack.
@@ -122,6 +127,7 @@ fn run(task: Task) -> Result<ExitCode> {
             println!("{staged}");
             ExitCode::SUCCESS
         }),
+        Task::Package(options) => package::run(&workspace()?, &options),
         Task::Test(options) => test::run(&workspace()?, &options),
         Task::Demo => demo::run(&workspace()?),
         Task::Bench(options) => bench::run(&workspace()?, &options),

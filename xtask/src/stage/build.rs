@@ -18,9 +18,11 @@ const PROVIDERS: [(&str, &str); 2] = [
 /// The library that `opsrun` preloads in front of the C library's socket calls.
 const PRELOAD: &str = "ops-preload";
 
-/// The package whose examples are staged, because they show its API to users. The examples of other
-/// packages only measure these packages.
-const EXAMPLES: &str = "dat-api";
+/// The packages whose examples are staged, because they show an API to users.
+const EXAMPLES: [&str; 2] = ["dat-api", "sdp-over-dat"];
+
+/// An example that measures during development, and is not staged.
+const MEASUREMENT: &str = "stream_bench";
 
 /// The prefix of the names of staged examples, so that they hide no other program: one example is
 /// called `rdma`, as is iproute2's tool.
@@ -51,6 +53,19 @@ pub(crate) enum Progress {
     Kept,
 }
 
+/// The names of the packages whose libraries and programs are staged, examples apart.
+pub(crate) fn shipped(workspace: &Workspace) -> Vec<String> {
+    let tools = workspace.packages().iter();
+    let tools = tools.filter(|package| !package.bins.is_empty());
+    let libraries = PROVIDERS.iter().map(|(package, _)| *package);
+    libraries
+        .chain(["libdat2", PRELOAD])
+        .map(String::from)
+        .chain(tools.map(|package| package.name.clone()))
+        .filter(|name| name != env!("CARGO_PKG_NAME"))
+        .collect()
+}
+
 /// Builds the libraries, the tools and the examples.
 pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built> {
     let packages = PROVIDERS.iter().map(|(package, _)| *package);
@@ -63,7 +78,7 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
         .packages()
         .iter()
         .filter(|package| package.name != env!("CARGO_PKG_NAME"))
-        .filter(|package| !package.bins.is_empty() || package.name == EXAMPLES)
+        .filter(|package| !package.bins.is_empty() || EXAMPLES.contains(&&*package.name))
         .flat_map(|package| ["-p".into(), package.name.clone()])
         .collect();
     if !packages.is_empty() {
@@ -163,6 +178,9 @@ impl Artifact {
     }
 
     fn program(&self) -> Option<(String, PathBuf)> {
+        if self.target == MEASUREMENT {
+            return None;
+        }
         let file: &Path = self.executable.as_deref()?;
         let name = if self.is_example {
             format!("{EXAMPLE_PREFIX}{}", self.target.replace('_', "-"))

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-pub(crate) use self::build::Progress;
+pub(crate) use self::build::{Progress, shipped};
 
 use crate::workspace::Workspace;
 use crate::{exports, pages};

@@ -10,6 +10,7 @@ use crate::install::{
     TC, TSHARK, VALGRIND,
 };
 use crate::job::Job;
+use crate::package;
 use crate::programs;
 use crate::report::Outcome;
 use crate::table::Scope;
@@ -130,6 +131,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite sdp", BUILD),
     Step::suite("suite sdp_hostile", BUILD),
     Step::suite("suite examples", &[CC, MAKE, NM, PKG_CONFIG]),
+    Step::check("package", package::TEST_NEEDS, packages).on_stage(),
     Step::suite("suite ipv6", &[CC, NM, IP]),
     Step::suite("suite netlink", &[CC, IP]).of("ops").unstaged(),
     Step::suite("suite switch", &[CC, IP]).of("ops").unstaged(),
@@ -222,6 +224,11 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     .minutes(5)
     .check()?;
     Ok(Outcome::passed(0, "warnings are errors"))
+}
+
+/// Makes the packages, and installs and removes them in a fresh Debian root.
+fn packages(workspace: &Workspace, _: &Options) -> Result<Outcome> {
+    package::test(workspace)
 }
 
 /// Runs the suite `guest` where the kernel has RDMA devices, and compares its page with the

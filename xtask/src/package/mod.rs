@@ -1,0 +1,248 @@
+//! Debian packages and an archive, made from the stage.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `places.rs` | the package and the place of each staged file |
+//! | `deb.rs` | one package: its files, its control files, and `dpkg-deb` |
+//! | `needed.rs` | the packages that the programs and libraries of a package need |
+//! | `notices.rs` | the licences of the crates that are linked into the programs |
+//! | `tree.rs` | a directory that becomes a package or an archive |
+//! | `trial.rs` | installation, use and removal in a fresh Debian root |
+//!
+//! `packaging/README.md` describes the packages and gives the reasons.
+
+mod deb;
+mod needed;
+mod notices;
+mod places;
+mod tree;
+mod trial;
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::install::{self, IP, NM, Need};
+use crate::report::{Outcome, Report};
+use crate::stage::manifest::Manifest;
+use crate::test::stage_step;
+use crate::workspace::Workspace;
+
+use self::places::Places;
+use self::tree::Tree;
+
+/// The programs that make the packages.
+pub(crate) const NEEDS: &[Need] = &[
+    Need::new("dpkg-deb", "dpkg"),
+    Need::new("xz", "xz-utils"),
+    NM,
+];
+
+/// The programs that make the packages and test them.
+pub(crate) const TEST_NEEDS: &[Need] = &[
+    Need::new("dpkg-deb", "dpkg"),
+    Need::new("xz", "xz-utils"),
+    NM,
+    IP,
+    Need::new("mmdebstrap", "mmdebstrap"),
+];
+
+/// The packages, in the order in which they are installed.
+const PACKAGES: [&str; 3] = ["libdat2-rs", "dat-rs-utils", "libdat2-rs-dev"];
+
+/// The architecture, as Debian names it and in the names of directories and archives.
+const ARCHITECTURE: &str = "amd64";
+const TRIPLET: &str = "x86_64-linux-gnu";
+
+/// The version of the packages: that of the workspace, and the revision of the packaging.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+
+/// The options of `cargo xtask package`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The directory of the packages [default: target/packages].
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Package target/stage as it is instead of building it first.
+    #[arg(long)]
+    staged: bool,
+    /// Install the packages in a fresh Debian root, run programs there, and remove them.
+    #[arg(long)]
+    test: bool,
+}
+
+/// Runs the task.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let mut report = Report::new("package");
+    let needs = if options.test { TEST_NEEDS } else { NEEDS };
+    report.step("packages", || install::provide(workspace, needs));
+    let directory = options
+        .directory
+        .clone()
+        .unwrap_or_else(|| default_directory(workspace));
+    let mut is_ready = true;
+    let absent = install::missing(NEEDS);
+    if !absent.is_empty() {
+        report.step("package", || Ok(Outcome::NotRun(install::advice(&absent))));
+        is_ready = false;
+    }
+    is_ready = is_ready
+        && (options.staged || report.step("stage and exports", || stage_step(workspace)))
+        && report.step("package", || made(workspace, &directory));
+    if options.test && is_ready {
+        report.step("package trial", || trial::run(workspace, &directory));
+    }
+    Ok(report.finish())
+}
+
+/// Makes the packages from the present stage, and tests them: the step of the test run.
+pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
+    let directory = default_directory(workspace);
+    make(workspace, &directory)?;
+    trial::run(workspace, &directory)
+}
+
+fn default_directory(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("packages")
+}
+
+fn made(workspace: &Workspace, directory: &Path) -> Result<Outcome> {
+    let files = make(workspace, directory)?;
+    let lines: Vec<String> = files
+        .iter()
+        .map(|file| format!("\n       {}", file.display()))
+        .collect();
+    Ok(Outcome::passed(0, lines.concat()))
+}
+
+/// Makes the packages and the archive. Returns the paths of the files.
+fn make(workspace: &Workspace, directory: &Path) -> Result<Vec<PathBuf>> {
+    let sources = Sources::new(workspace)?;
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let directory = directory.canonicalize()?;
+    let mut files = Vec::new();
+    for name in PACKAGES {
+        let file = deb::make(&sources, name, &directory);
+        files.push(file.with_context(|| format!("making the package {name}"))?);
+    }
+    files.push(archive(&sources, &directory).context("making the archive")?);
+    Ok(files)
+}
+
+/// The name of a package's file.
+fn file_name(package: &str) -> String {
+    format!("{package}_{VERSION}_{ARCHITECTURE}.deb")
+}
+
+/// The input of all packages.
+#[derive(Debug)]
+struct Sources {
+    /// The root of the workspace.
+    root: PathBuf,
+    stage: PathBuf,
+    staged: Manifest,
+    places: Places,
+    /// The licences of the linked crates.
+    notices: String,
+    epoch: Epoch,
+}
+
+impl Sources {
+    fn new(workspace: &Workspace) -> Result<Self> {
+        let root = workspace.root().to_owned();
+        let stage = workspace.stage_dir();
+        let staged = Manifest::read(&stage)?.context("nothing is staged")?;
+        Ok(Self {
+            places: Places::read(&root.join("packaging/deb/files"))?,
+            notices: notices::of_linked_crates(workspace)?,
+            epoch: Epoch::find(&root)?,
+            root,
+            stage,
+            staged,
+        })
+    }
+
+    /// The path of a file of `packaging/deb`.
+    fn packaging(&self, file: &str) -> PathBuf {
+        self.root.join("packaging/deb").join(file)
+    }
+}
+
+/// The time of every file in the packages.
+#[derive(Debug, Clone)]
+struct Epoch {
+    /// Seconds since 1970, in decimal.
+    seconds: String,
+    /// That time in the form of mail, for the changelog.
+    date: String,
+}
+
+impl Epoch {
+    /// Returns `SOURCE_DATE_EPOCH` or, without that variable, the date of the newest commit.
+    fn find(root: &Path) -> Result<Self> {
+        let seconds = match env::var("SOURCE_DATE_EPOCH") {
+            Ok(seconds) => seconds,
+            Err(_) => {
+                let mut git = Command::new("git");
+                git.args(["log", "-1", "--format=%ct"]).current_dir(root);
+                output(&mut git).context("SOURCE_DATE_EPOCH is not set, and git has no date")?
+            }
+        };
+        let seconds = seconds.trim().to_owned();
+        let is_number = !seconds.is_empty() && seconds.bytes().all(|it| it.is_ascii_digit());
+        ensure!(is_number, "SOURCE_DATE_EPOCH is no number: {seconds}");
+        let mut date = Command::new("date");
+        date.args(["-u", "-R", "-d", &format!("@{seconds}")]);
+        Ok(Self {
+            date: output(&mut date)?.trim().to_owned(),
+            seconds,
+        })
+    }
+}
+
+/// Makes the archive: the stage with stripped programs, and the licences, below one directory.
+fn archive(sources: &Sources, directory: &Path) -> Result<PathBuf> {
+    let name = format!("dat-rs-{}-{TRIPLET}", env!("CARGO_PKG_VERSION"));
+    let tree = Tree::new()?;
+    for (path, entry) in &sources.staged.0 {
+        tree.entry(&sources.stage.join(path), entry, &format!("{name}/{path}"))?;
+    }
+    for file in ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
+        tree.copy(&sources.root.join(file), &format!("{name}/{file}"))?;
+    }
+    let place = format!("{name}/share/doc/dat-rs/third-party.txt");
+    tree.text(&sources.notices, &place)?;
+    tree.strip()?;
+    let file = directory.join(format!("{name}.tar.xz"));
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
+        .arg(format!("--mtime=@{}", sources.epoch.seconds))
+        .args(["--use-compress-program=xz -T1", "-cf"])
+        .arg(&file)
+        .arg("-C")
+        .arg(tree.root())
+        .arg(&name);
+    output(&mut tar)?;
+    Ok(file)
+}
+
+/// Runs a command, which must succeed, and returns what it printed.
+fn output(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_owned();
+    let program = OsStr::to_string_lossy(&program);
+    let result = command
+        .output()
+        .with_context(|| format!("running {program}"))?;
+    ensure!(
+        result.status.success(),
+        "{program}: {}\n{}{}",
+        result.status,
+        String::from_utf8_lossy(&result.stdout),
+        String::from_utf8_lossy(&result.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&result.stdout).into_owned())
+}
