@@ -61,13 +61,18 @@
 //! |---|---|
 //! | `convert.rs` | a TCP connection that becomes an RDMA connection, or stays a TCP connection |
 //! | `tutorial.rs` | such a conversion in a few lines; `docs/tutorial.md` explains it |
+//! | `tcp_server.rs` | a TCP server whose clients may ask for RDMA, with the conversion marked |
 //! | `send_recv.rs` | ping-pong by Send and Receive |
 //! | `rdma.rs` | RDMA Write and Read in the memory of a peer whose program does nothing |
 //! | `srq_server.rs` | clients that share one queue of receives, refilled at its low watermark |
 //! | `cno_poll.rs` | a poll loop in which RDMA is one descriptor among others |
 //! | `atomics.rs` | fetch and add, and writes that notify the peer's program |
+//! | `kv_store.rs` | a key-value store that clients read by RDMA Read |
+//! | `file_transfer.rs` | a file to another process by RDMA Writes, with progress |
+//! | `async_evd.rs` | tasks of an asynchronous runtime that await events |
 //!
-//! All examples but `convert.rs` contain both ends. To run one after `cargo xtask stage`:
+//! All but `convert.rs` and `file_transfer.rs` have both ends in one program. After `cargo xtask
+//! stage`:
 //!
 //! ```text
 //! export DAT_LIBRARY=target/stage/lib/libdat2.so.2 DAT_OVERRIDE=target/stage/etc/dat.conf

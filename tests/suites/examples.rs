@@ -1,6 +1,7 @@
 //! The examples, built and run by the documented commands: the conversion of a connection with each
 //! language at each end and with each outcome, and the small examples over loopback.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -164,6 +165,8 @@ macro_rules! pairs {
 
 pairs! {
     pingpong(1): "answered 1000 messages", "1000 round trips";
+    mpi(1): "rank 0: every byte was as sent", "two messages were matched by their tags";
+    tcpserver(1): "answered 2 messages over RDMA", "over RDMA: HOW ARE YOU";
     rdma(1): "the client wrote bytes with the sum", "wrote 32768 bytes and read them back";
     window(1): "and closed the window", "wrote 27 bytes through the window and closed it";
     srq(3): "served 3 clients from one queue", "the server says \"welcome\"";
@@ -171,6 +174,54 @@ pairs! {
     csp(1): "found you by address and port", "";
     rsp(1): "the client says \"thank you\"", "the server answers \"this way\"";
     extension(1): "note 0x600dcafe; the word is 7, and the client wrote \"hello\"", "now it is 7";
+}
+
+#[test]
+fn a_converted_server_still_serves_clients_over_tcp() -> Result<()> {
+    let env = StackEnv::new()?;
+    let program = env.program(env.stage.example("tcp-server"));
+    let finished = program.args_line(IA_NAME).spawn()?.finish(DEADLINE)?;
+    finished
+        .success()?
+        .says("client: over TCP: HOW ARE YOU")?
+        .says("client: over RDMA: HOW ARE YOU")?
+        .says("server: answered 2 lines over TCP")?;
+    Ok(())
+}
+
+/// Empty, shorter than a piece, exactly all slots, and longer than the ring.
+#[test]
+fn a_file_is_transferred_with_its_progress() -> Result<()> {
+    const PIECE: usize = 256 << 10;
+    for (number, len) in [0, 1000, 8 * PIECE, 5_000_001].into_iter().enumerate() {
+        let env = StackEnv::new()?;
+        let directory = env.registry.dir();
+        let original = directory.join("original");
+        let copy = directory.join("copy");
+        let bytes: Vec<u8> = (0..len).map(|at| (at * 13 + at / 257) as u8).collect();
+        fs::write(&original, &bytes)?;
+        let start = |role: &str, args: String| {
+            let program = env.program(env.stage.example("file-transfer"));
+            let args = format!("{args} --adapter {IA_NAME}");
+            program.args_line(&args).named(role).spawn()
+        };
+        let receiver = start("receiver", format!("receive {PORT} {}", copy.display()))?;
+        env.net
+            .wait_for_listener(PORT, DEADLINE)
+            .with_context(|| receiver.text())?;
+        let args = format!("send {} 127.0.0.1 {PORT}", original.display());
+        let sender = start("sender", args)?.finish(DEADLINE)?;
+        let sender = sender.success().with_context(|| receiver.text())?;
+        let receiver = receiver.finish(DEADLINE)?.success()?;
+        sender.says(&format!("sent {len} bytes"))?;
+        receiver.says(&format!("received {len} bytes"))?;
+        if len > 0 {
+            sender.says("100 % of ")?;
+            receiver.says("100 % of ")?;
+        }
+        ensure!(fs::read(&copy)? == bytes, "file {number} of {len} bytes");
+    }
+    Ok(())
 }
 
 #[test]
@@ -194,6 +245,19 @@ fn the_short_examples_run() -> Result<()> {
         ("srq-server", "4 clients shared 16 receives"),
         ("cno-poll", "12 messages and"),
         ("atomics", "3 counters made it 150"),
+        ("tcp-server", "server: answered 2 messages over RDMA"),
+        (
+            "kv-store",
+            "2200 changes by messages, 2202 look-ups without the server's program",
+        ),
+        (
+            "async-evd",
+            "3 clients had 20 answers each, and a timer ticked 5 times",
+        ),
+        (
+            "async-stream",
+            "4 streams returned 33554432 bytes, every byte as it was sent",
+        ),
     ] {
         let program = env.program(env.stage.example(name));
         program

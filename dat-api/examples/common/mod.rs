@@ -32,8 +32,14 @@ pub(crate) struct Node {
 
 #[allow(dead_code, reason = "no example needs everything")]
 impl Node {
+    /// Opens the adapter that the command line names.
     pub(crate) fn open() -> Result<Self> {
-        let ia = Ia::open(&adapter())?;
+        Self::open_named(&adapter())
+    }
+
+    /// Opens the adapter with this name.
+    pub(crate) fn open_named(adapter: &str) -> Result<Self> {
+        let ia = Ia::open(adapter)?;
         Ok(Self {
             pz: Pz::create(&ia)?,
             transfers: Evd::create(&ia, 64, EvdFlags::DTO | EvdFlags::BIND)?,
