@@ -436,6 +436,38 @@ fn a_refusal_of_several_advertisements_crosses_a_cancel() {
     finish(pair);
 }
 
+/// SendSm, SrcAvail and SrcAvailCancel.
+#[test]
+fn a_cancel_of_advertisements_that_a_refusal_dropped_is_answered() {
+    for then in [OnCancel::Send, OnCancel::TakeBack] {
+        for cancel_first in [false, true] {
+            let mut pair = pipelined();
+            pair.active.advertise(vec![1; 200], 1);
+            send(&mut pair, Active);
+            deliver(&mut pair, Passive);
+            pair.passive.connection.refuse_advert();
+            send(&mut pair, Passive);
+            pair.active.advertise(vec![2; 200], 1);
+            assert_eq!(send(&mut pair, Active), [SRC_AVAIL]);
+            if cancel_first {
+                pair.active.cancel(then, true);
+                assert_eq!(send(&mut pair, Active), [0x08]);
+            }
+            deliver(&mut pair, Active);
+            if !cancel_first {
+                pair.active.cancel(then, true);
+                assert!(!send(&mut pair, Active).contains(&0x08));
+            }
+            pair.settle();
+            let expected = if cancel_first { 2 } else { 1 };
+            assert_eq!(pair.kinds.get(&0x04), Some(&expected));
+            let len = if then == OnCancel::Send { 400 } else { 200 };
+            assert_eq!(pair.active.stream().0.len(), len);
+            finish(pair);
+        }
+    }
+}
+
 /// SendSm and SrcAvail.
 #[test]
 fn an_advertisement_that_crosses_a_refusal_is_sent_again() {
