@@ -44,8 +44,8 @@ pub enum Reason {
         /// Name of the device; `None` for a listener on every device.
         device: Option<String>,
     },
-    /// The route uses an RDMA device of the kernel's software, which is slower than TCP, and no rule
-    /// names the protocol.
+    /// The route uses an RDMA device of the kernel's software, which is slower than TCP, and no
+    /// rule names the protocol.
     SoftwareDevice {
         /// Name of the RDMA device.
         device: String,

@@ -1,4 +1,4 @@
-//! The suite that every RNIC has to pass, over the verbs devices that somebody names.
+//! The suite that every RNIC has to pass, over the verbs devices that `--adapters` names.
 //!
 //! `PROVIDER_IB_ADAPTERS`, or the argument `--adapters=`, holds `ia_params` with `;` between them,
 //! such as `r0 0;w0 0`. Without it there is nothing to run on: most machines have no such device.
@@ -16,9 +16,9 @@ use provider_ib::{IbRequest, IbRnic};
 const VARIABLE: &str = "PROVIDER_IB_ADAPTERS";
 const ARGUMENT: &str = "--adapters=";
 
-/// A case that a device cannot pass, whoever uses it.
+/// A case that a device cannot pass.
 struct Difference {
-    /// As the adapter tells it.
+    /// The vendor's name in the attributes of the adapter.
     vendor: &'static str,
     case: &'static str,
     why: &'static str,
@@ -58,7 +58,7 @@ fn main() {
                 (true, None) => "ok".to_owned(),
                 (false, Some(known)) => format!("differs: {}", known.why),
                 (false, None) => "FAILED".to_owned(),
-                // The list has to be true, or nobody believes it.
+                // A case that passes must not be in the list.
                 (true, Some(_)) => "FAILED: it passes, and is listed as a difference".to_owned(),
             };
             println!("{adapter}: {name}: {verdict}");
@@ -80,7 +80,7 @@ fn vendor_of(adapter: &str) -> String {
     rnic.attr().vendor_name.clone()
 }
 
-/// Hears no news.
+/// An upcall that ignores all events.
 struct Deaf;
 
 impl Upcall<IbRnic> for Deaf {

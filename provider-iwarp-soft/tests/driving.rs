@@ -178,7 +178,7 @@ fn blocked_consumers_play_ping_pong() {
 }
 
 /// A thread that arms the adapter and one that finds its connection ready at the same moment: the
-/// connection is either armed or polled afterwards, and nobody waits for it in vain.
+/// connection is either armed or polled afterwards, and no waiting thread misses its data.
 #[test]
 fn no_message_is_lost_between_a_sleeper_and_a_poller() {
     const ROUNDS: u64 = 5_000;

@@ -42,7 +42,6 @@ fn in_turn() -> impl Iterator<Item = usize> {
 
 /// Blocks until one of the queues may have something.
 fn wait(node: &Node, cqs: &[&SoftCq], waker: &Arc<Waker>) {
-    // Whoever blocks is told what the engine does.
     let is_empty = |cq: &&SoftCq| !node.rnic.arm_cq(cq, false);
     if cqs.iter().all(is_empty) {
         node.rnic.wait(cqs, waker, Some(DEADLINE));
@@ -50,7 +49,7 @@ fn wait(node: &Node, cqs: &[&SoftCq], waker: &Arc<Waker>) {
 }
 
 fn readable(fds: &mut [libc::pollfd], timeout_ms: i32) -> bool {
-    // SAFETY: a slice, as long as told.
+    // SAFETY: the pointer and the length are those of one slice.
     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) > 0 }
 }
 

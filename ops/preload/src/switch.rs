@@ -40,8 +40,8 @@ pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
 }
 
 /// Starts a thread that answers the port mapper's requests. Must be called before a service is
-/// offered, so that no peer waits for an answer in vain. If the thread cannot be started or has
-/// ended, peers use TCP, and the next service tries again.
+/// offered, because peers would wait for an answer that never comes. If the thread cannot be
+/// started or has ended, peers use TCP, and the next service tries again.
 pub(crate) fn answer(switch: &Arc<Switch>) {
     let _inside = guard::enter();
     let Some(service) = switch.port_mapper_service() else {

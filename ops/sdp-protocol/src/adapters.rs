@@ -214,8 +214,8 @@ impl Adapters {
         Ok(adapter)
     }
 
-    /// Returns the usable RDMA ports behind the network device that has this address of the host. The
-    /// unspecified address selects all usable ports.
+    /// Returns the usable RDMA ports behind the network device that has this address of the host.
+    /// The unspecified address selects all usable ports.
     pub(crate) fn ports_at(&self, own: IpAddr, usable: UsableDevices) -> Vec<RdmaPort> {
         if usable == UsableDevices::None {
             return Vec::new();

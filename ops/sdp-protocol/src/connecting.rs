@@ -225,9 +225,9 @@ fn opened(candidates: Vec<Candidate>, settings: Settings) -> Vec<Open> {
     opened
 }
 
-/// Returns the address of the peer's adapter, without a port, or `None` if the peer names an address
-/// that cannot be an adapter of its host: no unicast address, or a loopback address although the
-/// service has none. A link-local address has the scope of the service's address.
+/// Returns the address of the peer's adapter, without a port, or `None` if the peer names an
+/// address that cannot be an adapter of its host: no unicast address, or a loopback address
+/// although the service has none. A link-local address has the scope of the service's address.
 fn device_address(at: IpAddr, service: SocketAddr) -> Option<SocketAddr> {
     let at = at.to_canonical();
     let is_of_one_host = match at {

@@ -4,8 +4,8 @@
 //! name of the network device behind a GID, VLANs and bonds included. The GID of an iWARP device is
 //! the link-layer address of its network device, and some kernels identify that device in no other
 //! way. A software RNIC in user space has no such files; the program that opens one marks its
-//! device. The kernel's own software devices (`rdma_rxe`, `siw`) are virtual devices to it: the name
-//! of the RDMA device is a link into `devices/virtual`.
+//! device. The kernel's own software devices (`rdma_rxe`, `siw`) are virtual devices to it: the
+//! name of the RDMA device is a link into `devices/virtual`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`layout`] | the bytes of a page, versioned |
-//! | [`description`], [`state`] | the contents of a record |
+//! | [`description`], [`state`], `counter` | the contents of a record |
 //! | [`writer`], [`record`] | the page of this process, and its records |
 //! | `page` | the mapping, and its free records |
 //! | [`place`] | the directories of pages, and the names of the files |
@@ -18,6 +18,7 @@
 //! A directory belongs to one user, and only that user and the superuser may read it. If pages
 //! cannot be made, nothing is observed, and nothing else changes.
 
+mod counter;
 pub mod description;
 pub mod layout;
 pub mod listing;
@@ -29,10 +30,11 @@ pub mod snapshot;
 pub mod state;
 pub mod writer;
 
+pub use counter::Counter;
 pub use description::{Carrier, Description, Kind};
 pub use listing::{Listing, Process};
 pub use place::Place;
-pub use record::{Counter, Record, Tally};
+pub use record::{Record, Tally};
 pub use snapshot::{Fault, Row, Snapshot, Totals};
 pub use state::State;
 pub use writer::Writer;

@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use crate::observe::counter::Counter;
 use crate::observe::description::{Carrier, Description, Kind};
 use crate::observe::layout::WORDS;
 use crate::observe::page::Page;
@@ -11,19 +12,6 @@ use crate::observe::writer::Writer;
 
 /// The index of a socket without a record.
 const NOWHERE: u32 = u32::MAX;
-
-/// The counters of a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counter {
-    /// Bytes that the program sent on a connection.
-    Sent = 0,
-    /// Bytes that the program received.
-    Received = 1,
-    /// Offloaded connections that a listener's program accepted.
-    AcceptedOffloaded = 2,
-    /// Connections over TCP that a listener's program accepted.
-    AcceptedTcp = 3,
-}
 
 /// The record of a socket. Dropping it removes the socket from the list.
 ///

@@ -5,12 +5,12 @@
 
 use std::mem::offset_of;
 
+use crate::observe::counter::Counter;
 use crate::observe::description::{Description, text};
 use crate::observe::layout::{
     COUNTERS, HEADER_LEN, Header, MAGIC, REASON_WORDS, REASONS_MAX, RECORD_LEN, RECORDS_MAX,
     ReasonSlot, Slot, VERSION, WORDS,
 };
-use crate::observe::record::Counter;
 use crate::observe::state::State;
 
 /// The reason for which a file is no page.

@@ -22,9 +22,9 @@
 
 #define PATIENCE_US 50000000u
 /*
- * The server's last message can be received before the call that posted it has returned, because siw's
- * kernel thread reads the send queue itself. That call fails if the connection is closed by then, and
- * rping exits with an error. So the client waits before it closes.
+ * The server's last message can be received before the call that posted it has returned, because
+ * siw's kernel thread reads the send queue itself. That call fails if the connection is closed by
+ * then, and rping exits with an error. So the client waits before it closes.
  */
 #define CLOSE_DELAY_US 200000u
 #define TEXT_MAX (1u << 20)

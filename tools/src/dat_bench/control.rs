@@ -60,7 +60,7 @@ impl Peer {
         Ok((word()?.parse()?, word()?.parse()?, word()?.parse()?))
     }
 
-    /// Tells the child to arm its side of a sample.
+    /// Makes the child arm its side of a sample.
     pub(crate) fn arm(
         &mut self,
         stack: Stack,

@@ -11,8 +11,8 @@
 //!
 //! - `args.rs` the command line; `case.rs` the cases that can be measured; `rows.rs` the cases that
 //!   are measured, and their targets
-//! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs` the
-//!   files with the results; `progress.rs` the bar on a terminal
+//! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs`
+//!   the files with the results; `progress.rs` the bar on a terminal
 //! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, one file per stack;
 //!   `contender.rs` a choice of `dat` and `sdp.rs`
 //! - `second.rs` the second process; `control.rs` the control protocol of the two processes

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// With both ends here: another interface adapter for the server's.
     #[arg(long, value_name = "NAME", conflicts_with = "peer")]
     pub(crate) peer_ia: Option<String>,
-    /// The client's: where the server was told to listen.
+    /// With the client here: the address and port at which the server listens.
     #[arg(long, value_name = "ADDRESS:PORT", required_if_eq("role", "client"))]
     pub(crate) peer: Option<SocketAddr>,
     /// The server's: where it waits for the client, on plain TCP.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! case <name>              client to server: run your part of it
-//! say <word> <hex>         a point both reach, with what one end has to tell the other
+//! say <word> <hex>         a point that both ends reach, with data of one end for the other
 //! end ok|failed|lacks <text>   this end's part is over
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! The reason why an adapter cannot be opened, taken from the log of the libraries.
 //!
 //! DAT returns a number to a consumer and no text. The libraries write more details to their log,
-//! which goes to standard error, or to standard output in OFA's libraries. While an adapter is being
-//! opened, both are redirected to a file that is read here.
+//! which goes to standard error, or to standard output in OFA's libraries. While an adapter is
+//! being opened, both are redirected to a file that is read here.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -105,9 +105,9 @@ pub(crate) fn split(log: &str, ia_name: &str) -> (Option<String>, String) {
     (reason, rest)
 }
 
-/// The error that a line reports for the adapter: `open failed ia=NAME error=WHY` of a provider, any
-/// error that the registry logs with the name, such as a library that does not load, or the error of
-/// OFA's providers, which do not log the name.
+/// The error that a line reports for the adapter: `open failed ia=NAME error=WHY` of a provider,
+/// any error that the registry logs with the name, such as a library that does not load, or the
+/// error of OFA's providers, which do not log the name.
 fn reason_of(line: &str, ia_name: &str) -> Option<String> {
     if let Some((_, error)) = line.split_once(OFA_OPEN) {
         return Some(error.to_owned());

@@ -20,8 +20,8 @@ pub(crate) struct Args {
     /// The command to execute instead of a program. `opsrun -- ss` runs the program of that name.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// Run no program. Print the protocol that would carry a socket that connects to ADDRESS:PORT, or
-    /// listens there, and the reason.
+    /// Run no program. Print the protocol that would carry a socket that connects to ADDRESS:PORT,
+    /// or listens there, and the reason.
     #[arg(long, value_name = "WHAT")]
     pub(crate) explain: Option<Role>,
     /// The rule file. Without it, the file that OPS_RULES or LIBSDP_CONFIG_FILE names, else that of
@@ -67,8 +67,8 @@ pub(crate) enum Role {
 /// The commands that run no program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the sockets of all programs that run under opsrun, and the reasons for which some are on
-    /// TCP.
+    /// List the sockets of all programs that run under opsrun, and the reasons for which some are
+    /// on TCP.
     Ss(Listed),
 }
 

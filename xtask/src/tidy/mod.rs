@@ -2,7 +2,7 @@
 //!
 //! - `text.rs`: line width, marks of unfinished work, paths of one machine.
 //! - `rust.rs`: length of files and functions.
-//! - `openings.rs`: the first words of doc comments.
+//! - `words.rs`: the first words of doc comments, and words that they do not have.
 //! - `modules.rs`: `.rs` files that no target reaches.
 //! - `tables.rs`: tables of modules from which one is missing.
 //! - `dependencies.rs`: dependencies that no source names.
@@ -14,7 +14,7 @@
 mod dependencies;
 mod layers;
 mod modules;
-mod openings;
+mod words;
 mod rust;
 mod tables;
 mod text;
@@ -103,7 +103,7 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<Fault>) -> Result<()> {
     match kind {
         "rs" => {
             rust::check(&source, &mut report);
-            openings::check(&source, &mut report);
+            words::check(&source, &mut report);
             tables::check(&source, &mut report);
         }
         "toml" if file.ends_with("Cargo.toml") => check_manifest(&source, &mut report),

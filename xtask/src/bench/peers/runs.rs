@@ -20,9 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Iterations from which the length of a sample is derived.
 const TRIAL: u64 = 256;
 const COUNT_MAX: u64 = 4_000_000;
-/// Makes glibc write memory when it is allocated. `ucx_perftest` never writes the buffer that it sends,
-/// and the kernel backs memory that was never written with one page of zeros, which is always cached:
-/// `process_vm_readv` of such memory was 1.6 times faster than of a message.
+/// Makes glibc write memory when it is allocated. `ucx_perftest` never writes the buffer that it
+/// sends, and the kernel backs memory that was never written with one page of zeros, which is
+/// always cached: `process_vm_readv` of such memory was 1.6 times faster than of a message.
 const WRITTEN: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.perturb=85");
 /// The congestion control that `dat-bench` chooses.
 const CONGESTION: (&str, &str) = ("/proc/sys/net/ipv4/tcp_congestion_control", "reno");

@@ -33,7 +33,7 @@ impl Bell {
     }
 }
 
-/// Runs both ends. An end that fails ends the test, because the other end would wait in vain.
+/// Runs both ends. An end that fails ends the test, because the other end would wait forever.
 fn run(produce: impl FnOnce() + Send, consume: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         scope.spawn(produce);
