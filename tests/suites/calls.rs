@@ -65,23 +65,23 @@ macro_rules! trials {
 
 trials! { calls_connect:
     a_common_service_point_is_found_by_address_and_port = "common-service-point",
-    nobody_listens_after_a_common_service_point = "common-service-point-gone",
+    no_listener_remains_after_a_common_service_point = "common-service-point-gone",
     a_request_is_handed_to_another_service_point = "handoff",
-    an_endpoint_connects_to_where_another_one_is = "dup-connect",
+    an_endpoint_connects_to_the_peer_of_another_one = "dup-connect",
     the_receives_that_an_endpoint_holds_are_counted = "recv-query",
-    an_endpoint_tells_its_state_and_whether_it_is_idle = "status",
-    the_registry_says_what_it_knows_of_two_providers = "providers-related",
+    an_endpoint_reports_its_state_and_idleness = "status",
+    the_registry_reports_whether_two_providers_are_related = "providers-related",
 }
 
 trials! { calls_memory:
     a_window_moves_and_its_old_context_dies = "window",
     an_unbound_window_is_closed = "unbind",
     a_window_for_one_endpoint_is_closed_to_others = "window-for-ep",
-    a_send_takes_a_window_away_and_the_receiver_learns_of_it = "send-with-invalidate",
+    a_send_invalidates_a_window_and_notifies_the_receiver = "send-with-invalidate",
     a_read_goes_into_a_window = "read-to-rmr",
     a_region_of_a_region_has_rights_of_its_own = "region-of-region",
     zero_based_memory_counts_from_zero = "zero-based",
-    shared_memory_is_registered_by_everyone_who_maps_it = "shared-memory",
+    shared_memory_is_registered_by_every_process_that_maps_it = "shared-memory",
     synchronising_checks_its_arguments = "sync",
 }
 
@@ -89,11 +89,11 @@ trials! { calls_events:
     a_descriptor_shows_a_trigger = "cno-descriptor",
     an_agent_is_called_once_for_a_trigger = "cno-agent",
     a_queue_changes_its_length_and_keeps_its_events = "evd-resize",
-    a_suppressed_request_is_told_only_when_it_fails = "suppress",
+    a_suppressed_request_is_reported_only_if_it_fails = "suppress",
     an_unsignalled_event_waits_for_another_one = "unsignalled",
-    a_solicited_event_wakes_those_who_wait_for_it = "solicited",
+    a_solicited_event_wakes_its_waiters = "solicited",
     a_waiter_gets_as_many_events_as_it_wants = "threshold",
-    a_fenced_request_sees_what_was_read = "fence",
+    a_fenced_request_starts_after_the_read = "fence",
     events_are_counted = "counters",
     an_unwaitable_queue_is_only_polled = "unwaitable",
     a_signal_handler_ends_a_wait_for_completions = "interrupted",
@@ -103,18 +103,18 @@ trials! { calls_events:
 trials! { calls_srq:
     endpoints_share_receives = "receives",
     a_queue_of_receives_changes_its_length = "resize",
-    the_low_watermark_is_told_once = "low-watermark",
-    the_high_watermarks_tell_and_break = "high-watermarks",
-    an_endpoint_tells_its_last_receive = "last-receive",
-    the_low_watermark_may_come_with_the_creation = "low-watermark-attribute",
-    the_soft_watermark_may_come_with_the_attributes = "soft-watermark-attribute",
+    the_low_watermark_is_reported_once = "low-watermark",
+    the_high_watermarks_notify_and_break_the_connection = "high-watermarks",
+    an_endpoint_reports_its_last_receive = "last-receive",
+    the_low_watermark_can_be_set_at_creation = "low-watermark-attribute",
+    the_soft_watermark_can_be_set_by_attributes = "soft-watermark-attribute",
 }
 
 trials! { calls_extension:
-    atomics_change_the_peers_memory_and_return_what_was_there = "atomics",
+    atomics_change_the_peers_memory_and_return_the_old_value = "atomics",
     a_write_with_immediate_data_completes_a_receive = "immediate",
     counters_are_stopped_and_started = "stop-counters",
-    an_adapter_is_asked_without_being_opened = "open-query",
+    an_adapter_is_queried_without_being_opened = "open-query",
 }
 
 trials! { calls_returns:

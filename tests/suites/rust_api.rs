@@ -209,7 +209,7 @@ fn a_common_service_point_is_found_by_its_address() -> Result<()> {
 }
 
 #[test]
-fn an_endpoint_connects_to_where_another_one_is() -> Result<()> {
+fn an_endpoint_connects_to_the_peer_of_another_one() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let psp = Psp::create_any(&node.ia, &node.requests)?;

@@ -96,7 +96,7 @@ const SCENES: &[Scene] = &[
         name: "unmodified redis within the host",
         heading: "redis as Debian ships it, both sides by bin/opsrun, beside the same without it:",
         needs: &[install::REDIS, install::REDIS_TOOLS],
-        run: |demo| demo.redis_beside_plain(),
+        run: |demo| demo.redis_and_plain(),
     },
     Scene {
         name: "unmodified redis by SDP",
@@ -178,7 +178,7 @@ impl Demo<'_> {
         Ok(Outcome::passed(0, "data verified on both sides"))
     }
 
-    fn redis_beside_plain(&self) -> Result<Outcome> {
+    fn redis_and_plain(&self) -> Result<Outcome> {
         for (title, opsrun) in [("without", None), ("with opsrun", Some(&[] as &[&str]))] {
             for line in self.redis(opsrun, 50)? {
                 println!("    | {title:11}  {line}");

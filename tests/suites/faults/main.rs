@@ -51,7 +51,7 @@ fn reports_the_end(finished: Finished) -> Result<Finished> {
 
 /// Applies `fault` with a bad peer before a good peer connects to the same port. The fault must not
 /// affect the good peer.
-fn listener_survives(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> Result<()> {
+fn listener_continues_after(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen")?;
     let still_open = fault(RawPeer::connect(PORT)?)?;
@@ -234,7 +234,7 @@ fn garbage_after_the_start_ends_the_connection() -> Result<()> {
 
 #[test]
 fn a_listener_serves_on_after_garbage_instead_of_a_request() -> Result<()> {
-    listener_survives(|mut raw| {
+    listener_continues_after(|mut raw| {
         raw.send(b"GET / HTTP/1.1\r\nHost: not an RDMA peer\r\n\r\n")?;
         raw.read_to_end().map(|_| None)
     })
@@ -242,12 +242,12 @@ fn a_listener_serves_on_after_garbage_instead_of_a_request() -> Result<()> {
 
 #[test]
 fn a_listener_serves_on_after_a_silent_peer() -> Result<()> {
-    listener_survives(|raw| Ok(Some(raw)))
+    listener_continues_after(|raw| Ok(Some(raw)))
 }
 
 #[test]
 fn a_listener_serves_on_after_half_a_request() -> Result<()> {
-    listener_survives(|mut raw| {
+    listener_continues_after(|mut raw| {
         raw.send(&REQUEST[..11])?;
         Ok(Some(raw))
     })
@@ -255,7 +255,7 @@ fn a_listener_serves_on_after_half_a_request() -> Result<()> {
 
 #[test]
 fn a_listener_serves_on_after_private_data_beyond_the_limit() -> Result<()> {
-    listener_survives(|mut raw| {
+    listener_continues_after(|mut raw| {
         let mut request = REQUEST;
         request[18..].copy_from_slice(&u16::MAX.to_be_bytes());
         raw.send(&request)?;

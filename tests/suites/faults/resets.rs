@@ -8,7 +8,7 @@ use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO};
 use stack_tests::{DEADLINE, Finished, Peers, orderly};
 
 use crate::{
-    PORT, connect_fails_after, connection_ends_after, held_by_raw_peer, listener_survives,
+    PORT, connect_fails_after, connection_ends_after, held_by_raw_peer, listener_continues_after,
     reports_the_end,
 };
 
@@ -50,12 +50,12 @@ fn fpdu(segment: &Frame) -> Vec<u8> {
 
 #[test]
 fn before_the_request() -> Result<()> {
-    listener_survives(|raw| raw.reset().map(|()| None))
+    listener_continues_after(|raw| raw.reset().map(|()| None))
 }
 
 #[test]
 fn within_the_request() -> Result<()> {
-    listener_survives(|mut raw| {
+    listener_continues_after(|mut raw| {
         raw.send(&REQUEST[..11])?;
         raw.reset().map(|()| None)
     })

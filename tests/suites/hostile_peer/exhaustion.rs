@@ -8,11 +8,11 @@ use stack_tests::raw::RawPeer;
 use super::victim::{CROWDED_IA, DEADLINE, HALF_OPEN_MAX, IMPATIENT_IA, IRD, Victim};
 
 /// Opens far more connections than the victim keeps. Their requests are never complete.
-fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
+fn crowd(victim: &Victim, bytes: &[u8]) -> Result<Vec<RawPeer>> {
     (0..HALF_OPEN_MAX * 10)
         .map(|_| {
             let mut peer = RawPeer::connect(victim.port())?;
-            peer.send(said)?;
+            peer.send(bytes)?;
             Ok(peer)
         })
         .collect()
@@ -20,9 +20,9 @@ fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
 
 /// All connection slots are in use, and no timeout frees a slot. A peer that sends a request is
 /// still answered soon, and the connections that have waited longest are closed.
-fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
+fn a_crowd_does_not_keep_others_out(bytes: &[u8]) -> Result<()> {
     let victim = Victim::on(CROWDED_IA)?;
-    let mut crowd = crowd(&victim, said)?;
+    let mut crowd = crowd(&victim, bytes)?;
     drop(victim.stream().context("a peer among the crowd")?);
     for oldest in &mut crowd[..HALF_OPEN_MAX] {
         ensure!(oldest.read_to_end()?.is_empty());
@@ -35,12 +35,12 @@ fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
 
 #[test]
 fn rfc5042_6_4_1_silent_connections_do_not_keep_others_out() -> Result<()> {
-    a_crowd_keeps_nobody_out(b"")
+    a_crowd_does_not_keep_others_out(b"")
 }
 
 #[test]
 fn rfc5042_6_4_1_half_requests_do_not_keep_others_out() -> Result<()> {
-    a_crowd_keeps_nobody_out(b"MPA ID Req")
+    a_crowd_does_not_keep_others_out(b"MPA ID Req")
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn rfc5042_6_4_1_unanswered_requests_are_bounded() -> Result<()> {
 #[test]
 fn rfc5042_6_4_2_resource_consumption_by_idle_ulps() -> Result<()> {
     let victim = Victim::on(IMPATIENT_IA)?;
-    for said in [&b""[..], b"MPA ID Req Frame"] {
+    for bytes in [&b""[..], b"MPA ID Req Frame"] {
         let mut peer = RawPeer::connect(victim.port())?;
-        peer.send(said)?;
+        peer.send(bytes)?;
         ensure!(peer.read_to_end()?.is_empty());
     }
     // In peer-to-peer mode the connection is not established before its first frame is received.

@@ -60,7 +60,7 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
             .each_mut()
             .map(|pair| step.apply(pair, end, number as u8));
         let [ours, tcp] = &outcomes;
-        let is_same = ours == tcp || forking && is_over_unseen(step, &pairs[0], end, &outcomes);
+        let is_same = ours == tcp || forking && is_end_unseen(step, &pairs[0], end, &outcomes);
         ensure!(is_same, "{history:?}: {ours:?} where TCP has {tcp:?}");
         match step {
             Step::Send(len) | Step::SendInChild(len) if ours.result.is_ok() => {
@@ -128,7 +128,7 @@ fn is_alike(step: Step, before: &[(usize, Step)]) -> bool {
 /// True if a difference is permitted because the end is not visible yet. Processes that share a
 /// connection see the end after the last unread byte. Before that, a connection that has ended
 /// otherwise may be shut down once more.
-fn is_over_unseen(step: Step, ours: &Pair, end: usize, outcomes: &[Outcome; 2]) -> bool {
+fn is_end_unseen(step: Step, ours: &Pair, end: usize, outcomes: &[Outcome; 2]) -> bool {
     matches!(step, Step::ShutDown(_))
         && unread(ours, end) > 0
         && outcomes[0].result == Ok(0)

@@ -39,10 +39,10 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(protocol: &'static OffloadProtocol) -> Result<Self> {
-        Self::where_sockets(Leave::Tcp, protocol)
+        Self::with_leave(Leave::Tcp, protocol)
     }
 
-    pub(crate) fn where_sockets(leave: Leave, protocol: &'static OffloadProtocol) -> Result<Self> {
+    pub(crate) fn with_leave(leave: Leave, protocol: &'static OffloadProtocol) -> Result<Self> {
         let net = NetSpace::enter()?;
         let settings = TempDir::new()?;
         Ok(Self {
@@ -80,7 +80,7 @@ impl Place {
 
     /// Checks that no process broke a rule of the protocol, and that no page of a process is left
     /// after a reader has read the pages.
-    pub(crate) fn is_left(&self) -> Result<()> {
+    pub(crate) fn check_end(&self) -> Result<()> {
         let messages = self.messages()?;
         ensure!(
             messages > 0 || !self.ops.protocol().is_sdp,

@@ -30,11 +30,14 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("five_megabits_and_a_deep_queue", five_megabits),
     ("the_link_goes_down_and_returns", the_link_goes_down),
     (
-        "what_is_sent_is_swallowed_for_a_while",
-        what_is_sent_is_swallowed,
+        "sent_packets_are_dropped_for_a_while",
+        sent_packets_are_dropped,
     ),
-    ("everything_is_swallowed_for_a_while", all_is_swallowed),
-    ("the_far_end_stands_still_for_a_while", the_far_end_stops),
+    (
+        "all_packets_are_dropped_for_a_while",
+        all_packets_are_dropped,
+    ),
+    ("the_far_end_is_stopped_for_a_while", the_far_end_stops),
     (
         "a_cut_cable_ends_a_connection_as_over_tcp",
         a_cut_cable_is_seen,
@@ -145,7 +148,7 @@ impl Line {
     }
 
     /// Starts two programs that will swap bytes, and waits until they are connected.
-    fn meet(&self) -> Result<Pair> {
+    fn start_swapping(&self) -> Result<Pair> {
         let far = self.start(End::Far, "swap -")?;
         let port = far.read_line("port")?;
         let near = self.start(End::Near, &format!("swap {port}"))?;
@@ -159,10 +162,10 @@ impl Line {
 
     /// Starts two programs whose connection will be lost, and waits until they are connected. The
     /// near program writes, the far program reads.
-    fn meet_to_lose(&self, with: impl Fn(&mut Command)) -> Result<Pair> {
+    fn start_losing(&self, with: impl Fn(&mut Command)) -> Result<Pair> {
         let far = self.start_with(End::Far, "lose - taking", &with)?;
         let port = far.read_line("port")?;
-        let near = self.start_with(End::Near, &format!("lose {port} giving"), &with)?;
+        let near = self.start_with(End::Near, &format!("lose {port} writing"), &with)?;
         let pair = [near, far];
         for side in &pair {
             side.read_line("met")?;
@@ -184,7 +187,7 @@ impl Line {
     /// Makes two programs swap at least this many bytes while `fault` acts on them and on the
     /// cable. The connection must continue, and the programs run for as long as `fault` takes.
     fn swap(self, bytes: u64, fault: impl FnOnce(&Self, &Pair) -> Result<()>) -> Result<()> {
-        let mut pair = self.meet()?;
+        let mut pair = self.start_swapping()?;
         for side in &mut pair {
             side.write_line("go on")?;
         }
@@ -195,8 +198,8 @@ impl Line {
         let mut swapped = Vec::new();
         for side in pair {
             let line = side.read_line_within("swapped", LONG)?;
-            let (given, taken) = line.split_once(' ').context("two numbers")?;
-            swapped.push((given.parse::<u64>()?, taken.parse::<u64>()?));
+            let (written, read) = line.split_once(' ').context("two numbers")?;
+            swapped.push((written.parse::<u64>()?, read.parse::<u64>()?));
             side.finish()?;
         }
         let [near, far] = swapped[..] else {
@@ -204,7 +207,7 @@ impl Line {
         };
         ensure!(near == (far.1, far.0), "{near:?} and {far:?}");
         ensure!(near.0.min(near.1) >= bytes, "{near:?} of {bytes}");
-        self.place.is_left()
+        self.place.check_end()
     }
 
     /// Waits while the cable or the peer is unusable, and checks that the connection remains.
@@ -260,7 +263,7 @@ fn the_link_goes_down(protocol: &'static OffloadProtocol) -> Result<()> {
     })
 }
 
-fn swallowed(protocol: &'static OffloadProtocol, ends: &[End]) -> Result<()> {
+fn packets_are_dropped(protocol: &'static OffloadProtocol, ends: &[End]) -> Result<()> {
     swap_slowly(protocol, |line, _| {
         line.drop_arriving(ends, "meta l4proto tcp")?;
         line.pause()?;
@@ -269,13 +272,13 @@ fn swallowed(protocol: &'static OffloadProtocol, ends: &[End]) -> Result<()> {
 }
 
 /// Packets are dropped in one direction.
-fn what_is_sent_is_swallowed(protocol: &'static OffloadProtocol) -> Result<()> {
-    swallowed(protocol, &[End::Far])
+fn sent_packets_are_dropped(protocol: &'static OffloadProtocol) -> Result<()> {
+    packets_are_dropped(protocol, &[End::Far])
 }
 
 /// Packets are dropped in both directions.
-fn all_is_swallowed(protocol: &'static OffloadProtocol) -> Result<()> {
-    swallowed(protocol, &BOTH)
+fn all_packets_are_dropped(protocol: &'static OffloadProtocol) -> Result<()> {
+    packets_are_dropped(protocol, &BOTH)
 }
 
 /// The kernel of the stopped program acknowledges the data, and no program reads the data.
@@ -297,9 +300,9 @@ fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let plainly = |command: &mut Command| {
         command.env_remove("LD_PRELOAD");
     };
-    let ours = line.meet_to_lose(|_| {})?;
+    let ours = line.start_losing(|_| {})?;
     line.is_offloaded()?;
-    let plain = line.meet_to_lose(plainly)?;
+    let plain = line.start_losing(plainly)?;
     let mut all = ours.into_iter().chain(plain).collect::<Vec<_>>();
     for side in &mut all {
         side.write_line("go on")?;
@@ -315,5 +318,5 @@ fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     }
     ensure!(lines[0].starts_with("by TimedOut"), "{lines:?}");
     ensure!(lines[..2] == lines[2..], "{lines:?}");
-    line.place.is_left()
+    line.place.check_end()
 }

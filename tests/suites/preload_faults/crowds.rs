@@ -40,11 +40,11 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
         "{events} asynchronous events, such as {:?}",
         log.lines().next()
     );
-    place.is_left()
+    place.check_end()
 }
 
 /// Both ends hold as many descriptors, threads and mappings afterwards as before.
-pub(crate) fn thousands_one_after_the_other(protocol: &'static OffloadProtocol) -> Result<()> {
+pub(crate) fn thousands_of_connections_in_turn(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("echo", &place)?;
     let port = server.read_line("port")?;
@@ -58,7 +58,7 @@ pub(crate) fn thousands_one_after_the_other(protocol: &'static OffloadProtocol) 
     client.finish()?;
     server.read_line("served")?;
     server.finish()?;
-    place.is_left()
+    place.check_end()
 }
 
 /// A program that runs out of descriptors gets an error, and can continue after closing some.
@@ -73,5 +73,5 @@ pub(crate) fn without_descriptors(protocol: &'static OffloadProtocol) -> Result<
     client.finish()?;
     server.read_line("served")?;
     server.finish()?;
-    place.is_left()
+    place.check_end()
 }

@@ -32,7 +32,7 @@ pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Res
     ensure!(how == "end" || how == "ConnectionReset", "{line}");
     receiver.finish()?;
     drop(sender);
-    place.is_left()
+    place.check_end()
 }
 
 /// The sender gets an error because the receiver is gone.
@@ -48,7 +48,7 @@ pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> R
     ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
     sender.finish()?;
     drop(receiver);
-    place.is_left()
+    place.check_end()
 }
 
 /// The socket of the stopped peer fills, the sender's socket shows that it is full, and
@@ -73,7 +73,7 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
     ensure!(receiver.read_line("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
-    place.is_left()
+    place.check_end()
 }
 
 /// If a peer is stopped and then killed, the connection ends.
@@ -92,5 +92,5 @@ pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -
     ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
     sender.finish()?;
     drop(receiver);
-    place.is_left()
+    place.check_end()
 }

@@ -217,7 +217,7 @@ impl Case {
 
     /// Connects a program to a peer that behaves like this.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
-        let place = Place::where_sockets(self.leave(), protocol)?;
+        let place = Place::with_leave(self.leave(), protocol)?;
         let service = echo()?;
         self.mapper.begin()?;
         let part = format!("visit {}", service.port());
@@ -244,7 +244,9 @@ impl Case {
 }
 
 /// A peer with an unknown version receives this end's version in the refusal.
-pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -> Result<()> {
+pub(crate) fn another_version_receives_this_version(
+    protocol: &'static OffloadProtocol,
+) -> Result<()> {
     let place = Place::new(protocol)?;
     let server = Apart::start("receive", &place)?;
     let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.read_line("port")?.parse()?));
@@ -270,7 +272,7 @@ pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -
     Apart::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
     ensure!(server.read_line("received")? == "1000 end");
     server.finish()?;
-    place.is_left()
+    place.check_end()
 }
 
 /// Queries the port mapper for the address at which a service is offered.

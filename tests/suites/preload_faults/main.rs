@@ -68,8 +68,8 @@ fn main() -> ExitCode {
             crowds::a_thousand_connections,
         ),
         (
-            "crowds::thousands_one_after_the_other",
-            crowds::thousands_one_after_the_other,
+            "crowds::thousands_of_connections_in_turn",
+            crowds::thousands_of_connections_in_turn,
         ),
         ("crowds::without_descriptors", crowds::without_descriptors),
     ];
@@ -84,9 +84,9 @@ fn main() -> ExitCode {
     }
     // Only SDP falls back after a peer's answer, and only SDP leaves the host.
     for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_sdp) {
-        let name = "fall_back::another_version_is_told_ours";
+        let name = "fall_back::another_version_receives_this_version";
         trials.push(Trial::test(format!("{}: {name}", protocol.name), || {
-            fall_back::another_version_is_told_ours(protocol)
+            fall_back::another_version_receives_this_version(protocol)
                 .map_err(|error| format!("{error:#}").into())
         }));
         trials.extend(cable::TESTS.iter().map(|(name, test)| {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::apart::HOST;
-use crate::stream::{give, shows, take};
+use crate::stream::{read_bytes, shows, write_bytes};
 
 /// The number of bytes after which an endless sender prints `far`.
 const FAR: u64 = 4 << 20;
@@ -37,7 +37,7 @@ pub(crate) fn play(part: &str) -> Result<()> {
         ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
         ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),
         ["swap", port] => swap(port.parse().ok()),
-        ["lose", port, how] => lose(port.parse().ok(), how == "giving"),
+        ["lose", port, how] => lose(port.parse().ok(), how == "writing"),
         ["echo"] => echo(),
         ["crowd", port, count] => crowd(port.parse()?, count.parse()?),
         ["cycle", port, count] => cycle(port.parse()?, count.parse()?),
@@ -69,14 +69,14 @@ fn connect(port: u16) -> io::Result<TcpStream> {
 }
 
 /// Connects to `port`, or accepts a connection if there is none.
-fn meet(port: Option<u16>) -> Result<TcpStream> {
+fn connect_or_accept(port: Option<u16>) -> Result<TcpStream> {
     match port {
         Some(port) => Ok(connect(port)?),
         None => Ok(listen()?.accept()?.0),
     }
 }
 
-fn how(ended: &io::Result<()>) -> String {
+fn result_word(ended: &io::Result<()>) -> String {
     match ended {
         Ok(()) => "end".to_owned(),
         Err(error) => format!("{:?}", error.kind()),
@@ -87,8 +87,8 @@ fn how(ended: &io::Result<()>) -> String {
 fn receive() -> Result<()> {
     let (mut peer, _) = listen()?.accept()?;
     let mut at = 0;
-    let ended = take(&mut peer, &mut at, u64::MAX)?;
-    say(&format!("received {at} {}", how(&ended)));
+    let ended = read_bytes(&mut peer, &mut at, u64::MAX)?;
+    say(&format!("received {at} {}", result_word(&ended)));
     Ok(())
 }
 
@@ -96,12 +96,12 @@ fn receive() -> Result<()> {
 fn send(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
     let mut at = 0;
-    let mut ended = give(&mut peer, &mut at, FAR.min(bytes));
+    let mut ended = write_bytes(&mut peer, &mut at, FAR.min(bytes));
     say("far");
     if ended.is_ok() {
-        ended = give(&mut peer, &mut at, bytes);
+        ended = write_bytes(&mut peer, &mut at, bytes);
     }
-    say(&format!("sent {at} {}", how(&ended)));
+    say(&format!("sent {at} {}", result_word(&ended)));
     Ok(())
 }
 
@@ -112,19 +112,19 @@ fn fill(port: u16, bytes: u64) -> Result<()> {
     say("met");
     io::stdin().read_line(&mut String::new())?;
     let mut at = 0;
-    give_until_full(&mut peer, &mut at, bytes)?;
+    write_until_full(&mut peer, &mut at, bytes)?;
     say(&format!("full {at}"));
     peer.set_nonblocking(false)?;
-    let ended = give(&mut peer, &mut at, bytes);
-    say(&format!("sent {at} {}", how(&ended)));
+    let ended = write_bytes(&mut peer, &mut at, bytes);
+    say(&format!("sent {at} {}", result_word(&ended)));
     Ok(())
 }
 
 /// Writes until the socket is full; the socket stays non-blocking.
-fn give_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()> {
+fn write_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()> {
     peer.set_nonblocking(true)?;
     loop {
-        match give(peer, at, bytes) {
+        match write_bytes(peer, at, bytes) {
             Ok(()) => bail!("all {bytes} bytes fit"),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if !shows(peer, libc::POLLOUT, FULL) {
@@ -139,71 +139,72 @@ fn give_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()>
 /// Fills the socket, waits for a line of input, then writes the rest and reads as much,
 /// concurrently.
 fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
-    let mut peer = meet(port)?;
-    let mut given = 0;
-    give_until_full(&mut peer, &mut given, bytes)?;
-    say(&format!("full {given}"));
+    let mut peer = connect_or_accept(port)?;
+    let mut written = 0;
+    write_until_full(&mut peer, &mut written, bytes)?;
+    say(&format!("full {written}"));
     io::stdin().read_line(&mut String::new())?;
     peer.set_nonblocking(false)?;
-    give_and_take(peer, given, bytes)
+    write_and_read(peer, written, bytes)
 }
 
 /// Connects, waits for a line of input, and then writes until a second line names the minimum
 /// number of bytes. Reads the peer's bytes concurrently.
 fn swap(port: Option<u16>) -> Result<()> {
-    let mut peer = meet(port)?;
+    let mut peer = connect_or_accept(port)?;
     say("met");
     io::stdin().read_line(&mut String::new())?;
-    let mut giver = peer.try_clone()?;
-    let giving = thread::spawn(move || -> Result<u64> {
-        let given = give_until_told(&mut giver)?;
-        giver.shutdown(Shutdown::Write)?;
-        Ok(given)
+    let mut writer = peer.try_clone()?;
+    let writing = thread::spawn(move || -> Result<u64> {
+        let written = write_until_notified(&mut writer)?;
+        writer.shutdown(Shutdown::Write)?;
+        Ok(written)
     });
-    let mut taken = 0;
-    take(&mut peer, &mut taken, u64::MAX)??;
-    let given = giving
+    let mut read = 0;
+    read_bytes(&mut peer, &mut read, u64::MAX)??;
+    let written = writing
         .join()
-        .map_err(|_| anyhow::anyhow!("giving panicked"))??;
-    say(&format!("swapped {given} {taken}"));
+        .map_err(|_| anyhow::anyhow!("writing panicked"))??;
+    say(&format!("swapped {written} {read}"));
     Ok(())
 }
 
-fn give_until_told(peer: &mut TcpStream) -> Result<u64> {
-    let telling = thread::spawn(|| -> Result<u64> {
+fn write_until_notified(peer: &mut TcpStream) -> Result<u64> {
+    let waiting = thread::spawn(|| -> Result<u64> {
         let mut enough = String::new();
         io::stdin().read_line(&mut enough)?;
         Ok(enough.trim().parse()?)
     });
     let mut at = 0;
-    while !telling.is_finished() {
+    while !waiting.is_finished() {
         let end = at + ROUND;
-        give(peer, &mut at, end)?;
+        write_bytes(peer, &mut at, end)?;
     }
-    let enough = telling
+    let enough = waiting
         .join()
-        .map_err(|_| anyhow::anyhow!("hearing panicked"))??;
-    give(peer, &mut at, enough)?;
+        .map_err(|_| anyhow::anyhow!("waiting panicked"))??;
+    write_bytes(peer, &mut at, enough)?;
     Ok(at)
 }
 
 /// Writes the rest of `bytes` bytes, and reads `bytes` bytes concurrently.
-fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> {
-    let mut giver = peer.try_clone()?;
-    let giving = thread::spawn(move || give(&mut giver, &mut given, bytes).map(|()| given));
-    let mut taken = 0;
-    take(&mut peer, &mut taken, bytes)??;
-    let given = giving
+fn write_and_read(mut peer: TcpStream, mut written: u64, bytes: u64) -> Result<()> {
+    let mut writer = peer.try_clone()?;
+    let writing =
+        thread::spawn(move || write_bytes(&mut writer, &mut written, bytes).map(|()| written));
+    let mut read = 0;
+    read_bytes(&mut peer, &mut read, bytes)??;
+    let written = writing
         .join()
-        .map_err(|_| anyhow::anyhow!("giving panicked"))??;
-    say(&format!("exchanged {given} {taken}"));
+        .map_err(|_| anyhow::anyhow!("writing panicked"))??;
+    say(&format!("exchanged {written} {read}"));
     Ok(())
 }
 
 /// Connects, waits for a line of input, and then writes or reads until a call fails, with a short
 /// timeout for a silent peer. Prints the error, and the results of the next calls.
-fn lose(port: Option<u16>, giving: bool) -> Result<()> {
-    let mut peer = meet(port)?;
+fn lose(port: Option<u16>, writing: bool) -> Result<()> {
+    let mut peer = connect_or_accept(port)?;
     let socket = SockRef::from(&peer);
     socket.set_tcp_user_timeout(Some(PATIENCE))?;
     let second = Duration::from_secs(1);
@@ -212,16 +213,16 @@ fn lose(port: Option<u16>, giving: bool) -> Result<()> {
     say("met");
     io::stdin().read_line(&mut String::new())?;
     let mut at = 0;
-    let lost = if giving {
-        give(&mut peer, &mut at, u64::MAX)
+    let lost = if writing {
+        write_bytes(&mut peer, &mut at, u64::MAX)
     } else {
-        take(&mut peer, &mut at, u64::MAX)?
+        read_bytes(&mut peer, &mut at, u64::MAX)?
     };
     let read = peer.read(&mut [0]).map_err(|error| error.kind());
     let written = peer.write(&[0]).map_err(|error| error.kind());
     say(&format!(
         "lost by {}, then {read:?}, {written:?}",
-        how(&lost)
+        result_word(&lost)
     ));
     Ok(())
 }
@@ -242,7 +243,7 @@ fn echo() -> Result<()> {
         peer.read_exact(&mut first)?;
         if first == *b"done" {
             if let Some(before) = before {
-                before.is_about_as_much_as_now()?;
+                before.check_unchanged()?;
             }
             say(&format!("served {served}"));
             return Ok(());
@@ -302,7 +303,7 @@ fn cycle(port: u16, count: usize) -> Result<()> {
         let mut peer = connect(port).with_context(|| format!("connection {number}"))?;
         ask(&mut peer, b"once")?;
     }
-    before.context("it was warm")?.is_about_as_much_as_now()?;
+    before.context("it was warm")?.check_unchanged()?;
     say(&format!("cycled {count}"));
     connect(port)?.write_all(b"done")?;
     Ok(())
@@ -388,7 +389,7 @@ impl Held {
 
     /// Checks that about as many resources are held now. Resources that are released in the
     /// background get some time. The allocator may map some more memory.
-    fn is_about_as_much_as_now(&self) -> Result<()> {
+    fn check_unchanged(&self) -> Result<()> {
         let mut now = Self::now()?;
         for _ in 0..1500 {
             if now.descriptors <= self.descriptors + 1 && now.threads <= self.threads {

@@ -37,7 +37,7 @@ fn piece(at: u64, len: usize) -> &'static [u8] {
 
 /// Writes the bytes from position `at` to position `end`, and advances `at`. Stops at errors,
 /// `WouldBlock` included.
-pub(crate) fn give(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()> {
+pub(crate) fn write_bytes(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()> {
     while *at < end {
         let len = usize::try_from(end - *at).unwrap_or(PIECE);
         match to.write(piece(*at, len)) {
@@ -50,7 +50,7 @@ pub(crate) fn give(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()>
 }
 
 /// Reads bytes from position `at` until position `end`, the end of the stream or an error.
-pub(crate) fn take(from: &mut TcpStream, at: &mut u64, end: u64) -> Result<io::Result<()>> {
+pub(crate) fn read_bytes(from: &mut TcpStream, at: &mut u64, end: u64) -> Result<io::Result<()>> {
     let mut buffer = vec![0; PIECE];
     while *at < end {
         let room = usize::try_from(end - *at).unwrap_or(PIECE).min(PIECE);

@@ -32,7 +32,7 @@ pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> 
         ensure!(side.read_line("exchanged")? == format!("{bytes} {bytes}"));
         side.finish()?;
     }
-    place.is_left()
+    place.check_end()
 }
 
 /// Every byte is received once and in order.
@@ -46,5 +46,5 @@ pub(crate) fn many_bytes(protocol: &'static OffloadProtocol) -> Result<()> {
     ensure!(receiver.read_line("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
-    place.is_left()
+    place.check_end()
 }

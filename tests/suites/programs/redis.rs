@@ -103,12 +103,12 @@ fn snapshot(scene: &Scene, side: Side) -> Result<()> {
         ask(PORT, side, &["eval", SUM, "0"])? == sum,
         "values have changed"
     );
-    loaded(scene, |words| ask(SECOND_PORT, Side::Plain, words), &sum)
+    check_snapshot(scene, |words| ask(SECOND_PORT, Side::Plain, words), &sum)
 }
 
 /// A second server, which runs without the library, loads the snapshot and must have the same
 /// values.
-fn loaded(scene: &Scene, ask: impl Fn(&[&str]) -> Result<String>, sum: &str) -> Result<()> {
+fn check_snapshot(scene: &Scene, ask: impl Fn(&[&str]) -> Result<String>, sum: &str) -> Result<()> {
     let second = scene.program(Side::Plain, "redis-server");
     let second = second
         .args_line(&format!("--port {SECOND_PORT} --bind {HOST} --save"))
