@@ -65,9 +65,8 @@ impl AsyncEvd {
     }
 }
 
-/// An adapter, and an endpoint with dispatchers of its own.
+/// An endpoint with dispatchers of its own.
 struct End {
-    ia: Ia,
     ep: Ep,
     transfers: AsyncEvd,
     connections: AsyncEvd,
@@ -76,11 +75,10 @@ struct End {
 }
 
 impl End {
-    fn new() -> Result<Self> {
-        let ia = Ia::open(&adapter())?;
-        let pz = Pz::create(&ia)?;
-        let transfers = AsyncEvd::create(&ia, EvdFlags::DTO)?;
-        let connections = AsyncEvd::create(&ia, EvdFlags::CONNECTION)?;
+    fn new(ia: &Ia) -> Result<Self> {
+        let pz = Pz::create(ia)?;
+        let transfers = AsyncEvd::create(ia, EvdFlags::DTO)?;
+        let connections = AsyncEvd::create(ia, EvdFlags::CONNECTION)?;
         let evds = EpEvds {
             recv: &transfers.evd,
             request: &transfers.evd,
@@ -90,7 +88,6 @@ impl End {
             ep: Ep::create(&pz, evds, None)?,
             inbox: Region::create(&pz, LEN, Privileges::LOCAL)?,
             outbox: Region::create(&pz, LEN, Privileges::LOCAL)?,
-            ia,
             transfers,
             connections,
         };
@@ -162,7 +159,7 @@ fn main() -> Result<()> {
             let Event::ConnectionRequest(request) = requests.next().await? else {
                 bail!("no request");
             };
-            let end = End::new()?;
+            let end = End::new(&ia)?;
             request.accept(Some(&end.ep), b"")?;
             tasks.spawn(serve(end));
         }
@@ -197,12 +194,9 @@ async fn serve(end: End) -> Result<()> {
 }
 
 async fn visit(service: u64, first: u64) -> Result<()> {
-    let end = End::new()?;
-    let address = end
-        .ia
-        .attr()?
-        .address
-        .context("the adapter has no address")?;
+    let ia = Ia::open(&adapter())?;
+    let end = End::new(&ia)?;
+    let address = ia.attr()?.address.context("the adapter has no address")?;
     end.ep
         .start_connect(address, service, Some(Duration::from_secs(10)), b"")?;
     end.becomes(ConnectionKind::Established).await?;

@@ -186,3 +186,8 @@ pub use registry::{ProviderInfo, list_providers, register_provider};
 pub use rmr::Rmr;
 pub use sp::{Csp, Psp, Rsp, Ssp, SspState, SspWaitError};
 pub use srq::{Srq, SrqInfo};
+
+/// The code of the README, which is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -99,10 +99,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(report.finish())
 }
 
-/// Makes the packages from the present stage, and tests them: the step of the test run.
+/// Makes the packages from the present stage, and tests them: the step of the test run. The archive
+/// is left out, because its compression takes longer than that of the packages together.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
     let directory = default_directory(workspace);
-    make(workspace, &directory)?;
+    make_packages(&Sources::new(workspace)?, &directory)?;
     trial::run(workspace, &directory)
 }
 
@@ -122,15 +123,19 @@ fn made(workspace: &Workspace, directory: &Path) -> Result<Outcome> {
 /// Makes the packages and the archive. Returns the paths of the files.
 fn make(workspace: &Workspace, directory: &Path) -> Result<Vec<PathBuf>> {
     let sources = Sources::new(workspace)?;
-    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
-    let directory = directory.canonicalize()?;
-    let mut files = Vec::new();
-    for name in PACKAGES {
-        let file = deb::make(&sources, name, &directory);
-        files.push(file.with_context(|| format!("making the package {name}"))?);
-    }
-    files.push(archive(&sources, &directory).context("making the archive")?);
+    let mut files = make_packages(&sources, directory)?;
+    files.push(archive(&sources, directory).context("making the archive")?);
     Ok(files)
+}
+
+/// Makes the packages. Returns the paths of their files.
+fn make_packages(sources: &Sources, directory: &Path) -> Result<Vec<PathBuf>> {
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let made = PACKAGES.iter().map(|name| {
+        let file = deb::make(sources, name, directory);
+        file.with_context(|| format!("making the package {name}"))
+    });
+    made.collect()
 }
 
 /// The name of a package's file.
