@@ -1,8 +1,13 @@
-//! The tutorial and the program that it explains.
+//! The tutorial and the program that it explains, and the index of documents and examples.
+
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use crate::{read, workspace};
+use crate::{files, read, workspace};
+
+/// Sources in the directories of examples that are no examples: a part of one, and a measurement.
+const NO_EXAMPLES: [&str; 3] = ["conversation.c", "mod.rs", "stream_bench.rs"];
 
 #[test]
 fn the_code_of_the_tutorial_is_that_of_its_program() -> Result<()> {
@@ -27,6 +32,35 @@ fn each_document_is_in_the_index() -> Result<()> {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let is_listed = name == "README.md" || index.contains(&format!("]({name}"));
         ensure!(is_listed, "docs/README.md has no link to {name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn each_example_is_in_the_index() -> Result<()> {
+    let index = read(&workspace("docs/README.md"))?;
+    for (directory, extension) in [
+        ("examples/c", "c"),
+        ("dat-api/examples", "rs"),
+        ("sdp-over-dat/examples", "rs"),
+    ] {
+        let mut listed = 0;
+        for file in files(&workspace(directory), extension)? {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            if NO_EXAMPLES.contains(&&*name) {
+                continue;
+            }
+            let link = format!(
+                "]({})",
+                Path::new("..").join(directory).join(&*name).display()
+            );
+            ensure!(
+                index.contains(&link),
+                "docs/README.md has no link to {directory}/{name}"
+            );
+            listed += 1;
+        }
+        ensure!(listed > 0, "{directory} has no example");
     }
     Ok(())
 }
