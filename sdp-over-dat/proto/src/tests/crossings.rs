@@ -285,7 +285,7 @@ fn a_stale_sink_advertisement_revokes_nothing() {
     deliver(&mut pair, Passive);
     assert_eq!(pair.passive.connection.readable(), 200);
     deliver(&mut pair, Active);
-    assert_eq!(pair.active.connection.is_drained(), false);
+    assert!(!pair.active.connection.is_drained());
     finish(pair);
 }
 
