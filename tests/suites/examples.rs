@@ -213,8 +213,8 @@ fn a_file_is_transferred_with_its_progress() -> Result<()> {
         let sender = start("sender", args)?.finish(DEADLINE)?;
         let sender = sender.success().with_context(|| receiver.text())?;
         let receiver = receiver.finish(DEADLINE)?.success()?;
-        sender.says(&format!("sent {len} bytes"))?;
-        receiver.says(&format!("received {len} bytes"))?;
+        let sender = sender.says(&format!("sent {len} bytes"))?;
+        let receiver = receiver.says(&format!("received {len} bytes"))?;
         if len > 0 {
             sender.says("100 % of ")?;
             receiver.says("100 % of ")?;
