@@ -147,9 +147,9 @@ impl Checker {
     ///
     /// The trace does not show what `from` had received when it sent the message, but MSeqAck does:
     /// every message acknowledges all messages that its sender has processed. The only exception is
-    /// SrcAvailCancel, which is not acknowledged while the sink still reads. If MSeqAck stops before
-    /// a SrcAvailCancel, `from` may have received later messages as well, and the message must keep
-    /// the rules after one of these numbers of received messages.
+    /// SrcAvailCancel, which is not acknowledged while the sink still reads. If MSeqAck stops
+    /// before a SrcAvailCancel, `from` may have received later messages as well, and the message
+    /// must keep the rules after one of these numbers of received messages.
     pub fn arrived(&mut self, from: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         let frame = Frame::read(head, len)?;
         let ends = self.ends.as_mut().ok_or(Broken::BeforeHello)?;

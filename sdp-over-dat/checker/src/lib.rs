@@ -16,8 +16,8 @@
 //! | `shown.rs` | a message as text |
 //!
 //! A rule is checked against the sender's knowledge at the time of sending, because messages of the
-//! two ends cross on the wire. So each frame is passed to the checker twice: when it is sent and when
-//! it is received ([`Checker::sent`], [`Checker::received`]).
+//! two ends cross on the wire. So each frame is passed to the checker twice: when it is sent and
+//! when it is received ([`Checker::sent`], [`Checker::received`]).
 //!
 //! A trace holds the frames that one end has sent and received, in the order in which that end sent
 //! and processed them. It shows the knowledge of that end, and not which frames the peer had

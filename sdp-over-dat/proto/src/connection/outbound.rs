@@ -61,8 +61,8 @@ impl Connection {
     }
 
     fn take_control(&mut self) -> Option<Body> {
-        // The answer to a cancel comes first: DisConn retires the memory as well, and the peer would
-        // not expect an answer after it.
+        // The answer to a cancel comes first: DisConn retires the memory as well, and the peer
+        // would not expect an answer after it.
         if self.write_source.on_ack_sent() {
             return Some(Body::SinkCancelAck);
         }

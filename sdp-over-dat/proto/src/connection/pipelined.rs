@@ -56,8 +56,8 @@ impl Connection {
         self.config.buffer_size - BSDH_LEN as u32
     }
 
-    /// The engine wants the memory of all readers back. [`Event::SinkDone`] reports when it is free.
-    /// After the end of the connection there is no such event.
+    /// The engine wants the memory of all readers back. [`Event::SinkDone`] reports when it is
+    /// free. After the end of the connection there is no such event.
     pub fn cancel_sinks(&mut self) {
         if self.state.has_ended() {
             return;

@@ -13,9 +13,9 @@ impl Connection {
         self.state.is_established() && self.request.on_wanted(size)
     }
 
-    /// Answers [`Event::BuffersAsked`]: all receive buffers have `size` bytes, base header included,
-    /// or will have so many after [`Event::BuffersKnown`]. Larger buffers have been posted, and all
-    /// smaller ones have been used, before this call.
+    /// Answers [`Event::BuffersAsked`]: all receive buffers have `size` bytes, base header
+    /// included, or will have so many after [`Event::BuffersKnown`]. Larger buffers have been
+    /// posted, and all smaller ones have been used, before this call.
     pub fn answer_buffers(&mut self, size: u32) {
         self.answer.on_decided(size.max(Config::BUFFER_SIZE_MIN));
     }
