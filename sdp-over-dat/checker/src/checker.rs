@@ -30,14 +30,14 @@ impl Side {
 }
 
 /// The checker of one connection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Checker {
     hello: Option<HelloParams>,
     ends: Option<Ends>,
     frames: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ends {
     active: End,
     passive: End,

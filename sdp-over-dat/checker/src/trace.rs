@@ -49,6 +49,11 @@ impl<W: Write> TraceWriter<W> {
         self.record(RECEIVED, head, len)
     }
 
+    /// Ends the record and returns the destination.
+    pub fn into_inner(self) -> W {
+        self.to
+    }
+
     fn record(&mut self, kind: u8, head: &[u8], len: usize) -> io::Result<()> {
         let kept = &head[..head.len().min(KEPT_MAX)];
         let mut record = vec![kind];
@@ -181,14 +186,6 @@ pub fn check_trace(side: Side, bytes: &[u8]) -> Result<Checker, TraceFault> {
             })?;
     }
     Ok(checker)
-}
-
-#[cfg(test)]
-impl TraceWriter<Vec<u8>> {
-    /// The bytes written so far.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.to
-    }
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@
 //!   mode. Another rule would make the counts differ, if data messages cross as well.
 //! - *RdmaRdCompl crosses the change to combined mode*, which withdraws all source advertisements:
 //!   its MSeqAck precedes the change, so the source counts these bytes for a withdrawn one.
-//! - *SrcAvail crosses SendSm.* The specification is silent. SendSm refuses the advertisements that
-//!   it acknowledges. A later one is doubtful: the source may drop it or cancel it, and the sink
-//!   may ignore it or refuse it, but not read it.
+//! - *SrcAvail crosses SendSm.* The specification is silent. SendSm refuses the advertisements
+//!   that it acknowledges. A later one is doubtful: the source may drop it or cancel it, and the
+//!   sink may ignore it or refuse it, but not read it.
 //! - *SrcAvailCancel crosses SendSm or the last RdmaRdCompl.* The sink ignores a cancel of nothing,
 //!   and the source ends the cancel when its last advertisement is gone.
 //! - *SinkAvailCancel crosses RdmaWrCompl or a data message.* Likewise, without SinkCancelAck.

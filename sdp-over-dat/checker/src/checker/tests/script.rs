@@ -50,6 +50,10 @@ impl Message {
         self
     }
 
+    pub(super) const fn mid(&self) -> u8 {
+        self.mid
+    }
+
     fn head(&self, seq: u32, received: u32) -> (Vec<u8>, usize) {
         let mut head = vec![self.mid, self.flags, 0, 64];
         let len = 16 + 4 * self.words_used as u32 + self.payload;
@@ -204,6 +208,13 @@ impl Talk {
         }
     }
 
+    /// The verdict about a message, which is not sent.
+    pub(super) fn would_send(&self, side: Side, message: Message) -> Result<(), Broken> {
+        let at = index(side);
+        let (head, len) = message.head(self.sent[at] + 1, self.received[at]);
+        self.checker.clone().sent(side, &head, len)
+    }
+
     fn send(&mut self, side: Side, message: Message) -> Result<(), Broken> {
         let at = index(side);
         let (head, len) = message.head(self.sent[at] + 1, self.received[at]);
@@ -228,10 +239,12 @@ impl Talk {
     }
 
     /// The verdict about each end's trace.
-    fn traces(&self) -> [Result<(), Broken>; 2] {
-        [Side::Active, Side::Passive].map(|side| {
+    pub(super) fn traces(self) -> [Result<(), Broken>; 2] {
+        let mut sides = [Side::Active, Side::Passive].into_iter();
+        self.traces.map(|trace| {
+            let side = sides.next().expect("two sides");
             let mut checker = Checker::new();
-            Records::of(self.traces[index(side)].bytes()).try_for_each(|record| {
+            Records::of(&trace.into_inner()).try_for_each(|record| {
                 let record = record.expect("a record");
                 record.check(&mut checker, side)
             })

@@ -104,7 +104,8 @@ const STATES: [(&str, &[Step], &str); 20] = [
     ("peer's sink cancel", &[Says(Passive, sink_avail(100, 0)), Says(Passive, SINK_CANCEL)],
      "KK.As.rmmmcc..u.u.fB.."),
     ("advert that crossed SendSm", &[
-        Says(Passive, src_avail(50, 0)), Sends(Passive, src_avail(50, 0)), Says(Active, SEND_SM), Receives(Active)],
+        Says(Passive, src_avail(50, 0)), Sends(Passive, src_avail(50, 0)),
+        Says(Active, SEND_SM), Receives(Active)],
      "KK.A.wRmmmcck.u.u.f..."),
     ("peer's resize, combined", &[Says(Passive, resize(500))],
      "KK.Aswr..mcck...uS.f.."),
