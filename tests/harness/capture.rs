@@ -31,10 +31,18 @@ pub struct Capture {
     beyond: IpAddr,
 }
 
+/// A finished capture.
+#[derive(Debug)]
+pub struct CaptureFile {
+    _dir: TempDir,
+    /// The path of the file, which is removed when this value is dropped.
+    pub path: PathBuf,
+}
+
 /// The decoder's result for a capture.
 #[derive(Debug)]
 pub struct Decoded {
-    _dir: TempDir,
+    _file: CaptureFile,
     /// The decoder's full text.
     pub text: String,
     /// Segments with data in which the decoder found no part of an MPA stream, one line each.
@@ -74,11 +82,11 @@ impl Capture {
         }))
     }
 
-    /// Stops capturing and decodes the captured packets as iWARP.
+    /// Stops capturing.
     ///
     /// # Errors
-    /// When the capture or the decoder fails.
-    pub fn decode(self) -> Result<Decoded> {
+    /// When the capture fails.
+    pub fn stop(self) -> Result<CaptureFile> {
         let any: IpAddr = match self.beyond {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -87,6 +95,18 @@ impl Capture {
         self.wait_for_end_mark()?;
         self.dumpcap.signal(Signal::SIGINT)?;
         self.dumpcap.finish(DEADLINE)?.success()?;
+        Ok(CaptureFile {
+            _dir: self.dir,
+            path: self.file,
+        })
+    }
+
+    /// Stops capturing and decodes the captured packets as iWARP.
+    ///
+    /// # Errors
+    /// When the capture or the decoder fails.
+    pub fn decode(self) -> Result<Decoded> {
+        let file = self.stop()?;
         let tshark = |args: &str, filter: &str| {
             Program::new("tshark")
                 // The MPA dissector is a heuristic. Heuristics for the payload of DDP are off,
@@ -94,7 +114,7 @@ impl Capture {
                 .args_line("-2 -o tcp.try_heuristic_first:TRUE")
                 .args_line("-o tcp.reassemble_out_of_order:TRUE")
                 .args_line("--disable-protocol rpcordma --disable-protocol smb_direct -r")
-                .arg(&self.file)
+                .arg(&file.path)
                 .args_line(args)
                 .arg(filter)
                 .spawn()?
@@ -113,7 +133,7 @@ impl Capture {
             .map(Into::into)
             .collect();
         Ok(Decoded {
-            _dir: self.dir,
+            _file: file,
             text,
             strays,
         })

@@ -49,7 +49,7 @@ mod veth;
 
 pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;
-pub use capture::{Capture, Decoded};
+pub use capture::{Capture, CaptureFile, Decoded};
 pub use full::is_full;
 pub use in_process::load_staged;
 pub use net_space::NetSpace;

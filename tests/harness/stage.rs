@@ -64,6 +64,12 @@ impl Stage {
         self.root.join("lib")
     }
 
+    /// The directory of files that do not depend on the machine.
+    #[must_use]
+    pub fn share(&self) -> PathBuf {
+        self.root.join("share")
+    }
+
     /// The directory above `dat2/udat.h`.
     #[must_use]
     pub fn include(&self) -> PathBuf {

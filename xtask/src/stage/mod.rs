@@ -28,6 +28,9 @@ pub(crate) const PKG_CONFIG: &str = "lib/pkgconfig/dat2.pc";
 /// The sample of the registry file.
 pub(crate) const DAT_CONF: &str = "etc/dat.conf";
 
+/// The directory of the Wireshark dissector, in the sources and in the stage.
+const DISSECTOR: [&str; 2] = ["sdp-over-dat/wireshark", "share/dat-rs/wireshark"];
+
 /// The content of the stage.
 #[derive(Debug)]
 pub(crate) struct Staged {
@@ -64,6 +67,8 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     for (place, text) in pages::all(&workspace.root().join("docs"))? {
         stage.text(&text, &format!("share/{place}"))?;
     }
+    let [dissector, place] = DISSECTOR;
+    stage.directory(&workspace.root().join(dissector), place, "lua")?;
     let mut programs = Vec::new();
     for (name, file) in &built.programs {
         stage.file(file, &format!("bin/{name}"))?;

@@ -146,6 +146,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite hostile_peer", &[CC, NM]),
     Step::suite("suite scale", &[CC, NM]),
     Step::suite("suite capture", &[CC, NM, TSHARK, DUMPCAP, IP]),
+    Step::suite("suite dissector", &[CC, NM, TSHARK, DUMPCAP]),
     Step::suite(
         "suite debian_tools",
         &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
