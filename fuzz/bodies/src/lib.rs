@@ -17,6 +17,7 @@
 //! | [`sdp_message`] | SDP messages | parsed messages are emitted unchanged; the checker accepts only messages |
 //! | [`sdp_hello`] | SDP set-up | accepted messages are emitted unchanged, trimmed or whole, and open a connection |
 //! | [`sdp_sequence`] | one SDP end, any peer | registered memory only; silence after the end; one cause |
+//! | [`sdp_trace`] | the checker of SDP traces | any bytes get a verdict; the traces of both ends get the same one |
 //! | [`local_ring::contents`] | shared memory with any content | data that is read is inside the area, and does not change after its check |
 //! | [`local_ring::sequence`] | both ends of a shared ring | all records once and in order; no lost wake-up; a bad word is a fault |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaks nothing |
@@ -42,6 +43,7 @@ pub mod rule_file;
 pub mod sdp_hello;
 pub mod sdp_message;
 pub mod sdp_sequence;
+pub mod sdp_trace;
 pub mod seeds;
 pub mod target;
 pub mod terminate;

@@ -174,6 +174,7 @@ pub fn all() -> Vec<Seed> {
     seeds.extend(crate::sdp_hello::seeds());
     seeds.extend(crate::sdp_message::seeds());
     seeds.extend(crate::sdp_sequence::seeds());
+    seeds.extend(crate::sdp_trace::seeds());
     seeds.extend(crate::c_calls::seeds());
     seeds
 }

@@ -10,7 +10,7 @@ pub struct Target {
 }
 
 /// The targets that need no library and no process of their own.
-pub const PURE: [Target; 14] = [
+pub const PURE: [Target; 15] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -54,6 +54,10 @@ pub const PURE: [Target; 14] = [
     Target {
         name: "sdp_sequence",
         run: crate::sdp_sequence::run,
+    },
+    Target {
+        name: "sdp_trace",
+        run: crate::sdp_trace::run,
     },
     Target {
         name: "ring_contents",

@@ -93,6 +93,11 @@ fn sdp_sequence_corpus_holds() {
 }
 
 #[test]
+fn sdp_trace_corpus_holds() {
+    replay(pure("sdp_trace"));
+}
+
+#[test]
 fn ring_contents_corpus_holds() {
     replay(pure("ring_contents"));
 }
