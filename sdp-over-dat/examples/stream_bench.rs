@@ -1,11 +1,12 @@
 //! An SDP stream against a raw TCP connection, over the same loopback interface.
 //!
 //! ```text
-//! stream_bench [adapter]
+//! stream_bench [adapter] [lend|zcopy|pipelined|sink|write=BYTES]...
 //! ```
 //!
 //! Prints round trips of small messages and bandwidth of long writes for both, their ratios, and
-//! the counters of the SDP end. `DAT_LIBRARY` and `DAT_OVERRIDE` select the stack.
+//! the counters of the SDP end. A threshold replaces that of the
+//! configuration that suits a provider whose data the processor moves. `DAT_LIBRARY` and `DAT_OVERRIDE` select the stack.
 
 use std::{
     env,
@@ -15,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sdp_over_dat::{SdpListener, SdpStream, Stack};
+use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
 
 /// The time for which each figure is measured.
 const MEASURE: Duration = Duration::from_millis(800);
@@ -23,14 +24,43 @@ const SMALL: usize = 64;
 const LONG: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
 fn main() -> io::Result<()> {
-    let adapter = env::args().nth(1).unwrap_or_else(|| "iwarp-lo".to_owned());
-    let stack = Stack::open(&adapter)?;
+    let mut arguments = env::args().skip(1).peekable();
+    let is_name = |argument: &String| !argument.contains('=');
+    let adapter = arguments.next_if(is_name);
+    let adapter = adapter.unwrap_or_else(|| "iwarp-lo".to_owned());
+    let stack = if arguments.peek().is_some() {
+        Stack::open_with(&adapter, config(arguments)?)?
+    } else {
+        Stack::open(&adapter)?
+    };
     println!("{:<28}{:>12}{:>12}{:>8}", "case", "tcp", "sdp", "ratio");
     round_trips(&stack)?;
     for len in LONG {
         bandwidth(&stack, len)?;
     }
     Ok(())
+}
+
+/// The configuration with the thresholds of the command line.
+fn config(arguments: impl Iterator<Item = String>) -> io::Result<Config> {
+    let mut config = Config {
+        lend_threshold: 128 << 10,
+        zcopy_threshold: 8 << 20,
+        ..Config::default()
+    };
+    for argument in arguments {
+        let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
+        let bytes: usize = value.parse().map_err(io::Error::other)?;
+        match name {
+            "lend" => config.lend_threshold = bytes,
+            "zcopy" => config.zcopy_threshold = bytes,
+            "pipelined" => config.pipelined_threshold = bytes,
+            "sink" => config.sink_threshold = bytes,
+            "write" => config.write_min = u32::try_from(bytes).map_err(io::Error::other)?,
+            _ => return Err(io::Error::other(format!("no threshold named {name}"))),
+        }
+    }
+    Ok(config)
 }
 
 fn round_trips(stack: &Stack) -> io::Result<()> {

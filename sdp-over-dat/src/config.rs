@@ -27,6 +27,18 @@ pub struct Config {
     pub lend_threshold: usize,
     /// Blocking writes from this length on are advertised, and the peer reads them.
     pub zcopy_threshold: usize,
+    /// The number of advertisements, of both kinds together, that a socket accepts from its peer.
+    /// With 1, a socket uses neither pipelined mode nor memory that its peer advertises.
+    pub adverts_max: u8,
+    /// Writes from this length on change the direction to pipelined mode, in which the peer's
+    /// readers may advertise their memory. `usize::MAX`: only if the peer asks for it.
+    pub pipelined_threshold: usize,
+    /// A reader that waits with room for at least so many bytes advertises its memory, and the peer
+    /// writes there. `usize::MAX`: no reader does.
+    pub sink_threshold: usize,
+    /// Runs of at least so many bytes are written into memory that the peer has advertised. Shorter
+    /// ones are sent in messages.
+    pub write_min: u32,
     /// The timeout of an attempt to connect.
     pub connect_timeout: Duration,
     /// The time for which a peer may stay silent before its connection is aborted. It applies when
@@ -68,6 +80,10 @@ impl Default for Config {
             staging: 512 * 1024,
             lend_threshold: usize::MAX,
             zcopy_threshold: 256 * 1024,
+            adverts_max: 16,
+            pipelined_threshold: usize::MAX,
+            sink_threshold: usize::MAX,
+            write_min: 16 * 1024,
             connect_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(60),
             backlog: 128,
@@ -135,6 +151,7 @@ impl Config {
             ),
             (self.send_ring > 0, "no room for bytes to be sent"),
             (self.sends_max > 0, "no Send may be in progress"),
+            (self.adverts_max > 0, "no advertisement may be received"),
             (self.staging > 1, "a staging memory of less than two bytes"),
             (self.backlog > 0, "no connection request may wait"),
         ];

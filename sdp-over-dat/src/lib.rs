@@ -42,11 +42,18 @@
 //! straight into its memory. Otherwise they are read into the socket's staging memory as soon as
 //! they are advertised, so that a writer waits for a slow reader no sooner than over TCP.
 //!
+//! *Write Zcopy*: a read that waits with room for at least [`Config::sink_threshold`] bytes
+//! registers its memory and advertises it. The peer writes the next bytes of the stream there by
+//! RDMA Write, from its ring or from its writer's memory. The stream is in pipelined mode then,
+//! which its writer begins ([`Config::pipelined_threshold`]). Bytes that were sent before the peer
+//! saw the advertisement use it up, so a reader whose writer is ahead of it advertises seldom.
+//!
 //! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
 //! |---|---|---|
 //! | Bcopy | 1 and 1 | a Send, one Receive posted again |
 //! | Bcopy, from the caller's memory | 0 and 1 | as Bcopy; a registration for the write |
 //! | Read Zcopy, reader waits | 0 and 0 | a registration at each end, one RDMA Read, two Sends |
+//! | Write Zcopy | 1 and 0, or 0 and 0 from the writer's memory | a registration for the read, an RDMA Write, two Sends |
 //! | Read Zcopy, staged | 0 and 1 | as with a waiting reader, without the reader's registration |
 //!
 //! The best way depends on the provider ([`Config::suited_to`]). Where the processor does an

@@ -16,6 +16,8 @@ pub struct Options {
     pub linger: Option<Duration>,
     /// SO_OOBINLINE: the urgent byte stays in the stream.
     pub oob_inline: bool,
+    /// Replaces [`crate::Config::sink_threshold`] for this socket.
+    pub sink_threshold: Option<usize>,
     /// TCP_NODELAY; stored only. Bytes are sent at once in any case, and are gathered while they
     /// cannot be sent.
     pub nodelay: bool,

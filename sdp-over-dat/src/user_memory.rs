@@ -14,7 +14,7 @@ pub(crate) struct Source {
     pub(crate) lmr: Lmr,
 }
 
-/// Registered memory into which the peer's memory is read.
+/// Registered memory into which the peer's memory is read, or into which the peer writes.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) lmr: Lmr,
@@ -36,7 +36,7 @@ impl Source {
 }
 
 impl Sink {
-    /// Registers `bytes`. iWARP reads need the right of remote write on their sink.
+    /// Registers `bytes`. A peer that writes needs the right of remote write, and so do iWARP reads.
     pub(crate) fn register(pz: &Pz, bytes: &mut [u8], needs_remote_write: bool) -> Result<Self> {
         let len = bytes.len();
         let ptr = NonNull::from(bytes).cast();
@@ -46,8 +46,9 @@ impl Sink {
             Privileges::LOCAL_WRITE
         };
         // SAFETY: the read that calls this borrows the bytes mutably and deregisters them before it
-        // returns. Before that, it waits until its RDMA Reads have completed or the transport has
-        // ended; until then nothing else accesses the bytes.
+        // returns. Before that, it waits until its RDMA Reads have completed, or the peer has given
+        // up the advertisement, or the transport has ended; until then nothing else accesses the
+        // bytes.
         let lmr = unsafe { Lmr::register(pz, ptr, len, privileges) }?;
         Ok(Self { lmr })
     }

@@ -524,3 +524,50 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
     }
     scene.finish()
 }
+
+/// Memory for the victim's next bytes, which the peer says it has. One message with data was
+/// counted.
+fn sink_avail(seq: u32, len: u32) -> Vec<u8> {
+    let mut rest = len.to_be_bytes().to_vec();
+    rest.extend(0xdead_0001_u32.to_be_bytes());
+    rest.extend(0x7f00_0000_0000_u64.to_be_bytes());
+    rest.extend(1_u32.to_be_bytes());
+    message(0xfd, seq, &rest)
+}
+
+/// A peer that advertises memory that it does not have, or less of it than a message may need, loses
+/// its connection when it is written to, and the writer gets an error.
+#[test]
+fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()> {
+    let config = Config {
+        pipelined_threshold: 1,
+        write_min: 1,
+        ..Config::default()
+    };
+    let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
+    for len in [1 << 20, 10] {
+        scene.attacks += 1;
+        let mut hello = hello();
+        hello[19] = 16;
+        let mut attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello)?;
+        let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
+        let outcome = attacker.outcome()?;
+        ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+        patient(&victim, DEADLINE);
+        attacker.send(&message(DATA, 1, b"!"))?;
+        (&victim).read_exact(&mut [0; 1])?;
+        (&victim).write_all(b"x")?;
+        attacker.send(&sink_avail(2, len))?;
+        let start = Instant::now();
+        let told = loop {
+            ensure!(start.elapsed() < DEADLINE, "the writer gets no error");
+            match (&victim).write(&[7; 1_000]) {
+                Ok(_) => thread::sleep(Duration::from_millis(1)),
+                Err(error) => break Errno::from_io_error(&error),
+            }
+        };
+        let is_end = matches!(told, Some(Errno::CONNRESET | Errno::PIPE));
+        ensure!(is_end, "{told:?} with {len} bytes");
+    }
+    scene.finish()
+}

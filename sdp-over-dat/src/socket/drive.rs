@@ -8,12 +8,12 @@ use std::{
 
 use dat_api::{
     Close, CompletionFlags, ConnectionEvent, ConnectionKind, DtoCompletion, DtoStatus, Evd, Event,
-    RemoteRegion,
+    RemoteRegion, Segment,
     abi::{DAT_INTERRUPTED_CALL, DAT_INVALID_STATE},
 };
 use host::locks::IgnorePoison as _;
 use rustix::io::Errno;
-use sdp_proto::{ConnectionState, Payload, Read, Transmit, wire::HEADER_MAX};
+use sdp_proto::{ConnectionState, Payload, PeerMemory, Read, Transmit, wire::HEADER_MAX};
 
 use super::{
     Inner, Socket,
@@ -27,6 +27,7 @@ use crate::errors;
 const RECEIVE: u64 = 1 << 56;
 const SEND: u64 = 2 << 56;
 const READ: u64 = 3 << 56;
+const WRITE: u64 = 4 << 56;
 const KIND: u64 = 0xff << 56;
 
 /// The longest sleep of a wait while the protocol wants a tick.
@@ -155,7 +156,9 @@ impl Socket {
                     inner.connection.handle_fin_completed();
                 }
             }
-            _ => self.on_read(inner, number),
+            READ => self.on_read(inner, number),
+            // An RDMA Write, whose Send reports for both.
+            _ => (),
         }
     }
 
@@ -255,10 +258,13 @@ impl Socket {
                         source.taken = Some(taken);
                     }
                 }
-                // This end advertises no memory of readers and asks for no other buffers.
-                sdp_proto::Event::SinkDone { .. }
-                | sdp_proto::Event::BuffersAnswered(_)
-                | sdp_proto::Event::BuffersKnown(_) => (),
+                sdp_proto::Event::SinkDone { id, written } => {
+                    if let Some(sink) = inner.sink.as_mut().filter(|sink| sink.id == id) {
+                        sink.written = Some(written);
+                    }
+                }
+                // This end asks for no other buffers and refuses such requests of the peer.
+                sdp_proto::Event::BuffersAnswered(_) | sdp_proto::Event::BuffersKnown(_) => (),
                 sdp_proto::Event::BuffersAsked(_) => {
                     inner.connection.answer_buffers(self.config.buffer_size);
                 }
@@ -332,22 +338,31 @@ impl Socket {
         }
         let cookie = SEND | inner.send.next_number();
         let header = inner.send.header(&transmit.header)?;
-        match transmit.payload {
-            Payload::Nothing => self.ep.post_send(&[header], cookie, flags)?,
-            Payload::Stream(_) => match inner.send.next(payload_len)? {
-                (first, None) => self.ep.post_send(&[header, first], cookie, flags)?,
-                (first, Some(second)) => {
-                    self.ep.post_send(&[header, first, second], cookie, flags)?;
-                }
-            },
+        let (first, second) = match transmit.payload {
+            Payload::Nothing => (None, None),
+            Payload::Stream(_) => {
+                let (first, second) = inner.send.next(payload_len)?;
+                (Some(first), second)
+            }
             Payload::Advert { offset, .. } => {
                 let source = inner
                     .source
                     .as_ref()
                     .filter(|source| source.taken.is_none());
                 let lmr = &source.ok_or(dat_api::Error::TimedOut)?.lmr;
-                let payload = lmr.segment(offset as usize, payload_len)?;
-                self.ep.post_send(&[header, payload], cookie, flags)?;
+                (Some(lmr.segment(offset as usize, payload_len)?), None)
+            }
+        };
+        match (transmit.into, first, second) {
+            (Some(into), Some(first), second) => {
+                self.post_write(into, first, second, payload_len)?;
+                self.ep.post_send(&[header], cookie, flags)?;
+                inner.statistics.bytes_written += payload_len as u64;
+            }
+            (_, None, _) => self.ep.post_send(&[header], cookie, flags)?,
+            (None, Some(first), None) => self.ep.post_send(&[header, first], cookie, flags)?,
+            (None, Some(first), Some(second)) => {
+                self.ep.post_send(&[header, first, second], cookie, flags)?;
             }
         }
         inner
@@ -356,6 +371,30 @@ impl Socket {
         inner.statistics.messages_sent += 1;
         inner.posted_since_poll += payload_len;
         Ok(())
+    }
+
+    /// Writes into the memory of the peer's reader. The Send that follows it on the same queue
+    /// completes after it, so the write reports only its failure.
+    fn post_write(
+        &self,
+        into: PeerMemory,
+        first: Segment<'_>,
+        second: Option<Segment<'_>>,
+        len: usize,
+    ) -> dat_api::Result<()> {
+        let remote = RemoteRegion {
+            addr: into.address,
+            len: len as u32,
+            context: into.stag,
+        };
+        let (cookie, flags) = (WRITE, CompletionFlags::SUPPRESS);
+        match second {
+            None => self.ep.post_rdma_write(&[first], remote, cookie, flags),
+            Some(second) => {
+                let segments = [first, second];
+                self.ep.post_rdma_write(&segments, remote, cookie, flags)
+            }
+        }
     }
 
     /// Reads advertised memory that no waiting reader takes itself.

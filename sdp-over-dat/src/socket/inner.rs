@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf};
 
 use super::{
-    attendance::Attendance, link::Link, read_half::ReadHalf, receive_queue::ReceiveQueue,
-    send_ring::SendRing, user::User,
+    attendance::Attendance, invitation::Invitations, link::Link, read_half::ReadHalf,
+    receive_queue::ReceiveQueue, send_ring::SendRing, user::User,
 };
 use crate::{Options, Readiness, Watch, trace::Trace};
 
@@ -31,6 +31,13 @@ pub struct Statistics {
     pub bytes_direct: u64,
     /// RDMA Reads.
     pub reads: u64,
+    /// The part of `bytes_sent` that was transferred by RDMA Write.
+    pub bytes_written: u64,
+    /// Advertisements of readers' memory to the peer.
+    pub sinks: u64,
+    /// The part of `sinks` into which the peer wrote nothing, because a message came first or the
+    /// read ended.
+    pub sinks_unused: u64,
     /// Receive buffers that the socket has now.
     pub receive_buffers: usize,
     /// Bytes that may be written and not sent now.
@@ -56,6 +63,9 @@ pub(crate) struct Inner {
     pub(super) read_direct: Vec<(u64, usize)>,
     /// The caller's memory that the peer may read.
     pub(super) source: Option<UserWrite>,
+    /// The memory of a reader that the peer may write.
+    pub(super) sink: Option<UserRead>,
+    pub(super) invitations: Invitations,
     pub(super) adverts: u64,
     /// The number of bytes that were posted since the completions were last polled.
     pub(super) posted_since_poll: usize,
@@ -96,6 +106,14 @@ pub(super) struct UserWrite {
     pub(super) lmr: Lmr,
     /// The number of bytes that the peer has, once the protocol no longer needs the memory.
     pub(super) taken: Option<u32>,
+}
+
+/// A read whose memory is advertised to the peer.
+#[derive(Debug)]
+pub(super) struct UserRead {
+    pub(super) id: AdvertId,
+    /// The number of bytes that the peer has written, once it no longer writes.
+    pub(super) written: Option<u32>,
 }
 
 impl Inner {

@@ -8,6 +8,7 @@
 //! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
 //! | `drive.rs` | event handling, message sending and waiting |
 //! | `send.rs`, `receive.rs` | the calls of the two directions |
+//! | `invitation.rs` | readers' memory that the peer writes |
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
 //! | `close.rs` | shutdown, linger and close |
@@ -23,6 +24,7 @@ mod attendance;
 mod close;
 mod drive;
 mod inner;
+mod invitation;
 mod link;
 mod read_half;
 mod receive;

@@ -247,6 +247,11 @@ impl ReceiveQueue {
         self.pieces.iter().all(|piece| self.len_of(piece) == 0)
     }
 
+    /// True if there is nothing to read and no mark to pass.
+    pub(super) fn is_clear(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// The number of bytes of a piece that a read returns.
     fn len_of(&self, piece: &Piece) -> usize {
         match piece {

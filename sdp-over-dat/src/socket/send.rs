@@ -53,7 +53,11 @@ impl Socket {
         let deadline = deadline(inner.options.write_timeout);
         let (mut written, mut has_polled) = (0, false);
         loop {
-            self.begin(&mut inner);
+            if self.awaits_invitation(&inner, bytes.len() - written) {
+                self.progress(&mut inner);
+            } else {
+                self.begin(&mut inner);
+            }
             self.end_half_closed(&mut inner);
             if written > 0 && (inner.error.is_some() || !inner.connection.may_write()) {
                 // The next call returns the error.
@@ -61,6 +65,9 @@ impl Socket {
             }
             check_writable(&mut inner)?;
             let left = &bytes[written..];
+            if left.len() >= self.config.pipelined_threshold {
+                inner.connection.go_pipelined();
+            }
             let mover = self.mover(&inner, left.len());
             let has_waited = mover != Mover::Copy;
             let moved = if has_waited {
@@ -156,6 +163,12 @@ impl Socket {
         Ok(())
     }
 
+    /// True if the peer's reader may have advertised memory for a write of `len` bytes. Then the
+    /// events are polled before the write, because a message would use the advertisement up.
+    fn awaits_invitation(&self, inner: &Inner, len: usize) -> bool {
+        inner.connection.send_mode() == Mode::Pipelined && len >= self.config.write_min as usize
+    }
+
     fn copy_in(&self, inner: &mut Inner, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut copied = 0;
         for piece in pieces {
@@ -204,10 +217,10 @@ impl Socket {
         let may_lend = !inner.options.nonblocking
             && inner.source.is_none()
             && inner.connection.state() == ConnectionState::Established;
-        let is_combined = inner.connection.send_mode() == Mode::Combined;
+        let may_advertise = inner.connection.send_mode() != Mode::Buffered;
         match len {
             _ if !may_lend => Mover::Copy,
-            len if len >= config.zcopy_threshold && is_combined => Mover::Advertise,
+            len if len >= config.zcopy_threshold && may_advertise => Mover::Advertise,
             len if len >= config.lend_threshold && inner.options.write_timeout.is_none() => {
                 Mover::Lend
             }

@@ -17,6 +17,7 @@ use super::{
     Inner, Socket,
     attendance::Attendance,
     inner::Statistics,
+    invitation::Invitations,
     link::{Link, Opening},
     read_half::ReadHalf,
     receive_queue::ReceiveQueue,
@@ -149,6 +150,8 @@ impl Socket {
             reader_room: 0,
             read_direct: Vec::new(),
             source: None,
+            sink: None,
+            invitations: Invitations::default(),
             adverts: 0,
             posted_since_poll: 0,
             has_waiting_writer: false,
@@ -225,7 +228,9 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn make(adapter: &Adapter, config: Config) -> dat_api::Result<Self> {
         let buffers = usize::from(config.receive_buffers);
-        let events = buffers + config.sends_max + READS as usize + 8;
+        // A Send may follow an RDMA Write, which completes by itself only when it fails.
+        let requests = 2 * config.sends_max + READS as usize;
+        let events = buffers + requests + 8;
         let evd = Evd::create(&adapter.ia, events as u32, EvdFlags::DTO)?;
         let connections = Evd::create(&adapter.ia, 8, EvdFlags::CONNECTION)?;
         let evds = EpEvds {
@@ -236,7 +241,7 @@ impl Parts {
         let attr = EpAttr {
             max_message_size: config.buffer_size,
             max_recv_dtos: buffers as i32,
-            max_request_dtos: config.sends_max as i32 + READS,
+            max_request_dtos: requests as i32,
             max_request_iov: 3,
             max_rdma_read_in: READS,
             max_rdma_read_out: READS,
@@ -271,8 +276,8 @@ impl Config {
             buffers: self.first_receive_buffers(),
             buffer_size: self.buffer_size,
             send_size_max: self.buffer_size,
-            adverts_max: 1,
-            write_min: 1,
+            adverts_max: self.adverts_max,
+            write_min: self.write_min,
         }
     }
 }

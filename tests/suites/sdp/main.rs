@@ -12,6 +12,7 @@ mod switched;
 mod together;
 mod urgent;
 mod watched;
+mod written;
 
 use std::{
     env, fs,

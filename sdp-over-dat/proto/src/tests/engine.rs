@@ -36,7 +36,7 @@ struct Held {
     is_buffer: bool,
 }
 
-/// How often an end used each mechanism that no message alone shows.
+/// The uses of mechanisms that no message alone shows.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Uses {
     /// Sink advertisements that were filled in part, filled, and used up by a message or retired.

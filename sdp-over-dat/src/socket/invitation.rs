@@ -1,0 +1,192 @@
+//! Readers' memory that the peer writes (Write Zcopy).
+//!
+//! A reader that would wait advertises its memory. The peer writes the next bytes of the stream
+//! there, and they are not copied at this end. The advertisement ends before the read returns: the
+//! peer has written, a message has used the advertisement up, or the peer has acknowledged a
+//! cancel. A peer that does none of that within the close timeout loses its connection. In each
+//! case the memory is deregistered before the read returns, so no byte is written to it later,
+//! whatever the peer does.
+//!
+//! A read with a timeout does not advertise: the answer to its cancel needs a call of the peer's
+//! user, or a thread that serves the peer's socket, and may take longer than the read should.
+
+use std::{io, sync::MutexGuard};
+
+use sdp_proto::{AdvertId, ConnectionState, SinkAdvert, wire::Mode};
+
+use super::{Inner, Socket, inner::UserRead, receive::ReceiveFlags};
+use crate::user_memory::{self, Sink};
+
+/// The longest memory that is advertised at once, in bytes.
+const SINK_MAX: usize = 1 << 30;
+
+/// The most waits without an advertisement after one that was not used.
+const PAUSE_MAX: u32 = 64;
+
+/// The rate at which waiting readers advertise their memory.
+///
+/// An advertisement costs a registration and a message. A writer that is always ahead of the reader
+/// sends messages that cross it, which makes it useless. So after each useless advertisement the
+/// readers wait more often without one.
+#[derive(Debug, Default)]
+pub(super) struct Invitations {
+    /// The number of waits without an advertisement before the next one.
+    skip: u32,
+    /// The number of waits that were skipped after the last useless advertisement.
+    pause: u32,
+}
+
+impl Invitations {
+    /// A reader waits. Returns true if it is to advertise its memory.
+    pub(super) const fn on_wait(&mut self) -> bool {
+        let is_due = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        is_due
+    }
+
+    /// An advertisement has ended; `was_used` is true if the peer has written.
+    pub(super) fn on_end(&mut self, was_used: bool) {
+        self.pause = if was_used {
+            0
+        } else {
+            (2 * self.pause + 1).min(PAUSE_MAX)
+        };
+        self.skip = self.pause;
+    }
+}
+
+impl Socket {
+    /// True if a reader that waits with so much room may advertise its memory.
+    fn suits_invitation(&self, inner: &Inner, room: usize) -> bool {
+        let threshold = inner.options.sink_threshold;
+        let threshold = threshold.unwrap_or(self.config.sink_threshold);
+        let least = threshold.max(inner.connection.sink_min() as usize);
+        room >= least
+            && threshold < usize::MAX
+            && inner.sink.is_none()
+            && inner.receive.is_clear()
+            && inner.reads.is_empty()
+            && inner.link.may_post()
+            && !inner.link.is_gone()
+            && inner.connection.state() == ConnectionState::Established
+    }
+
+    /// True if this reader, which is about to wait, advertises its memory.
+    pub(super) fn may_invite(
+        &self,
+        inner: &mut Inner,
+        room: usize,
+        flags: ReceiveFlags,
+        has_timeout: bool,
+    ) -> bool {
+        if flags.peek || has_timeout || !self.suits_invitation(inner, room) {
+            return false;
+        }
+        if inner.connection.receive_mode() == Mode::Combined {
+            inner.connection.ask_pipelined();
+            return false;
+        }
+        inner.invitations.on_wait()
+    }
+
+    /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
+    /// number of bytes that the peer has written. Does not wait if there are bytes to read or if the
+    /// memory cannot be advertised.
+    pub(super) fn receive_written<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        into: &mut [u8],
+    ) -> (MutexGuard<'a, Inner>, usize) {
+        // Bytes that have been received and not handled would make the advertisement useless.
+        self.progress(&mut inner);
+        if !self.suits_invitation(&inner, into.len()) {
+            return (inner, 0);
+        }
+        let max = into.len().min(self.adapter.read_max).min(SINK_MAX);
+        let sink = match Sink::register(&self.adapter.pz, &mut into[..max], true) {
+            Ok(sink) => sink,
+            Err(error) => {
+                tracing::debug!(%error, "memory is not registered; its bytes are copied");
+                inner.invitations.on_end(false);
+                return (inner, 0);
+            }
+        };
+        inner.adverts += 1;
+        let id = AdvertId(inner.adverts);
+        let remote = sink.lmr.remote();
+        let is_advertised = inner.connection.advertise_sink(SinkAdvert {
+            id,
+            len: max as u32,
+            stag: remote.context,
+            address: remote.addr,
+        });
+        let mut written = 0;
+        if is_advertised {
+            inner.statistics.sinks += 1;
+            inner.sink = Some(UserRead { id, written: None });
+            self.pump(&mut inner);
+            inner = self.wait_for_sink(inner);
+            let sink = inner.sink.take();
+            written = sink.and_then(|sink| sink.written).unwrap_or(0) as usize;
+            inner.statistics.sinks_unused += u64::from(written == 0);
+        }
+        inner.invitations.on_end(written > 0);
+        user_memory::release(sink.lmr);
+        inner.statistics.bytes_received += written as u64;
+        inner.statistics.bytes_direct += written as u64;
+        self.wake_followers(&inner);
+        (inner, written)
+    }
+
+    /// Waits until the peer no longer writes into the memory of the reader.
+    ///
+    /// When this half is shut, the advertisement is cancelled. The connection of a peer that does not
+    /// answer is aborted.
+    fn wait_for_sink<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let (mut until, mut is_cancelled) = (None, false);
+        loop {
+            let is_done = inner.sink.as_ref().is_none_or(|it| it.written.is_some());
+            if is_done || inner.link.is_gone() {
+                return inner;
+            }
+            let waited = if inner.read_half.is_shut() && !is_cancelled {
+                drop(inner);
+                Err(io::ErrorKind::TimedOut.into())
+            } else {
+                self.wait(inner, until)
+            };
+            inner = match waited {
+                Ok(inner) => inner,
+                Err(_) => {
+                    let mut inner = self.lock();
+                    if is_cancelled {
+                        self.abort_unanswered(&mut inner);
+                    }
+                    until = self.close_deadline().filter(|_| !is_cancelled);
+                    is_cancelled = true;
+                    inner.connection.cancel_sinks();
+                    self.progress(&mut inner);
+                    inner
+                }
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn useless_advertisements_become_rare_and_a_useful_one_changes_that() {
+        let mut invitations = Invitations::default();
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            waits.extend((1..).find(|_| invitations.on_wait()));
+            invitations.on_end(false);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 65, 65]);
+        invitations.on_end(true);
+        assert!(invitations.on_wait() && invitations.on_wait());
+    }
+}

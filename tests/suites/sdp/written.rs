@@ -1,0 +1,270 @@
+//! Readers whose memory the peer writes (Write Zcopy), in pipelined mode.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::Shutdown,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use sdp_over_dat::{Config, Options, SdpStream};
+
+use super::{DEADLINE, connected, on_stack, pattern, timed, transfer};
+
+/// Sockets whose readers advertise their memory from 20,000 bytes on.
+fn config() -> Config {
+    Config {
+        buffer_size: 8 << 10,
+        pipelined_threshold: 1,
+        sink_threshold: 20_000,
+        write_min: 1_000,
+        lend_threshold: 30_000,
+        zcopy_threshold: 200_000,
+        ..Config::default()
+    }
+}
+
+const LONG: usize = 250_000;
+
+/// Waits until the reader of `stream` has advertised its memory `times` times.
+fn has_advertised(stream: &SdpStream, times: u64) -> Result<()> {
+    let until = Instant::now() + DEADLINE;
+    while stream.statistics().sinks < times {
+        ensure!(Instant::now() < until, "no memory is advertised");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// A connection that has changed to pipelined mode in both directions, without timeouts.
+fn pipelined(stack: &sdp_over_dat::Stack) -> Result<(SdpStream, SdpStream)> {
+    let (client, server) = connected(stack)?;
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        { from }.write_all(b"first")?;
+        { to }.read_exact(&mut [0; 5])?;
+    }
+    Ok((client, server))
+}
+
+#[test]
+fn a_reader_that_waits_is_written_to() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        let mut expected = vec![0; LONG];
+        pattern(0, &mut expected);
+        for round in 1..=20_u64 {
+            // Bytes of the ring, of the writer's memory, and of memory that would be advertised.
+            let len = [25_000, 60_000, LONG][round as usize % 3];
+            let mut into = vec![0; LONG];
+            let read = thread::scope(|scope| {
+                let reads = scope.spawn(|| server.receive_all(&mut into[..len]));
+                has_advertised(&server, round)?;
+                (&client).write_all(&expected[..len])?;
+                reads
+                    .join()
+                    .expect("a reader that does not panic")
+                    .context("reading")
+            })?;
+            ensure!(read == len && into[..len] == expected[..len], "other bytes");
+        }
+        let (here, there) = (server.statistics(), client.statistics());
+        ensure!(here.sinks_unused == 0, "{here:?}");
+        ensure!(
+            there.bytes_written == here.bytes_direct,
+            "{there:?}, {here:?}"
+        );
+        ensure!(here.bytes_direct == there.bytes_sent - 5, "{here:?}");
+        Ok(())
+    })
+}
+
+/// Both directions, with writes and reads of all lengths, so that messages and advertisements of
+/// both kinds cross.
+#[test]
+fn streams_of_any_lengths_are_the_same_at_both_ends() -> Result<()> {
+    let total = if stack_tests::is_full() {
+        1 << 30
+    } else {
+        32 << 20
+    };
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        thread::scope(|scope| {
+            let other = scope.spawn(|| transfer(&server, &client, total, 50_000, 300_000));
+            transfer(&client, &server, total, 400_000, 60_000)?;
+            other.join().expect("a transfer that does not panic")
+        })?;
+        let all = [client.statistics(), server.statistics()];
+        let sinks: u64 = all.iter().map(|one| one.sinks).sum();
+        ensure!(sinks > 0, "{all:?}");
+        Ok(())
+    })
+}
+
+/// A read with a timeout cannot wait for the answer to a cancel.
+#[test]
+fn a_read_with_a_timeout_advertises_nothing() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        timed(&server);
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| (&server).read_exact(&mut vec![0; LONG]));
+            thread::sleep(Duration::from_millis(20));
+            (&client).write_all(&[1; LONG])?;
+            reads.join().expect("a reader that does not panic")?;
+            let statistics = server.statistics();
+            ensure!(statistics.sinks == 0, "{statistics:?}");
+            Ok(())
+        })
+    })
+}
+
+/// No byte is placed in a reader's memory after its call has returned.
+#[test]
+fn a_reader_that_is_shut_takes_its_memory_back() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        let mut memory = vec![0xa5; LONG];
+        thread::scope(|scope| {
+            // The call that answers the cancel.
+            let answers = scope.spawn(|| (&client).read_exact(&mut [0; 4]));
+            let reads = scope.spawn(|| server.receive_all(&mut memory));
+            has_advertised(&server, 1)?;
+            server.shutdown(Shutdown::Read)?;
+            let read = reads.join().expect("a reader that does not panic")?;
+            ensure!(read == 0, "{read} bytes");
+            (&server).write_all(b"last")?;
+            Ok(answers.join().expect("a reader that does not panic")?)
+        })?;
+        // As much as is sent without a call of the other end.
+        (&client).write_all(&[1; 20_000])?;
+        ensure!(
+            memory.iter().all(|byte| *byte == 0xa5),
+            "written afterwards"
+        );
+        let statistics = server.statistics();
+        ensure!(
+            (statistics.sinks, statistics.sinks_unused) == (1, 1),
+            "{statistics:?}"
+        );
+        Ok(())
+    })
+}
+
+/// Nothing but the end of the connection ends an advertisement that the peer does not give up.
+#[test]
+fn a_reader_whose_peer_does_not_answer_ends_with_its_connection() -> Result<()> {
+    let config = Config {
+        close_timeout: Duration::from_millis(300),
+        ..config()
+    };
+    on_stack(config, |stack| {
+        let (_client, server) = pipelined(stack)?;
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| server.receive_all(&mut vec![0; LONG]));
+            has_advertised(&server, 1)?;
+            server.shutdown(Shutdown::Read)?;
+            let read = reads.join().expect("a reader that does not panic");
+            ensure!(!matches!(read, Ok(len) if len > 0), "{read:?}");
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn a_reader_whose_peer_ends_its_stream_returns() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| server.receive_all(&mut vec![0; LONG]));
+            has_advertised(&server, 1)?;
+            client.shutdown(Shutdown::Write)?;
+            let read = reads.join().expect("a reader that does not panic")?;
+            ensure!(read == 0, "{read} bytes");
+            Ok(())
+        })?;
+        // The other direction still works.
+        (&server).write_all(b"last")?;
+        (&client).read_exact(&mut [0; 4])?;
+        Ok(())
+    })
+}
+
+/// A reader whose peer resets the connection gets an error.
+#[test]
+fn a_reader_whose_peer_aborts_gets_a_reset() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| server.receive_all(&mut vec![0; LONG]));
+            has_advertised(&server, 1)?;
+            client.abort();
+            let read = reads.join().expect("a reader that does not panic");
+            let is_reset = matches!(&read, Err(e) if e.kind() == ErrorKind::ConnectionReset);
+            ensure!(is_reset, "{read:?}");
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn a_peek_and_a_short_read_advertise_nothing() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        thread::scope(|scope| {
+            let peeks = scope.spawn(|| server.peek(&mut vec![0; LONG]));
+            thread::sleep(Duration::from_millis(20));
+            (&client).write_all(b"bytes")?;
+            peeks.join().expect("a reader that does not panic")?;
+            (&server).read_exact(&mut [0; 5])?;
+            let reads = scope.spawn(|| (&server).read_exact(&mut [0; 19_999]));
+            thread::sleep(Duration::from_millis(20));
+            (&client).write_all(&[1; 19_999])?;
+            reads.join().expect("a reader that does not panic")?;
+            let statistics = server.statistics();
+            ensure!(statistics.sinks == 0, "{statistics:?}");
+            Ok(())
+        })
+    })
+}
+
+/// The option of one socket replaces the threshold of the stack.
+#[test]
+fn a_socket_may_have_a_threshold_of_its_own() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        server.set_options(Options {
+            sink_threshold: Some(usize::MAX),
+            ..Options::default()
+        });
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| (&server).read_exact(&mut vec![0; LONG]));
+            thread::sleep(Duration::from_millis(20));
+            (&client).write_all(&[1; LONG])?;
+            reads.join().expect("a reader that does not panic")?;
+            let statistics = server.statistics();
+            ensure!(statistics.sinks == 0, "{statistics:?}");
+            Ok(())
+        })
+    })
+}
+
+/// A peer that accepts one advertisement is never asked for more.
+#[test]
+fn a_peer_with_one_advertisement_sees_messages_only() -> Result<()> {
+    let old = Config {
+        adverts_max: 1,
+        ..config()
+    };
+    on_stack(old, |stack| {
+        let (client, server) = pipelined(stack)?;
+        transfer(&client, &server, 4 << 20, 400_000, 60_000)?;
+        let all = [client.statistics(), server.statistics()];
+        let is_unused = all
+            .iter()
+            .all(|one| one.sinks == 0 && one.bytes_written == 0);
+        ensure!(is_unused, "{all:?}");
+        Ok(())
+    })
+}
