@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
 use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
 
 /// The time for which each figure is measured.
@@ -110,16 +111,18 @@ where
 
 fn bandwidth(stack: &Stack, len: usize) -> io::Result<()> {
     let (client, server) = tcp_pair()?;
-    let tcp = pour(&client, server, len)?;
+    let (tcp, tcp_cost) = pour(&client, server, len)?;
     let (client, server) = sdp_pair(stack)?;
-    let sdp = pour(&client, server, len)?;
+    let (sdp, sdp_cost) = pour(&client, server, len)?;
     row(&format!("writes of {} KiB, MB/s", len >> 10), tcp, sdp);
+    row("    processor s/GiB, both ends", tcp_cost, sdp_cost);
     println!("    {:?}", client.statistics());
     Ok(())
 }
 
-/// The bandwidth in megabytes per second.
-fn pour<S>(client: &S, server: S, len: usize) -> io::Result<f64>
+/// The bandwidth in megabytes per second, and the processor time of this process in seconds per
+/// GiB.
+fn pour<S>(client: &S, server: S, len: usize) -> io::Result<(f64, f64)>
 where
     S: Send + 'static,
     for<'a> &'a S: Read + Write,
@@ -139,6 +142,7 @@ where
     let mut client = client;
     let mut bytes = vec![0; len];
     let started = Instant::now();
+    let used = processor_seconds();
     while started.elapsed() < MEASURE {
         client.write_all(&bytes)?;
     }
@@ -146,14 +150,22 @@ where
     client.write_all(&bytes)?;
     client.read_exact(&mut bytes[..1])?;
     let seconds = started.elapsed().as_secs_f64();
+    let used = processor_seconds() - used;
     let total = sink
         .join()
         .map_err(|_| io::Error::other("the sink panicked"))??;
-    Ok(total as f64 / seconds / 1e6)
+    let gibibytes = total as f64 / f64::from(1 << 30);
+    Ok((total as f64 / seconds / 1e6, used / gibibytes))
+}
+
+/// The processor time of this process so far, in seconds.
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn row(case: &str, tcp: f64, sdp: f64) {
-    println!("{case:<28}{tcp:>12.1}{sdp:>12.1}{:>8.2}", sdp / tcp);
+    println!("{case:<28}{tcp:>12.2}{sdp:>12.2}{:>8.2}", sdp / tcp);
 }
 
 fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {

@@ -323,7 +323,11 @@ impl Socket {
     fn post(&self, inner: &mut Inner, transmit: &Transmit) -> dat_api::Result<()> {
         let payload_len = transmit.payload.len() as usize;
         let head = transmit.header.as_bytes();
-        inner.trace.sent(head, head.len() + payload_len);
+        let carried = match transmit.into {
+            Some(_) => 0,
+            None => payload_len,
+        };
+        inner.trace.sent(head, head.len() + carried);
         let from_user = matches!(transmit.payload, Payload::Advert { .. });
         let ring_bytes = if from_user { 0 } else { payload_len };
         let waits = transmit.fin || from_user || inner.has_waiting_writer;
@@ -357,6 +361,7 @@ impl Socket {
             (Some(into), Some(first), second) => {
                 self.post_write(into, first, second, payload_len)?;
                 self.ep.post_send(&[header], cookie, flags)?;
+                inner.send.on_write_posted();
                 inner.statistics.bytes_written += payload_len as u64;
             }
             (_, None, _) => self.ep.post_send(&[header], cookie, flags)?,

@@ -15,6 +15,8 @@ struct SendInProgress {
     ring_bytes: usize,
     is_fin: bool,
     is_from_user: bool,
+    /// True if an RDMA Write was posted before it.
+    has_write: bool,
 }
 
 /// The result of a completion.
@@ -44,6 +46,10 @@ pub(super) struct SendRing {
     /// Sends and ring bytes since the last Send that asked for its completion.
     silent: (usize, usize),
     in_progress: VecDeque<SendInProgress>,
+    /// The number of RDMA Writes in progress.
+    writes: usize,
+    /// True if an RDMA Write was posted and its Send was not.
+    is_send_due: bool,
 }
 
 impl SendRing {
@@ -63,6 +69,8 @@ impl SendRing {
             sends: 0,
             silent: (0, 0),
             in_progress: VecDeque::new(),
+            writes: 0,
+            is_send_due: false,
         })
     }
 
@@ -85,9 +93,10 @@ impl SendRing {
         (self.written - self.completed) as usize
     }
 
-    /// True if another Send may be posted.
+    /// True if another Send may be posted, with an RDMA Write before it. So there may be one request
+    /// more than slots in progress.
     pub(super) fn has_slot(&self) -> bool {
-        self.in_progress.len() < self.slots
+        self.in_progress.len() + self.writes < self.slots
     }
 
     /// True if a Send from the caller's memory is in progress.
@@ -156,6 +165,12 @@ impl SendRing {
             || (self.silent.1 + ring_bytes) * 4 > self.ring.len()
     }
 
+    /// Records a posted RDMA Write. Its Send follows.
+    pub(super) const fn on_write_posted(&mut self) {
+        self.writes += 1;
+        self.is_send_due = true;
+    }
+
     /// Records a posted Send, whose cookie holds [`Self::next_number`].
     pub(super) fn on_posted(
         &mut self,
@@ -169,6 +184,7 @@ impl SendRing {
             ring_bytes,
             is_fin,
             is_from_user,
+            has_write: std::mem::take(&mut self.is_send_due),
         });
         self.sends += 1;
         self.posted += ring_bytes as u64;
@@ -190,6 +206,7 @@ impl SendRing {
         while let Some(send) = self.in_progress.pop_front_if(|send| send.number <= number) {
             self.completed += send.ring_bytes as u64;
             completed.is_fin |= send.is_fin;
+            self.writes -= usize::from(send.has_write);
         }
         completed
     }
@@ -197,5 +214,6 @@ impl SendRing {
     /// The transport has ended and uses no memory any more.
     pub(super) fn on_gone(&mut self) {
         self.in_progress.clear();
+        self.writes = 0;
     }
 }

@@ -228,8 +228,8 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn make(adapter: &Adapter, config: Config) -> dat_api::Result<Self> {
         let buffers = usize::from(config.receive_buffers);
-        // A Send may follow an RDMA Write, which completes by itself only when it fails.
-        let requests = 2 * config.sends_max + READS as usize;
+        // The last Send may follow an RDMA Write, see `SendRing::has_slot`.
+        let requests = config.sends_max + 1 + READS as usize;
         let events = buffers + requests + 8;
         let evd = Evd::create(&adapter.ia, events as u32, EvdFlags::DTO)?;
         let connections = Evd::create(&adapter.ia, 8, EvdFlags::CONNECTION)?;
