@@ -6,7 +6,8 @@
 //!
 //! Prints round trips of small messages and bandwidth of long writes for both, their ratios, and
 //! the counters of the SDP end. A threshold replaces that of the
-//! configuration that suits a provider whose data the processor moves. `DAT_LIBRARY` and `DAT_OVERRIDE` select the stack.
+//! configuration that suits a provider whose data the processor moves. `DAT_LIBRARY` and
+//! `DAT_OVERRIDE` select the stack.
 
 use std::{
     env,

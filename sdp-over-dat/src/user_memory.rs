@@ -36,7 +36,8 @@ impl Source {
 }
 
 impl Sink {
-    /// Registers `bytes`. A peer that writes needs the right of remote write, and so do iWARP reads.
+    /// Registers `bytes`. A peer that writes needs the right of remote write, and so do iWARP
+    /// reads.
     pub(crate) fn register(pz: &Pz, bytes: &mut [u8], needs_remote_write: bool) -> Result<Self> {
         let len = bytes.len();
         let ptr = NonNull::from(bytes).cast();

@@ -535,8 +535,8 @@ fn sink_avail(seq: u32, len: u32) -> Vec<u8> {
     message(0xfd, seq, &rest)
 }
 
-/// A peer that advertises memory that it does not have, or less of it than a message may need, loses
-/// its connection when it is written to, and the writer gets an error.
+/// A peer that advertises memory that it does not have, or less of it than a message may need,
+/// loses its connection when it is written to, and the writer gets an error.
 #[test]
 fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()> {
     let config = Config {

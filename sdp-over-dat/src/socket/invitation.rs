@@ -90,8 +90,8 @@ impl Socket {
     }
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
-    /// number of bytes that the peer has written. Does not wait if there are bytes to read or if the
-    /// memory cannot be advertised.
+    /// number of bytes that the peer has written. Does not wait if there are bytes to read or if
+    /// the memory cannot be advertised.
     pub(super) fn receive_written<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -140,8 +140,8 @@ impl Socket {
 
     /// Waits until the peer no longer writes into the memory of the reader.
     ///
-    /// When this half is shut, the advertisement is cancelled. The connection of a peer that does not
-    /// answer is aborted.
+    /// When this half is shut, the advertisement is cancelled. The connection of a peer that does
+    /// not answer is aborted.
     fn wait_for_sink<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         let (mut until, mut is_cancelled) = (None, false);
         loop {

@@ -93,8 +93,8 @@ impl SendRing {
         (self.written - self.completed) as usize
     }
 
-    /// True if another Send may be posted, with an RDMA Write before it. So there may be one request
-    /// more than slots in progress.
+    /// True if another Send may be posted, with an RDMA Write before it. So there may be one
+    /// request more than slots in progress.
     pub(super) fn has_slot(&self) -> bool {
         self.in_progress.len() + self.writes < self.slots
     }

@@ -14,10 +14,10 @@
 mod dependencies;
 mod layers;
 mod modules;
-mod words;
 mod rust;
 mod tables;
 mod text;
+mod words;
 
 use std::fmt;
 use std::fs;

@@ -87,7 +87,11 @@ mod tests {
         let word = |text| refused(text).map(|(word, _)| *word);
         assert_eq!(word("The peer is told, and goes on."), Some("told"));
         assert_eq!(word("The peer goes on."), Some("goes on"));
-        for fine in ["The storyteller is untold.", "Calls `news`.", "Besides the peer."] {
+        for fine in [
+            "The storyteller is untold.",
+            "Calls `news`.",
+            "Besides the peer.",
+        ] {
             assert_eq!(word(fine), None, "{fine}");
         }
     }
