@@ -6,7 +6,7 @@
 //! * Larger buffers: the owner answers after every posted buffer has the new size, so the sender
 //!   may use it as soon as it receives the answer.
 //! * Smaller buffers: the sender keeps to the smaller size from its request on. The owner answers
-//! at once, and posts smaller buffers only after the peer has acknowledged the answer.
+//!   at once, and posts smaller buffers only after the peer has acknowledged the answer.
 
 use crate::Seq;
 

@@ -151,11 +151,10 @@ impl Socket {
         let number = dto.cookie & !KIND;
         match dto.cookie & KIND {
             RECEIVE => self.on_message(inner, number as usize, dto.transferred as usize),
-            SEND => {
-                if inner.send.on_completed(number).is_fin {
-                    inner.connection.handle_fin_completed();
-                }
+            SEND if inner.send.on_completed(number).is_fin => {
+                inner.connection.handle_fin_completed();
             }
+            SEND => (),
             READ => self.on_read(inner, number),
             // An RDMA Write, whose Send reports for both.
             _ => (),

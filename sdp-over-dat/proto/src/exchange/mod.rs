@@ -48,7 +48,7 @@
 //! The rules that this implementation adds:
 //!
 //! * The source leaves pipelined mode only while it has no advertisement of either kind. A
-//! SinkAvail that crosses the ModeChange stays valid until it is used up, as in pipelined mode.
+//!   SinkAvail that crosses the ModeChange stays valid until it is used up, as in pipelined mode.
 //! * DisConn retires sink advertisements too.
 //! * The payload of a SinkAvail (Transaction) belongs to the opposite half and is not counted. An
 //!   end sends it only while no sink advertisement of the peer can exist for that half, because
