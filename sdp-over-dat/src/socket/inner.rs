@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf};
 
 use super::{
-    attendance::Attendance, invitation::Invitations, link::Link, read_half::ReadHalf,
-    receive_queue::ReceiveQueue, send_ring::SendRing, user::User,
+    attendance::Attendance, link::Link, read_half::ReadHalf, receive_queue::ReceiveQueue,
+    send_ring::SendRing, sink_pace::SinkPace, user::User,
 };
 use crate::{Options, Readiness, Watch, trace::Trace};
 
@@ -65,7 +65,7 @@ pub(crate) struct Inner {
     pub(super) source: Option<UserWrite>,
     /// The memory of a reader that the peer may write.
     pub(super) sink: Option<UserRead>,
-    pub(super) invitations: Invitations,
+    pub(super) sink_pace: SinkPace,
     pub(super) adverts: u64,
     /// The number of bytes that were posted since the completions were last polled.
     pub(super) posted_since_poll: usize,

@@ -20,41 +20,6 @@ use crate::user_memory::{self, Sink};
 /// The longest memory that is advertised at once, in bytes.
 const SINK_MAX: usize = 1 << 30;
 
-/// The most waits without an advertisement after one that was not used.
-const PAUSE_MAX: u32 = 64;
-
-/// The rate at which waiting readers advertise their memory.
-///
-/// An advertisement costs a registration and a message. A writer that is always ahead of the reader
-/// sends messages that cross it, which makes it useless. So after each useless advertisement the
-/// readers wait more often without one.
-#[derive(Debug, Default)]
-pub(super) struct Invitations {
-    /// The number of waits without an advertisement before the next one.
-    skip: u32,
-    /// The number of waits that were skipped after the last useless advertisement.
-    pause: u32,
-}
-
-impl Invitations {
-    /// A reader waits. Returns true if it is to advertise its memory.
-    pub(super) const fn on_wait(&mut self) -> bool {
-        let is_due = self.skip == 0;
-        self.skip = self.skip.saturating_sub(1);
-        is_due
-    }
-
-    /// An advertisement has ended; `was_used` is true if the peer has written.
-    pub(super) fn on_end(&mut self, was_used: bool) {
-        self.pause = if was_used {
-            0
-        } else {
-            (2 * self.pause + 1).min(PAUSE_MAX)
-        };
-        self.skip = self.pause;
-    }
-}
-
 impl Socket {
     /// True if a reader that waits with so much room may advertise its memory.
     fn suits_invitation(&self, inner: &Inner, room: usize) -> bool {
@@ -86,7 +51,7 @@ impl Socket {
             inner.connection.ask_pipelined();
             return false;
         }
-        inner.invitations.on_wait()
+        inner.sink_pace.on_wait()
     }
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
@@ -107,7 +72,7 @@ impl Socket {
             Ok(sink) => sink,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are copied");
-                inner.invitations.on_end(false);
+                inner.sink_pace.on_end(false);
                 return (inner, 0);
             }
         };
@@ -130,7 +95,7 @@ impl Socket {
             written = sink.and_then(|sink| sink.written).unwrap_or(0) as usize;
             inner.statistics.sinks_unused += u64::from(written == 0);
         }
-        inner.invitations.on_end(written > 0);
+        inner.sink_pace.on_end(written > 0);
         user_memory::release(sink.lmr);
         inner.statistics.bytes_received += written as u64;
         inner.statistics.bytes_direct += written as u64;
@@ -170,23 +135,5 @@ impl Socket {
                 }
             };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn useless_advertisements_become_rare_and_a_useful_one_changes_that() {
-        let mut invitations = Invitations::default();
-        let mut waits = Vec::new();
-        for _ in 0..9 {
-            waits.extend((1..).find(|_| invitations.on_wait()));
-            invitations.on_end(false);
-        }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 65, 65]);
-        invitations.on_end(true);
-        assert!(invitations.on_wait() && invitations.on_wait());
     }
 }

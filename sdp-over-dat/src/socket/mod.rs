@@ -8,7 +8,7 @@
 //! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
 //! | `drive.rs` | event handling, message sending and waiting |
 //! | `send.rs`, `receive.rs` | the calls of the two directions |
-//! | `invitation.rs` | readers' memory that the peer writes |
+//! | `invitation.rs`, `sink_pace.rs` | readers' memory that the peer writes, and how often it is advertised |
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
 //! | `close.rs` | shutdown, linger and close |
@@ -32,6 +32,7 @@ mod receive_queue;
 mod send;
 mod send_ring;
 mod setup;
+mod sink_pace;
 mod user;
 
 use std::{

@@ -17,11 +17,11 @@ use super::{
     Inner, Socket,
     attendance::Attendance,
     inner::Statistics,
-    invitation::Invitations,
     link::{Link, Opening},
     read_half::ReadHalf,
     receive_queue::ReceiveQueue,
     send_ring::SendRing,
+    sink_pace::SinkPace,
     user::User,
 };
 use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::Transport};
@@ -151,7 +151,7 @@ impl Socket {
             read_direct: Vec::new(),
             source: None,
             sink: None,
-            invitations: Invitations::default(),
+            sink_pace: SinkPace::default(),
             adverts: 0,
             posted_since_poll: 0,
             has_waiting_writer: false,
