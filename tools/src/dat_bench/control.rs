@@ -80,9 +80,9 @@ impl Peer {
     pub(crate) fn done(&mut self) -> Result<Option<u64>> {
         let to = self.to.as_mut().context("the child is gone")?;
         // A child that has failed does not read this line, but has already sent the reason.
-        let told = writeln!(to, "{END}").and_then(|()| to.flush());
+        let sent = writeln!(to, "{END}").and_then(|()| to.flush());
         let calls = self.expect("done")?.parse().ok();
-        told?;
+        sent?;
         Ok(calls)
     }
 
@@ -177,7 +177,7 @@ pub(crate) fn await_end() -> Result<()> {
 }
 
 /// Writes a line to the parent.
-pub(crate) fn say(line: &str) -> Result<()> {
+pub(crate) fn send(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)

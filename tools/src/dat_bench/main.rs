@@ -59,7 +59,7 @@ use crate::setup::Ground;
 fn main() -> ExitCode {
     let args = Args::parse();
     let (outcome, report): (_, fn(&str)) = match &args.serve {
-        Some(found) => (second::serve(&args, found), tell_first_process),
+        Some(found) => (second::serve(&args, found), report_to_first_process),
         None => (lead(&args), |why| eprintln!("dat-bench: {why}")),
     };
     match outcome {
@@ -72,8 +72,8 @@ fn main() -> ExitCode {
 }
 
 /// Reports a failure of the second process to the first one.
-fn tell_first_process(why: &str) {
-    if control::say(&format!("failed {why}")).is_err() {
+fn report_to_first_process(why: &str) {
+    if control::send(&format!("failed {why}")).is_err() {
         eprintln!("dat-bench, second process: {why}");
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
     /// The contender's figure divided by the raw figure of the same round.
     pub(crate) ratio: Spread,
     /// Other contenders that were measured in the same rounds.
-    pub(crate) besides: Vec<Beside>,
+    pub(crate) others: Vec<Other>,
     /// System calls per operation: the contender's here and at the peer, raw TCP's here.
     pub(crate) syscalls: [Option<f64>; 3],
     /// The number of times that the contender copies each byte, here and at the peer.
@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
 
 /// The results of another contender.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct Other {
     pub(crate) stack: Stack,
     pub(crate) figure: Spread,
     /// Its figure divided by that of raw TCP in the same round.
@@ -94,14 +94,14 @@ impl Bench {
         }
         let mut raw = self.series(Stack::Raw, case, plan)?;
         let mut contender = self.series(self.stack, case, plan)?;
-        let mut besides = others(case)
+        let mut rest = others(case)
             .iter()
             .map(|stack| self.series(*stack, case, plan))
             .collect::<Result<Vec<_>>>()?;
         let mut raws = Vec::new();
         for _ in 0..plan.rounds {
             let before = self.sample(raw.stack, case, raw.count)?;
-            for series in [&mut contender].into_iter().chain(&mut besides) {
+            for series in [&mut contender].into_iter().chain(&mut rest) {
                 let figure = self.sample(series.stack, case, series.count)?;
                 series.figures.push(figure);
             }
@@ -116,13 +116,13 @@ impl Bench {
         Ok(Outcome {
             raw: Spread::of(raws),
             ratio: contender.to(&raw),
-            besides: besides
+            others: rest
                 .into_iter()
-                .map(|beside| Beside {
-                    stack: beside.stack,
-                    to_raw: beside.to(&raw),
-                    from_contender: contender.to(&beside),
-                    figure: Spread::of(beside.figures),
+                .map(|other| Other {
+                    stack: other.stack,
+                    to_raw: other.to(&raw),
+                    from_contender: contender.to(&other),
+                    figure: Spread::of(other.figures),
                 })
                 .collect(),
             contender: Spread::of(contender.figures),
@@ -142,7 +142,7 @@ impl Bench {
             raw: Spread::of(Vec::new()),
             contender: Spread::of(vec![kibibytes]),
             ratio: Spread::of(Vec::new()),
-            besides: Vec::new(),
+            others: Vec::new(),
             syscalls: [None; 3],
             copies: None,
         })

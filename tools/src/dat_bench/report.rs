@@ -148,7 +148,7 @@ impl fmt::Display for Tally {
 
 /// Prints the lines of the other contenders of a row.
 fn print_others(case: Case, outcome: &Outcome) {
-    for other in &outcome.besides {
+    for other in &outcome.others {
         let (title, figures, ratio) = match other.stack {
             Stack::Framed => (
                 "  bare MPA framing with CRC, to raw",
@@ -156,7 +156,7 @@ fn print_others(case: Case, outcome: &Outcome) {
                 other.to_raw,
             ),
             _ => (
-                "  DAT beside writev of 16 messages",
+                "  DAT, to writev of 16 messages",
                 (other.figure, outcome.contender),
                 other.from_contender,
             ),

@@ -71,7 +71,7 @@ impl Results {
         writer.write_record(COLUMNS)?;
         for row in &self.measured {
             writer.write_record(row.line())?;
-            for other in &row.outcome.besides {
+            for other in &row.outcome.others {
                 let mut line = of_stack(row.case, other.stack, other.figure);
                 line.extend(numbers(row.outcome.raw));
                 line.extend(numbers(other.to_raw));
@@ -124,7 +124,7 @@ impl Measured {
         let outcome = &self.outcome;
         let [here, peer, raw] = outcome.syscalls;
         let others: Vec<Value> = outcome
-            .besides
+            .others
             .iter()
             .map(|other| {
                 json!({
@@ -296,7 +296,7 @@ fn replace((path, file): &mut (PathBuf, File), content: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::case::{Wire, Work};
-    use crate::measure::Beside;
+    use crate::measure::Other;
 
     const PLAN: Plan = Plan {
         rounds: 3,
@@ -316,7 +316,7 @@ mod tests {
             raw: spread_of(8.0),
             contender: spread_of(2.0),
             ratio: spread_of(0.25),
-            besides: vec![Beside {
+            others: vec![Other {
                 stack: Stack::Framed,
                 figure: spread_of(9.0),
                 to_raw: spread_of(1.125),

@@ -29,7 +29,7 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     let listener = TcpListener::bind((address, 0)).context("listening for the raw connection")?;
     let raw_port = listener.local_addr()?.port();
     let announce = |address: SocketAddr, conn_qual| {
-        control::say(&format!("ready {raw_port} {address} {conn_qual}"))
+        control::send(&format!("ready {raw_port} {address} {conn_qual}"))
     };
     let contender = Contender::listen(contender.parse()?, ia, args.sleep_on_bulk, announce)?;
     let raw = RawLink::new(listener.accept()?.0)?.with_listener(listener);
@@ -49,11 +49,11 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
             .flatten();
         let (resident, copied) = (resident_bytes(), links.contender.copied());
         let used = setup::processor_seconds()?;
-        control::say("go")?;
+        control::send("go")?;
         links.serve(stack, case, count)?;
         // An unattended sample is served while this blocks.
         control::await_end()?;
-        let told = match counted {
+        let count_of_peer = match counted {
             Counted::Memory => grown_since(resident),
             Counted::Processor => Some(((setup::processor_seconds()? - used) * 1e6) as u64),
             Counted::Copies => links
@@ -63,9 +63,9 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
                 .map(|(now, then)| now - then),
             Counted::Calls | Counted::Nothing => counting.and_then(Counting::end),
         };
-        control::say(&format!(
+        control::send(&format!(
             "done {}",
-            told.map_or_else(|| NONE.into(), |told| told.to_string())
+            count_of_peer.map_or_else(|| NONE.into(), |count| count.to_string())
         ))?;
     }
     Ok(())

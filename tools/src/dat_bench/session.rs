@@ -98,7 +98,7 @@ impl Session<'_> {
         let asleep = self.args.sleep_on_bulk;
         let contender = Contender::connect(stack, ia, asleep, address, conn_qual)?;
         println!(
-            "{}: {}, {ia} to {}, beside TCP to {raw_address}, {}",
+            "{}: {}, {ia} to {}, compared with TCP to {raw_address}, {}",
             wire.title(),
             stack.title(),
             address.ip(),

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_have_their_names_and_strangers_their_number() {
+    fn known_values_have_names_and_others_their_number() {
         let of = |attribute, value| of(attribute, value).unwrap();
         assert_eq!(of("ep_creator", 1), "DAT_PSP_CREATES_EP_IFASKED");
         assert_eq!(of("rmr_scope_supported", 9), "9");

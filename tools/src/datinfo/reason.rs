@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_tells_why_and_the_rest_is_passed_on() {
+    fn the_reason_of_a_provider_is_taken_from_its_log() {
         let log = "libibverbs: Warning: no driver\n\
             2026-01-01T00:00:00.0Z  WARN access_layer::ia: open failed ia=a error=bad: x: y\n\
             2026-01-01T00:00:00.0Z  WARN access_layer::ia: open failed ia=b error=other\n";
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registry_tells_what_does_not_load() {
+    fn the_registry_logs_a_library_that_does_not_load() {
         let log = "2026-01-01T00:00:00.0Z  WARN libdat2::registry: provider library does not load \
             ia=a u2.0 nonthreadsafe line=1 error=no such file\n";
         let (reason, rest) = split(log, "a");

@@ -85,11 +85,11 @@ fn program(named: &str) -> Program {
 
 fn address_in(words: &[OsString]) -> Result<SocketAddr> {
     let [word] = words else {
-        bail!("one ADDRESS:PORT is explained, not {} of them", words.len());
+        bail!("--explain takes one ADDRESS:PORT, not {}", words.len());
     };
     let word = word.to_string_lossy();
     word.parse().with_context(|| {
-        format!("`{word}` is no address and port; write 192.0.2.1:6379 or [2001:db8::1]:6379")
+        format!("`{word}` is not an address and port; write 192.0.2.1:6379 or [2001:db8::1]:6379")
     })
 }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_program_is_known_by_both_names() {
+    fn rules_match_a_link_and_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let [file, link] = ["redis-check-rdb", "redis-server"].map(|name| dir.path().join(name));
         std::fs::write(&file, "").unwrap();
@@ -212,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn a_faulty_file_is_told_line_by_line() {
+    fn each_mistake_of_a_rule_file_is_reported() {
         let line = ["--explain", "connect", "192.0.2.1:80"];
         let error = explained("use\nuse both\n", &line).unwrap_err().to_string();
-        let told: Vec<&str> = error.lines().collect();
+        let lines: Vec<&str> = error.lines().collect();
         assert!(
-            told[0].contains(":1:4: ") && told[1].contains(":2:9: "),
+            lines[0].contains(":1:4: ") && lines[1].contains(":2:9: "),
             "{error}"
         );
     }

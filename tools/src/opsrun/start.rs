@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_stands_before_those_that_are_there() {
+    fn the_library_precedes_those_that_are_listed() {
         let library = Path::new("/opt/lib/libops-preload.so");
         let list = |present: Option<&str>| preload_list(library, present.map(OsString::from));
         assert_eq!(list(None).unwrap(), *library);
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_missing_is_told() {
+    fn a_missing_library_is_reported() {
         let error = find_library(Path::new("/nonexistent/bin/opsrun")).unwrap_err();
-        let told = error.to_string();
-        assert!(told.starts_with("libops-preload.so is not in "), "{told}");
-        assert!(told.contains("/nonexistent/lib, "), "{told}");
+        let text = error.to_string();
+        assert!(text.starts_with("libops-preload.so is not in "), "{text}");
+        assert!(text.contains("/nonexistent/lib, "), "{text}");
     }
 
     #[test]

@@ -124,7 +124,10 @@ impl Crowd {
             (ConnectionKind::Established, Fate::Kept) => Ok(1),
             (ConnectionKind::Established, Fate::EndedByPeer) => Ok(0),
             (ConnectionKind::Established, Fate::Ended) => {
-                let ep = self.eps.get(&event.ep).context("news of a stranger")?;
+                let ep = self
+                    .eps
+                    .get(&event.ep)
+                    .context("an event of an unknown endpoint")?;
                 ep.disconnect(Close::Graceful)?;
                 Ok(0)
             }
