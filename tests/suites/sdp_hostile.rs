@@ -562,7 +562,10 @@ fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()>
         let told = loop {
             ensure!(start.elapsed() < DEADLINE, "the writer gets no error");
             match (&victim).write(&[7; 1_000]) {
-                Ok(_) => thread::sleep(Duration::from_millis(1)),
+                Ok(len) => {
+                    assert_ne!(len, 0);
+                    thread::sleep(Duration::from_millis(1));
+                }
                 Err(error) => break Errno::from_io_error(&error),
             }
         };
