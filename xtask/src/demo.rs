@@ -94,7 +94,7 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         name: "unmodified redis within the host",
-        heading: "redis as Debian ships it, both sides by bin/opsrun, beside the same without it:",
+        heading: "redis as Debian ships it, without and with bin/opsrun at both ends:",
         needs: &[install::REDIS, install::REDIS_TOOLS],
         run: |demo| demo.redis_and_plain(),
     },
