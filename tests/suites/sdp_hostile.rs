@@ -494,6 +494,9 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
         let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
         let outcome = attacker.outcome()?;
         ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+        // A connection is established with its first message; before that, writes are copied.
+        attacker.send(&message(DATA, 1, b"!"))?;
+        (&victim).read_exact(&mut [0; 1])?;
         let patience = Duration::from_millis(300);
         victim.set_options(Options {
             write_timeout: (!shuts).then_some(patience),

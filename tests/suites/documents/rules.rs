@@ -55,7 +55,7 @@ fn compared(source: &str, function: &str) -> Result<BTreeSet<String>> {
 
 #[test]
 fn every_word_of_a_rule_is_in_ops_conf_5_and_the_reverse() -> Result<()> {
-    let source = read(&workspace("ops/rules/src/parse.rs"))?;
+    let source = read(&workspace("ops/src/rules/parse.rs"))?;
     let mut words = BTreeSet::new();
     for function in ["parse_target", "parse_role", "parse_setting"] {
         words.extend(compared(&source, function)?);
@@ -65,7 +65,7 @@ fn every_word_of_a_rule_is_in_ops_conf_5_and_the_reverse() -> Result<()> {
 
 #[test]
 fn every_word_of_a_log_line_is_in_ops_conf_5_and_the_reverse() -> Result<()> {
-    let source = read(&workspace("ops/rules/src/parse.rs"))?;
+    let source = read(&workspace("ops/src/rules/parse.rs"))?;
     let mut words = compared(&source, "parse_log")?;
     words.extend(compared(&source, "parse_destination")?);
     let heads = heads(&page()?, "LOG")?;
