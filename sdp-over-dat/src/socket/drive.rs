@@ -358,9 +358,15 @@ impl Socket {
         };
         match (transmit.into, first, second) {
             (Some(into), Some(first), second) => {
-                self.post_write(into, first, second, payload_len)?;
+                self.post_write(into, &first)?;
+                if let Some(second) = second {
+                    let address = into.address.wrapping_add(u64::from(first.len()));
+                    self.post_write(PeerMemory { address, ..into }, &second)?;
+                }
                 self.ep.post_send(&[header], cookie, flags)?;
-                inner.send.on_write_posted();
+                inner
+                    .send
+                    .on_writes_posted(1 + usize::from(second.is_some()));
                 inner.statistics.bytes_written += payload_len as u64;
             }
             (_, None, _) => self.ep.post_send(&[header], cookie, flags)?,
@@ -377,28 +383,17 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes into the memory of the peer's reader. The Send that follows it on the same queue
-    /// completes after it, so the write reports only its failure.
-    fn post_write(
-        &self,
-        into: PeerMemory,
-        first: Segment<'_>,
-        second: Option<Segment<'_>>,
-        len: usize,
-    ) -> dat_api::Result<()> {
+    /// Writes into the memory of the peer's reader. The Send that follows on the same queue completes
+    /// after the write, so the write reports only its failure. An endpoint need not take two segments
+    /// in a write, so each segment is a write of its own.
+    fn post_write(&self, into: PeerMemory, segment: &Segment<'_>) -> dat_api::Result<()> {
         let remote = RemoteRegion {
             addr: into.address,
-            len: len as u32,
+            len: segment.len(),
             context: into.stag,
         };
-        let (cookie, flags) = (WRITE, CompletionFlags::SUPPRESS);
-        match second {
-            None => self.ep.post_rdma_write(&[first], remote, cookie, flags),
-            Some(second) => {
-                let segments = [first, second];
-                self.ep.post_rdma_write(&segments, remote, cookie, flags)
-            }
-        }
+        self.ep
+            .post_rdma_write(&[*segment], remote, WRITE, CompletionFlags::SUPPRESS)
     }
 
     /// Reads advertised memory that no waiting reader takes itself.

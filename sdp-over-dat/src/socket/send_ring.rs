@@ -15,8 +15,8 @@ struct SendInProgress {
     ring_bytes: usize,
     is_fin: bool,
     is_from_user: bool,
-    /// True if an RDMA Write was posted before it.
-    has_write: bool,
+    /// The number of RDMA Writes that were posted for it, before it.
+    writes: usize,
 }
 
 /// The result of a completion.
@@ -48,11 +48,14 @@ pub(super) struct SendRing {
     in_progress: VecDeque<SendInProgress>,
     /// The number of RDMA Writes in progress.
     writes: usize,
-    /// True if an RDMA Write was posted and its Send was not.
-    is_send_due: bool,
+    /// The part of `writes` whose Send was not posted.
+    new_writes: usize,
 }
 
 impl SendRing {
+    /// The most RDMA Writes for one Send: one for each end of the ring.
+    pub(super) const WRITES: usize = 2;
+
     /// Creates a ring of `first` bytes, which may grow to `longest`.
     pub(super) fn new(pz: &Pz, (first, longest): (usize, usize), slots: usize) -> Result<Self> {
         const { assert!(HEADER_MAX <= SLOT) };
@@ -70,7 +73,7 @@ impl SendRing {
             silent: (0, 0),
             in_progress: VecDeque::new(),
             writes: 0,
-            is_send_due: false,
+            new_writes: 0,
         })
     }
 
@@ -93,8 +96,8 @@ impl SendRing {
         (self.written - self.completed) as usize
     }
 
-    /// True if another Send may be posted, with an RDMA Write before it. So there may be one
-    /// request more than slots in progress.
+    /// True if another Send may be posted, with up to [`Self::WRITES`] RDMA Writes before it. So
+    /// there may be as many more requests than slots in progress.
     pub(super) fn has_slot(&self) -> bool {
         self.in_progress.len() + self.writes < self.slots
     }
@@ -165,10 +168,10 @@ impl SendRing {
             || (self.silent.1 + ring_bytes) * 4 > self.ring.len()
     }
 
-    /// Records a posted RDMA Write. Its Send follows.
-    pub(super) const fn on_write_posted(&mut self) {
-        self.writes += 1;
-        self.is_send_due = true;
+    /// Records posted RDMA Writes. Their Send follows.
+    pub(super) const fn on_writes_posted(&mut self, count: usize) {
+        self.writes += count;
+        self.new_writes += count;
     }
 
     /// Records a posted Send, whose cookie holds [`Self::next_number`].
@@ -184,7 +187,7 @@ impl SendRing {
             ring_bytes,
             is_fin,
             is_from_user,
-            has_write: std::mem::take(&mut self.is_send_due),
+            writes: std::mem::take(&mut self.new_writes),
         });
         self.sends += 1;
         self.posted += ring_bytes as u64;
@@ -206,7 +209,7 @@ impl SendRing {
         while let Some(send) = self.in_progress.pop_front_if(|send| send.number <= number) {
             self.completed += send.ring_bytes as u64;
             completed.is_fin |= send.is_fin;
-            self.writes -= usize::from(send.has_write);
+            self.writes -= send.writes;
         }
         completed
     }

@@ -228,8 +228,7 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn make(adapter: &Adapter, config: Config) -> dat_api::Result<Self> {
         let buffers = usize::from(config.receive_buffers);
-        // The last Send may follow an RDMA Write, see `SendRing::has_slot`.
-        let requests = config.sends_max + 1 + READS as usize;
+        let requests = config.sends_max + SendRing::WRITES + READS as usize;
         let events = buffers + requests + 8;
         let evd = Evd::create(&adapter.ia, events as u32, EvdFlags::DTO)?;
         let connections = Evd::create(&adapter.ia, 8, EvdFlags::CONNECTION)?;

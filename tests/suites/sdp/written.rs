@@ -79,6 +79,38 @@ fn a_reader_that_waits_is_written_to() -> Result<()> {
     })
 }
 
+/// Bytes of the ring are written in two parts around its end.
+#[test]
+fn bytes_around_the_end_of_the_ring_are_written_in_their_order() -> Result<()> {
+    let config = Config {
+        lend_threshold: usize::MAX,
+        zcopy_threshold: usize::MAX,
+        send_ring: 70_001,
+        ..config()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = pipelined(stack)?;
+        let mut expected = vec![0; 60_000];
+        let mut into = vec![0; 60_000];
+        for round in 1..=20_u64 {
+            pattern(round * 60_000, &mut expected);
+            thread::scope(|scope| {
+                let reads = scope.spawn(|| server.receive_all(&mut into));
+                has_advertised(&server, round)?;
+                (&client).write_all(&expected)?;
+                reads
+                    .join()
+                    .expect("a reader that does not panic")
+                    .context("reading")
+            })?;
+            ensure!(into == expected, "other bytes");
+        }
+        let statistics = client.statistics();
+        ensure!(statistics.bytes_written == 20 * 60_000, "{statistics:?}");
+        Ok(())
+    })
+}
+
 /// Both directions, with writes and reads of all lengths, so that messages and advertisements of
 /// both kinds cross.
 #[test]
