@@ -99,14 +99,18 @@ impl Config {
     ///
     /// An adapter reads memory by itself and has to pin it first, so sockets begin with little of
     /// it. Where the processor does the adapter's work, registration costs next to nothing. There
-    /// the provider copies as often for an RDMA Read as for a Send, and a Read needs more messages,
-    /// so only very long writes use it.
+    /// an advertisement saves a copy by the processor, and costs two more messages during which the
+    /// bytes of a single write do not move. So short writes are copied, and writes from 512 KiB on
+    /// are read or written in the memory of both users. The mechanisms have not been measured on
+    /// adapters and are off there.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
         match provider.specific(DATA_PATH) {
             Some("processor") => Self {
                 lend_threshold: 128 * 1024,
-                zcopy_threshold: 8 * 1024 * 1024,
+                zcopy_threshold: 512 * 1024,
+                pipelined_threshold: 64 * 1024,
+                sink_threshold: 64 * 1024,
                 ..Self::default()
             },
             _ => Self {
