@@ -383,9 +383,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes into the memory of the peer's reader. The Send that follows on the same queue completes
-    /// after the write, so the write reports only its failure. An endpoint need not take two segments
-    /// in a write, so each segment is a write of its own.
+    /// Writes into the memory of the peer's reader. The Send that follows on the same queue
+    /// completes after the write, so the write reports only its failure. An endpoint need not take
+    /// two segments in a write, so each segment is a write of its own.
     fn post_write(&self, into: PeerMemory, segment: &Segment<'_>) -> dat_api::Result<()> {
         let remote = RemoteRegion {
             addr: into.address,
