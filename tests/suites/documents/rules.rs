@@ -99,7 +99,7 @@ fn the_bound_that_ops_conf_5_names_is_the_one_in_force() -> Result<()> {
         .context("no bound")?;
     let bound = bound.split(')').next().unwrap_or(bound);
     ensure!(
-        page()?.contains(&format!("{bound} ms where it is not said")),
+        page()?.contains(&format!("{bound} ms by default")),
         "it is {bound} ms"
     );
     Ok(())
