@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// Asks whether an interface adapter keeps what DAT 2.0 promises its consumers.
+/// Tests whether an interface adapter does what DAT 2.0 requires.
 #[derive(Debug, Parser)]
 #[command(
     name = "dat-conformance",
@@ -13,19 +13,19 @@ use clap::{Parser, ValueEnum};
     override_usage = "dat-conformance --ia <NAME> [OPTIONS]\n       dat-conformance --list"
 )]
 pub(crate) struct Args {
-    /// Interface adapter to ask.
+    /// The interface adapter to test.
     #[arg(long, value_name = "NAME", required_unless_present = "list")]
     pub(crate) ia: Option<String>,
-    /// Which ends this machine has.
+    /// The ends that run on this machine.
     #[arg(long, value_enum, default_value_t = Role::Both)]
     pub(crate) role: Role,
-    /// With both ends here: another interface adapter for the server's.
+    /// With both ends on this machine: the interface adapter of the server, if it is another one.
     #[arg(long, value_name = "NAME", conflicts_with = "peer")]
     pub(crate) peer_ia: Option<String>,
-    /// With the client here: the address and port at which the server listens.
+    /// With only the client on this machine: the address and port at which the server listens.
     #[arg(long, value_name = "ADDRESS:PORT", required_if_eq("role", "client"))]
     pub(crate) peer: Option<SocketAddr>,
-    /// The server's: where it waits for the client, on plain TCP.
+    /// The address and port at which the server waits for the client, on plain TCP.
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -33,28 +33,29 @@ pub(crate) struct Args {
         conflicts_with = "peer"
     )]
     pub(crate) listen: SocketAddr,
-    /// Only cases whose names match: * stands for anything. Several are separated by commas.
+    /// Run only cases whose names match; * matches any text. Separate several patterns by commas.
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// No cases whose names match.
+    /// Run no cases whose names match.
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
     pub(crate) skip: Vec<String>,
-    /// The long cases too.
+    /// Also run the long cases.
     #[arg(long)]
     pub(crate) long: bool,
-    /// Name the cases and what each holds, and run none.
+    /// List the cases with the requirement that each tests, and run none.
     #[arg(long)]
     pub(crate) list: bool,
-    /// How long a case may take.
+    /// The time limit of a case, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) limit: u32,
-    /// Name of this adapter, and of the place where it runs, in the table of differences.
+    /// The name, in the table of differences, of this adapter and of the system on which it runs.
     #[arg(long, value_name = "NAME", requires = "differences")]
     pub(crate) ground: Option<String>,
     /// The table of known differences.
     #[arg(long, value_name = "FILE", requires = "ground")]
     pub(crate) differences: Option<PathBuf>,
-    /// A process that runs cases: where its peer is, or - for a connection at standard input.
+    /// For a process that runs cases: the address of its peer, or - for a connection at standard
+    /// input.
     #[arg(long, hide = true, value_name = "PEER")]
     pub(crate) worker: Option<String>,
 }

@@ -8,7 +8,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "sdp-checker", version)]
 pub(crate) struct Args {
-    /// Files that a program with SDP_TRACE wrote; their names end in .active or .passive.
+    /// The files that a program with SDP_TRACE wrote. Their names end in .active or .passive.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
