@@ -30,7 +30,7 @@ const UNUSABLE: u8 = 2;
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = BufWriter::new(io::stdout().lock());
-    let done = tell_all(&args, &mut out).and_then(|code| out.flush().map(|()| code));
+    let done = print_all(&args, &mut out).and_then(|code| out.flush().map(|()| code));
     match done {
         Ok(code) => ExitCode::from(code),
         // The reader of the output has closed the pipe, which is no error.
@@ -42,13 +42,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell_all(args: &Args, out: &mut impl Write) -> io::Result<u8> {
+fn print_all(args: &Args, out: &mut impl Write) -> io::Result<u8> {
     args.files
         .iter()
-        .try_fold(KEPT, |worst, file| Ok(worst.max(tell_file(file, out)?)))
+        .try_fold(KEPT, |worst, file| Ok(worst.max(print_file(file, out)?)))
 }
 
-fn tell_file(file: &Path, out: &mut impl Write) -> io::Result<u8> {
+fn print_file(file: &Path, out: &mut impl Write) -> io::Result<u8> {
     let Some(side) = side_of(file) else {
         eprintln!(
             "sdp-checker: {}: the name ends neither in .active nor in .passive",
@@ -59,7 +59,7 @@ fn tell_file(file: &Path, out: &mut impl Write) -> io::Result<u8> {
     match fs::read(file) {
         Ok(bytes) => {
             writeln!(out, "{}:", file.display())?;
-            tell(side, &bytes, out)
+            print_messages(side, &bytes, out)
         }
         Err(error) => {
             eprintln!("sdp-checker: {}: {error}", file.display());
@@ -79,7 +79,7 @@ fn side_of(file: &Path) -> Option<Side> {
 
 /// Prints every message, and the first broken rule below the message that breaks it. Later messages
 /// are printed and not checked, because the state of the connection is unknown after a violation.
-fn tell(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<u8> {
+fn print_messages(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<u8> {
     let mut checker = Some(Checker::new());
     let mut messages: u64 = 0;
     for record in Records::of(bytes) {

@@ -24,10 +24,10 @@ pub(super) fn cases() -> Vec<Case> {
     ] {
         let about = "private data of the connect and of the accept reach the other end";
         let name = format!("connect/private-data-{name}");
-        cases.push(Case::both(&name, about, tells, answers).sized(size));
+        cases.push(Case::both(&name, about, sends_data, answers).sized(size));
         let about = "private data of a rejection reaches the connecting end";
         let name = name.replace("connect/", "reject/");
-        cases.push(Case::both(&name, about, tells_in_vain, rejects_with).sized(size));
+        cases.push(Case::both(&name, about, sends_data_and_is_rejected, rejects_with).sized(size));
     }
     cases
 }
@@ -48,7 +48,7 @@ const BOTH: &[Both] = &[
     (
         "connect/nobody",
         "where nobody listens, nobody accepts",
-        finds_nobody,
+        finds_no_listener,
         listens_no_more,
     ),
     (
@@ -78,8 +78,8 @@ const BOTH: &[Both] = &[
     (
         "connect/cancelled",
         "an attempt that is given up ends",
-        gives_up,
-        is_given_up,
+        cancels,
+        is_cancelled,
     ),
     (
         "connect/duplicate",
@@ -91,12 +91,12 @@ const BOTH: &[Both] = &[
         "connect/first-at-once",
         "a message that is sent at once is not lost, ten times",
         speaks_at_once,
-        hears_at_once,
+        receives_at_once,
     ),
     (
         "connect/passive-first",
         "the accepting end may speak first",
-        hears_first,
+        receives_first,
         speaks_first,
     ),
     (
@@ -147,7 +147,7 @@ fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
     Ok(ep.start_connect(address, conn_qual, Some(side.patience()), private_data)?)
 }
 
-fn finds_nobody(side: &mut Side<'_>) -> Result<()> {
+fn finds_no_listener(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     // A provider may retry for some of the time, because a listener may be about to start.
@@ -260,7 +260,7 @@ fn rejects_once(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn gives_up(side: &mut Side<'_>) -> Result<()> {
+fn cancels(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     start(&ep, side, &[])?;
@@ -273,7 +273,7 @@ fn gives_up(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The accept of a request whose peer has disconnected is refused, or its connection does not last.
-fn is_given_up(side: &mut Side<'_>) -> Result<()> {
+fn is_cancelled(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     let (_psp, request) = listen(side, &kit)?;
@@ -339,7 +339,7 @@ fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn hears_at_once(side: &mut Side<'_>) -> Result<()> {
+fn receives_at_once(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let region = kit.region(64)?;
     let _psp = offer(side, &kit)?;
@@ -355,7 +355,7 @@ fn hears_at_once(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn hears_first(side: &mut Side<'_>) -> Result<()> {
+fn receives_first(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
@@ -466,7 +466,7 @@ fn same_data(came: &[u8], seed: u8, len: usize) -> Result<()> {
     Ok(())
 }
 
-fn tells(side: &mut Side<'_>) -> Result<()> {
+fn sends_data(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     let len = length(side, &kit)?;
@@ -494,7 +494,7 @@ fn answers(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn tells_in_vain(side: &mut Side<'_>) -> Result<()> {
+fn sends_data_and_is_rejected(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     let len = length(side, &kit)?;

@@ -18,13 +18,13 @@ const EACH_WAY: &[Both] = &[
         "disconnect/abrupt",
         "each end hears of the end once",
         abrupt,
-        hears_once,
+        is_notified_once,
     ),
     (
         "disconnect/graceful",
         "each end hears of the end once",
         graceful,
-        hears_once,
+        is_notified_once,
     ),
     (
         "disconnect/graceful-finishes",
@@ -48,13 +48,13 @@ const EACH_WAY: &[Both] = &[
         "disconnect/freed",
         "an endpoint that is freed ends its connection",
         frees,
-        hears_once,
+        is_notified_once,
     ),
     (
         "disconnect/closed",
         "an adapter that is closed ends its connections",
         closes,
-        hears_once,
+        is_notified_once,
     ),
 ];
 
@@ -69,7 +69,7 @@ const BOTH: &[Both] = &[
         "disconnect/twice",
         "a second disconnect changes nothing",
         twice,
-        hears_once,
+        is_notified_once,
     ),
     (
         "disconnect/reuse",
@@ -81,7 +81,7 @@ const BOTH: &[Both] = &[
         "disconnect/late-work",
         "what is posted after the end is told as flushed",
         posts_late,
-        hears_once,
+        is_notified_once,
     ),
 ];
 
@@ -109,7 +109,7 @@ fn graceful(side: &mut Side<'_>) -> Result<()> {
     ends(Close::Graceful, side)
 }
 
-fn hears_once(side: &mut Side<'_>) -> Result<()> {
+fn is_notified_once(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     side.meet("connected")?;
     ends_once(&link, side)?;

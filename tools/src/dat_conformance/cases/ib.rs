@@ -32,7 +32,7 @@ const EACH_WAY: &[Both] = &[
         "ib/immediate",
         "a Write with immediate data is told to the peer",
         writes,
-        is_told,
+        receives_immediate,
     ),
     (
         "ib/fetch-add",
@@ -53,13 +53,13 @@ const BOTH: &[Both] = &[
         "ib/immediate-order",
         "immediate data comes behind what was written before",
         writes_often,
-        is_told_often,
+        receives_immediate_often,
     ),
     (
         "ib/immediate-empty",
         "immediate data needs no bytes beside it",
         writes_nothing,
-        is_told_of_nothing,
+        receives_immediate_alone,
     ),
     (
         "ib/fetch-add-often",
@@ -167,7 +167,7 @@ fn told(link: &Link, len: usize, immediate: u32, side: &Side<'_>) -> Result<()> 
     Ok(())
 }
 
-fn is_told(side: &mut Side<'_>) -> Result<()> {
+fn receives_immediate(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
@@ -188,7 +188,7 @@ fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn is_told_of_nothing(side: &mut Side<'_>) -> Result<()> {
+fn receives_immediate_alone(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
@@ -215,7 +215,7 @@ fn writes_often(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn is_told_often(side: &mut Side<'_>) -> Result<()> {
+fn receives_immediate_often(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);

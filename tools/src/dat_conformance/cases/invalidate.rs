@@ -22,7 +22,7 @@ const CASES: &[Both] = &[
         "invalidate/told",
         "the receiver is told which window its peer took away",
         invalidates,
-        is_told,
+        is_notified,
     ),
     (
         "invalidate/closed",
@@ -81,7 +81,7 @@ fn invalidates(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// Binds a window, sends its key, and receives the message that invalidates the key.
-fn lend_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
+fn bind_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
     let remote = bind(link, window, &region, side)?;
     link.recv(&message, 0, LEN, 1)?;
@@ -100,17 +100,17 @@ fn lend_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
     pattern::check(&message, 0, LEN, 4)
 }
 
-fn is_told(side: &mut Side<'_>) -> Result<()> {
+fn is_notified(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let window = Rmr::create_for_ep(&link.kit.pz)?;
-    lend_and_lose(&link, &window, side)?;
+    bind_and_lose(&link, &window, side)?;
     side.meet("over")
 }
 
 fn binds_again(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let window = Rmr::create_for_ep(&link.kit.pz)?;
-    lend_and_lose(&link, &window, side)?;
+    bind_and_lose(&link, &window, side)?;
     let region = link.kit.region(LEN)?;
     bind(&link, &window, &region, side)?;
     side.meet("over")
@@ -137,7 +137,7 @@ fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
 fn stays_closed(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let window = Rmr::create_for_ep(&link.kit.pz)?;
-    lend_and_lose(&link, &window, side)?;
+    bind_and_lose(&link, &window, side)?;
     expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }

@@ -104,7 +104,7 @@ const BOTH: &[Both] = &[
     (
         "protection/recv-right",
         "no message into memory that is not written",
-        sends_in_vain,
+        sends_to_unwritable,
         receives_without_right,
     ),
     (
@@ -117,13 +117,13 @@ const BOTH: &[Both] = &[
         "protection/local-beyond",
         "no Send from beyond the end of a region",
         sends_from_beyond,
-        hears_nothing,
+        receives_nothing,
     ),
     (
         "protection/local-key",
         "no Send by a key that was never given",
         sends_by_wrong_key,
-        hears_nothing,
+        receives_nothing,
     ),
     (
         "protection/flushes",
@@ -329,7 +329,7 @@ fn receives_late(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn sends_in_vain(side: &mut Side<'_>) -> Result<()> {
+fn sends_to_unwritable(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
     if side.hear("posted")? == [0] {
@@ -417,7 +417,7 @@ fn sends_segment(side: &mut Side<'_>, spoil: fn(&mut DatLmrTriplet)) -> Result<(
     side.meet("over")
 }
 
-fn hears_nothing(side: &mut Side<'_>) -> Result<()> {
+fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;

@@ -34,7 +34,7 @@ const BOTH: &[Both] = &[(
     "pz/other-zone",
     "an endpoint does not touch memory of another zone",
     sends_from_other_zone,
-    hears_of_nothing,
+    receives_nothing,
 )];
 
 /// A length above the limit up to which a device copies the caller's memory without checking its
@@ -96,7 +96,7 @@ fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn hears_of_nothing(side: &mut Side<'_>) -> Result<()> {
+fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;

@@ -43,7 +43,7 @@ const BOTH: &[Both] = &[
     (
         "write/order",
         "what a Send tells of is there when it arrives",
-        writes_and_tells,
+        writes_and_notifies,
         sees_in_order,
     ),
     (
@@ -291,7 +291,7 @@ fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
 /// The number of rounds of the cases that detect bytes that overtake others.
 const ROUNDS: u8 = 30;
 
-fn writes_and_tells(side: &mut Side<'_>) -> Result<()> {
+fn writes_and_notifies(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
     let note = link.kit.region(1)?;

@@ -35,49 +35,49 @@ const BOTH: &[Both] = &[
         "rmr/write",
         "the peer writes through a window",
         writes,
-        lends_for_writing,
+        binds_for_writing,
     ),
     (
         "rmr/read",
         "the peer reads through a window",
         reads,
-        lends_for_reading,
+        binds_for_reading,
     ),
     (
         "rmr/read-only",
         "no write through a window for reading",
         write_fails,
-        lends_for_reading_only,
+        binds_for_reading_only,
     ),
     (
         "rmr/bounds",
         "no write beyond a window, though the region goes on",
         write_beyond,
-        lends_a_part,
+        binds_a_part,
     ),
     (
         "rmr/unbound",
         "an unbound window is closed",
         write_fails,
-        lends_and_takes_back,
+        binds_and_unbinds,
     ),
     (
         "rmr/unbound-twice",
         "a window is unbound once more when its region is gone",
         keeps_connected,
-        takes_back_twice,
+        unbinds_twice,
     ),
     (
         "rmr/bound-again",
         "a window that is bound again has a new key",
         write_by_new_key,
-        lends_again,
+        binds_again,
     ),
     (
         "rmr/old-key",
         "the key of before is dead when a window is bound again",
         write_fails,
-        lends_elsewhere,
+        binds_elsewhere,
     ),
     (
         "rmr/region-in-use",
@@ -89,13 +89,13 @@ const BOTH: &[Both] = &[
         "rmr/freed",
         "a window that was freed is closed",
         write_fails,
-        lends_and_frees,
+        binds_and_frees,
     ),
     (
         "rmr/for-endpoint",
         "a window made for an endpoint serves its peer",
         writes,
-        lends_for_endpoint,
+        binds_for_endpoint,
     ),
 ];
 
@@ -121,13 +121,13 @@ const WRITE: Privileges = Privileges::REMOTE_WRITE;
 const READ: Privileges = Privileges::REMOTE_READ;
 
 /// The objects of the end that binds the window, in each case.
-struct Lender {
+struct Binder {
     link: Link,
     region: dat_api::Region,
     window: Rmr,
 }
 
-impl Lender {
+impl Binder {
     fn make(side: &mut Side<'_>) -> Result<Self> {
         let link = Link::make(side)?;
         let window = Rmr::create(&link.kit.pz)?;
@@ -183,8 +183,8 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn is_written(lender: &Lender, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
-    let Lender { link, region, .. } = lender;
+fn is_written(binder: &Binder, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
+    let Binder { link, region, .. } = binder;
     let note = link.kit.region(1)?;
     link.recv(&note, 0, 1, 3)?;
     say_region(side, remote)?;
@@ -195,25 +195,25 @@ fn is_written(lender: &Lender, remote: RemoteRegion, side: &mut Side<'_>) -> Res
     side.meet("over")
 }
 
-fn lends_for_writing(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    let remote = lender.bind(AT, WRITE, side)?;
-    is_written(&lender, remote, side)
+fn binds_for_writing(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    let remote = binder.bind(AT, WRITE, side)?;
+    is_written(&binder, remote, side)
 }
 
-fn lends_for_endpoint(side: &mut Side<'_>) -> Result<()> {
-    let mut lender = Lender::make(side)?;
-    lender.window = Rmr::create_for_ep(&lender.link.kit.pz)?;
-    let remote = lender.bind(AT, WRITE, side)?;
-    is_written(&lender, remote, side)
+fn binds_for_endpoint(side: &mut Side<'_>) -> Result<()> {
+    let mut binder = Binder::make(side)?;
+    binder.window = Rmr::create_for_ep(&binder.link.kit.pz)?;
+    let remote = binder.bind(AT, WRITE, side)?;
+    is_written(&binder, remote, side)
 }
 
-fn lends_again(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    let first = lender.bind(2 * AT, WRITE, side)?;
-    let second = lender.bind(AT, WRITE, side)?;
+fn binds_again(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    let first = binder.bind(2 * AT, WRITE, side)?;
+    let second = binder.bind(AT, WRITE, side)?;
     ensure!(first.context != second.context, "the key is the same");
-    is_written(&lender, second, side)
+    is_written(&binder, second, side)
 }
 
 fn write_by_new_key(side: &mut Side<'_>) -> Result<()> {
@@ -232,10 +232,10 @@ fn reads(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn lends_for_reading(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    pattern::fill(&lender.region, AT, WINDOW, 4)?;
-    let remote = lender.bind(AT, READ, side)?;
+fn binds_for_reading(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    pattern::fill(&binder.region, AT, WINDOW, 4)?;
+    let remote = binder.bind(AT, READ, side)?;
     say_region(side, remote)?;
     side.meet("over")
 }
@@ -266,45 +266,45 @@ fn write_breaks(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Resul
     side.meet("over")
 }
 
-fn nothing_written(lender: &Lender, side: &mut Side<'_>) -> Result<()> {
-    let link = &lender.link;
+fn nothing_written(binder: &Binder, side: &mut Side<'_>) -> Result<()> {
+    let link = &binder.link;
     let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
     expect::told(&link.ep, &link.kit.connect, &ends, side)?;
-    pattern::untouched(&lender.region, 0, LEN)?;
+    pattern::untouched(&binder.region, 0, LEN)?;
     side.meet("over")
 }
 
-fn lends_for_reading_only(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    let remote = lender.bind(AT, READ, side)?;
+fn binds_for_reading_only(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    let remote = binder.bind(AT, READ, side)?;
     say_region(side, remote)?;
-    nothing_written(&lender, side)
+    nothing_written(&binder, side)
 }
 
-fn lends_a_part(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    let remote = lender.bind(AT, WRITE, side)?;
+fn binds_a_part(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    let remote = binder.bind(AT, WRITE, side)?;
     say_region(side, remote)?;
-    nothing_written(&lender, side)
+    nothing_written(&binder, side)
 }
 
-fn lends_and_takes_back(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    let remote = lender.bind(AT, WRITE, side)?;
-    lender.window.unbind(&lender.link.ep, 8)?;
-    expect::bound(&lender.link.kit.request, 8, side)?;
+fn binds_and_unbinds(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    let remote = binder.bind(AT, WRITE, side)?;
+    binder.window.unbind(&binder.link.ep, 8)?;
+    expect::bound(&binder.link.kit.request, 8, side)?;
     say_region(side, remote)?;
-    nothing_written(&lender, side)
+    nothing_written(&binder, side)
 }
 
-fn takes_back_twice(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    lender.bind(AT, WRITE, side)?;
-    let Lender {
+fn unbinds_twice(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    binder.bind(AT, WRITE, side)?;
+    let Binder {
         link,
         region,
         window,
-    } = lender;
+    } = binder;
     window.unbind(&link.ep, 8)?;
     expect::bound(&link.kit.request, 8, side)?;
     drop(region);
@@ -313,20 +313,20 @@ fn takes_back_twice(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn lends_elsewhere(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    let first = lender.bind(AT, WRITE, side)?;
-    lender.bind(2 * AT, WRITE, side)?;
+fn binds_elsewhere(side: &mut Side<'_>) -> Result<()> {
+    let binder = Binder::make(side)?;
+    let first = binder.bind(AT, WRITE, side)?;
+    binder.bind(2 * AT, WRITE, side)?;
     say_region(side, first)?;
-    nothing_written(&lender, side)
+    nothing_written(&binder, side)
 }
 
-fn lends_and_frees(side: &mut Side<'_>) -> Result<()> {
-    let mut lender = Lender::make(side)?;
-    let remote = lender.bind(AT, WRITE, side)?;
-    lender.window = Rmr::create(&lender.link.kit.pz)?;
+fn binds_and_frees(side: &mut Side<'_>) -> Result<()> {
+    let mut binder = Binder::make(side)?;
+    let remote = binder.bind(AT, WRITE, side)?;
+    binder.window = Rmr::create(&binder.link.kit.pz)?;
     say_region(side, remote)?;
-    nothing_written(&lender, side)
+    nothing_written(&binder, side)
 }
 
 fn keeps_connected(side: &mut Side<'_>) -> Result<()> {
@@ -335,9 +335,9 @@ fn keeps_connected(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn frees_region(side: &mut Side<'_>) -> Result<()> {
-    let lender = Lender::make(side)?;
-    lender.bind(AT, WRITE, side)?;
-    let lmr: &Lmr = lender.region.lmr();
+    let binder = Binder::make(side)?;
+    binder.bind(AT, WRITE, side)?;
+    let lmr: &Lmr = binder.region.lmr();
     expect::refused(crate::raw::lmr_free(lmr.as_raw()), DAT_INVALID_STATE)?;
     side.meet("over")
 }

@@ -63,7 +63,7 @@ const BOTH: &[Both] = &[
     (
         "psp/origin",
         "a request tells where it comes from",
-        connects_and_tells,
+        connects_and_sends_address,
         sees_origin,
     ),
     (
@@ -249,7 +249,7 @@ fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn connects_and_tells(side: &mut Side<'_>) -> Result<()> {
+fn connects_and_sends_address(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let _ep = connect_one(&kit, side)?;
     side.say_address(kit.address()?, 0)?;

@@ -38,7 +38,7 @@ const CASES: &[Both] = &[
     (
         "ssp/freed",
         "a service point that is freed gives its socket back",
-        goes_on,
+        keeps_streaming,
         frees,
     ),
     (
@@ -56,19 +56,19 @@ const CASES: &[Both] = &[
     (
         "ssp/reserved",
         "its endpoint is reserved, and free again afterwards",
-        goes_on,
+        keeps_streaming,
         reserves,
     ),
     (
         "ssp/busy-endpoint",
         "an endpoint in use is refused, and the socket stays",
-        goes_on,
+        keeps_streaming,
         is_busy,
     ),
     (
         "ssp/no-rdma",
         "a peer that speaks no RDMA refuses",
-        meets_stranger,
+        meets_other_protocol,
         answers_otherwise,
     ),
     (
@@ -81,7 +81,7 @@ const CASES: &[Both] = &[
         "ssp/timeout-zero",
         "an attempt over a socket has time",
         has_no_time,
-        goes_on_too,
+        only_streams,
     ),
 ];
 
@@ -114,9 +114,9 @@ fn socket(kit: &Kit, side: &mut Side<'_>) -> Result<TcpStream> {
 /// Sends a text in streaming mode and receives the same text from the peer.
 fn chat(socket: &mut TcpStream) -> Result<()> {
     socket.write_all(b"still here")?;
-    let mut heard = [0; 10];
-    socket.read_exact(&mut heard).context("in streaming mode")?;
-    ensure!(&heard == b"still here", "{heard:?}");
+    let mut text = [0; 10];
+    socket.read_exact(&mut text).context("in streaming mode")?;
+    ensure!(&text == b"still here", "{text:?}");
     Ok(())
 }
 
@@ -124,10 +124,10 @@ fn back(socket: Option<OwnedFd>) -> Result<TcpStream> {
     Ok(socket.context("the socket did not come back")?.into())
 }
 
-fn hear_last_words(socket: &mut TcpStream) -> Result<()> {
-    let mut heard = vec![0; LAST_WORDS.len()];
-    socket.read_exact(&mut heard).context("the final message")?;
-    ensure!(heard == LAST_WORDS, "another final message");
+fn receive_last_words(socket: &mut TcpStream) -> Result<()> {
+    let mut text = vec![0; LAST_WORDS.len()];
+    socket.read_exact(&mut text).context("the final message")?;
+    ensure!(text == LAST_WORDS, "another final message");
     Ok(())
 }
 
@@ -135,7 +135,7 @@ fn converts(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     let mut socket = socket(&kit, side)?;
-    hear_last_words(&mut socket)?;
+    receive_last_words(&mut socket)?;
     let welcome = ep.connect_socket(socket, Some(side.patience()), b"hello")?;
     ensure!(welcome == b"welcome", "{welcome:?}");
     expect::in_state(&ep, EpState::Connected)?;
@@ -186,7 +186,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let mut socket = socket(&kit, side)?;
-    hear_last_words(&mut socket)?;
+    receive_last_words(&mut socket)?;
     let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
     let (mut socket, why) = failed(outcome, &[ConnectionKind::PeerRejected])?;
     ensure!(why == b"not now", "{why:?}");
@@ -220,17 +220,17 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The end that waits for the last message of a service point and stays in streaming mode.
-fn goes_on(side: &mut Side<'_>) -> Result<()> {
+fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    hear_last_words(&mut socket)?;
+    receive_last_words(&mut socket)?;
     // Data that was received earlier would be taken for a request.
     side.hear("freed")?;
     chat(&mut socket)?;
     side.meet("over")
 }
 
-fn goes_on_too(side: &mut Side<'_>) -> Result<()> {
+fn only_streams(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
     chat(&mut socket)?;
@@ -274,7 +274,7 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
 fn closes(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    hear_last_words(&mut socket)?;
+    receive_last_words(&mut socket)?;
     drop(socket);
     side.meet("over")
 }
@@ -282,7 +282,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
 fn talks(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    hear_last_words(&mut socket)?;
+    receive_last_words(&mut socket)?;
     socket.write_all(b"GET / HTTP/1.1\r\nHost: an.example\r\n\r\n")?;
     side.meet("over")
 }
@@ -307,7 +307,7 @@ fn sees_down(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-fn meets_stranger(side: &mut Side<'_>) -> Result<()> {
+fn meets_other_protocol(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
@@ -319,8 +319,8 @@ fn meets_stranger(side: &mut Side<'_>) -> Result<()> {
 fn answers_otherwise(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    let mut heard = [0; 16];
-    socket.read_exact(&mut heard)?;
+    let mut received = [0; 16];
+    socket.read_exact(&mut received)?;
     socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
     side.meet("over")
 }
