@@ -17,7 +17,7 @@ const BATCHES: u64 = 20;
 const ROUNDS: u64 = 50;
 
 /// The tick of an engine while consumers drive.
-const LOOK: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(1);
 
 /// The number of times that the engines of this process have gone to sleep.
 fn engine_sleeps() -> u64 {
@@ -80,8 +80,8 @@ fn waits_that_come_and_go_wake_no_engine() {
                 assert_eq!(await_message(&client, &ours), round);
             }
             // Each of the two engines has a timer.
-            let looks = 2 * (start.elapsed().as_millis() / LOOK.as_millis()) as u64;
-            (engine_sleeps() - before).saturating_sub(looks)
+            let ticks = 2 * (start.elapsed().as_millis() / TICK.as_millis()) as u64;
+            (engine_sleeps() - before).saturating_sub(ticks)
         };
         // On a busy machine a round may last longer than an engine's patience, so the best counts.
         let least = (0..BATCHES).map(batch).min().unwrap();

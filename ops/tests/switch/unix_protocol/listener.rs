@@ -69,10 +69,10 @@ struct HalfOpen {
 }
 
 /// The result of polling a half-open connection.
-enum Look {
-    Waits,
-    Stands(SocketAddr),
-    Gone,
+enum Handshake {
+    Pending,
+    Complete(SocketAddr),
+    Aborted,
 }
 
 impl OffloadListener for UnixListener {
@@ -97,10 +97,10 @@ impl OffloadListener for UnixListener {
         }
         let mut at = 0;
         while let Some(connection) = half_open.get_mut(at) {
-            match connection.look(self.behaviour) {
-                Look::Waits => at += 1,
-                Look::Gone => drop(half_open.swap_remove(at)),
-                Look::Stands(peer) => {
+            match connection.poll(self.behaviour) {
+                Handshake::Pending => at += 1,
+                Handshake::Aborted => drop(half_open.swap_remove(at)),
+                Handshake::Complete(peer) => {
                     let socket = half_open.swap_remove(at).socket;
                     epoll::delete(&self.poller, &socket)?;
                     return Ok(Some(Box::new(UnixStream::new(socket, self.local, peer))));
@@ -112,38 +112,38 @@ impl OffloadListener for UnixListener {
 }
 
 impl HalfOpen {
-    fn look(&mut self, behaviour: Behaviour) -> Look {
+    fn poll(&mut self, behaviour: Behaviour) -> Handshake {
         let Some(peer) = self.peer else {
-            return self.hear_hello(behaviour);
+            return self.receive_hello(behaviour);
         };
         let mut byte = [0];
         match wire::receive(&self.socket, &mut byte) {
-            Ok(1) if byte[0] == COMMIT => Look::Stands(peer),
-            Err(Errno::AGAIN | Errno::INTR) => Look::Waits,
-            _ => Look::Gone,
+            Ok(1) if byte[0] == COMMIT => Handshake::Complete(peer),
+            Err(Errno::AGAIN | Errno::INTR) => Handshake::Pending,
+            _ => Handshake::Aborted,
         }
     }
 
-    fn hear_hello(&mut self, behaviour: Behaviour) -> Look {
+    fn receive_hello(&mut self, behaviour: Behaviour) -> Handshake {
         let mut hello = [0; HELLO_LEN];
         match wire::receive(&self.socket, &mut hello) {
             Ok(HELLO_LEN) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Look::Waits,
-            _ => return Look::Gone,
+            Err(Errno::AGAIN | Errno::INTR) => return Handshake::Pending,
+            _ => return Handshake::Aborted,
         }
-        let (answer, goes_on) = match (behaviour, address_in(&hello)) {
+        let (answer, is_accepted) = match (behaviour, address_in(&hello)) {
             (Behaviour::Good, Some(peer)) => {
                 self.peer = Some(peer);
                 (WELCOME, true)
             }
-            (Behaviour::Stall, _) => return Look::Waits,
-            (Behaviour::BreakOff, _) => return Look::Gone,
+            (Behaviour::Stall, _) => return Handshake::Pending,
+            (Behaviour::BreakOff, _) => return Handshake::Aborted,
             (Behaviour::Refuse, _) => (REFUSE, false),
             (Behaviour::OtherVersion, _) | (Behaviour::Good, None) => (VERSION_NO, false),
         };
         match rustix::net::send(&self.socket, &[answer], SendFlags::NOSIGNAL) {
-            Ok(_) if goes_on => Look::Waits,
-            _ => Look::Gone,
+            Ok(_) if is_accepted => Handshake::Pending,
+            _ => Handshake::Aborted,
         }
     }
 }

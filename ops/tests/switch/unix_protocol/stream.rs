@@ -46,7 +46,7 @@ struct Inbound {
 }
 
 /// The event that a message causes.
-enum News {
+enum MessageEvent {
     Bytes,
     Urgent,
     End,
@@ -79,46 +79,46 @@ impl UnixStream {
             }
             let received = wire::receive(&self.socket, &mut message);
             let refused = inbound.refused;
-            let news = match received {
+            let event = match received {
                 Ok(0) => {
                     inbound.closed = true;
                     inbound.ended = true;
-                    News::End
+                    MessageEvent::End
                 }
                 Ok(len) => inbound.take(&message[..len]),
                 Err(Errno::AGAIN) => return,
                 Err(error) => inbound.broke(error),
             };
-            if refused && matches!(news, News::Broken(_)) {
-                self.tell(Control::Abort);
+            if refused && matches!(event, MessageEvent::Broken(_)) {
+                self.queue_control(Control::Abort);
             }
             let watch = lock(&self.watch).clone();
             let Some(watch) = watch else { continue };
             // The watch is notified under the lock. Otherwise the program could receive bytes
             // before they are announced: the announcement would be stale, and the program's next
             // receive would find nothing.
-            match news {
-                News::Bytes => watch.arrived(),
-                News::Urgent => {
+            match event {
+                MessageEvent::Bytes => watch.arrived(),
+                MessageEvent::Urgent => {
                     if inbound.has_urgent_inline() {
                         watch.arrived();
                     }
                     watch.urgent();
                 }
-                News::End => watch.peer_ended(),
-                News::Broken(error) => watch.broken(error),
+                MessageEvent::End => watch.peer_ended(),
+                MessageEvent::Broken(error) => watch.broken(error),
             }
         }
     }
 
     /// Sends a control message, now or as soon as there is room.
-    fn tell(&self, control: Control) {
+    fn queue_control(&self, control: Control) {
         lock(&self.waiting).push_back(control);
-        self.tell_waiting();
+        self.send_queued();
     }
 
     /// Sends the queued control messages. Returns false if there is no room yet.
-    fn tell_waiting(&self) -> bool {
+    fn send_queued(&self) -> bool {
         let mut waiting = lock(&self.waiting);
         while let Some(control) = waiting.front() {
             if wire::send_control(&self.socket, *control) == Err(Errno::AGAIN) {
@@ -137,21 +137,21 @@ impl UnixStream {
 }
 
 impl Inbound {
-    fn take(&mut self, message: &[u8]) -> News {
+    fn take(&mut self, message: &[u8]) -> MessageEvent {
         match Message::parse(message) {
             Some(Message::Data(_)) if self.refused => self.broke(Errno::CONNRESET),
             Some(Message::Data(bytes)) => {
                 self.bytes.extend(bytes);
-                News::Bytes
+                MessageEvent::Bytes
             }
             Some(Message::Urgent(byte)) => {
                 self.urgent = Some((byte, self.bytes.len()));
                 self.taken = false;
-                News::Urgent
+                MessageEvent::Urgent
             }
             Some(Message::End) => {
                 self.ended = true;
-                News::End
+                MessageEvent::End
             }
             Some(Message::Abort) if self.ended => self.broke(Errno::PIPE),
             Some(Message::Abort) => self.broke(Errno::CONNRESET),
@@ -159,9 +159,9 @@ impl Inbound {
         }
     }
 
-    fn broke(&mut self, why: Errno) -> News {
+    fn broke(&mut self, why: Errno) -> MessageEvent {
         self.broken = Some(why);
-        News::Broken(why)
+        MessageEvent::Broken(why)
     }
 
     /// The number of bytes that one receive may return: it stops at the place of the urgent byte.
@@ -215,7 +215,7 @@ impl OffloadStream for UnixStream {
         if let Some(error) = self.inbound().broken {
             return Err(error);
         }
-        if !self.tell_waiting() {
+        if !self.send_queued() {
             return Err(Errno::AGAIN);
         }
         match wire::send_data(&self.socket, from) {
@@ -234,7 +234,7 @@ impl OffloadStream for UnixStream {
     }
 
     fn send_urgent(&self, byte: u8) -> Result<(), Errno> {
-        if !self.tell_waiting() {
+        if !self.send_queued() {
             return Err(Errno::AGAIN);
         }
         match wire::send_control(&self.socket, Control::Urgent(byte)) {
@@ -303,13 +303,13 @@ impl OffloadStream for UnixStream {
         }
         if half != Half::Read {
             self.inbound().we_ended = true;
-            self.tell(Control::End);
+            self.queue_control(Control::End);
         }
         Ok(())
     }
 
     fn abort(&self) {
-        self.tell(Control::Abort);
+        self.queue_control(Control::Abort);
     }
 
     fn readiness(&self) -> Readiness {
@@ -368,7 +368,7 @@ impl OffloadStream for UnixStream {
     fn drive(&self) {
         self.pump();
         if self.is_writable()
-            && self.tell_waiting()
+            && self.send_queued()
             && let Some(watch) = lock(&self.watch).clone()
         {
             watch.room();
