@@ -101,14 +101,14 @@ pub(super) enum Agreement {
 }
 
 impl Agreement {
-    /// This end makes an offer. After an agreement an offer has no effect.
+    /// Records the offer of this end. After an agreement an offer has no effect.
     pub(super) const fn on_offer(&mut self, own: OwnOffer) {
         if matches!(self, Self::Off | Self::Open { .. }) {
             *self = Self::Open { own };
         }
     }
 
-    /// Initiator: the sink TO of the zero-length Read that it transmits.
+    /// Initiator: returns the sink TO of the zero-length Read to transmit.
     pub(super) const fn ask(self) -> u64 {
         match self {
             Self::Open { own } => ASK | own.bits(),
@@ -116,8 +116,7 @@ impl Agreement {
         }
     }
 
-    /// Responder: the zero-length Read was received with this sink TO. Returns the TO of the
-    /// answer.
+    /// Responder: handles the sink TO of the zero-length Read. Returns the TO of the answer.
     pub(super) fn on_asked(&mut self, sink_to: u64) -> u64 {
         let Self::Open { own } = *self else {
             return sink_to;
@@ -130,15 +129,15 @@ impl Agreement {
         ANSWER | own.bits()
     }
 
-    /// Responder: an answer to a Read was transmitted; the first one is the answer to the
-    /// zero-length Read.
+    /// Responder: records that an answer to a Read was transmitted. The first one is the answer to
+    /// the zero-length Read.
     pub(super) const fn on_answer_sent(&mut self) {
         if let Self::Answering { common } = *self {
             *self = Self::Agreed { common };
         }
     }
 
-    /// Initiator: the answer to the zero-length Read was received with this TO.
+    /// Initiator: handles the TO of the answer to the zero-length Read.
     pub(super) fn on_answered(&mut self, to: u64) {
         if let Self::Open { own } = *self
             && let Some(theirs) = OwnOffer::parse(ANSWER, to)

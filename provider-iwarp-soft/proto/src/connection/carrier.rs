@@ -51,7 +51,7 @@ pub(super) enum TxMove {
 }
 
 impl TxMove {
-    /// A carrier message must be queued. Returns true if it may be: `Moved` is the last one.
+    /// Records a carrier message to queue. Returns false if `Moved` was queued before it.
     pub(super) const fn on_queued(&mut self, message: CarrierMessage) -> bool {
         let may_queue = matches!(self, Self::Tcp);
         if may_queue && matches!(message, CarrierMessage::Moved) {
@@ -60,21 +60,21 @@ impl TxMove {
         may_queue
     }
 
-    /// A carrier message was transmitted.
+    /// Records that a carrier message was transmitted.
     pub(super) const fn on_transmitted(&mut self, message: CarrierMessage) {
         if matches!((*self, message), (Self::Queued, CarrierMessage::Moved)) {
             *self = Self::Announced;
         }
     }
 
-    /// The new carrier takes over.
+    /// Records that the new carrier transmits from now on.
     pub(super) const fn on_moved(&mut self) {
         if matches!(self, Self::Announced) {
             *self = Self::Moved;
         }
     }
 
-    /// Returns true if segments may be transmitted, by whichever carrier.
+    /// Returns true if segments may be transmitted, by either carrier.
     pub(super) const fn may_transmit(self) -> bool {
         !matches!(self, Self::Announced)
     }
@@ -90,7 +90,7 @@ pub(super) enum RxMove {
 }
 
 impl RxMove {
-    /// A carrier message was received. Returns true if it is legal: nothing follows `Moved`.
+    /// Records a received carrier message. Returns false if the peer has sent `Moved` before it.
     pub(super) const fn on_received(&mut self, message: CarrierMessage) -> bool {
         let is_legal = matches!(self, Self::Tcp);
         if matches!(message, CarrierMessage::Moved) {
@@ -174,7 +174,7 @@ impl Connection {
         matches!(self.carriers.tx, TxMove::Announced)
     }
 
-    /// TCP has taken the last byte of `Moved`, and the new carrier transmits from now on.
+    /// Records that TCP has taken the last byte of `Moved`. The new carrier transmits from now on.
     pub const fn on_tx_moved(&mut self) {
         self.carriers.tx.on_moved();
     }

@@ -14,20 +14,21 @@ use crate::{
 use super::{Connection, requests::Pending};
 
 impl Connection {
-    /// MPA found a fault in the inbound stream (CRC, length). Later segments are ignored.
+    /// Ends the stream for a fault that MPA found in it (CRC, length). Later segments are ignored.
     pub fn handle_llp_error(&mut self, error: MpaError) -> ProtocolError {
         self.fail(ProtocolError::without_segment(TerminateCode::Mpa(error)))
     }
 
-    /// The fault is ours: a local buffer of a work request or of a receive cannot be accessed.
+    /// Ends the stream because a local buffer of a work request or of a receive cannot be accessed.
     pub fn fail_local(&mut self) -> ProtocolError {
         self.fail(ProtocolError::without_segment(
             TerminateCode::RdmapCatastrophic,
         ))
     }
 
-    /// The target memory of a segment of `len` bytes was deregistered between
-    /// [`Self::handle_ulpdu`] or [`Self::foresee`] and the copy; `ulpdu` has its header at least.
+    /// Ends the stream because the target memory of a segment of `len` bytes was deregistered
+    /// between [`Self::handle_ulpdu`] or [`Self::foresee`] and the copy. `ulpdu` has at least the
+    /// header of the segment.
     pub fn refuse_placement(
         &mut self,
         ulpdu: &[u8],
@@ -102,13 +103,13 @@ impl Connection {
         Some(TransmitFpdu::terminate(error))
     }
 
-    /// The transport has ended, in good order or not.
+    /// Records that the transport connection has ended, gracefully or not.
     pub fn on_llp_closed(&mut self) {
         self.state.on_closed();
     }
 
     /// Takes the receive of a message that was not received completely, after the stream has ended.
-    /// It completes in error, before the receives that are flushed untouched.
+    /// The receive completes in error, before the flushed receives that no message has reached.
     pub fn take_partial_receive(&mut self) -> Option<u64> {
         if self.state.has_ended() {
             self.rx.take_partial()

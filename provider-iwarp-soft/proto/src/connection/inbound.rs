@@ -39,7 +39,7 @@ pub(super) struct Receiver {
     message: Option<Message>,
     /// The RDMA Write to which Immediate Data may belong.
     written: Written,
-    /// A valid FPDU was received.
+    /// True after a valid FPDU was received.
     received_fpdu: bool,
 }
 
@@ -121,7 +121,7 @@ impl Receiver {
         self.msn.carrier
     }
 
-    /// A carrier message with this MSN was accepted.
+    /// Records that a carrier message with this MSN was accepted.
     pub(super) const fn on_carrier(&mut self, msn: Msn) {
         self.msn.carrier = msn.next();
     }
@@ -136,7 +136,7 @@ impl Receiver {
 }
 
 impl Connection {
-    /// Judges a DDP segment from an FPDU, whose length and CRC the caller has checked. Only headers
+    /// Checks a DDP segment from an FPDU, whose length and CRC the caller has checked. Only headers
     /// are read; the result names the payload by its range in `ulpdu`.
     ///
     /// On `Err` nothing of the segment may be placed and the stream has ended: continue with
@@ -158,7 +158,7 @@ impl Connection {
         self.refuse(fault, ulpdu, ulpdu.len())
     }
 
-    /// Judges a DDP segment whose payload of `payload_len` bytes is not part of `header`, because a
+    /// Checks a DDP segment whose payload of `payload_len` bytes is not part of `header`, because a
     /// carrier other than MPA has delivered the segment, or because the payload was placed at the
     /// target that [`Self::foresee`] returned. The 16 bits of MPA's length field set no limit here.
     ///

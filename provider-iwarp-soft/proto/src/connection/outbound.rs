@@ -47,7 +47,7 @@ impl Source {
 pub(super) struct Transmitter {
     /// The kind of a peer-to-peer initiator's first FPDU, until it is transmitted.
     pub(super) rtr: Option<RtrKind>,
-    /// At least one FPDU was transmitted.
+    /// True after an FPDU was transmitted.
     pub(super) sent_fpdu: bool,
     msn: Sequences,
     request_id: u32,
@@ -73,7 +73,7 @@ impl Transmitter {
         self.msn.request
     }
 
-    /// Takes the MSN of a carrier message, which was transmitted.
+    /// Takes the MSN of a carrier message that is transmitted now.
     pub(super) const fn next_carrier(&mut self) -> Msn {
         self.sent_fpdu = true;
         let msn = self.msn.carrier;
@@ -81,9 +81,9 @@ impl Transmitter {
         msn
     }
 
-    /// A segment was transmitted. Its source continues until its message ends; then the other
-    /// source has its turn. So readers cannot starve local work, and local work cannot starve
-    /// readers.
+    /// Records that a segment was transmitted. Its source continues until its message ends; then
+    /// the other source has its turn. So readers cannot starve local work, and local work cannot
+    /// starve readers.
     const fn on_segment(&mut self, source: Source, last: bool) {
         self.sent_fpdu = true;
         self.turn = if last { source.other() } else { source };
@@ -286,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// A work request of one segment was transmitted.
+    /// Records that a work request of one segment was transmitted.
     fn work_went(&mut self) {
         self.send_queue.advance(0, true);
         self.tx.on_segment(Source::Work, true);

@@ -19,9 +19,9 @@ pub(super) type Sequence = u64;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     request: WorkRequest,
-    /// The peer has answered, or no answer is needed.
+    /// True once the peer has answered, or if no answer is needed.
     answered: bool,
-    /// The request sends nothing.
+    /// True if the request sends nothing.
     silent: bool,
 }
 
@@ -72,7 +72,8 @@ impl SendQueue {
         Some((&entry.request, self.offset, self.front + self.next as u64))
     }
 
-    /// `len` payload bytes of the current request were transmitted, the last ones if `last`.
+    /// Records that `len` payload bytes of the current request were transmitted; `last` is true for
+    /// the last ones.
     pub(super) fn advance(&mut self, len: u32, last: bool) {
         if last {
             self.next += 1;
@@ -82,8 +83,8 @@ impl SendQueue {
         }
     }
 
-    /// Finishes the current request without transmitting a byte of it. It is done once the
-    /// transport has taken the requests before it.
+    /// Finishes the current request without transmitting a byte of it. The request completes once
+    /// the transport has taken the requests before it.
     pub(super) fn skip(&mut self) {
         if let Some(entry) = self.entries.get_mut(self.next) {
             entry.answered = true;
@@ -93,7 +94,7 @@ impl SendQueue {
         }
     }
 
-    /// The transport has taken the last byte of `count` more transmitted requests.
+    /// Records that the transport has taken the last byte of `count` more transmitted requests.
     pub(super) fn on_sent(&mut self, count: usize) {
         for _ in 0..count {
             debug_assert!(self.sent < self.next, "more requests sent than transmitted");
@@ -108,7 +109,7 @@ impl SendQueue {
         }
     }
 
-    /// The peer's answer to a request is complete.
+    /// Records that the peer's answer to a request is complete.
     pub(super) fn on_answered(&mut self, sequence: Sequence) {
         let index = sequence
             .checked_sub(self.front)

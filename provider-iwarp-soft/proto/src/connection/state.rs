@@ -14,7 +14,7 @@ pub enum StreamState {
     TerminateOwed,
     /// Our Terminate message was made; nothing may follow it.
     TerminateSent,
-    /// The peer's Terminate message arrived; nothing may be sent, not even one of ours.
+    /// The peer's Terminate message was received; nothing may be sent, not even one of ours.
     TerminateReceived,
     /// The transport connection has ended.
     Closed,
@@ -39,21 +39,21 @@ impl StreamState {
         !self.accepts_input()
     }
 
-    /// A valid FPDU arrived.
+    /// Records that a valid FPDU was received.
     pub(super) const fn on_fpdu(&mut self) {
         if matches!(self, Self::AwaitFirstFpdu) {
             *self = Self::Operational;
         }
     }
 
-    /// The stream cannot continue, through the fault of either side.
+    /// Records a fault of either side after which the stream cannot continue.
     pub(super) const fn on_violation(&mut self) {
         if self.accepts_input() {
             *self = Self::TerminateOwed;
         }
     }
 
-    /// A Terminate message is about to be made. Returns true if it may be made.
+    /// Records that a Terminate message is about to be made. Returns false if none may be made.
     pub(super) const fn on_terminate(&mut self) -> bool {
         let owed = matches!(self, Self::TerminateOwed);
         if owed {
@@ -62,14 +62,14 @@ impl StreamState {
         owed
     }
 
-    /// The peer's Terminate message arrived.
+    /// Records that the peer's Terminate message was received.
     pub(super) const fn on_terminate_received(&mut self) {
         if self.accepts_input() {
             *self = Self::TerminateReceived;
         }
     }
 
-    /// The transport connection has ended.
+    /// Records that the transport connection has ended.
     pub(super) const fn on_closed(&mut self) {
         *self = Self::Closed;
     }
