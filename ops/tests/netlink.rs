@@ -69,7 +69,7 @@ fn local_addresses_that_reach_a_destination_come_in_order_of_preference() -> Res
     ensure!(
         sources(&stack, "192.0.2.2")? == [&near[..], &["198.51.100.1", "203.0.113.1"]].concat()
     );
-    // A packet from `third` that leaves by an RDMA device goes before one that does not.
+    // An address whose packets are sent by an RDMA device precedes one whose packets are not.
     ip("route add default via 192.0.2.2 table 7")?;
     ip("route add 192.0.2.0/24 dev third table 7")?;
     ip("rule add from 203.0.113.1 table 7")?;

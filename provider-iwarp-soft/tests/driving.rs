@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use access_layer::rnic::*;
 use support::*;
 
-/// Spins until memory says so, as programs do that poll for an RDMA Write.
+/// Spins until the condition is true, as programs do that poll memory for an RDMA Write.
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {

@@ -1,5 +1,5 @@
-//! The engine leaves consumers alone that block and wake time and again. A test binary of its own:
-//! it counts what the engines of its process do.
+//! An engine stays asleep while consumers block and wake again and again. A separate test binary,
+//! because it counts how often the engines of the process sleep.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -36,7 +36,7 @@ fn engine_sleeps() -> u64 {
     tasks.filter_map(|task| count(task.unwrap())).sum::<u64>()
 }
 
-/// Blocks until the next message is there.
+/// Blocks until the next message is received.
 fn await_message(side: &Side<'_>, waker: &Arc<Waker>) -> u64 {
     let deadline = Instant::now() + DEADLINE;
     let mut out = [Completion::EMPTY];

@@ -263,7 +263,7 @@ fn a_victim_that_has_said_its_last_word_does_not_move() {
     });
 }
 
-// ---- a responder that lies ----
+// ---- a responder that violates the protocol ----
 
 const NAME: [u8; 16] = *b"a scripted name!";
 

@@ -1,4 +1,4 @@
-//! Consumers that look after more connections than are asked one by one.
+//! Consumers with more connections than the provider polls one by one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,7 +11,7 @@ use access_layer::rnic::*;
 use provider_iwarp_soft::SoftCq;
 use support::*;
 
-/// Enough for the set.
+/// Enough connections for the provider to wait on one set of them.
 const MANY: u64 = 24;
 
 fn sides(node: &Node) -> Vec<Side<'_>> {
@@ -28,14 +28,14 @@ fn connect_all(clients: &[Side<'_>], servers: &[Side<'_>]) {
     }
 }
 
-/// The place of the queue that has a completion, which is taken.
+/// Takes a completion from the first queue that has one, and returns the index of the queue.
 fn take_any(node: &Node, cqs: &[&SoftCq]) -> Option<usize> {
     let mut out = [Completion::EMPTY];
     let has_one = |cq: &&SoftCq| node.rnic.poll_cq(cq, &mut out) == 1;
     cqs.iter().position(has_one)
 }
 
-/// Each in turn, not one behind the other.
+/// Every index several times, never two neighbours one after the other.
 fn in_turn() -> impl Iterator<Item = usize> {
     (0..5 * MANY).map(|round| (round * 7 % MANY) as usize)
 }
@@ -128,7 +128,7 @@ fn a_sleeper_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
         clients[at].send(1, &[]);
         assert!(readable(&mut fds, DEADLINE.as_millis() as i32), "{at}");
         let deadline = Instant::now() + DEADLINE;
-        // The engine may be in the midst of the same.
+        // The engine may be receiving the same message.
         while take_any(&b, &cqs).is_none() {
             assert!(Instant::now() < deadline, "nothing on {at}");
             b.rnic.drive();

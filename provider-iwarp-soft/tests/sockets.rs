@@ -505,7 +505,7 @@ fn a_socket_that_carries_a_connection_is_not_taken_again() {
     assert_eq!(server.received().status, WcStatus::Success);
 }
 
-/// More bytes than the buffers of a stream hold whose peer reads nothing but a few bytes.
+/// More bytes than the buffers of a stream hold if the peer reads only a few of them.
 const MUCH: usize = 16 << 20;
 
 #[test]

@@ -1,10 +1,10 @@
 //! Locks that a panic does not close for good.
 //!
 //! A panic in these libraries is caught: [`threads::survive`](crate::threads::survive) and the C
-//! entries keep the program alive. The lock that the panicking thread held is poisoned then. Code
-//! under a lock of this project changes its state by steps of which each leaves a valid state, so
-//! the next thread continues. The alternative, a panic of each later caller, would stop every
-//! connection of the process.
+//! entries keep the program alive. The lock that the panicking thread held is poisoned then. Each
+//! step of the code under a lock of this project results in a valid state, so the next thread
+//! continues. The alternative, a panic of each later caller, would stop every connection of the
+//! process.
 //!
 //! The locks are those of the standard library and not of a crate such as `parking_lot`, because
 //! the threads that wait for a standard lock are recorded in the lock alone. A table of waiting

@@ -81,7 +81,7 @@ fn until_role(mapper: &mut PortMapper, role: Role) -> Result<()> {
     Ok(())
 }
 
-/// Asks until the answer is this one.
+/// Asks repeatedly until the answer is the expected one.
 fn until_answered(service: SocketAddr, expected: Answer) -> Result<()> {
     let end = Instant::now() + WITHIN;
     loop {

@@ -1,4 +1,4 @@
-//! Checks whether a provider keeps what DAT promises. The program consists of small cases. Each
+//! Tests whether a provider does what DAT requires. The program consists of small cases. Each
 //! runs on one interface adapter, or on two that communicate with each other, through the public
 //! API alone.
 //!

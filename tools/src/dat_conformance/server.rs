@@ -35,7 +35,7 @@ fn worker(ia_name: &str, limit: u32, connection: TcpStream) -> Result<Child> {
         .args(["--limit", &limit.to_string()])
         .stdin(Stdio::from(OwnedFd::from(connection)))
         // The child's standard output carries only what libraries print. It goes to standard error,
-        // because nobody reads this process's standard output any more.
+        // because no process reads the standard output of this process any more.
         .stdout(std::io::stderr());
     process::tie(&mut command);
     command.spawn().context("starting a process")
