@@ -257,7 +257,7 @@ impl Connection {
                 sink_stag,
                 sink_to,
             } => {
-                self.work_went();
+                self.on_work_transmitted();
                 let request = ReadRequest {
                     sink_stag,
                     sink_to,
@@ -268,11 +268,11 @@ impl Connection {
                 Some(self.read_request(request, Some((sequence, token))))
             }
             WorkKind::ImmediateData { data, solicited } => {
-                self.work_went();
+                self.on_work_transmitted();
                 Some(self.immediate_data(data, solicited, token))
             }
             WorkKind::Atomic { op, stag, to } => {
-                self.work_went();
+                self.on_work_transmitted();
                 let request_id = self.tx.request_id;
                 self.tx.request_id = request_id.wrapping_add(1);
                 let request = AtomicRequest {
@@ -287,7 +287,7 @@ impl Connection {
     }
 
     /// Records that a work request of one segment was transmitted.
-    fn work_went(&mut self) {
+    fn on_work_transmitted(&mut self) {
         self.send_queue.advance(0, true);
         self.tx.on_segment(Source::Work, true);
     }
