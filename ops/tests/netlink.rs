@@ -262,13 +262,13 @@ fn addresses_that_come_and_go_are_told() -> Result<()> {
     for (command, present) in [("add", true), ("del", false)] {
         stack.changes()?;
         ip(&format!("address {command} 192.0.2.9/24 dev near"))?;
-        let told = Change::Address {
+        let expected = Change::Address {
             ip: ip_added,
             device,
             present,
         };
         let changes = stack.changes()?;
-        ensure!(changes.contains(&told), "{changes:?}");
+        ensure!(changes.contains(&expected), "{changes:?}");
     }
     Ok(())
 }

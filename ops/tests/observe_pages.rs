@@ -288,20 +288,20 @@ fn a_forked_child_has_a_page_of_its_own() {
     let writer = writer(&dir);
     let record = writer.list(&connection(40000, offloaded()), State::Established);
     record.count(Counter::Sent, 1);
-    let (told, tell) = rustix::pipe::pipe().unwrap();
+    let (receiver, sender) = rustix::pipe::pipe().unwrap();
     // SAFETY: the child counts, waits to be killed, and runs nothing else of this program.
     let child = match unsafe { nix::unistd::fork() }.unwrap() {
         nix::unistd::ForkResult::Child => {
             writer.forked();
             record.count(Counter::Sent, 10);
-            rustix::io::write(&tell, &[1]).unwrap();
+            rustix::io::write(&sender, &[1]).unwrap();
             loop {
                 std::thread::sleep(Duration::from_secs(1));
             }
         }
         nix::unistd::ForkResult::Parent { child } => child,
     };
-    rustix::io::read(&told, &mut [0]).unwrap();
+    rustix::io::read(&receiver, &mut [0]).unwrap();
     record.count(Counter::Sent, 2);
     let found = listing(&dir);
     let sent = |pid: u32| {

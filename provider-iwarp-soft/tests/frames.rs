@@ -237,7 +237,7 @@ fn more_reads_than_announced_end_the_connection() {
 
 #[test]
 fn an_ird_that_nobody_chose_follows_the_peers_wish() {
-    for (read_depth_is_consumers, told) in [(true, 16_u16), (false, 32)] {
+    for (read_depth_is_consumers, announced) in [(true, 16_u16), (false, 32)] {
         let b = Node::new("lo 0");
         let server = b.side_with(
             20,
@@ -248,7 +248,7 @@ fn an_ird_that_nobody_chose_follows_the_peers_wish() {
         );
         let request = "4d504120 49442052 65712046 72616d65 50020004 00080020";
         let (_raw, reply) = accept_on(&server, &hex(request));
-        assert_eq!(reply[20..24], [0, told as u8, 0, 8]);
+        assert_eq!(reply[20..24], [0, announced as u8, 0, 8]);
     }
 }
 

@@ -104,7 +104,7 @@ impl Drop for Release<'_> {
 /// Two connections. The second is established: a consumer's thread has read its first frame and is
 /// delivering the event. Then the peer establishes and ends the first. `then` runs when the engine
 /// has read that.
-fn while_a_beginning_is_being_told(then: impl FnOnce(&Node, &[Side<'_>])) {
+fn while_an_established_is_held(then: impl FnOnce(&Node, &[Side<'_>])) {
     let node = Node::new("lo 0");
     let sides: Vec<_> = (1..=2).map(|n| node.side(100 * n)).collect();
     let mut streams = accept_all(&node, &sides, REQUEST_REV2);
@@ -128,7 +128,7 @@ fn while_a_beginning_is_being_told(then: impl FnOnce(&Node, &[Side<'_>])) {
 
 #[test]
 fn an_ending_waits_for_a_beginning_that_another_thread_tells() {
-    while_a_beginning_is_being_told(|node, _| {
+    while_an_established_is_held(|node, _| {
         std::thread::sleep(Duration::from_millis(50));
         assert!(!node.recorder.has_connection_news(100));
         node.recorder.release_established();
@@ -143,7 +143,7 @@ fn an_ending_waits_for_a_beginning_that_another_thread_tells() {
 
 #[test]
 fn an_ending_that_waits_for_its_turn_is_told_by_an_abrupt_disconnect() {
-    while_a_beginning_is_being_told(|node, sides| {
+    while_an_established_is_held(|node, sides| {
         node.rnic.disconnect(&sides[0].qp, true);
         assert_eq!(sides[0].event(), Event::Disconnected);
         node.rnic.reset_qp(&sides[0].qp).unwrap();
@@ -155,7 +155,7 @@ fn an_ending_that_waits_for_its_turn_is_told_by_an_abrupt_disconnect() {
 
 #[test]
 fn an_ending_does_not_wait_for_ever() {
-    while_a_beginning_is_being_told(|_, sides| {
+    while_an_established_is_held(|_, sides| {
         assert_eq!(sides[0].event(), Event::Disconnected);
     });
 }

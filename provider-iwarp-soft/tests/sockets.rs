@@ -370,7 +370,7 @@ fn the_number_is_closed_when_the_end_has_been_told() {
     let number = one.into_raw_fd();
     // Another test may open a descriptor with this number at once.
     let meaning = || std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
-    let lent = meaning();
+    let before = meaning();
     a.rnic
         .connect_socket(&client.qp, number, &params(DEADLINE))
         .unwrap();
@@ -379,7 +379,7 @@ fn the_number_is_closed_when_the_end_has_been_told() {
     assert!(matches!(client.event(), Event::Established { .. }));
     // The peer does not close its side yet.
     a.rnic.disconnect(&client.qp, true);
-    assert_ne!(meaning(), lent);
+    assert_ne!(meaning(), before);
     assert_eq!(client.event(), Event::Disconnected);
     drop(other);
 }
@@ -531,8 +531,8 @@ fn a_final_message_that_the_peer_does_not_take_is_a_failure_and_gives_the_socket
         one.read_to_end(&mut sent).unwrap();
         assert!(sent.len() < MUCH && sent.iter().all(|byte| *byte == 7));
     }
-    let news = node.recorder.try_next();
-    assert!(news.is_none(), "{news:?}");
+    let upcall = node.recorder.try_next();
+    assert!(upcall.is_none(), "{upcall:?}");
 }
 
 #[test]
@@ -552,6 +552,6 @@ fn a_peer_that_goes_while_the_final_message_is_sent_is_told_once() {
     let armed = armed.unwrap();
     node.recorder.socket_down(5);
     assert!(!node.rnic.disarm_socket(armed));
-    let news = node.recorder.try_next();
-    assert!(news.is_none(), "{news:?}");
+    let upcall = node.recorder.try_next();
+    assert!(upcall.is_none(), "{upcall:?}");
 }

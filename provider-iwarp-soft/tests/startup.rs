@@ -106,8 +106,8 @@ fn private_data_beyond_a_lowered_limit_is_cut_and_said_to_be() {
         .unwrap();
     let (len, truncated) = b.recorder.expect(
         "request",
-        |news| matches!(news, News::Request { .. }),
-        |news| match news {
+        |upcall| matches!(upcall, News::Request { .. }),
+        |upcall| match upcall {
             News::Request {
                 private_data,
                 truncated,
@@ -557,7 +557,7 @@ fn an_accept_that_fails_tells_of_the_receives_that_it_flushes() {
     assert_eq!(server.event(), Event::AcceptFailed);
     b.recorder.expect(
         "news of the flushed receive",
-        |news| matches!(news, News::CqReady(22)),
+        |upcall| matches!(upcall, News::CqReady(22)),
         drop,
     );
     assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::Flushed);

@@ -372,10 +372,10 @@ fn walk(seed: u64) {
         level.set(PollFlags::OUT, !full);
         both.agree(level);
         for (name, set) in ["TCP", "stand-in"].iter().zip(&sets) {
-            let told = set.edge();
+            let reported = set.edge();
             assert!(
-                told.contains(edge),
-                "seed {seed}, step {step}: {name} tells {told:?} of {edge:?}"
+                reported.contains(edge),
+                "seed {seed}, step {step}: {name} tells {reported:?} of {edge:?}"
             );
         }
     }

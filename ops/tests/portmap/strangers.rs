@@ -72,15 +72,15 @@ struct Other {
 impl Other {
     /// Starts a process that runs `does` and ends; the argument of `does` waits between its steps.
     fn begin(user: u32, does: impl FnOnce(&mut dyn FnMut()) -> Result<()>) -> Result<Self> {
-        let (cue, mut hears) = UnixStream::pair()?;
+        let (cue, mut cued) = UnixStream::pair()?;
         // SAFETY: the child makes system calls and allocates. The allocator of glibc is consistent
         // in the child of a fork, and no other thread holds a lock of this test.
         let process = match unsafe { fork() }? {
             ForkResult::Parent { child } => child,
             ForkResult::Child => {
                 let mut wait = || {
-                    let _ = hears.write_all(b".");
-                    let _ = hears.read_exact(&mut [0]);
+                    let _ = cued.write_all(b".");
+                    let _ = cued.read_exact(&mut [0]);
                 };
                 let done = become_user(user).and_then(|()| does(&mut wait));
                 let code = i32::from(done.inspect_err(|error| eprintln!("{error:#}")).is_err());
@@ -203,7 +203,7 @@ fn nobody_offers_the_service_of_another_user() -> Result<()> {
     server.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
     let mut mallory = Other::begin(MALLORY, |wait| {
         let mut client = mapper();
-        let beside = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 2000))?;
+        let uncovered = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 2000))?;
         // At another user's address, at one that covers it, and at one where no socket listens.
         for service in [victim, ([0; 4], 2000).into(), mapped(3000)] {
             client.offer(Offering::new(service, mapped(42000)));
@@ -211,7 +211,7 @@ fn nobody_offers_the_service_of_another_user() -> Result<()> {
         client.offer(Offering::new(tcp.local_addr()?, mapped(42000)));
         ensure!(client.role() == Role::Client);
         wait();
-        drop(beside);
+        drop(uncovered);
         Ok(())
     })?;
     mallory.has_done()?;

@@ -17,10 +17,10 @@ fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
         request: &StackRequest::ByRule,
         tcp_only: None,
     };
-    told(&lab.switch.explain(&intent))
+    lines_of(&lab.switch.explain(&intent))
 }
 
-fn told(trace: &DecisionTrace) -> Vec<String> {
+fn lines_of(trace: &DecisionTrace) -> Vec<String> {
     trace
         .steps()
         .iter()

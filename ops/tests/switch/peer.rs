@@ -50,8 +50,8 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
     drop(service);
     let plain = std::net::TcpListener::bind(to)?;
     let end = lab.connect(to)?.decided(to)?;
-    let told = "tcp: the peer does not offer this service over RDMA";
-    ensure!(end.told() == told, "{}", end.told());
+    let expected = "tcp: the peer does not offer this service over RDMA";
+    ensure!(end.told() == expected, "{}", end.told());
     plain.accept()?;
     Ok(())
 }

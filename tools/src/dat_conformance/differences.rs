@@ -226,8 +226,11 @@ mod tests {
             ("x y fails", "the reason is missing"),
         ] {
             let error = Differences::parse(&format!("\n{text}"), "x").unwrap_err();
-            let told = format!("{error:#}");
-            assert!(told.contains("line 2") && told.contains(what), "{told}");
+            let message = format!("{error:#}");
+            assert!(
+                message.contains("line 2") && message.contains(what),
+                "{message}"
+            );
         }
     }
 }

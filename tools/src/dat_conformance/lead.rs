@@ -26,7 +26,7 @@ pub(crate) fn run(
     args: &Args,
     ia_name: &str,
     cases: &[Case],
-    mut tell: impl FnMut(&Case, Ran) -> Result<()>,
+    mut on_result: impl FnMut(&Case, Ran) -> Result<()>,
 ) -> Result<()> {
     let server = match args.peer {
         Some(peer) => Server::Elsewhere(peer),
@@ -34,7 +34,7 @@ pub(crate) fn run(
     };
     let (mut left, mut starts) = (cases, 0);
     while let Some(next) = left.first() {
-        let (done, ended) = run_some(args, ia_name, server.address(), left, &mut tell)?;
+        let (done, ended) = run_some(args, ia_name, server.address(), left, &mut on_result)?;
         left = &left[done..];
         starts = if done == 0 { starts + 1 } else { 0 };
         if starts < STARTS {
@@ -44,7 +44,7 @@ pub(crate) fn run(
         let why = format!("the process that opens the adapter {ended}");
         ensure!(left.len() < cases.len(), "{ia_name} cannot be used: {why}");
         let (verdict, took) = (Verdict::Failed(why), Duration::ZERO);
-        tell(next, Ran { verdict, took })?;
+        on_result(next, Ran { verdict, took })?;
         (left, starts) = (&left[1..], 0);
     }
     Ok(())
@@ -60,7 +60,7 @@ fn run_some(
     ia_name: &str,
     server: SocketAddr,
     cases: &[Case],
-    tell: &mut impl FnMut(&Case, Ran) -> Result<()>,
+    on_result: &mut impl FnMut(&Case, Ran) -> Result<()>,
 ) -> Result<(usize, Ended)> {
     let mut worker = Worker::start(args, ia_name, server, cases)?;
     for (done, case) in cases.iter().enumerate() {
@@ -76,7 +76,7 @@ fn run_some(
             None => Verdict::Failed(format!("the client's process {}", worker.ended()?)),
         };
         let took = start.elapsed();
-        tell(case, Ran { verdict, took })?;
+        on_result(case, Ran { verdict, took })?;
     }
     Ok((cases.len(), worker.ended()?))
 }

@@ -82,9 +82,9 @@ pub(super) fn locate(
         return Some((found, below));
     }
     let below = children.join(name);
-    let beside = children.join(format!("{name}.rs"));
-    let found = if beside.exists() {
-        beside
+    let sibling = children.join(format!("{name}.rs"));
+    let found = if sibling.exists() {
+        sibling
     } else {
         below.join("mod.rs")
     };

@@ -77,7 +77,7 @@ pub(super) fn run(
             let begun = Instant::now();
             let finished =
                 Machine::new(workspace, kernel).run(&job(&part.arguments()), Output::Kept);
-            tell(part, &finished, begun);
+            print_result(part, &finished, begun);
             let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
             ended.push((at, finished));
         }
@@ -95,7 +95,7 @@ pub(super) fn run(
     together(named.collect::<Result<Vec<_>>>()?)
 }
 
-fn tell(part: &Part, finished: &Result<Finished>, begun: Instant) {
+fn print_result(part: &Part, finished: &Result<Finished>, begun: Instant) {
     let result = match finished {
         Ok(finished) => {
             let mut lines = finished.text.lines();

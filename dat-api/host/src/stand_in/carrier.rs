@@ -258,8 +258,8 @@ mod tests {
         let (program, mut carrier) = pair();
         assert_eq!(carrier.send(b"unread"), Ok(6));
         drop(program);
-        let told = rustix::net::sockopt::socket_error(&carrier).unwrap();
-        assert_eq!(told, Err(Errno::CONNRESET));
+        let reported = rustix::net::sockopt::socket_error(&carrier).unwrap();
+        assert_eq!(reported, Err(Errno::CONNRESET));
         assert_eq!(carrier.receive(&mut [0; 9], true), Ok(Taken::Ended));
     }
 

@@ -229,7 +229,7 @@ impl Responder {
         if peer.ird != DEPTH_UNSPECIFIED {
             negotiated.ord = negotiated.ord.min(peer.ird);
         }
-        let told = |peer_value, own| {
+        let announced = |peer_value, own| {
             if peer_value == DEPTH_UNSPECIFIED {
                 DEPTH_UNSPECIFIED
             } else {
@@ -238,8 +238,8 @@ impl Responder {
         };
         Enhanced {
             peer_to_peer: negotiated.rtr.map(RtrKinds::only),
-            ird: told(peer.ord, negotiated.ird),
-            ord: told(peer.ird, negotiated.ord),
+            ird: announced(peer.ord, negotiated.ird),
+            ord: announced(peer.ird, negotiated.ord),
         }
     }
 

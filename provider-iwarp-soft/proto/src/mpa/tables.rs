@@ -123,14 +123,14 @@ reject 3 | 20 03 | rejected | rejected | rejected | rejected";
 #[test]
 fn every_reply_to_every_initiator() {
     for (expected, [frame, _]) in no_frames() {
-        let told = initiators().map(|initiator| of_reply(&initiator, &frame));
-        assert_eq!(told, [expected; 4]);
+        let outcomes = initiators().map(|initiator| of_reply(&initiator, &frame));
+        assert_eq!(outcomes, [expected; 4]);
     }
     for columns in rows(REPLIES) {
         let bytes = hex(columns[1]);
         let frame = reply(bytes[0], bytes[1], &bytes[2..]);
-        let told = initiators().map(|initiator| of_reply(&initiator, &frame));
-        assert_eq!(told, columns[2..], "{}", columns[0]);
+        let outcomes = initiators().map(|initiator| of_reply(&initiator, &frame));
+        assert_eq!(outcomes, columns[2..], "{}", columns[0]);
     }
 }
 
@@ -228,13 +228,13 @@ no kind         | 10 02 80040004 | rev 2: 4/4 Read 5002 80044004 7002 80044004 |
 #[test]
 fn every_request_to_every_responder() {
     for (expected, [_, frame]) in no_frames() {
-        let told = responders().map(|responder| of_request(&responder, &frame));
-        assert_eq!(told, [expected; 3]);
+        let outcomes = responders().map(|responder| of_request(&responder, &frame));
+        assert_eq!(outcomes, [expected; 3]);
     }
     for columns in rows(REQUESTS) {
         let bytes = hex(columns[1]);
         let frame = request_frame(bytes[0], bytes[1], &bytes[2..]);
-        let told = responders().map(|responder| of_request(&responder, &frame));
-        assert_eq!(told, columns[2..], "{}", columns[0]);
+        let outcomes = responders().map(|responder| of_request(&responder, &frame));
+        assert_eq!(outcomes, columns[2..], "{}", columns[0]);
     }
 }

@@ -175,12 +175,12 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
 #[test]
 fn every_kind_of_segment_in_every_situation() {
     for early in [false, true] {
-        let mut told = String::new();
+        let mut outcomes = String::new();
         for (name, segment) in SEGMENTS {
             let columns = situations().map(|engine| outcome(early, engine, &hex(segment)));
-            told.push_str(&format!("{name} | {}\n", columns.join(" | ")));
+            outcomes.push_str(&format!("{name} | {}\n", columns.join(" | ")));
         }
-        assert_eq!(told, OUTCOMES, "\n{told}");
+        assert_eq!(outcomes, OUTCOMES, "\n{outcomes}");
     }
 }
 
@@ -236,9 +236,12 @@ fn opcodes_without_a_meaning_in_every_situation() {
     for opcode in 0x4c..=0x4f {
         for tagged in ["c1", "41"] {
             let segment = format!("{tagged}{opcode:02x} 00000000 00000000 00000001 00000000");
-            let told = situations().map(|engine| outcome(true, engine, &hex(&segment)));
-            let (dropped, refused) = told.split_last().expect("there are situations");
-            assert!(refused.iter().all(|fault| fault == "0/2/06"), "{told:?}");
+            let outcomes = situations().map(|engine| outcome(true, engine, &hex(&segment)));
+            let (dropped, refused) = outcomes.split_last().expect("there are situations");
+            assert!(
+                refused.iter().all(|fault| fault == "0/2/06"),
+                "{outcomes:?}"
+            );
             assert_eq!(dropped, "dropped");
         }
     }
