@@ -129,7 +129,7 @@ fn requests_held_back_leave_even_if_their_consumer_never_looks_again() {
     }
 }
 
-/// Sleeps in `wait` until the queue has something.
+/// Blocks in `wait` until the queue has a completion, and returns it.
 fn blocked(side: &Side<'_>, cq: &SoftCqOf, waker: &Arc<Waker>) -> Completion {
     let deadline = Instant::now() + DEADLINE;
     let mut out = [Completion::EMPTY];

@@ -40,7 +40,7 @@ fn in_turn() -> impl Iterator<Item = usize> {
     (0..5 * MANY).map(|round| (round * 7 % MANY) as usize)
 }
 
-/// Blocks until one of the queues may have something.
+/// Blocks until one of the queues may have a completion.
 fn wait(node: &Node, cqs: &[&SoftCq], waker: &Arc<Waker>) {
     let is_empty = |cq: &&SoftCq| !node.rnic.arm_cq(cq, false);
     if cqs.iter().all(is_empty) {

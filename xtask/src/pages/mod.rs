@@ -63,8 +63,8 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
             pages.push((place, String::from_utf8(script)?));
         }
     }
-    let by_hand = [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)];
-    for (name, section) in by_hand {
+    let written_pages = [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)];
+    for (name, section) in written_pages {
         let file = format!("{name}.{section}");
         let page = written(&file)?;
         pages.push((format!("man/man{section}/{file}"), page));
