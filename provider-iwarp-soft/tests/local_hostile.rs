@@ -520,7 +520,7 @@ fn a_peer_that_dies_while_it_reads_memory_is_not_waited_for() {
             });
             victim.send(1, &[memory.sge(0, 1 << 20)]);
             moved.shared.await_word(Half::Adopter, 0);
-            // The state says that the peer reads now, and it never ends.
+            // The state claims that the peer is reading, and this read never ends.
             let state = moved.shared.ring_word(Half::Adopter, 8);
             state.fetch_add(1, Ordering::Relaxed);
             drop(moved);

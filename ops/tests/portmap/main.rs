@@ -105,7 +105,7 @@ fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
     ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     ensure!(ask(mapped(2000), &mut [&mut mapper])? == Answer::Refused);
     mapper.withdraw(service, mapped(41000));
-    // The next service often follows at once, and the server has kept its descriptors for it.
+    // The server keeps its descriptors, because another service is often offered soon after.
     let numbers =
         |mapper: &PortMapper| -> Vec<_> { mapper.descriptors().map(|fd| fd.as_raw_fd()).collect() };
     let before = numbers(&mapper);

@@ -149,7 +149,7 @@ pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
     for burst in 0..40_u64 {
         let (mut posted, mut seen) = (0, 0);
         while seen < BURST {
-            // One write is in the memory at a time, so each is awaited before the next.
+            // The memory holds one write at a time, so each write is awaited before the next.
             if posted == seen {
                 let number = (burst * BURST + posted) as u8;
                 from.set((posted as usize % 64) * LEN, number);

@@ -5,7 +5,7 @@
 //! | `ia`, `pz`, `lmr` | adapters, zones, regions |
 //! | `evd`, `evd_transfers`, `cno` | event dispatchers, notification objects |
 //! | `ep`, `ep_state` | endpoints without a connection; the calls that are allowed in each state |
-//! | `connect`, `disconnect` | the begin and the end of connections |
+//! | `connect`, `disconnect` | the beginning and the end of connections |
 //! | `sp` | service points |
 //! | `send`, `rdma`, `flags` | Send and Receive; RDMA Write and Read; completion flags |
 //! | `protection` | operations that are not permitted, and their effects |
