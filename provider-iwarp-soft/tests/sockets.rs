@@ -93,7 +93,7 @@ fn both_sides_of_a_used_stream_become_a_connection() {
         (client.event(), server.event()),
         (Event::Disconnected, Event::Disconnected)
     );
-    // The sockets belong to the connections until they end: the consumers' numbers are closed too.
+    // The connections keep the sockets, so the consumers' numbers are closed too.
     drop((client, server));
     let deadline = std::time::Instant::now() + DEADLINE;
     // SAFETY: fcntl with F_GETFD only asks whether a number is open.

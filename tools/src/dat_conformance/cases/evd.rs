@@ -263,7 +263,7 @@ fn with_waiter(
     let patience = side.patience();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || evd.wait(Some(patience)));
-        // The waiter sleeps by now. If the waiter does not sleep yet, the case is only easier to pass.
+        // The waiter sleeps by now. If it does not sleep yet, the case is only easier to pass.
         thread::sleep(side.quiet());
         let told = meanwhile();
         let got = waiter
