@@ -490,7 +490,7 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
     let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
     for shuts in [false, true] {
         scene.attacks += 1;
-        let attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello())?;
+        let mut attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello())?;
         let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
         let outcome = attacker.outcome()?;
         ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
