@@ -114,9 +114,14 @@ mod tests {
     use rustix::process::{Rlimit, setrlimit};
 
     use super::*;
+    use crate::locks::lock;
+
+    /// Held by tests that depend on the limit of descriptors, which the tests of a process share.
+    static LIMIT: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
-    fn ours_stand_above_all_that_the_program_opens() {
+    fn raised_descriptors_are_above_those_of_the_program() {
+        let _limit = lock(&LIMIT);
         let file = || File::open("/dev/null").unwrap();
         let raised = raise(OwnedFd::from(file())).unwrap();
         let copied = copy(&raised).unwrap();
@@ -139,6 +144,7 @@ mod tests {
     /// Simulates another library, whose number depends on an earlier limit.
     #[test]
     fn a_limit_that_was_lowered_counts() {
+        let _limit = lock(&LIMIT);
         let _ours = raise(OwnedFd::from(File::open("/dev/null").unwrap())).unwrap();
         let before = getrlimit(Resource::Nofile);
         let lowered = Rlimit {
