@@ -37,6 +37,6 @@ for device in "rxe0 r0 10.9.9.1 rxe-host" "siw0 w0 10.9.10.1 siw-host"; do
 done
 shows "10.9.9.77 0" "no device: 10.9.9.77"
 shows "no-such-host 0" "no device: no-such-host"
-shows "r0 1024" "bad ia_params: .1024. is no port"
+shows "r0 1024" "bad ia_params: .1024.: a port from 1 to 255"
 echo "$trials trials, $failed failed"
 [ "$failed" = 0 ]

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two network namespaces, and no rule that names a protocol: SDP over the device if both ends have one, TCP at
-# once if an end has none. siw makes its TCP connections in the namespace of the process, so a device on each
+# Two network namespaces: SDP over the device if both ends have one and a rule names SDP, as software devices need;
+# TCP at once if an end has none. siw makes its TCP connections in the namespace of the process, so a device on each
 # end of a cable is sufficient; rxe of Linux 6.1 works in the initial namespace only.
 . "$(dirname "$0")/../programs/sdp.sh"
 ours=10.9.40.1 theirs=10.9.40.2 port=7500
@@ -69,7 +69,8 @@ fi
 # Both ends have a device.
 if ip netns exec beyond rdma link add far type siw netdev n1 && wait_until is_active far; then
     port=$((port + 1))
-    trial near "no rule that names a protocol, between namespaces" echoes
+    printf 'use both listen * *:* protocol=sdp\nuse both connect * *:* protocol=sdp within=20s\n' > "$rules"
+    trial near "between namespaces" echoes
 else
     echo "NOT RUN: the kernel makes no siw device in another namespace"
 fi
