@@ -30,8 +30,8 @@ pub struct Config {
     /// The number of advertisements, of both kinds together, that a socket accepts from its peer.
     /// With 1, a socket uses neither pipelined mode nor memory that its peer advertises.
     pub adverts_max: u8,
-    /// Writes from this length on change the direction to pipelined mode, in which the peer's
-    /// readers may advertise their memory. `usize::MAX`: only if the peer asks for it.
+    /// Blocking writes from this length on change the direction to pipelined mode, in which the
+    /// peer's readers may advertise their memory. `usize::MAX`: only if the peer asks for it.
     pub pipelined_threshold: usize,
     /// A reader that waits with room for at least so many bytes advertises its memory, and the peer
     /// writes there. `usize::MAX`: no reader does.

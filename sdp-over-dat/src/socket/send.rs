@@ -65,7 +65,9 @@ impl Socket {
             }
             check_writable(&mut inner)?;
             let left = &bytes[written..];
-            if left.len() >= self.config.pipelined_threshold {
+            // A writer that does not block stays in its mode: in pipelined mode each of its long
+            // writes would poll the events once more, and its peer often does not block either.
+            if !inner.options.nonblocking && left.len() >= self.config.pipelined_threshold {
                 inner.connection.go_pipelined();
             }
             let mover = self.mover(&inner, left.len());
