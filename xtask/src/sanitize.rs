@@ -29,7 +29,7 @@ const INTERPRETED: [(&str, &str); 5] = [
     ("host", "--lib -- reserve::"),
     (
         "access-layer",
-        "--lib -- handle:: ep::addr:: ep::qp_cell:: evd::state:: news::",
+        "--lib -- handle:: addr:: ep::qp_cell:: evd::state:: upcall_queue::",
     ),
     ("sdp-proto", "--lib"),
     ("iwarp-proto", "--lib"),
