@@ -1,4 +1,5 @@
-//! Locks that ignore poisoning.
+//! Locks that ignore poisoning. The crate is published without the workspace's `host`, which has
+//! the same helper.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
