@@ -40,11 +40,11 @@ const BELOW_OFAS_LIBRARY: &[&str] = &[
 
 /// The kernel maps a queue at an offset that libsiw (rdma-core 44 and later) uses as the mark for
 /// no queue. The provider of dat-rs avoids this offset (`provider-ib`, `offset_guard`).
-const NO_QUEUE: &str =
-    "libsiw maps no queue at one offset, which OFA's provider meets after 48 endpoints or less";
+const NO_QUEUE: &str = "libsiw refuses the queue at one offset of the device's file; OFA's \
+                        provider reaches that offset within 48 endpoints";
 
 const NO_BYTES: &str =
-    "no device of the kernel's registers a region of no bytes, and the tool asks for one";
+    "the tool registers a region of 0 bytes, which no RDMA device of the kernel accepts";
 
 const DIFFERENCES: &[Difference] = &[
     Difference {
@@ -88,15 +88,15 @@ const DIFFERENCES: &[Difference] = &[
         grounds: OFA_ON_RXE,
         lines: &["dtestx -q"],
         says: "open_hca",
-        why: "OFA's provider warns of being opened to be asked, and Debian builds it without \
-              counters",
+        why: "OFA's provider warns when a program opens it only to query it, and Debian builds it \
+              without counters",
     },
     Difference {
         grounds: OFA,
         lines: &["dtestsrq plain", "dtestsrq -c*", "dtestsrq -b*"],
         says: HANGS,
-        why: "the tool waits for the news that a queue pair takes no more from its SRQ, which \
-              neither rdma_rxe nor siw gives OFA's provider",
+        why: "the tool waits for the event that an endpoint has left its SRQ; neither rdma_rxe nor \
+              siw reports it",
     },
     Difference {
         grounds: OURS_ON_DEVICES,
@@ -120,39 +120,40 @@ const DIFFERENCES: &[Difference] = &[
         grounds: OFA,
         lines: &["dapltest -T F -f mem"],
         says: "failed in file",
-        why: "OFA's provider hands a length of 0 to the device, whose refusal it reports, not \
-              DAT_LENGTH_ERROR",
+        why: "OFA's provider passes a length of 0 to the device, and returns the device's error \
+              instead of DAT_LENGTH_ERROR",
     },
     Difference {
         grounds: BELOW_OFAS_LIBRARY,
         lines: &["dapltest -T F -f queryinfo"],
         says: "killed by signal 11",
-        why: "OFA's library takes any number for a pointer, and the tool passes an IA's handle \
-              where another belongs",
+        why: "the tool passes the handle of an IA where another handle is required, and OFA's \
+              library does not check it",
     },
     Difference {
         grounds: OFA_BELOW_OURS,
         lines: &["dapltest -T F -f queryinfo"],
         says: "dapl_fft_queryinfo.c, line 286",
-        why: "OFA's provider makes no memory window on a device that has none",
+        why: "the device has no memory windows, so OFA's provider cannot create an RMR",
     },
     Difference {
         grounds: &["ib-siw"],
         lines: &["dapltest -T F -f queryinfo"],
         says: "dapl_fft_queryinfo.c, line 286",
-        why: "siw has no memory windows, and the tool asks for one",
+        why: "siw has no memory windows, and the tool creates an RMR",
     },
     Difference {
         grounds: OFA_ON_SIW,
         lines: &["dtestx -q"],
         says: "open_hca",
-        why: "siw has neither atomics nor immediate data, and OFA's provider warns of being asked",
+        why: "siw has neither atomics nor immediate data, and OFA's provider prints a warning when \
+              a program queries them",
     },
     Difference {
         grounds: OFA_ON_SIW,
         lines: &["dtestx*"],
         says: "IB extension not supported",
-        why: "siw has neither atomics nor immediate data, so that OFA's provider has no extension",
+        why: "siw has neither atomics nor immediate data, so OFA's provider offers no extension",
     },
 ];
 
@@ -163,8 +164,8 @@ const BY_CHANCE: &[Difference] = &[Difference {
     lines: &["dapltest -T T*"],
     // The error of the test's connection, or of the connection for the server's quit command.
     says: "-reaping DTO problem",
-    why: "by chance: over OFA's provider on siw a connection breaks now and then under the first \
-          message of its server",
+    why: "by chance: over OFA's provider on siw some connections break at the first message of the \
+          server",
 }];
 
 /// The row for a line on a ground.
