@@ -183,12 +183,8 @@ impl Socket {
             if let Err(error) = inner.receive.push(index, at, len, inbound.urgent) {
                 tracing::error!(%error, "received bytes cannot be stored");
             }
-            // Former urgent bytes may have left the stream, so their buffers are empty.
-            self.post_emptied(inner);
         }
-        if !inner.receive.holds(index) {
-            self.post_receive(inner, index);
-        }
+        inner.receive.on_handled(index);
     }
 
     /// The cookie of the Receive into buffer `index`.
@@ -208,8 +204,17 @@ impl Socket {
         }
     }
 
-    /// Posts the receive buffers whose bytes were read, and adds buffers if the queue has to grow.
+    /// Posts the receive buffers that hold no bytes any more, and adds buffers if the queue has to
+    /// grow. Posts nothing behind the last message of the peer.
+    ///
+    /// A provider may not complete a Receive that is posted after the transport has ended. OFA's
+    /// provider on siw then never returns from `dat_ep_disconnect`, which waits for all Receives.
+    /// So the completions of a drain are handled before any buffer is posted: DisConn and the end
+    /// of the transport may follow the completed message at once.
     pub(super) fn post_emptied(&self, inner: &mut Inner) {
+        if !inner.connection.expects_messages() {
+            return;
+        }
         while let Some(index) = inner.receive.next_emptied() {
             self.post_receive(inner, index);
         }
@@ -301,6 +306,7 @@ impl Socket {
     pub(super) fn pump(&self, inner: &mut Inner) {
         // A command of this end may have caused an event for which no message follows.
         self.handle_protocol_events(inner);
+        self.post_emptied(inner);
         self.stage(inner);
         while inner.link.may_post()
             && !inner.link.is_gone()

@@ -45,6 +45,8 @@ pub(super) struct ReceiveQueue {
     pieces: VecDeque<Piece>,
     /// Buffers whose bytes were all read.
     emptied: Vec<usize>,
+    /// Buffers whose messages brought no bytes.
+    bare: Vec<usize>,
     urgent: Option<u8>,
     /// The option SO_OOBINLINE.
     is_inline: bool,
@@ -76,6 +78,7 @@ impl ReceiveQueue {
             next_half: 0,
             pieces: VecDeque::new(),
             emptied: Vec::new(),
+            bare: Vec::new(),
             urgent: None,
             is_inline: false,
         })
@@ -193,8 +196,16 @@ impl ReceiveQueue {
         }
     }
 
+    /// The message in buffer `index` was handled. If it brought no bytes, the buffer is to be posted
+    /// again.
+    pub(super) fn on_handled(&mut self, index: usize) {
+        if !self.holds(index) {
+            self.bare.push(index);
+        }
+    }
+
     /// True if buffer `index` holds bytes that were not read.
-    pub(super) fn holds(&self, index: usize) -> bool {
+    fn holds(&self, index: usize) -> bool {
         self.pieces.iter().any(|piece| match piece {
             Piece::Buffer { index: one, .. } => *one == index,
             Piece::Urgent { holds, .. } => *holds == Some(index),
@@ -279,8 +290,11 @@ impl ReceiveQueue {
         self.urgent.is_some()
     }
 
-    /// A buffer whose bytes were all read, to be posted again.
+    /// A buffer that holds no bytes any more, to be posted again.
     pub(super) fn next_emptied(&mut self) -> Option<usize> {
+        if let Some(bare) = self.bare.pop() {
+            return Some(bare);
+        }
         let emptied = self.emptied.pop();
         self.emptied_since += usize::from(emptied.is_some());
         emptied

@@ -160,6 +160,14 @@ impl Connection {
         self.state.is_established() && self.receive_credits.credit_update() == CreditUpdate::AtTick
     }
 
+    /// True until this end and the peer have both sent their last message, or the connection has
+    /// ended. After that, no more receive buffers need be posted.
+    #[must_use]
+    pub const fn expects_messages(&self) -> bool {
+        let said_all = self.send_half.has_said_fin() && self.receive_half.has_ended();
+        !said_all && !self.state.has_ended()
+    }
+
     /// The largest payload of a Data message to this peer, in bytes.
     #[must_use]
     pub const fn payload_max(&self) -> u32 {

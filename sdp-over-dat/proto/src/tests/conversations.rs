@@ -200,8 +200,12 @@ fn each_half_closes_by_itself() {
         (120, 120)
     );
     assert!(!pair.active.wants_disconnect);
+    let expects =
+        |pair: &Pair| [&pair.active, &pair.passive].map(|it| it.connection.expects_messages());
+    assert_eq!(expects(&pair), [true, true]);
     pair.passive.connection.shut_send();
     exchange(&mut pair);
+    assert_eq!(expects(&pair), [false, false]);
     assert!(pair.active.wants_disconnect && pair.passive.wants_disconnect);
     pair.disconnect_if_asked();
     assert_eq!(pair.active.connection.state(), ConnectionState::Closed);
