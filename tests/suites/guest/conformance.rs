@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use stack_tests::{Finished, IA_NAME, Program, StackEnv, is_full};
 
 use crate::ground::{GROUNDS, Ground};
 use crate::lines::{ATTEMPTS, record_retry};
+use crate::times::timed;
 
 /// The grounds on which `dat-conformance` runs; the tool's table of differences uses their names.
 const KNOWN: &[&str] = &["ofa-rxe", "ofa-siw", "ib-rxe", "ib-siw"];
@@ -63,9 +64,7 @@ fn of_ground(ground: &'static Ground) -> [Trial; 2] {
 }
 
 fn trial(name: String, ground: &'static Ground, args: Vec<&'static str>) -> Trial {
-    Trial::test(name, move || {
-        run(ground, &args).map_err(|error| Failed::from(format!("{error:#}")))
-    })
+    timed(name, move || run(ground, &args))
 }
 
 /// Runs the cases on a ground. Over OFA's provider connections break occasionally under their first

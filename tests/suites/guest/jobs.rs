@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use stack_tests::{Program, is_full, not_run};
+
+use crate::times::timed;
 
 /// The text with which a script reports that it could not check its subject.
 const NOT_RUN: &str = "NOT RUN: ";
@@ -33,9 +35,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
 fn trial(script: PathBuf) -> Trial {
     let name = script.file_stem().unwrap_or_default().to_string_lossy();
     let name = format!("job {name}");
-    Trial::test(name, move || {
-        run(&script).map_err(|error| Failed::from(format!("{error:#}")))
-    })
+    timed(name, move || run(&script))
 }
 
 fn run(script: &Path) -> Result<()> {

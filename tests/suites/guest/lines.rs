@@ -3,12 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use stack_tests::is_full;
 use stack_tests::ofa_tools::{self, Case, When};
 
 use crate::differences::{Difference, HANGS, by_chance, difference};
 use crate::ground::{GROUNDS, Ground};
+use crate::times::timed;
 
 /// The lines of quick runs: one of each kind of transfer and of each program.
 const QUICK: &[&str] = &[
@@ -44,13 +45,10 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
     // A line that is known to hang, or that has a random result, costs time and shows little.
     let hangs = differs.is_some_and(|row| row.limit().is_some());
     let is_quick = QUICK.contains(&case.name()) && !hangs && varies.is_none();
-    Trial::test(name, move || {
-        let outcome = match (differs, varies) {
-            (Some(row), _) => fails(ground, &case, row),
-            (None, Some(row)) => fails_now_and_then(ground, &case, row),
-            (None, None) => run_patiently(ground, &case),
-        };
-        outcome.map_err(|error| Failed::from(format!("{error:#}")))
+    timed(name, move || match (differs, varies) {
+        (Some(row), _) => fails(ground, &case, row),
+        (None, Some(row)) => fails_now_and_then(ground, &case, row),
+        (None, None) => run_patiently(ground, &case),
     })
     .with_ignored_flag(!is_quick && !is_full())
 }

@@ -10,12 +10,14 @@
 //! | `conformance` | `dat-conformance`, one test per ground |
 //! | `together` | several providers and devices in use in one process |
 //! | `differences` | the lines that do not pass, with the reason |
+//! | `times` | the time that each test takes |
 
 mod conformance;
 mod differences;
 mod ground;
 mod jobs;
 mod lines;
+mod times;
 mod together;
 
 use std::fs;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Ok(trials) => {
             let conclusion = libtest_mimic::run(&arguments, trials);
             lines::report_retries();
+            times::report_longest();
             conclusion.exit_code()
         }
         Err(error) => {

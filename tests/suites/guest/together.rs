@@ -12,8 +12,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use dat_api::{
     CompletionFlags, Cr, Ep, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz, Region,
 };
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use stack_tests::{Program, Registry, Stage};
+
+use crate::times::timed;
 
 /// The argument that starts this program as that process.
 const ARGUMENT: &str = "--together";
@@ -38,9 +40,7 @@ const LEN: usize = 3000;
 
 /// The one test of this file.
 pub(crate) fn trial() -> Trial {
-    Trial::test("several providers in one process", || {
-        run().map_err(|error| Failed::from(format!("{error:#}")))
-    })
+    timed("several providers in one process".into(), run)
 }
 
 fn run() -> Result<()> {
