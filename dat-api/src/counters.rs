@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use dat_abi::*;
 
 use crate::error::{Result, check};
-use crate::ia::Ia;
+use crate::library::Library;
 
-/// Returns the counters from number `first` on of an object that belongs to `ia`. `all` is the
-/// number after the last counter, which requests all of them.
+/// Returns the counters from number `first` on of an object. `all` is the number after the
+/// last counter, which requests all of them.
 pub(crate) fn query(
-    ia: &Ia,
+    library: &Library,
     handle: DatHandle,
     first: u32,
     all: u32,
@@ -20,7 +20,7 @@ pub(crate) fn query(
     // SAFETY: the handle is live and the variadic arguments are those of the operation: int, a
     // pointer to space for the requested number of values, int.
     let code = unsafe {
-        (ia.library().dat_extension_op)(
+        (library.dat_extension_op)(
             handle,
             DAT_IB_QUERY_COUNTERS_OP,
             all as c_int,

@@ -1,40 +1,10 @@
-//! Events as a Rust enum (DAT 2.0 chapter 6, section "Event data").
+//! The data of events (DAT 2.0 chapter 6, section "Event data").
 
 use std::fmt;
 
 use dat_abi::*;
 
-use crate::cr::Cr;
-use crate::handle::{EpId, ObjectId, RmrId, SpId};
-
-/// An event that was read from a dispatcher.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A Send, Receive, RDMA Read or RDMA Write has completed.
-    Dto(DtoCompletion),
-    /// A bind of a memory window has completed.
-    Bind(BindCompletion),
-    /// A peer requests a connection. Dropping the request unanswered rejects it.
-    ConnectionRequest(Cr),
-    /// The state of a connection has changed.
-    Connection(ConnectionEvent),
-    /// The socket of a Socket Service Point is no longer connected, or the bytes received over it
-    /// were not a request for RDMA (DAT 2.0 iWARP extensions 3.1.1).
-    /// [`Ssp::free`](crate::Ssp::free) returns the socket.
-    SocketDown(SpId),
-    /// An error or a warning that is not related to posted work.
-    Async(AsyncError),
-    /// A number posted with [`Evd::post_software`](crate::Evd::post_software).
-    Software(usize),
-    /// An event of an extension, or an event that this crate does not define.
-    Other {
-        /// The event number.
-        number: u32,
-        /// The extension data.
-        data: [u64; 8],
-    },
-}
+use crate::handle::{EpId, ObjectId, RmrId};
 
 /// The completion of a data transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

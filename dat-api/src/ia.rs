@@ -10,7 +10,6 @@ use dat_abi::*;
 use crate::attr::{IaAttr, ProviderAttr};
 use crate::counters;
 use crate::error::{Error, Result, check};
-use crate::evd::Evd;
 use crate::handle::Handle;
 use crate::library::Library;
 
@@ -29,7 +28,7 @@ pub struct Ia {
 pub(crate) struct IaInner {
     pub(crate) library: &'static Library,
     pub(crate) handle: Handle,
-    async_evd: Handle,
+    pub(crate) async_evd: Handle,
     name: String,
 }
 
@@ -120,20 +119,20 @@ impl Ia {
     /// Providers without counters return an error for which
     /// [`is_unsupported`](crate::Error::is_unsupported) is true.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
-        counters::query(self, self.as_raw(), 0, DCNT_IA_ALL_COUNTERS, reset)
+        counters::query(
+            self.library(),
+            self.as_raw(),
+            0,
+            DCNT_IA_ALL_COUNTERS,
+            reset,
+        )
     }
 
     /// Returns the counters of the payload of all connections by transport, in the form of
     /// [`Ep::traffic`](crate::Ep::traffic).
     pub fn traffic(&self, reset: bool) -> Result<Vec<u64>> {
         let (first, all) = (DCNT_RS_TCP_SENT, DCNT_RS_ALL_COUNTERS);
-        counters::query(self, self.as_raw(), first, all, reset)
-    }
-
-    /// The dispatcher of asynchronous errors, which was created when the adapter was opened.
-    #[must_use]
-    pub fn async_evd(&self) -> Evd {
-        Evd::borrowed(self.clone(), self.inner.async_evd)
+        counters::query(self.library(), self.as_raw(), first, all, reset)
     }
 
     /// The handle, for calls through [`Library`]. Valid as long as `self` or a clone lives.

@@ -135,13 +135,10 @@
 mod address;
 mod attr;
 mod cno;
+mod connection;
 mod counters;
-mod cr;
-mod decode;
 mod environment;
-mod ep;
 mod error;
-mod evd;
 mod event;
 mod handle;
 mod ia;
@@ -150,28 +147,28 @@ mod library;
 mod lmr;
 mod lock;
 mod posted_regions;
+mod private_data;
 mod pz;
 mod region;
 mod registry;
 mod rmr;
+mod segment;
 mod socket;
 mod sp;
 mod srq;
 
 pub use attr::{Extension, IaAttr, NamedAttr, ProviderAttr};
 pub use cno::Cno;
-pub use cr::{AnswerError, Cr};
+pub use connection::{
+    AnswerError, Close, CompletionFlags, ConnectError, ConnectFailure, Cr, Ep, EpAttr, EpEvds,
+    EpInfo, EpState, EpStatus, Evd, EvdFlags, Event, SocketRefused,
+};
 /// The C types of DAT 2.0.
 pub use dat_abi as abi;
-pub use ep::{
-    Close, CompletionFlags, ConnectError, ConnectFailure, Ep, EpAttr, EpEvds, EpInfo, EpState,
-    EpStatus, SocketRefused,
-};
 pub use error::{CallError, Error, Result, SocketError};
-pub use evd::{Evd, EvdFlags};
 pub use event::{
     AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion,
-    DtoStatus, Event,
+    DtoStatus,
 };
 pub use handle::{EpId, EvdId, ObjectId, RmrId, SpId, SrqId};
 pub use ia::Ia;
@@ -179,11 +176,12 @@ pub use library::{
     DatExtensionOpFunc, DatRegistryListProvidersFunc, DatStrerrorFunc, LIBRARY_ENV, LIBRARY_NAME,
     Library, LoadError,
 };
-pub use lmr::{Lmr, Privileges, RemoteRegion, Segment};
+pub use lmr::{Lmr, Privileges, RemoteRegion};
 pub use pz::Pz;
 pub use region::Region;
 pub use registry::{ProviderInfo, list_providers, register_provider};
 pub use rmr::Rmr;
+pub use segment::Segment;
 pub use sp::{Csp, Psp, Rsp, Ssp, SspState, SspWaitError};
 pub use srq::{Srq, SrqInfo};
 

@@ -1,9 +1,8 @@
 //! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.9).
 //!
-//! [`Region`] is the safe way: registered memory that the crate owns.
+//! [`Region`](crate::Region) is the safe way: registered memory that the crate owns.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use dat_abi::*;
@@ -11,7 +10,6 @@ use dat_abi::*;
 use crate::error::{Error, Result, check};
 use crate::handle::Handle;
 use crate::pz::Pz;
-use crate::region::Region;
 
 /// Allowed accesses to a memory region (`DAT_MEM_PRIV_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,44 +136,6 @@ impl RemoteRegion {
     }
 }
 
-/// A part of registered local memory, in the form that the posts take.
-#[derive(Debug, Clone, Copy)]
-pub struct Segment<'a> {
-    pub(crate) triplet: DatLmrTriplet,
-    /// The region to keep alive while the work is outstanding; `None` for memory that the crate
-    /// does not own.
-    pub(crate) region: Option<&'a Region>,
-    borrow: PhantomData<&'a Lmr>,
-}
-
-impl<'a> Segment<'a> {
-    pub(crate) fn new(triplet: DatLmrTriplet, region: Option<&'a Region>) -> Self {
-        Self {
-            triplet,
-            region,
-            borrow: PhantomData,
-        }
-    }
-
-    /// Returns the C form for posts through [`Library`](crate::Library). They keep no region alive.
-    #[must_use]
-    pub fn to_raw(self) -> DatLmrTriplet {
-        self.triplet
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    pub fn len(&self) -> u32 {
-        self.triplet.segment_length
-    }
-
-    /// Returns true if the length is zero.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// A registration of memory that the crate does not own. Dropping the value deregisters the memory.
 pub struct Lmr {
     handle: Handle,
@@ -243,14 +203,6 @@ impl Lmr {
             lmr_context,
             rmr_context,
         })
-    }
-
-    /// Returns a part of the memory, for posts.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] outside the memory, [`Error::Unrepresentable`] for 4 GiB or more.
-    pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
-        Ok(Segment::new(self.triplet(offset, len)?, None))
     }
 
     /// Returns the description of the memory that the peer needs for RDMA operations. A longer

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::lmr::Segment;
 use crate::region::Region;
+use crate::segment::Segment;
 
 /// Holds every region that was posted to one endpoint or shared receive queue, until that object is
 /// freed.

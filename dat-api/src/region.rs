@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::lmr::{Lmr, Privileges, RemoteRegion, Segment, check_range};
+use crate::lmr::{Lmr, Privileges, RemoteRegion, check_range};
 use crate::pz::Pz;
 
 /// Alignment of a region's first byte: a page.
@@ -114,17 +114,6 @@ impl Region {
             .byte(offset)
             .store(byte, Ordering::Release);
         Ok(())
-    }
-
-    /// Returns a part of the region, for posts.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] outside the region, [`Error::Unrepresentable`] for 4 GiB or more.
-    pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
-        Ok(Segment::new(
-            self.inner.lmr.triplet(offset, len)?,
-            Some(self),
-        ))
     }
 
     /// Returns the description of the whole region that the peer needs for RDMA operations.

@@ -1,20 +1,16 @@
 //! Remote memory regions: windows onto local memory that the peer may use (DAT 2.0 section 6.9.3).
 
-mod bindings;
-
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use dat_abi::*;
 
-use self::bindings::Bindings;
-use crate::decode::Route;
-use crate::ep::Ep;
+use crate::connection::{Bindings, Ep, Evd, EvdInner, Route};
 use crate::error::{Error, Result, check};
-use crate::evd::{Evd, EvdInner};
 use crate::handle::{Handle, RmrId};
 use crate::leak::keep_for_ever;
 use crate::lmr::{Privileges, RemoteRegion};
+use crate::lock::lock;
 use crate::pz::Pz;
 use crate::region::Region;
 
@@ -24,17 +20,12 @@ pub struct Rmr {
     inner: Arc<RmrInner>,
 }
 
-pub(crate) struct RmrInner {
+struct RmrInner {
     handle: Handle,
     pz: Pz,
-    bound: Mutex<Bound>,
-}
-
-#[derive(Default)]
-struct Bound {
-    bindings: Bindings,
+    bindings: Arc<Mutex<Bindings>>,
     /// The dispatchers that deliver the completions of binds, without duplicates.
-    evds: Vec<Weak<EvdInner>>,
+    evds: Mutex<Vec<Weak<EvdInner>>>,
 }
 
 impl Rmr {
@@ -59,7 +50,8 @@ impl Rmr {
             inner: Arc::new(RmrInner {
                 handle: Handle(handle),
                 pz: pz.clone(),
-                bound: Mutex::default(),
+                bindings: Arc::default(),
+                evds: Mutex::default(),
             }),
         })
     }
@@ -103,9 +95,9 @@ impl Rmr {
         let lmr = region.map_or(DAT_HANDLE_NULL, |region| region.lmr().as_raw());
         // The lock is held during the call, because another thread may read the event before the
         // call returns.
-        let mut bound = self.inner.bound();
-        self.inner.expect_events(&mut bound, ep.request_evd());
-        bound.bindings.on_post(&ep.inner, region.cloned());
+        let mut bindings = lock(&self.inner.bindings);
+        self.inner.expect_events(ep.request_evd());
+        bindings.on_post(&ep.inner, region.cloned());
         let mut context = 0;
         // SAFETY: window and endpoint are live, the LMR is live or null, the triplet is readable
         // and the out-pointer writable for the call.
@@ -123,7 +115,7 @@ impl Rmr {
             )
         };
         if let Err(error) = check("dat_rmr_bind", code) {
-            bound.bindings.on_refused();
+            bindings.on_refused();
             return Err(error.into());
         }
         Ok(context)
@@ -144,40 +136,31 @@ impl Rmr {
 }
 
 impl RmrInner {
-    /// Called when the completion of a bind has been read.
-    pub(crate) fn on_completion(&self, success: bool) {
-        self.bound().bindings.on_completion(success);
-    }
-
-    /// Makes `evd` call [`on_completion`](Self::on_completion) for the binds of this window.
-    fn expect_events(self: &Arc<Self>, bound: &mut Bound, evd: &Evd) {
-        bound.evds.retain(|known| known.strong_count() > 0);
+    /// Makes `evd` notify the bindings of completed binds of this window.
+    fn expect_events(&self, evd: &Evd) {
+        let mut evds = lock(&self.evds);
+        evds.retain(|known| known.strong_count() > 0);
         let inner = Arc::downgrade(&evd.inner);
-        if bound.evds.iter().any(|known| known.ptr_eq(&inner)) {
+        if evds.iter().any(|known| known.ptr_eq(&inner)) {
             return;
         }
-        let route = Route::Rmr(Arc::downgrade(self));
+        let route = Route::Bindings(Arc::downgrade(&self.bindings));
         evd.routes().insert(self.handle.key(), route);
-        bound.evds.push(inner);
-    }
-
-    fn bound(&self) -> MutexGuard<'_, Bound> {
-        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+        evds.push(inner);
     }
 }
 
 impl Drop for RmrInner {
     fn drop(&mut self) {
         let key = self.handle.key();
-        let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for inner in bound.evds.iter().filter_map(Weak::upgrade) {
+        for inner in lock(&self.evds).iter().filter_map(Weak::upgrade) {
             Evd { inner }.routes().remove(&key);
         }
         // SAFETY: the handle is live and used for the last time; the call unbinds a bound window.
         let code = unsafe { (self.pz.ia().library().dat_rmr_free)(self.handle.0) };
         let freed = check("dat_rmr_free", code);
         if freed.is_err() {
-            std::mem::forget(std::mem::take(&mut bound.bindings));
+            std::mem::forget(std::mem::take(&mut *lock(&self.bindings)));
         }
         keep_for_ever(freed, &self.pz);
     }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use dat_abi::*;
 
-use crate::ep::with_iov;
 use crate::error::{Error, Result, check};
 use crate::handle::{Handle, SrqId};
 use crate::leak::keep_for_ever;
 use crate::library::Library;
-use crate::lmr::Segment;
 use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
+use crate::segment::{Segment, with_iov};
 
 /// A queue of receives that several endpoints share. Clones share the queue, and its endpoints hold
 /// clones; dropping the last clone frees the queue. Not every provider supports these queues.

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use dat_abi::*;
 
 use crate::address::read_address;
+use crate::connection::Evd;
 use crate::error::{Error, Result, check};
-use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 

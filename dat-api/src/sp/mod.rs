@@ -8,6 +8,4 @@ mod ssp;
 pub use csp::Csp;
 pub use psp::Psp;
 pub use rsp::Rsp;
-pub(crate) use rsp::RspInner;
-pub(crate) use ssp::SspInner;
 pub use ssp::{Ssp, SspState, SspWaitError};

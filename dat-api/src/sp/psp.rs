@@ -4,8 +4,8 @@ use std::fmt;
 
 use dat_abi::*;
 
+use crate::connection::Evd;
 use crate::error::{Error, Result, check};
-use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
 

@@ -2,28 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_abi::*;
 
-use crate::decode::Route;
-use crate::ep::{Ep, EpState};
+use crate::connection::{Ep, EpState, Evd, Reservation, Route};
 use crate::error::{Result, check};
-use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 
 /// A reserved service point, which accepts one request for its endpoint. Dropping the service point
 /// releases the endpoint.
 pub struct Rsp {
-    inner: Arc<RspInner>,
-}
-
-pub(crate) struct RspInner {
     handle: Handle,
-    ep: Ep,
     evd: Evd,
-    /// True once the request has been read. From then on the request holds the endpoint.
-    is_request_read: AtomicBool,
+    reservation: Arc<Reservation>,
 }
 
 impl Rsp {
@@ -47,41 +38,32 @@ impl Rsp {
             )
         };
         check("dat_rsp_create", code)?;
-        let inner = RspInner {
-            handle: Handle(handle),
-            ep: ep.clone(),
-            evd: evd.clone(),
-            is_request_read: AtomicBool::new(false),
-        };
-        let inner = Arc::new(inner);
-        ep.inner.on_reserved(SpId::of(handle), evd);
-        routes.insert(inner.handle.key(), Route::Rsp(Arc::downgrade(&inner)));
+        let reservation = Arc::new(Reservation::new(ep, SpId::of(handle), evd, None));
+        let handle = Handle(handle);
+        let route = Route::Reservation(Arc::downgrade(&reservation));
+        routes.insert(handle.key(), route);
         drop(routes);
-        Ok(Self { inner })
+        Ok(Self {
+            handle,
+            evd: evd.clone(),
+            reservation,
+        })
     }
 
     /// The identity that [`Cr::service_point`](crate::Cr::service_point) returns.
     #[must_use]
     pub fn id(&self) -> SpId {
-        SpId::of(self.inner.handle.0)
+        SpId::of(self.handle.0)
     }
 
     /// The endpoint of the service point.
     #[must_use]
     pub fn ep(&self) -> &Ep {
-        &self.inner.ep
+        self.reservation.ep()
     }
 }
 
-impl RspInner {
-    /// Called when the request was read; returns the endpoint for it.
-    pub(crate) fn on_request(&self) -> Ep {
-        self.is_request_read.store(true, Ordering::Release);
-        self.ep.clone()
-    }
-}
-
-impl Drop for RspInner {
+impl Drop for Rsp {
     fn drop(&mut self) {
         // The lock keeps a request from being read between the free and the check of the endpoint.
         let mut routes = self.evd.routes();
@@ -90,18 +72,18 @@ impl Drop for RspInner {
         let code = unsafe { (self.evd.ia().library().dat_rsp_free)(self.handle.0) };
         if let Err(error) = check("dat_rsp_free", code) {
             tracing::warn!(%error, "a reserved service point was not freed");
-            std::mem::forget((self.ep.clone(), self.evd.clone()));
+            std::mem::forget((self.ep().clone(), self.evd.clone()));
             return;
         }
-        if *self.is_request_read.get_mut() {
+        if self.reservation.is_request_read() {
             return;
         }
-        match self.ep.state() {
+        match self.ep().state() {
             Ok(EpState::PassiveConnectionPending) => {
-                let ep = Arc::downgrade(&self.ep.inner);
+                let ep = Arc::downgrade(&self.ep().inner);
                 routes.insert(self.handle.key(), Route::Orphan { socket: None, ep });
             }
-            _ => self.ep.inner.on_released(),
+            _ => self.ep().inner.on_released(),
         }
     }
 }
@@ -109,7 +91,7 @@ impl Drop for RspInner {
 impl fmt::Debug for Rsp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rsp")
-            .field("ep", &self.inner.ep)
+            .field("ep", self.ep())
             .finish_non_exhaustive()
     }
 }

@@ -3,17 +3,13 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dat_abi::*;
 
-use crate::cr::Cr;
-use crate::decode::Route;
-use crate::ep::{Ep, EpState, SocketRefused};
+use crate::connection::{Cr, Ep, EpState, Evd, Event, Reservation, Route, SocketRefused};
 use crate::error::{Error, Result, check};
-use crate::evd::Evd;
-use crate::event::Event;
 use crate::handle::{Handle, SpId};
 use crate::socket::{PassedSocket, SocketOwnership};
 
@@ -24,14 +20,9 @@ use crate::socket::{PassedSocket, SocketOwnership};
 /// The call that ends a failed attempt returns the socket: [`free`](Self::free), [`Cr::reject`] or
 /// [`Ep::take_socket`].
 pub struct Ssp {
-    inner: Arc<SspInner>,
-}
-
-pub(crate) struct SspInner {
     handle: Handle,
-    ep: Ep,
     evd: Evd,
-    ownership: Mutex<SocketOwnership>,
+    reservation: Arc<Reservation>,
 }
 
 /// State of a socket service point.
@@ -112,16 +103,16 @@ impl Ssp {
                 error: error.into(),
             });
         }
-        let inner = Arc::new(SspInner {
-            handle: Handle(handle),
-            ep: ep.clone(),
-            evd: evd.clone(),
-            ownership: Mutex::new(SocketOwnership::Passed(socket)),
-        });
-        ep.inner.on_reserved(SpId::of(handle), evd);
-        routes.insert(inner.handle.key(), Route::Ssp(Arc::downgrade(&inner)));
+        let reservation = Reservation::new(ep, SpId::of(handle), evd, Some(socket));
+        let (handle, reservation) = (Handle(handle), Arc::new(reservation));
+        let route = Route::Reservation(Arc::downgrade(&reservation));
+        routes.insert(handle.key(), route);
         drop(routes);
-        Ok(Self { inner })
+        Ok(Self {
+            handle,
+            evd: evd.clone(),
+            reservation,
+        })
     }
 
     /// Waits for the request. Other events on the dispatcher are kept for later calls.
@@ -134,7 +125,7 @@ impl Ssp {
             Event::SocketDown(sp) => *sp == id,
             _ => false,
         };
-        match self.inner.evd.wait_matching(timeout, is_own)? {
+        match self.evd.wait_matching(timeout, is_own)? {
             Some(Event::ConnectionRequest(cr)) => Ok(cr),
             Some(_) => Err(SspWaitError::SocketDown),
             None => Err(SspWaitError::TimedOut),
@@ -147,8 +138,8 @@ impl Ssp {
         // SAFETY: the handle is live and the arguments are those of the operation: int-sized mask,
         // writable structure.
         let code = unsafe {
-            (self.inner.evd.ia().library().dat_extension_op)(
-                self.inner.handle.0,
+            (self.evd.ia().library().dat_extension_op)(
+                self.handle.0,
                 DAT_IW_SSP_QUERY_OP,
                 DAT_IW_SSP_FIELD_ALL,
                 &raw mut param,
@@ -164,54 +155,33 @@ impl Ssp {
     /// Frees the service point and returns the socket, unless the socket belongs to a request, read
     /// or unread.
     pub fn free(self) -> Result<Option<OwnedFd>> {
-        self.inner.free_once()?;
-        Ok(self.inner.ownership().take_returned())
+        self.free_once()?;
+        Ok(self.reservation.socket().take_returned())
     }
 
     /// The identity in [`Cr::service_point`] and [`Event::SocketDown`].
     #[must_use]
     pub fn id(&self) -> SpId {
-        SpId::of(self.inner.handle.0)
+        SpId::of(self.handle.0)
     }
 
     /// The endpoint of the service point.
     #[must_use]
     pub fn ep(&self) -> &Ep {
-        &self.inner.ep
-    }
-}
-
-impl SspInner {
-    pub(crate) fn ep(&self) -> &Ep {
-        &self.ep
+        self.reservation.ep()
     }
 
-    fn ownership(&self) -> MutexGuard<'_, SocketOwnership> {
-        self.ownership
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Called when the request was read; returns the socket, which belongs to the request from now
-    /// on.
-    pub(crate) fn on_request(&self) -> Option<PassedSocket> {
-        self.ownership().take_passed()
-    }
-
-    /// Called when the event of the socket's loss was read. A socket that is still open belongs to
-    /// the consumer again.
-    pub(crate) fn on_socket_down(&self) {
-        self.ownership().on_not_established();
-    }
-
-    /// Frees the service point once. Afterwards the socket is in `ownership` as returned, or
-    /// belongs to an unread request.
+    /// Frees the service point once. Afterwards the reservation has the socket as returned, or the
+    /// socket belongs to an unread request.
     fn free_once(&self) -> Result<()> {
         // The lock keeps a request from being read between the free and the check of the socket's
         // owner.
         let mut routes = self.evd.routes();
-        if !matches!(routes.get(&self.handle.key()), Some(Route::Ssp(_))) {
-            return Ok(());
+        // A later service point may have the number of a freed one.
+        let own = Arc::as_ptr(&self.reservation);
+        match routes.get(&self.handle.key()) {
+            Some(Route::Reservation(weak)) if weak.as_ptr() == own => {}
+            _ => return Ok(()),
         }
         routes.remove(&self.handle.key());
         // SAFETY: the handle is live; the route has been removed, so this happens once.
@@ -219,27 +189,27 @@ impl SspInner {
             (self.evd.ia().library().dat_extension_op)(self.handle.0, DAT_IW_SSP_FREE_OP)
         };
         if let Err(error) = check("dat_iw_ssp_free", code) {
-            std::mem::forget((self.ep.clone(), self.evd.clone()));
+            std::mem::forget((self.ep().clone(), self.evd.clone()));
             return Err(error.into());
         }
-        let mut ownership = self.ownership();
+        let mut ownership = self.reservation.socket();
         let Some(socket) = ownership.take_passed() else {
             return Ok(());
         };
         // The endpoint and the socket belong to the consumer again, or to an unread request (DAT
         // 2.0 iWARP extensions 3.1.2).
-        match self.ep.state() {
+        match self.ep().state() {
             Ok(EpState::PassiveConnectionPending) => {
                 routes.insert(
                     self.handle.key(),
                     Route::Orphan {
                         socket: Some(socket),
-                        ep: Arc::downgrade(&self.ep.inner),
+                        ep: Arc::downgrade(&self.ep().inner),
                     },
                 );
             }
             _ => {
-                self.ep.inner.on_released();
+                self.ep().inner.on_released();
                 *ownership = SocketOwnership::Returned(socket.into_owned());
             }
         }
@@ -247,7 +217,7 @@ impl SspInner {
     }
 }
 
-impl Drop for SspInner {
+impl Drop for Ssp {
     fn drop(&mut self) {
         if let Err(error) = self.free_once() {
             tracing::warn!(%error, "a socket service point was not freed");
@@ -258,7 +228,7 @@ impl Drop for SspInner {
 impl fmt::Debug for Ssp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ssp")
-            .field("ep", &self.inner.ep)
+            .field("ep", self.ep())
             .finish_non_exhaustive()
     }
 }

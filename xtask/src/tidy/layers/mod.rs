@@ -31,8 +31,9 @@ use super::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The crates whose modules must form layers.
-const CHECKED: [&str; 15] = [
+const CHECKED: [&str; 16] = [
     "dat-abi",
+    "dat-api",
     "dat-conf",
     "host",
     "libdat2",

@@ -7,9 +7,7 @@ mod post;
 pub use attr::{EpAttr, EpInfo, EpState, EpStatus};
 pub use connect::{ConnectError, ConnectFailure, SocketRefused};
 pub use post::CompletionFlags;
-pub(crate) use post::with_iov;
 
-use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,11 +15,10 @@ use std::time::Duration;
 
 use dat_abi::*;
 
+use super::{Ep, EpInner, Evd, Route};
 use crate::address::read_address;
 use crate::counters;
-use crate::decode::Route;
 use crate::error::{Error, Result, check};
-use crate::evd::Evd;
 use crate::event::ConnectionKind;
 use crate::handle::{EpId, Handle, SpId};
 use crate::lock::lock;
@@ -29,15 +26,6 @@ use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
 use crate::socket::{PassedSocket, SocketOwnership};
 use crate::srq::Srq;
-
-/// One end of a connection. Clones share the endpoint; dropping the last clone ends the connection
-/// and frees the endpoint.
-///
-/// Posted regions stay alive until the endpoint is freed.
-#[derive(Clone)]
-pub struct Ep {
-    pub(crate) inner: Arc<EpInner>,
-}
 
 /// The dispatchers of an endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -50,21 +38,9 @@ pub struct EpEvds<'a> {
     pub connect: &'a Evd,
 }
 
-pub(crate) struct EpInner {
-    pub(crate) handle: Handle,
-    pub(crate) pz: Pz,
-    recv: Evd,
-    request: Evd,
-    connect: Evd,
-    srq: Option<Srq>,
-    pub(crate) posted_regions: PostedRegions,
-    attempts: Mutex<Attempts>,
-    reserved: Mutex<Option<Reserved>>,
-}
-
 /// The service point that last reserved the endpoint, and the dispatcher of its request.
 #[derive(Debug)]
-struct Reserved {
+pub(super) struct Reserved {
     sp: SpId,
     requests: Evd,
 }
@@ -73,7 +49,7 @@ struct Reserved {
 /// of the last attempt. Final events are delivered in order, so an event concerns the socket only
 /// if no other final event is outstanding.
 #[derive(Debug, Default)]
-struct Attempts {
+pub(super) struct Attempts {
     endings_due: u32,
     ownership: SocketOwnership,
 }
@@ -243,8 +219,13 @@ impl Ep {
 
     /// Returns the counters of the endpoint, indexed by `DCNT_EP_*`; `reset` sets them to 0.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
-        let ia = self.inner.pz.ia();
-        counters::query(ia, self.as_raw(), 0, DCNT_EP_ALL_COUNTERS, reset)
+        counters::query(
+            self.library(),
+            self.as_raw(),
+            0,
+            DCNT_EP_ALL_COUNTERS,
+            reset,
+        )
     }
 
     /// Returns the counters of the payload of the endpoint's connections by transport, indexed by
@@ -252,7 +233,7 @@ impl Ep {
     /// have these counters.
     pub fn traffic(&self, reset: bool) -> Result<Vec<u64>> {
         let (first, all) = (DCNT_RS_TCP_SENT, DCNT_RS_ALL_COUNTERS);
-        counters::query(self.inner.pz.ia(), self.as_raw(), first, all, reset)
+        counters::query(self.library(), self.as_raw(), first, all, reset)
     }
 
     /// Returns the state, the addresses and the limits.
@@ -452,17 +433,4 @@ impl fmt::Debug for Ep {
             .field("id", &self.id())
             .finish_non_exhaustive()
     }
-}
-
-/// Returns private data as length and pointer; the pointer is null if there is no data.
-pub(crate) fn private_data_parts(private_data: &[u8]) -> Result<(DatCount, *const c_void)> {
-    let len = DatCount::try_from(private_data.len()).map_err(|_| Error::Unrepresentable {
-        what: "private data",
-    })?;
-    let data = if len == 0 {
-        std::ptr::null()
-    } else {
-        private_data.as_ptr().cast()
-    };
-    Ok((len, data))
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use dat_abi::*;
 
-use super::{Close, Ep, private_data_parts};
+use super::super::{Ep, Event};
+use super::Close;
 use crate::address::timeout_us;
 use crate::error::{Error, Result, check};
-use crate::event::{ConnectionEvent, ConnectionKind, Event};
+use crate::event::{ConnectionEvent, ConnectionKind};
+use crate::private_data::private_data_parts;
 use crate::socket::PassedSocket;
 
 /// The time that a blocking connect waits for the outcome after the provider's own timeout.

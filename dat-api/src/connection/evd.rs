@@ -1,6 +1,6 @@
 //! Event dispatchers: queues of events (DAT 2.0 section 6.3).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use dat_abi::*;
 
+use super::decode::decode;
+use super::{Evd, EvdInner, Event, Route};
 use crate::address::timeout_us;
 use crate::cno::Cno;
 use crate::counters;
-use crate::decode::{Route, decode};
 use crate::error::{Error, Result, check};
-use crate::event::{DtoCompletion, Event};
+use crate::event::DtoCompletion;
 use crate::handle::{EpId, EvdId, Handle, SpId};
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
@@ -50,25 +51,12 @@ impl std::ops::BitOr for EvdFlags {
     }
 }
 
-/// An event dispatcher. Clones share the dispatcher; endpoints and service points hold clones.
-/// Dropping the last clone frees the dispatcher.
-#[derive(Clone)]
-pub struct Evd {
-    pub(crate) inner: Arc<EvdInner>,
-}
-
-pub(crate) struct EvdInner {
-    handle: Handle,
-    ia: Ia,
-    /// False for the dispatcher that the IA created, which is freed together with the IA.
-    is_owned: bool,
-    cno: Mutex<Option<Cno>>,
-    /// The objects that are notified of their events when these are decoded, by handle.
-    routes: Mutex<HashMap<usize, Route>>,
-    /// Events that were skipped by a wait for a particular event, oldest first.
-    skipped: Mutex<VecDeque<Event>>,
-    /// Number of events in `skipped`, so that the usual case costs one load.
-    skipped_len: AtomicUsize,
+impl Ia {
+    /// The dispatcher of asynchronous errors, which was created when the adapter was opened.
+    #[must_use]
+    pub fn async_evd(&self) -> Evd {
+        Evd::new(self.clone(), self.inner.async_evd, false, None)
+    }
 }
 
 impl Evd {
@@ -100,11 +88,6 @@ impl Evd {
         };
         check("dat_evd_create", code)?;
         Ok(Self::new(ia.clone(), Handle(handle), true, cno))
-    }
-
-    /// Wraps a dispatcher that belongs to the IA and is not freed separately.
-    pub(crate) fn borrowed(ia: Ia, handle: Handle) -> Self {
-        Self::new(ia, handle, false, None)
     }
 
     fn new(ia: Ia, handle: Handle, is_owned: bool, cno: Option<Cno>) -> Self {
@@ -362,8 +345,8 @@ impl Evd {
 
     /// Returns the counters of the dispatcher, indexed by `DCNT_EVD_*`; `reset` sets them to 0.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
-        let ia = &self.inner.ia;
-        counters::query(ia, self.as_raw(), 0, DCNT_EVD_ALL_COUNTERS, reset)
+        let library = self.inner.ia.library();
+        counters::query(library, self.as_raw(), 0, DCNT_EVD_ALL_COUNTERS, reset)
     }
 
     /// Enables or disables waiting. While waiting is disabled, every wait fails with

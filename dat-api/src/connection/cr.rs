@@ -7,32 +7,13 @@ use std::sync::{Arc, Weak};
 
 use dat_abi::*;
 
+use super::{Cr, Ep};
 use crate::address::read_address;
-use crate::decode::copy_private_data;
-use crate::ep::{Ep, EpInner, private_data_parts};
 use crate::error::{CallError, Error, Result, check};
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
+use crate::private_data::{copy_private_data, private_data_parts};
 use crate::socket::PassedSocket;
-
-/// A peer's request for a connection. Dropping an unanswered request rejects it.
-pub struct Cr {
-    /// Null after the request has been answered.
-    handle: Handle,
-    ia: Ia,
-    sp: SpId,
-    conn_qual: u64,
-    is_truncated: bool,
-    remote: Option<SocketAddr>,
-    private_data: Vec<u8>,
-    /// The endpoint that the service point reserved.
-    ep: Option<Ep>,
-    /// The reserved endpoint while the request is queued in its dispatcher. The reference is weak,
-    /// because the endpoint may hold the dispatcher.
-    skipped_ep: Weak<EpInner>,
-    /// The consumer's socket over which the request was received.
-    socket: Option<PassedSocket>,
-}
 
 /// A request that could not be answered, and the error. The request may be answered in another way.
 #[derive(Debug, thiserror::Error)]

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::ep::EpInner;
+use super::EpInner;
 use crate::region::Region;
 
 /// The regions that must stay registered because a peer may access them through the window. A bind
 /// takes effect when it completes; until then the previous bind is in effect.
 #[derive(Default)]
-pub(super) struct Bindings {
+pub(crate) struct Bindings {
     /// Regions to which the window may have been bound when all binds had last completed.
     settled: Vec<Region>,
     /// Binds posted since then, oldest first.
@@ -26,7 +26,7 @@ struct Posted {
 }
 
 impl Bindings {
-    pub(super) fn on_post(&mut self, ep: &Arc<EpInner>, region: Option<Region>) {
+    pub(crate) fn on_post(&mut self, ep: &Arc<EpInner>, region: Option<Region>) {
         // Endpoints that were freed deliver no more events and have no outstanding work.
         if !self.posted.is_empty() && self.posted.iter().all(|posted| posted.is_freed()) {
             self.has_failed |= self.outstanding > 0;
@@ -40,7 +40,7 @@ impl Bindings {
     }
 
     /// Removes the bind of the last [`on_post`](Self::on_post), which was refused.
-    pub(super) fn on_refused(&mut self) {
+    pub(crate) fn on_refused(&mut self) {
         self.posted.pop();
         self.outstanding -= 1;
     }

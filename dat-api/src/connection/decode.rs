@@ -1,46 +1,21 @@
 //! Translation of `DAT_EVENT` to [`Event`]. Only this module reads the union of an event.
 
-use std::sync::Weak;
-
 use dat_abi::*;
 
-use crate::cr::Cr;
-use crate::ep::{Ep, EpInner};
-use crate::evd::Evd;
+use super::{Cr, Ep, Evd, Event, Route};
 use crate::event::{
-    AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion, Event,
+    AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion,
 };
 use crate::handle::{EpId, ObjectId, SpId};
-use crate::rmr::RmrInner;
-use crate::socket::PassedSocket;
-use crate::sp::{RspInner, SspInner};
-
-/// The objects that are notified of an event, by the handle in the event.
-pub(crate) enum Route {
-    /// An endpoint whose connection events are delivered here.
-    Ep(Weak<EpInner>),
-    /// A reserved service point whose request is delivered here.
-    Rsp(Weak<RspInner>),
-    /// A socket service point whose request is delivered here.
-    Ssp(Weak<SspInner>),
-    /// A window whose bind completions are delivered here.
-    Rmr(Weak<RmrInner>),
-    /// The objects of a queued request whose service point was freed before the request was read.
-    Orphan {
-        /// The socket over which the request was received, which belongs to the request.
-        socket: Option<PassedSocket>,
-        /// The endpoint of the request. The reference is weak, because the endpoint may hold this
-        /// dispatcher.
-        ep: Weak<EpInner>,
-    },
-}
+use crate::lock::lock;
+use crate::private_data::copy_private_data;
 
 /// Translates an event and notifies the objects concerned.
 ///
 /// # Safety
 ///
 /// `raw` was filled by the provider for the dispatcher `evd`, and is translated once.
-pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
+pub(super) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
     let number = raw.event_number;
     let data = &raw.event_data;
     if number == DAT_DTO_COMPLETION_EVENT {
@@ -98,12 +73,12 @@ pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
 
 fn decode_bind(evd: &Evd, raw: &DatRmrBindCompletionEventData) -> BindCompletion {
     let bind = BindCompletion::from_raw(raw);
-    let rmr = match evd.routes().get(&raw.rmr_handle.addr()) {
-        Some(Route::Rmr(weak)) => weak.upgrade(),
+    let bindings = match evd.routes().get(&raw.rmr_handle.addr()) {
+        Some(Route::Bindings(weak)) => weak.upgrade(),
         _ => None,
     };
-    if let Some(rmr) = rmr {
-        rmr.on_completion(bind.status.is_success());
+    if let Some(bindings) = bindings {
+        lock(&bindings).on_completion(bind.status.is_success());
     }
     bind
 }
@@ -138,20 +113,18 @@ unsafe fn decode_connection(
 /// `raw` was filled by the provider and its request has not been wrapped before.
 unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
     let key = raw.sp_handle.as_handle().addr();
-    // A socket service point delivers one request, so its route is removed with the request.
-    let (rsp, ssp, orphan) = {
-        let mut routes = evd.routes();
-        match routes.get(&key) {
-            Some(Route::Rsp(weak)) => (weak.upgrade(), None, None),
-            Some(Route::Ssp(weak)) => (None, weak.upgrade(), None),
-            Some(Route::Orphan { .. }) => (None, None, routes.remove(&key)),
-            _ => (None, None, None),
-        }
+    // The lock is held until the reservation has changed, because the service point checks under
+    // the lock whether the request was read. The service point holds the reservation meanwhile.
+    let mut routes = evd.routes();
+    let (reserved, orphan) = match routes.get(&key) {
+        Some(Route::Reservation(weak)) => (weak.upgrade().map(|one| one.on_request()), None),
+        Some(Route::Orphan { .. }) => (None, routes.remove(&key)),
+        _ => (None, None),
     };
-    let (ep, socket) = match (rsp, ssp, orphan) {
-        (Some(rsp), ..) => (Some(rsp.on_request()), None),
-        (_, Some(ssp), _) => (Some(ssp.ep().clone()), ssp.on_request()),
-        (.., Some(Route::Orphan { socket, ep })) => (Ep::from_weak(&ep), socket),
+    drop(routes);
+    let (ep, socket) = match (reserved, orphan) {
+        (Some((ep, socket)), _) => (Some(ep), socket),
+        (_, Some(Route::Orphan { socket, ep })) => (Ep::from_weak(&ep), socket),
         _ => (None, None),
     };
     // SAFETY: the request is live, and the caller guarantees that it is wrapped here for the first
@@ -161,25 +134,12 @@ unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
 
 fn decode_socket_down(evd: &Evd, raw: &DatCrArrivalEventData) -> Event {
     let sp = SpId::of(raw.sp_handle.as_handle());
-    let ssp = match evd.routes().get(&raw.sp_handle.as_handle().addr()) {
-        Some(Route::Ssp(weak)) => weak.upgrade(),
+    let reservation = match evd.routes().get(&raw.sp_handle.as_handle().addr()) {
+        Some(Route::Reservation(weak)) => weak.upgrade(),
         _ => None,
     };
-    if let Some(ssp) = ssp {
-        ssp.on_socket_down();
+    if let Some(reservation) = reservation {
+        reservation.on_socket_down();
     }
     Event::SocketDown(sp)
-}
-
-/// # Safety
-///
-/// `data` is null or readable for `size` bytes.
-pub(crate) unsafe fn copy_private_data(data: DatPvoid, size: DatCount) -> Vec<u8> {
-    match usize::try_from(size) {
-        Ok(size) if size > 0 && !data.is_null() => {
-            // SAFETY: the caller guarantees the bytes; they are only read, and copied at once.
-            unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec()
-        }
-        _ => Vec::new(),
-    }
 }

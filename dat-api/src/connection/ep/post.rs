@@ -2,10 +2,11 @@
 
 use dat_abi::*;
 
-use super::Ep;
+use super::super::Ep;
 use crate::error::{Error, Result, check};
 use crate::library::Library;
-use crate::lmr::{RemoteRegion, Segment};
+use crate::lmr::RemoteRegion;
+use crate::segment::{Segment, with_iov};
 
 /// Way in which a request completes (`DAT_COMPLETION_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -239,30 +240,5 @@ impl Ep {
     #[inline]
     pub(super) fn library(&self) -> &'static Library {
         self.inner.pz.ia().library()
-    }
-}
-
-/// Maximum number of segments that are passed without allocating.
-const INLINE_SEGMENTS: usize = 8;
-
-/// Calls `post` with the segments as a C list. The list need not outlive the call, because
-/// providers copy it (`DAT_IOV_CONSUMER`).
-#[inline]
-pub(crate) fn with_iov(
-    segments: &[Segment<'_>],
-    post: impl FnOnce(DatCount, *mut DatLmrTriplet) -> DatReturn,
-) -> Result<DatReturn> {
-    let count = DatCount::try_from(segments.len()).map_err(|_| Error::Unrepresentable {
-        what: "a number of segments",
-    })?;
-    if segments.len() <= INLINE_SEGMENTS {
-        let mut list = [DatLmrTriplet::zeroed(); INLINE_SEGMENTS];
-        for (slot, segment) in list.iter_mut().zip(segments) {
-            *slot = segment.triplet;
-        }
-        Ok(post(count, list.as_mut_ptr()))
-    } else {
-        let mut list: Vec<_> = segments.iter().map(|segment| segment.triplet).collect();
-        Ok(post(count, list.as_mut_ptr()))
     }
 }
