@@ -16,7 +16,8 @@ use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::Ia;
 use crate::rnic::{
-    AsyncEvent, ConnectionEvent, CqToken, ListenToken, QpToken, RequestInfo, Rnic, Upcall,
+    AsyncEvent, ConnectionEvent, CqToken, EventUpcall, ListenToken, QpToken, RequestInfo, Rnic,
+    Upcall,
 };
 use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
@@ -44,45 +45,10 @@ fn pinned<T: Object>(token: u64) -> Option<Pinned<T>> {
     Handle::from_token(token).and_then(handle::pin_handle::<T>)
 }
 
-impl<R: Rnic> Upcall<R> for Dispatch<R> {
+impl<R: Rnic> EventUpcall for Dispatch<R> {
     fn cq_ready(&self, cq: CqToken) {
         if let Some(evd) = pinned::<Evd<R>>(cq.0) {
             evd.on_cq_ready();
-        }
-    }
-
-    fn connection_request(
-        &self,
-        listener: ListenToken,
-        request: R::ConnReq,
-        info: &RequestInfo<'_>,
-    ) {
-        if let Some(ia) = handle::pin_handle::<Ia<R>>(self.ia) {
-            ia.counters().bump(DCNT_IA_CM_REQ_RX);
-        }
-        let kind = Handle::from_token(listener.0).and_then(|sp| handle::kind_of(sp.as_dat()));
-        match kind {
-            Some(Kind::Psp) => {
-                if let Some(psp) = pinned::<Psp<R>>(listener.0) {
-                    psp.on_request(request, info);
-                }
-            }
-            Some(Kind::Csp) => {
-                if let Some(csp) = pinned::<Csp<R>>(listener.0) {
-                    csp.on_request(request, info);
-                }
-            }
-            Some(Kind::Rsp) => {
-                if let Some(rsp) = pinned::<Rsp<R>>(listener.0) {
-                    rsp.on_request(request, info);
-                }
-            }
-            Some(Kind::Ssp) => {
-                if let Some(ssp) = pinned::<Ssp<R>>(listener.0) {
-                    ssp.on_request(request, info);
-                }
-            }
-            _ => tracing::debug!(?listener, "request for a service point that was freed"),
         }
     }
 
@@ -141,6 +107,43 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
                     ia.on_device_fatal();
                 }
             }
+        }
+    }
+}
+
+impl<R: Rnic> Upcall<R> for Dispatch<R> {
+    fn connection_request(
+        &self,
+        listener: ListenToken,
+        request: R::ConnReq,
+        info: &RequestInfo<'_>,
+    ) {
+        if let Some(ia) = handle::pin_handle::<Ia<R>>(self.ia) {
+            ia.counters().bump(DCNT_IA_CM_REQ_RX);
+        }
+        let kind = Handle::from_token(listener.0).and_then(|sp| handle::kind_of(sp.as_dat()));
+        match kind {
+            Some(Kind::Psp) => {
+                if let Some(psp) = pinned::<Psp<R>>(listener.0) {
+                    psp.on_request(request, info);
+                }
+            }
+            Some(Kind::Csp) => {
+                if let Some(csp) = pinned::<Csp<R>>(listener.0) {
+                    csp.on_request(request, info);
+                }
+            }
+            Some(Kind::Rsp) => {
+                if let Some(rsp) = pinned::<Rsp<R>>(listener.0) {
+                    rsp.on_request(request, info);
+                }
+            }
+            Some(Kind::Ssp) => {
+                if let Some(ssp) = pinned::<Ssp<R>>(listener.0) {
+                    ssp.on_request(request, info);
+                }
+            }
+            _ => tracing::debug!(?listener, "request for a service point that was freed"),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use access_layer::net_device;
-use access_layer::rnic::RnicError;
+use access_layer::rnic::{Resource, RnicError};
 use dat_abi::CSocketAddr;
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
@@ -22,6 +22,7 @@ use verbs_dl::types::*;
 use crate::config::Config;
 use crate::offset_guard::OffsetGuard;
 use crate::quirks::Quirks;
+use crate::transport::Transport;
 
 /// An open device and its attributes.
 #[derive(Debug)]
@@ -44,16 +45,6 @@ pub(crate) struct Device {
 unsafe impl Send for Device {}
 // SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Sync for Device {}
-
-/// The transport of a device. Each difference between transports has a name, by which the code
-/// queries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// InfiniBand and RoCE.
-    InfiniBand,
-    /// MPA over TCP.
-    Iwarp,
-}
 
 /// The device that serves an address.
 struct Served {
@@ -205,6 +196,25 @@ pub(crate) fn checked(code: i32) -> io::Result<()> {
         0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
         code => Err(io::Error::from_raw_os_error(code.abs())),
+    }
+}
+
+/// The error of the last verb, which failed to create a `resource`.
+pub(crate) fn refused(resource: Resource) -> RnicError {
+    of(io::Error::last_os_error(), resource)
+}
+
+/// Converts the error of a verb.
+pub(crate) fn of(error: io::Error, resource: Resource) -> RnicError {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => RnicError::NoResources(resource),
+        Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
+        Some(libc::EINVAL | libc::EFAULT) => RnicError::InvalidArgument("refused by the device"),
+        Some(libc::EPERM | libc::EACCES) => RnicError::NotPermitted("refused by the device"),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
+            RnicError::NotSupported("not offered by the device")
+        }
+        _ => RnicError::Os(error),
     }
 }
 

@@ -1,24 +1,20 @@
-//! The engine: one thread for events for which no consumer waits (connections, queues, the device)
-//! and for deadlines.
+//! The engine: the work of one thread for events for which no consumer waits (connections, queues,
+//! the device) and for deadlines.
 //!
-//! The thread starts when the device is opened ([`Engine::start`]). It sleeps in `epoll_wait` until
-//! a descriptor is readable, a thread calls [`Engine::wake`], or the next deadline passes (of the
-//! connection manager, or the tick of the completion channel).
+//! The thread ([`thread`](crate::thread)) starts when the device is opened. It sleeps until a
+//! descriptor is readable, a thread calls [`Engine::wake`], or the next deadline passes (of the
+//! connection manager, or the tick of the reader of the completion channel).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::AsyncEvent;
+use access_layer::rnic::{AsyncEvent, QpToken};
 use host::locks::lock;
-use host::threads::{spawn_quiet, survive};
-
-use crate::events;
-use crate::qp::Qp;
-use crate::rnic::Shared;
+use host::threads::spawn_quiet;
 
 /// Maximum number of events of one `epoll_wait`.
 const BATCH: usize = 32;
@@ -48,13 +44,13 @@ pub(crate) struct Engine {
 
 /// The work that other threads have queued for the engine's thread.
 #[derive(Debug, Default)]
-struct Tasks {
+pub(crate) struct Tasks {
     /// Queue pairs whose work failed.
-    failed: Vec<Weak<Qp>>,
+    pub(crate) failed: Vec<QpToken>,
     /// The numbers of completion queues to check.
-    cqs: Vec<u32>,
+    pub(crate) cqs: Vec<u32>,
     /// Events to report unchanged.
-    events: Vec<AsyncEvent>,
+    pub(crate) events: Vec<AsyncEvent>,
 }
 
 impl Engine {
@@ -75,10 +71,9 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Starts the thread. Called once.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) -> io::Result<()> {
-        let shared = shared.clone();
-        let started = spawn_quiet("dat-ib", move || run(&shared))?;
+    /// Starts the thread, which runs until [`is_stopping`](Self::is_stopping). Called once.
+    pub(crate) fn start(&self, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let started = spawn_quiet("dat-ib", run)?;
         *lock(&self.thread) = Some(started);
         Ok(())
     }
@@ -116,7 +111,7 @@ impl Engine {
 
     /// Records that a work request of a queue pair failed; the connection manager then breaks its
     /// connection.
-    pub(crate) fn report_failed(&self, qp: Weak<Qp>) {
+    pub(crate) fn report_failed(&self, qp: QpToken) {
         lock(&self.tasks).failed.push(qp);
         self.wake();
     }
@@ -146,72 +141,33 @@ impl Engine {
         }
     }
 
-    fn sleep(&self, events: &mut [libc::epoll_event; BATCH], deadline: Option<Instant>) -> usize {
+    /// True once the thread must end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until the deadline, or until a descriptor is ready, and returns the ready sources.
+    pub(crate) fn sleep(&self, deadline: Option<Instant>) -> impl Iterator<Item = Source> {
         let timeout = deadline.map_or(-1, millis_until);
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let (epoll, room) = (self.epoll.as_raw_fd(), BATCH as i32);
         // SAFETY: the array has room for `room` events. An interruption is a round without events.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
-        usize::try_from(count).unwrap_or(0)
+        let ready = events.into_iter().take(usize::try_from(count).unwrap_or(0));
+        ready.filter_map(|event| Source::decode(event.u64))
     }
 
-    fn drain_wake(&self) {
+    /// Makes the descriptor of [`wake`](Self::wake) unreadable again.
+    pub(crate) fn drain_wake(&self) {
         let mut count: u64 = 0;
         let fd = self.wake.as_raw_fd();
         // SAFETY: eight bytes of this frame; the descriptor does not block.
         unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 
-    fn take_tasks(&self) -> Tasks {
+    /// Takes the queued work.
+    pub(crate) fn take_tasks(&self) -> Tasks {
         std::mem::take(&mut *lock(&self.tasks))
-    }
-}
-
-fn run(shared: &Arc<Shared>) {
-    let engine = &shared.engine;
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
-    while !engine.stopping.load(Ordering::Acquire) {
-        let deadlines = [shared.cm.next_deadline(), shared.channel.next_tick()];
-        let count = engine.sleep(&mut events, deadlines.into_iter().flatten().min());
-        for source in events[..count]
-            .iter()
-            .filter_map(|it| Source::decode(it.u64))
-        {
-            serve(shared, source);
-        }
-        run_tasks(shared, engine.take_tasks());
-        let now = Instant::now();
-        shared.channel.on_deadline(shared, now);
-        shared.cm.on_deadline(shared, now);
-    }
-}
-
-fn serve(shared: &Arc<Shared>, source: Source) {
-    match source {
-        Source::Wake => shared.engine.drain_wake(),
-        Source::Cm => shared.cm.on_readable(shared),
-        Source::Device => events::take_all(shared),
-        Source::Channel => shared.channel.drain(shared),
-    }
-}
-
-fn on_cq(shared: &Shared, number: u32) {
-    if let Some(cq) = shared.cqs.get(number) {
-        survive(|| cq.on_event());
-    }
-}
-
-fn run_tasks(shared: &Shared, tasks: Tasks) {
-    for number in tasks.cqs {
-        on_cq(shared, number);
-    }
-    for qp in tasks.failed.iter().filter_map(Weak::upgrade) {
-        // A reset since then has replaced the queue pair, which perhaps has a connection already.
-        if qp.has_failed_work() {
-            survive(|| shared.cm.on_qp_failed(&qp));
-        }
-    }
-    for event in tasks.events {
-        survive(|| shared.upcall.async_event(event));
     }
 }
 

@@ -1,12 +1,10 @@
 //! Asynchronous events of the device.
 
-use std::sync::Arc;
-
 use access_layer::rnic::{AsyncEvent, QpToken, SrqToken};
 use host::threads::survive;
 use verbs_dl::types::*;
 
-use crate::rnic::Shared;
+use crate::adapter::Adapter;
 
 /// An event, with the word by which this provider named the object to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +23,11 @@ enum DeviceEvent {
 }
 
 /// Takes all events of the device and reports them, on the engine's thread.
-pub(crate) fn take_all(shared: &Arc<Shared>) {
+pub(crate) fn take_all(adapter: &Adapter) {
     // SAFETY: a structure of numbers and pointers, for which zero is a value.
     let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
-    let (verbs, context) = (&shared.device.libraries.verbs, shared.device.context());
+    let device = &adapter.shared.device;
+    let (verbs, context) = (&device.libraries.verbs, device.context());
     // SAFETY: the device is open, its descriptor does not block, the out-pointer is of this frame.
     while unsafe { verbs.ibv_get_async_event(context, &raw mut event) } == 0 {
         // SAFETY: taken above and not acknowledged yet.
@@ -41,7 +40,7 @@ pub(crate) fn take_all(shared: &Arc<Shared>) {
         // Acknowledged first, because the destruction of the object waits for this.
         // SAFETY: taken above, acknowledged once.
         unsafe { verbs.ibv_ack_async_event(&raw mut event) };
-        survive(|| dispatch(shared, device_event));
+        survive(|| dispatch(adapter, device_event));
     }
 }
 
@@ -74,20 +73,18 @@ unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
     }
 }
 
-fn dispatch(shared: &Arc<Shared>, event: DeviceEvent) {
+fn dispatch(adapter: &Adapter, event: DeviceEvent) {
     let event = match event {
-        DeviceEvent::CqLost(number) => match shared.cqs.get(number) {
+        DeviceEvent::CqLost(number) => match adapter.cqs.get(number) {
             Some(cq) => AsyncEvent::CqOverflow(cq.token),
             None => return,
         },
         DeviceEvent::QpBroken(token) => {
-            if let Some(qp) = shared.qps.get(QpToken(token)) {
-                shared.cm.on_qp_failed(&qp);
-            }
+            adapter.cm.on_qp_failed(QpToken(token));
             return;
         }
         DeviceEvent::QpLastReceive(token) => {
-            if let Some(qp) = shared.qps.get(QpToken(token)) {
+            if let Some(qp) = adapter.qps.get(QpToken(token)) {
                 qp.report_last_receive();
             }
             return;
@@ -95,8 +92,8 @@ fn dispatch(shared: &Arc<Shared>, event: DeviceEvent) {
         DeviceEvent::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
         DeviceEvent::SrqFailed(token) => AsyncEvent::SrqFailed(SrqToken(token)),
         DeviceEvent::DeviceGone => {
-            shared.channel.fail(shared);
-            if !shared.cm.on_device_removed() {
+            adapter.reader.fail();
+            if !adapter.cm.on_device_removed() {
                 return;
             }
             AsyncEvent::DeviceFatal
@@ -105,7 +102,7 @@ fn dispatch(shared: &Arc<Shared>, event: DeviceEvent) {
         DeviceEvent::PortDown => AsyncEvent::DeviceFatal,
         DeviceEvent::Other => return,
     };
-    shared.upcall.async_event(event);
+    adapter.shared.upcall.async_event(event);
 }
 
 #[cfg(test)]

@@ -4,14 +4,16 @@
 //! |---|---|
 //! | [`rnic`] | the implementation of the trait `Rnic` of the access layer |
 //! | `objects` | the objects that the RNIC creates for the access layer |
-//! | `qp`, `cq`, `srq` | queue pairs, completion queues, shared receive queues |
-//! | `memory`, `regions`, `window` | domains and regions, address ranges of regions, windows |
+//! | `qp`, `cq`, `srq` | queue pairs and memory windows, completion queues, shared receive queues |
+//! | `memory`, `regions` | domains and regions, address ranges of regions |
 //! | `work`, `segments` | posted work requests and their segments |
 //! | `cm` | listen, connect, accept, reject, disconnect |
-//! | `channel` | the descriptor for events of completion queues, and its reader |
-//! | `engine` | one thread for events for which no consumer waits: connections, queues, the device |
+//! | `adapter`, `shared` | the parts of an RNIC, and those that each of its objects can reach |
+//! | `channel`, `reader` | the descriptor for events of completion queues, and the thread that reads it |
+//! | `engine`, `thread` | events for which no consumer waits, and the thread that serves them |
 //! | `events` | asynchronous events of the device |
-//! | `config`, `device`, `quirks` | settings in `dat.conf`, the device that they name, deviations of devices |
+//! | `config`, `device` | settings in `dat.conf`, and the device that they name |
+//! | `transport`, `quirks` | the transport of a device, and deviations of devices |
 //! | `offset_guard` | keeps queues away from an offset that libsiw cannot map |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`), so this provider builds
@@ -30,6 +32,7 @@
 //! | locks taken, uncontended | send queue, table of regions; completion queue | receive queue; completion queue |
 //! | allocations | none | none |
 
+mod adapter;
 mod channel;
 mod cm;
 mod config;
@@ -42,11 +45,14 @@ mod objects;
 mod offset_guard;
 mod qp;
 mod quirks;
+mod reader;
 mod regions;
 pub mod rnic;
 mod segments;
+mod shared;
 mod srq;
-mod window;
+mod thread;
+mod transport;
 mod work;
 
 pub use cm::request::IbRequest;

@@ -8,8 +8,8 @@ use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
 use host::locks::lock;
 use verbs_dl::types::*;
 
-use crate::device::checked;
-use crate::rnic::Shared;
+use crate::device::{checked, refused};
+use crate::shared::Shared;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -77,25 +77,6 @@ impl Drop for Pd {
         self.retry_stuck_regions();
         // SAFETY: created by `Pd::new`; every object in the domain keeps it alive, so none is left.
         unsafe { self.shared.device.libraries.verbs.ibv_dealloc_pd(self.hw()) };
-    }
-}
-
-/// The error of the last verb, which failed to create a `resource`.
-pub(crate) fn refused(resource: Resource) -> RnicError {
-    of(io::Error::last_os_error(), resource)
-}
-
-/// Converts the error of a verb.
-pub(crate) fn of(error: io::Error, resource: Resource) -> RnicError {
-    match error.raw_os_error() {
-        Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => RnicError::NoResources(resource),
-        Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
-        Some(libc::EINVAL | libc::EFAULT) => RnicError::InvalidArgument("refused by the device"),
-        Some(libc::EPERM | libc::EACCES) => RnicError::NotPermitted("refused by the device"),
-        Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
-            RnicError::NotSupported("not offered by the device")
-        }
-        _ => RnicError::Os(error),
     }
 }
 

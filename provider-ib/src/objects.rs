@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::cm::Cm;
 use crate::cm::listen::Listener;
 use crate::cq::Cq;
 use crate::memory::{Mr, Pd};
-use crate::qp::Qp;
+use crate::qp::{Mw, Qp};
 use crate::srq::Srq;
-use crate::window::Mw;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -30,12 +30,13 @@ pub struct IbSrq {
 /// A queue pair.
 #[derive(Debug)]
 pub struct IbQp {
+    pub(crate) cm: Arc<Cm>,
     pub(crate) qp: Arc<Qp>,
 }
 
 impl Drop for IbQp {
     fn drop(&mut self) {
-        crate::cm::disconnect(&self.qp, true);
+        self.cm.remove_qp(self.qp.token);
         self.qp.retire();
     }
 }

@@ -3,7 +3,7 @@
 //! A device is identified by its driver's name (`siw`), through the vendor id, because a device can
 //! be renamed. A quirk relaxes a rule for that device alone.
 
-use crate::device::Transport;
+use crate::transport::Transport;
 
 /// The deviations of one device. Each field is true if its statement holds for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

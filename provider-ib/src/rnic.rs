@@ -5,54 +5,39 @@ use std::sync::Arc;
 
 use access_layer::rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
-    MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
-    RnicError, SendWr, SrqToken, Upcall, Waker,
+    MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, RequestInfo, Resource, Rnic, RnicAttr,
+    RnicConfig, RnicError, SendWr, SrqToken, Upcall, Waker,
 };
 
-use crate::channel::Channel;
+use crate::adapter::Adapter;
+use crate::cm;
 use crate::cm::listen::Listener;
 use crate::cm::request::IbRequest;
-use crate::cm::{self, Cm};
 use crate::config::Config;
-use crate::cq::{Cq, Cqs};
+use crate::cq::Cq;
 use crate::device::Device;
-use crate::engine::{Engine, Source};
 use crate::memory::{Mr, Pd};
 use crate::objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
-use crate::qp::{Qp, QpParts, Qps};
-use crate::regions::Regions;
+use crate::qp::{Mw, Qp, QpParts};
 use crate::segments::SGE_MAX;
+use crate::shared::Shared;
 use crate::srq::Srq;
-use crate::window::Mw;
+use crate::thread;
 
 /// Maximum number of queues of one waiter that are checked before it sleeps.
 const CHECKED_MAX: usize = 16;
 
 /// An RNIC that uses libibverbs.
-#[derive(Debug)]
 pub struct IbRnic {
     attr: RnicAttr,
-    shared: Arc<Shared>,
+    upcall: Arc<dyn Upcall<Self>>,
+    adapter: Arc<Adapter>,
 }
 
-/// The state that every object of an RNIC shares.
-pub(crate) struct Shared {
-    // Declared before the device, which must be closed after the channel.
-    pub(crate) channel: Channel,
-    pub(crate) device: Device,
-    pub(crate) config: Config,
-    pub(crate) upcall: Arc<dyn Upcall<IbRnic>>,
-    pub(crate) engine: Engine,
-    pub(crate) cm: Cm,
-    pub(crate) cqs: Cqs,
-    pub(crate) qps: Qps,
-    pub(crate) regions: Regions,
-}
-
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for IbRnic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("config", &self.config)
+        f.debug_struct("IbRnic")
+            .field("adapter", &self.adapter)
             .finish_non_exhaustive()
     }
 }
@@ -70,27 +55,16 @@ impl Rnic for IbRnic {
 
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(&config.ia_params)?;
-        let device = Device::open(&config)?;
-        let attr = attributes(&device);
-        let shared = Shared {
-            channel: Channel::new(&device)?,
-            device,
-            config,
+        let adapter = Arc::new(Adapter::open(config, upcall.clone())?);
+        let rnic = Self {
+            attr: attributes(&adapter.shared.device),
             upcall,
-            engine: Engine::new()?,
-            cm: Cm::new(),
-            cqs: Cqs::default(),
-            qps: Qps::default(),
-            regions: Regions::default(),
+            adapter: adapter.clone(),
         };
-        let events = shared.device.event_fd()?;
-        shared.engine.watch(events, Source::Device)?;
-        shared.engine.watch(shared.channel.fd(), Source::Channel)?;
-        shared.cm.open(&shared)?;
-        let shared = Arc::new(shared);
         // Started now, because the device may be removed before any object is created on it.
-        shared.engine.start(&shared)?;
-        Ok(Self { attr, shared })
+        let engine = &rnic.shared().engine;
+        engine.start(move || thread::run(&adapter))?;
+        Ok(rnic)
     }
 
     fn attr(&self) -> &RnicAttr {
@@ -98,19 +72,19 @@ impl Rnic for IbRnic {
     }
 
     fn shutdown(&self) {
-        self.shared.engine.shutdown();
-        self.shared.cm.shutdown();
+        self.shared().engine.shutdown();
+        self.adapter.cm.shutdown();
     }
 
     fn create_pd(&self) -> Result<IbPd, RnicError> {
-        Pd::new(&self.shared).map(|pd| IbPd { pd })
+        Pd::new(self.shared()).map(|pd| IbPd { pd })
     }
 
     fn create_cq(&self, depth: u32, token: CqToken) -> Result<IbCq, RnicError> {
         if depth > self.attr.cqe_max {
             return Err(RnicError::InvalidArgument("completion queue depth"));
         }
-        Cq::new(&self.shared, depth, token).map(|cq| IbCq { cq })
+        Cq::new(self.shared(), &self.adapter.cqs, depth, token).map(|cq| IbCq { cq })
     }
 
     fn resize_cq(&self, cq: &IbCq, depth: u32) -> Result<(), RnicError> {
@@ -135,15 +109,15 @@ impl Rnic for IbRnic {
     }
 
     fn descriptors(&self, fds: &mut Vec<RawFd>) {
-        fds.push(self.shared.channel.fd());
+        fds.push(self.shared().channel.fd());
     }
 
     fn arm(&self, waker: &Arc<Waker>) -> Arm {
-        self.shared.channel.arm(&self.shared, waker)
+        self.adapter.reader.arm(waker)
     }
 
     fn end_sleep(&self, waker: &Arc<Waker>, is_ready: bool) {
-        self.shared.channel.end_sleep(&self.shared, waker, is_ready);
+        self.adapter.reader.end_sleep(waker, is_ready);
     }
 
     fn create_qp(
@@ -161,7 +135,7 @@ impl Rnic for IbRnic {
                 "shared receive queue of another domain",
             ));
         }
-        let spare = || Cq::new(&self.shared, 1, CqToken(0));
+        let spare = || Cq::new(self.shared(), &self.adapter.cqs, 1, CqToken(0));
         let some = |cq: Option<&IbCq>| cq.map_or_else(spare, |cq| Ok(cq.cq.clone()));
         let parts = QpParts {
             pd: pd.pd.clone(),
@@ -169,7 +143,9 @@ impl Rnic for IbRnic {
             recv_cq: some(recv_cq.or(send_cq))?,
             srq: srq.map(|srq| srq.srq.clone()),
         };
-        Qp::new(&self.shared, parts, *attr, token).map(|qp| IbQp { qp })
+        let qp = Qp::new(self.shared(), &self.adapter.qps, parts, *attr, token)?;
+        let cm = self.adapter.cm.clone();
+        Ok(IbQp { qp, cm })
     }
 
     fn reset_qp(&self, qp: &IbQp) -> Result<(), RnicError> {
@@ -201,12 +177,16 @@ impl Rnic for IbRnic {
         address: &ListenAddress,
         token: ListenToken,
     ) -> Result<(IbListener, u16), RnicError> {
-        let (listener, port) = Listener::open(&self.shared, address, token)?;
+        let upcall = self.upcall.clone();
+        let deliver = move |request: IbRequest, info: &RequestInfo<'_>| {
+            upcall.connection_request(token, request, info);
+        };
+        let (listener, port) = Listener::open(&self.adapter.cm, address, Box::new(deliver))?;
         Ok((IbListener { listener }, port))
     }
 
     fn connect(&self, qp: &IbQp, params: &ConnectParams<'_>) -> Result<(), RnicError> {
-        cm::connect(&qp.qp, params)
+        qp.cm.connect(&qp.qp, params)
     }
 
     fn accept(
@@ -223,15 +203,16 @@ impl Rnic for IbRnic {
     }
 
     fn disconnect(&self, qp: &IbQp, abrupt: bool) {
-        cm::disconnect(&qp.qp, abrupt);
+        qp.cm.disconnect(qp.qp.token, abrupt);
     }
 
     fn create_mw(&self, pd: &IbPd) -> Result<IbMw, RnicError> {
-        Mw::new(&pd.pd).map(|mw| IbMw { mw })
+        Mw::new(&self.adapter.qps, &pd.pd).map(|mw| IbMw { mw })
     }
 
     fn bind_mw(&self, qp: &IbQp, mw: &IbMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
-        mw.mw.bind(&qp.qp, bind)
+        let mr = bind.mr.map(|mr| &mr.mr);
+        mw.mw.bind(&qp.qp, mr, bind)
     }
 
     fn create_srq(
@@ -270,6 +251,10 @@ impl Rnic for IbRnic {
 }
 
 impl IbRnic {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.adapter.shared
+    }
+
     fn check(&self, wanted: &QpAttr) -> Result<(), RnicError> {
         let max = &self.attr;
         let too_much = wanted.send_wr_max > max.wr_max
@@ -281,7 +266,7 @@ impl IbRnic {
         if too_much {
             return Err(RnicError::InvalidArgument("queue pair attributes"));
         }
-        if self.shared.qps.len() >= max.qp_max as usize {
+        if self.adapter.qps.len() >= max.qp_max as usize {
             return Err(RnicError::NoResources(Resource::QueuePair));
         }
         Ok(())

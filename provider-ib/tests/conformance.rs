@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use access_layer::rnic::{
-    AsyncEvent, ConnectionEvent, CqToken, ListenToken, QpToken, RequestInfo, Rnic, RnicConfig,
-    Upcall,
+    AsyncEvent, ConnectionEvent, CqToken, EventUpcall, ListenToken, QpToken, RequestInfo, Rnic,
+    RnicConfig, Upcall,
 };
 use provider_ib::{IbRequest, IbRnic};
 
@@ -83,10 +83,13 @@ fn vendor_of(adapter: &str) -> String {
 /// An upcall that ignores all events.
 struct Deaf;
 
-impl Upcall<IbRnic> for Deaf {
+impl EventUpcall for Deaf {
     fn cq_ready(&self, _cq: CqToken) {}
-    fn connection_request(&self, _: ListenToken, _: IbRequest, _: &RequestInfo<'_>) {}
     fn connection(&self, _qp: QpToken, _event: ConnectionEvent<'_>) {}
     fn socket_down(&self, _armed: ListenToken) {}
     fn async_event(&self, _event: AsyncEvent) {}
+}
+
+impl Upcall<IbRnic> for Deaf {
+    fn connection_request(&self, _: ListenToken, _: IbRequest, _: &RequestInfo<'_>) {}
 }

@@ -23,12 +23,8 @@ struct News {
     established: Mutex<u32>,
 }
 
-impl Upcall<SoftRnic> for News {
+impl EventUpcall for News {
     fn cq_ready(&self, _: CqToken) {}
-
-    fn connection_request(&self, _: ListenToken, request: SoftRequest, _: &RequestInfo<'_>) {
-        *lock(&self.request) = Some(request);
-    }
 
     fn connection(&self, _: QpToken, event: ConnectionEvent<'_>) {
         if matches!(event, ConnectionEvent::Established { .. }) {
@@ -42,6 +38,12 @@ impl Upcall<SoftRnic> for News {
 
     fn async_event(&self, event: AsyncEvent) {
         eprintln!("{event:?}");
+    }
+}
+
+impl Upcall<SoftRnic> for News {
+    fn connection_request(&self, _: ListenToken, request: SoftRequest, _: &RequestInfo<'_>) {
+        *lock(&self.request) = Some(request);
     }
 }
 

@@ -48,7 +48,7 @@ pub use error::{Resource, RnicError};
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use traffic::{Amount, Flow, Traffic, WhyTcp};
-pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
+pub use upcall::{AsyncEvent, EventUpcall, ListenToken, SrqToken, Upcall};
 pub use upcall_queue::UpcallQueue;
 pub use waker::{Slept, Waker};
 

@@ -30,19 +30,12 @@ pub enum AsyncEvent {
     DeviceFatal,
 }
 
-/// Upcalls of the RNIC. Called with no lock of the RNIC held, from any thread.
-pub trait Upcall<R: Rnic>: Send + Sync + 'static {
+/// Upcalls that carry no object of the RNIC, so that they do not depend on its type. Called with no
+/// lock of the RNIC held, from any thread.
+pub trait EventUpcall: Send + Sync + 'static {
     /// An armed completion queue received a completion. The call has no data; it may be late but is
     /// never lost.
     fn cq_ready(&self, cq: CqToken);
-
-    /// A peer requests a connection.
-    fn connection_request(
-        &self,
-        listener: ListenToken,
-        request: R::ConnReq,
-        info: &RequestInfo<'_>,
-    );
 
     /// The state of the connection of a queue pair has changed.
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>);
@@ -53,4 +46,15 @@ pub trait Upcall<R: Rnic>: Send + Sync + 'static {
 
     /// An error or condition that is not related to a work request.
     fn async_event(&self, event: AsyncEvent);
+}
+
+/// All upcalls of an RNIC.
+pub trait Upcall<R: Rnic>: EventUpcall {
+    /// A peer requests a connection.
+    fn connection_request(
+        &self,
+        listener: ListenToken,
+        request: R::ConnReq,
+        info: &RequestInfo<'_>,
+    );
 }

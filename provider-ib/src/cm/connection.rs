@@ -15,13 +15,12 @@ use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
 use host::threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
-use super::lock;
 use super::machine::{Action, ConsumerEvent, Event, Machine, State};
 use super::ready;
 use super::retries::{self, Retries};
 use super::rules::{self, Refused};
+use super::{Cm, lock};
 use crate::qp::Qp;
-use crate::rnic::Shared;
 use verbs_dl::types::*;
 
 /// The first and the longest interval between checks whether posted requests have finished.
@@ -34,7 +33,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// A connection, or the attempt to connect.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    shared: Arc<Shared>,
+    cm: Arc<Cm>,
     qp: Weak<Qp>,
     token: QpToken,
     key: Key,
@@ -76,50 +75,52 @@ struct OwnEvent {
 impl Connection {
     /// Begins to connect. On an error nothing has changed.
     pub(super) fn connect(
+        cm: &Arc<Cm>,
         qp: &Arc<Qp>,
         remote: SocketAddr,
         param: ConnParam,
         timeout: Option<Duration>,
-    ) -> io::Result<Arc<Self>> {
+    ) -> io::Result<()> {
         let now = Instant::now();
         let (machine, _) = Machine::connect();
         let mut inner = Inner::new(machine);
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
-        let key = qp.shared.cm.new_key();
-        let connection = Self::new(qp, key, Some(remote), param, inner);
+        let key = cm.new_key();
+        let connection = Self::new(cm, qp, key, Some(remote), param, inner);
         // The lock is taken before other threads can find the connection. Otherwise the removal of
         // the device could end the connection while it has no id, and the device would wait for the
         // id that is created later.
         let mut inner = lock(&connection.inner);
-        qp.shared.cm.register(key, connection.clone());
+        cm.register(key, connection.clone());
         if let Err(error) = connection.resolve_address(&mut inner) {
             inner.machine.on(Event::Unresolved);
             drop(inner);
-            qp.shared.cm.forget(key);
+            cm.forget(key);
             return Err(error);
         }
         connection.reschedule(&inner);
-        drop(inner);
-        Ok(connection)
+        Ok(())
     }
 
     /// Accepts the request of `id`. Every outcome is reported as an event, including a failure.
-    pub(super) fn accept(qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) -> Arc<Self> {
-        let key = qp.shared.cm.new_key();
+    pub(super) fn accept(cm: &Arc<Cm>, qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) {
+        let key = cm.new_key();
         id.set_key(key);
         let mut inner = Inner::new(Machine::accept());
         inner.id = Some(id.clone());
-        let connection = Self::new(qp, key, None, param, inner);
-        qp.shared.cm.register(key, connection.clone());
+        let connection = Self::new(cm, qp, key, None, param, inner);
+        // Taken before other threads can find the connection, which is not accepted yet.
+        let mut inner = lock(&connection.inner);
+        cm.register(key, connection.clone());
         if let Err(error) = connection.send_reply(qp, &id) {
             tracing::info!(%error, "the accepted peer has disconnected");
-            connection.handle(Event::Failed);
+            connection.advance(&mut inner, Event::Failed);
             connection.deliver_soon();
         }
-        connection
     }
 
     fn new(
+        cm: &Arc<Cm>,
         qp: &Arc<Qp>,
         key: Key,
         remote: Option<SocketAddr>,
@@ -127,7 +128,7 @@ impl Connection {
         inner: Inner,
     ) -> Arc<Self> {
         Arc::new(Self {
-            shared: qp.shared.clone(),
+            cm: cm.clone(),
             qp: Arc::downgrade(qp),
             token: qp.token,
             key,
@@ -137,6 +138,11 @@ impl Connection {
             events: UpcallQueue::default(),
             has_failed: AtomicBool::new(false),
         })
+    }
+
+    /// The token of the queue pair.
+    pub(super) fn token(&self) -> QpToken {
+        self.token
     }
 
     /// Called when the consumer disconnects.
@@ -170,7 +176,7 @@ impl Connection {
             status = event.status,
             "cm event"
         );
-        let transport = self.shared.device.transport;
+        let transport = self.cm.shared.device.transport;
         let is_active = self.remote.is_some();
         let mut inner = lock(&self.inner);
         let (event, private_data) = match event.kind {
@@ -297,15 +303,15 @@ impl Connection {
 
     fn resolve_address(self: &Arc<Self>, inner: &mut Inner) -> io::Result<()> {
         let remote = self.remote.ok_or(io::ErrorKind::NotConnected)?;
-        let id = self.shared.cm.channel()?.new_id(self.key)?;
-        id.resolve_address(self.shared.device.address, remote)?;
+        let id = self.cm.channel()?.new_id(self.key)?;
+        id.resolve_address(self.cm.shared.device.address, remote)?;
         inner.id = Some(Arc::new(id));
         Ok(())
     }
 
     fn resolve_route(&self, inner: &Inner) -> Option<Event> {
         let id = inner.id.as_ref()?;
-        if id.device_name().as_ref() != Some(&self.shared.device.name) {
+        if id.device_name().as_ref() != Some(&self.cm.shared.device.name) {
             tracing::info!(remote = ?self.remote, "the route leads through another device");
             return Some(Event::Unresolved);
         }
@@ -325,7 +331,7 @@ impl Connection {
             return Some(inner.call_refused(&error));
         }
         inner.is_unanswered = true;
-        if !self.shared.device.transport.blocks() {
+        if !self.cm.shared.device.transport.blocks() {
             return id
                 .connect(&self.param)
                 .err()
@@ -365,7 +371,7 @@ impl Connection {
 
     fn send_reply(&self, qp: &Qp, id: &Id) -> io::Result<()> {
         ready::to_connect(qp, id)?;
-        if !self.shared.device.transport.kernel_confirms() {
+        if !self.cm.shared.device.transport.kernel_confirms() {
             ready::to_run(qp, id, Some(self.param.depth))?;
         }
         id.accept(&self.param)
@@ -387,7 +393,7 @@ impl Connection {
         {
             return;
         }
-        let address = self.shared.device.address;
+        let address = self.cm.shared.device.address;
         let id = inner.id.as_deref();
         self.events.push(OwnEvent {
             event,
@@ -401,10 +407,10 @@ impl Connection {
     fn retire(self: &Arc<Self>, inner: &mut Inner) {
         if inner.machine.state() == State::Over {
             inner.due = None;
-            self.shared.cm.forget(self.key);
+            self.cm.forget(self.key);
         }
         let Some(id) = inner.id.take() else { return };
-        if !(inner.is_unanswered && self.shared.device.transport.blocks()) {
+        if !(inner.is_unanswered && self.cm.shared.device.transport.blocks()) {
             return;
         }
         inner.is_unanswered = false;
@@ -421,17 +427,20 @@ impl Connection {
             .into_iter()
             .flatten()
             .min();
-        self.shared.cm.set_timer(&self.shared, self.key, time);
+        self.cm.set_timer(self.key, time);
     }
 
     /// Makes the engine's thread report the queued events, for callers that must not make upcalls.
     fn deliver_soon(self: &Arc<Self>) {
-        self.shared.cm.call_soon(&self.shared, self.clone());
+        self.cm.call_soon(self.clone());
     }
 
     fn deliver_events(&self) {
         self.events.deliver(|event| {
-            self.shared.upcall.connection(self.token, event.as_event());
+            self.cm
+                .shared
+                .upcall
+                .connection(self.token, event.as_event());
         });
     }
 }

@@ -4,45 +4,54 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use access_layer::rnic::{ListenAddress, ListenToken, RequestInfo, RnicError};
+use access_layer::rnic::{ListenAddress, RequestInfo, RnicError};
 use verbs_dl::types::*;
 
-use super::id::{CmEvent, Id, Key};
+use super::id::{CmEvent, Depth, Id, Key};
 use super::request::IbRequest;
-use super::{Target, lock, refused};
-use crate::rnic::Shared;
+use super::{Cm, Target, lock, refused};
 
 /// The number of attempts to get a free port. librdmacm chooses a port that none of its services
 /// uses; on an iWARP device a TCP service may use that port.
 const CHOICES: u32 = 16;
 
+/// Receives each request with its description.
+type Deliver = Box<dyn Fn(IbRequest, &RequestInfo<'_>) + Send + Sync>;
+
 /// A listening id.
-#[derive(Debug)]
 pub(crate) struct Listener {
-    shared: Arc<Shared>,
+    cm: Arc<Cm>,
     key: Key,
-    token: ListenToken,
+    deliver: Deliver,
     is_open: AtomicBool,
     id: Mutex<Option<Id>>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Listener {
     /// Listens on a port of the adapter's address and returns the port.
     pub(crate) fn open(
-        shared: &Arc<Shared>,
+        cm: &Arc<Cm>,
         address: &ListenAddress,
-        token: ListenToken,
+        deliver: Deliver,
     ) -> Result<(Arc<Self>, u16), RnicError> {
         let listener = Arc::new(Self {
-            shared: shared.clone(),
-            key: shared.cm.new_key(),
-            token,
+            cm: cm.clone(),
+            key: cm.new_key(),
+            deliver,
             is_open: AtomicBool::new(true),
             id: Mutex::new(None),
         });
         // Registered before it listens, because requests may be received at once.
         let target = Target::Listener(listener.clone());
-        lock(&shared.cm.targets).insert(listener.key, target);
+        lock(&cm.targets).insert(listener.key, target);
         let mut choices = if address.port == 0 { CHOICES } else { 1 };
         loop {
             choices -= 1;
@@ -58,9 +67,9 @@ impl Listener {
     }
 
     fn listen(&self, port: u16) -> Result<u16, RnicError> {
-        let channel = self.shared.cm.channel().map_err(refused)?;
+        let channel = self.cm.channel().map_err(refused)?;
         let id = channel.new_id(self.key).map_err(refused)?;
-        let mut at = self.shared.device.address;
+        let mut at = self.cm.shared.device.address;
         at.set_port(port);
         let port = id.listen(at).map_err(refused)?;
         *lock(&self.id) = Some(id);
@@ -70,7 +79,7 @@ impl Listener {
     /// Stops listening. Requests that were delivered stay valid; all others are refused.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
-        self.shared.cm.forget(self.key);
+        self.cm.forget(self.key);
         let id = lock(&self.id).take();
         drop(id);
     }
@@ -81,31 +90,30 @@ impl Listener {
         drop(id);
     }
 
-    pub(super) fn on_cm(&self, shared: &Arc<Shared>, event: CmEvent) {
+    pub(super) fn on_cm(&self, event: CmEvent) {
         match (event.kind, event.request) {
             (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => self.on_device_removed(),
             (RDMA_CM_EVENT_CONNECT_REQUEST, Some(id)) if self.is_open.load(Ordering::Acquire) => {
-                self.deliver(shared, id, event.depth, &event.private_data);
+                self.deliver(id, event.depth, &event.private_data);
             }
             // A request that was received too late is dropped with its id, and its peer is refused.
             _ => {}
         }
     }
 
-    fn deliver(&self, shared: &Arc<Shared>, id: Id, depth: super::id::Depth, private_data: &[u8]) {
+    fn deliver(&self, id: Id, depth: Depth, private_data: &[u8]) {
         let addresses: (Option<SocketAddr>, Option<SocketAddr>) = (id.local(), id.remote());
         let (Some(local), Some(remote)) = addresses else {
             tracing::warn!("a request without IP addresses is refused");
             return;
         };
-        let limit = shared.device.transport.private_data_max();
+        let limit = self.cm.shared.device.transport.private_data_max();
         let info = RequestInfo {
             local,
             remote,
             private_data: &private_data[..private_data.len().min(limit)],
             truncated: private_data.len() > limit,
         };
-        let request = IbRequest::new(shared, id, depth);
-        shared.upcall.connection_request(self.token, request, &info);
+        (self.deliver)(IbRequest::new(&self.cm, id, depth), &info);
     }
 }

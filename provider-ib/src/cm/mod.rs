@@ -43,17 +43,15 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
+use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource, RnicError};
 use host::threads::survive;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
-pub(crate) use connection::Connection;
-
-use connection::own_depth;
+use connection::{Connection, own_depth};
 use host::locks::lock;
 use id::{Channel, CmEvent, ConnParam, Id, Key};
 use listen::Listener;
@@ -62,27 +60,31 @@ use timers::Timers;
 use crate::device::Device;
 use crate::engine::Source;
 use crate::qp::Qp;
-use crate::rnic::Shared;
+use crate::shared::Shared;
 
 /// The timer key for reading the event channel again.
 const CHANNEL: Key = Key(0);
+/// The key of the id that watches the device, which has no target.
+const WATCH: Key = Key(1);
 /// The time until the next read after a failed read. Most failures are lack of memory.
 const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// The connection manager of one RNIC.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cm {
+    shared: Arc<Shared>,
     /// The event channel; present from the opening of the device to the shutdown.
     channel: Mutex<Option<Arc<Channel>>>,
     /// An id that is bound to the adapter's address and has no other use. It receives the removal
     /// event of the device if there is no connection or service that would.
     watch: Mutex<Option<Id>>,
     targets: Mutex<HashMap<Key, Target>>,
+    /// The last connection of each queue pair, or the attempt to connect it.
+    connections: Mutex<HashMap<u64, Arc<Connection>>>,
     timers: Mutex<Timers>,
     /// Connections that the engine's thread must check in its next round.
     soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
-    is_device_removed: AtomicBool,
 }
 
 /// The receiver of an id's events.
@@ -93,24 +95,22 @@ enum Target {
 }
 
 impl Cm {
-    /// Creates an empty manager; see [`open`](Self::open).
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// Opens the event channel, which the engine's thread reads, and watches the device.
-    pub(crate) fn open(&self, shared: &Shared) -> Result<(), RnicError> {
+    pub(crate) fn open(shared: Arc<Shared>) -> Result<Arc<Self>, RnicError> {
         let channel = Arc::new(Channel::open(&shared.device.libraries).map_err(refused)?);
         let events = channel.as_fd().as_raw_fd();
         shared.engine.watch(events, Source::Cm)?;
-        let key = self.new_key();
-        *lock(&self.watch) = Some(
-            channel
-                .new_watch(key, shared.device.address)
-                .map_err(refused)?,
-        );
-        *lock(&self.channel) = Some(channel);
-        Ok(())
+        let watch = channel.new_watch(WATCH, shared.device.address);
+        Ok(Arc::new(Self {
+            watch: Mutex::new(Some(watch.map_err(refused)?)),
+            shared,
+            channel: Mutex::new(Some(channel)),
+            targets: Mutex::default(),
+            connections: Mutex::default(),
+            timers: Mutex::default(),
+            soon: Mutex::default(),
+            next_key: AtomicUsize::new(WATCH.0 + 1),
+        }))
     }
 
     /// Returns the time by which the engine must call [`on_deadline`](Self::on_deadline).
@@ -119,35 +119,35 @@ impl Cm {
     }
 
     /// Reads all events of the channel, which may be readable, on the engine's thread.
-    pub(crate) fn on_readable(&self, shared: &Arc<Shared>) {
+    pub(crate) fn on_readable(&self) {
         let Some(channel) = lock(&self.channel).clone() else {
             return;
         };
         loop {
             match channel.next() {
-                Ok(Some(event)) => survive(|| self.dispatch(shared, event)),
+                Ok(Some(event)) => survive(|| self.dispatch(event)),
                 Ok(None) => return,
                 Err(why) => {
                     // The poller has reported these events, and will not report them again.
                     tracing::warn!(%why, "the event channel cannot be read");
                     let again = Instant::now() + READ_AGAIN;
-                    self.set_timer(shared, CHANNEL, Some(again));
+                    self.set_timer(CHANNEL, Some(again));
                     return;
                 }
             }
         }
     }
 
-    fn dispatch(&self, shared: &Arc<Shared>, event: CmEvent) {
+    fn dispatch(&self, event: CmEvent) {
         // Software devices report removal only here, and wait until this process has closed them.
         if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL && self.on_device_removed() {
-            tracing::warn!(device = %shared.device.name, "the device is being removed");
-            shared.upcall.async_event(AsyncEvent::DeviceFatal);
+            tracing::warn!(device = %self.shared.device.name, "the device is being removed");
+            self.shared.upcall.async_event(AsyncEvent::DeviceFatal);
         }
         let target = lock(&self.targets).get(&event.key).cloned();
         match target {
             Some(Target::Connection(connection)) => connection.on_cm(event),
-            Some(Target::Listener(listener)) => listener.on_cm(shared, event),
+            Some(Target::Listener(listener)) => listener.on_cm(event),
             // The event is for an id that was destroyed meanwhile. The id of a request is dropped
             // with the event, and the peer is refused.
             None => {}
@@ -155,14 +155,14 @@ impl Cm {
     }
 
     /// Handles everything that is due at `now`, on the engine's thread.
-    pub(crate) fn on_deadline(&self, shared: &Arc<Shared>, now: Instant) {
+    pub(crate) fn on_deadline(&self, now: Instant) {
         let soon = std::mem::take(&mut *lock(&self.soon));
         for connection in soon {
             survive(|| connection.on_time(now));
         }
         while let Some(key) = self.take_due(now) {
             if key == CHANNEL {
-                self.on_readable(shared);
+                self.on_readable();
                 continue;
             }
             let target = lock(&self.targets).get(&key).cloned();
@@ -178,9 +178,8 @@ impl Cm {
 
     /// Called on the engine's thread when a work request or, by report of the device, the queue
     /// pair has failed. The connection ends in `Broken`.
-    pub(crate) fn on_qp_failed(&self, qp: &Arc<Qp>) {
-        let connection = lock(&qp.connection).clone();
-        if let Some(connection) = connection {
+    pub(crate) fn on_qp_failed(&self, qp: QpToken) {
+        if let Some(connection) = self.connection(qp) {
             connection.on_failed();
         }
     }
@@ -188,7 +187,7 @@ impl Cm {
     /// Called on the engine's thread when the device is being removed. Every connection ends in
     /// `Broken`. Returns `false` on later calls.
     pub(crate) fn on_device_removed(&self) -> bool {
-        if self.is_device_removed.swap(true, Ordering::Relaxed) {
+        if self.shared.is_device_removed.swap(true, Ordering::Relaxed) {
             return false;
         }
         // The device waits until its ids are destroyed.
@@ -204,11 +203,6 @@ impl Cm {
         true
     }
 
-    /// True once the device has reported its removal.
-    pub(crate) fn is_device_removed(&self) -> bool {
-        self.is_device_removed.load(Ordering::Relaxed)
-    }
-
     /// Destroys everything that still lingers. The engine's thread has ended before.
     pub(crate) fn shutdown(&self) {
         lock(&self.soon).clear();
@@ -219,6 +213,44 @@ impl Cm {
         lock(&self.channel).take();
     }
 
+    /// [`Rnic::connect`](access_layer::rnic::Rnic::connect).
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), RnicError> {
+        check_private_data(&self.shared, params.private_data)?;
+        check_route(self.shared.device.address, params.remote)?;
+        qp.begin_attempt()?;
+        let param = ConnParam {
+            private_data: params.private_data.to_vec(),
+            depth: own_depth(qp),
+            has_srq: qp.has_srq(),
+            qp_number: qp.num(),
+        };
+        Connection::connect(self, qp, params.remote, param, params.timeout).map_err(|error| {
+            qp.abandon_attempt();
+            refused(error)
+        })
+    }
+
+    /// [`Rnic::disconnect`](access_layer::rnic::Rnic::disconnect).
+    pub(crate) fn disconnect(&self, qp: QpToken, abrupt: bool) {
+        if let Some(connection) = self.connection(qp) {
+            connection.disconnect(abrupt);
+        }
+    }
+
+    /// Disconnects a queue pair that is about to be destroyed.
+    pub(crate) fn remove_qp(&self, qp: QpToken) {
+        self.disconnect(qp, true);
+        lock(&self.connections).remove(&qp.0);
+    }
+
+    fn connection(&self, qp: QpToken) -> Option<Arc<Connection>> {
+        lock(&self.connections).get(&qp.0).cloned()
+    }
+
     /// The event channel; an error after the shutdown.
     fn channel(&self) -> io::Result<Arc<Channel>> {
         let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
@@ -226,11 +258,11 @@ impl Cm {
     }
 
     fn new_key(&self) -> Key {
-        // Keys count from 1, because 0 is the channel's key and that of an id without a context.
-        Key(self.next_key.fetch_add(1, Ordering::Relaxed) + 1)
+        Key(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
     fn register(&self, key: Key, connection: Arc<Connection>) {
+        lock(&self.connections).insert(connection.token().0, connection.clone());
         lock(&self.targets).insert(key, Target::Connection(connection));
     }
 
@@ -240,15 +272,15 @@ impl Cm {
         lock(&self.targets).remove(&key);
     }
 
-    fn set_timer(&self, shared: &Shared, key: Key, time: Option<Instant>) {
+    fn set_timer(&self, key: Key, time: Option<Instant>) {
         if lock(&self.timers).set(key, time) {
-            shared.engine.wake();
+            self.shared.engine.wake();
         }
     }
 
-    fn call_soon(&self, shared: &Shared, connection: Arc<Connection>) {
+    fn call_soon(&self, connection: Arc<Connection>) {
         lock(&self.soon).push(connection);
-        shared.engine.wake();
+        self.shared.engine.wake();
     }
 }
 
@@ -264,42 +296,6 @@ pub(crate) fn named(device: &Device) -> Vec<NamedAttr> {
         name: "DAT_IB_PRIVATE_DATA_PADDED",
         value: if is_padded { "TRUE" } else { "FALSE" }.to_owned(),
     }]
-}
-
-/// [`Rnic::connect`](access_layer::rnic::Rnic::connect).
-pub(crate) fn connect(qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<(), RnicError> {
-    let shared = &qp.shared;
-    check_private_data(shared, params.private_data)?;
-    check_route(shared.device.address, params.remote)?;
-    qp.begin_attempt()?;
-    let param = ConnParam {
-        private_data: params.private_data.to_vec(),
-        depth: own_depth(qp),
-        has_srq: qp.has_srq(),
-        qp_number: qp.num(),
-    };
-    // The lock is held until the connection is stored, so that no event of the connection finds the
-    // field empty.
-    let mut place = lock(&qp.connection);
-    match Connection::connect(qp, params.remote, param, params.timeout) {
-        Ok(connection) => {
-            *place = Some(connection);
-            Ok(())
-        }
-        Err(error) => {
-            qp.abandon_attempt();
-            Err(refused(error))
-        }
-    }
-}
-
-/// [`Rnic::disconnect`](access_layer::rnic::Rnic::disconnect). Also called when the queue pair is
-/// dropped.
-pub(crate) fn disconnect(qp: &Arc<Qp>, abrupt: bool) {
-    let connection = lock(&qp.connection).clone();
-    if let Some(connection) = connection {
-        connection.disconnect(abrupt);
-    }
 }
 
 fn check_private_data(shared: &Shared, private_data: &[u8]) -> Result<(), RnicError> {

@@ -6,23 +6,22 @@ use access_layer::rnic::{AcceptParams, RnicError};
 
 use super::connection::{Connection, own_depth};
 use super::id::{ConnParam, Depth, Id};
-use super::{check_private_data, lock};
+use super::{Cm, check_private_data};
 use crate::qp::Qp;
-use crate::rnic::Shared;
 
 /// A peer's request. Its drop without an answer refuses the peer.
 #[derive(Debug)]
 pub struct IbRequest {
-    shared: Arc<Shared>,
+    cm: Arc<Cm>,
     id: Id,
     /// The depths that the peer requests, as seen from this end.
     depth: Depth,
 }
 
 impl IbRequest {
-    pub(super) fn new(shared: &Arc<Shared>, id: Id, depth: Depth) -> Self {
+    pub(super) fn new(cm: &Arc<Cm>, id: Id, depth: Depth) -> Self {
         Self {
-            shared: shared.clone(),
+            cm: cm.clone(),
             id,
             depth,
         }
@@ -30,7 +29,7 @@ impl IbRequest {
 
     /// Accepts the request on an idle queue pair.
     pub(crate) fn accept(self, qp: &Arc<Qp>, params: &AcceptParams<'_>) -> Result<(), RnicError> {
-        check_private_data(&self.shared, params.private_data)?;
+        check_private_data(&self.cm.shared, params.private_data)?;
         qp.begin_attempt()?;
         let param = ConnParam {
             private_data: params.private_data.to_vec(),
@@ -38,8 +37,7 @@ impl IbRequest {
             has_srq: qp.has_srq(),
             qp_number: qp.num(),
         };
-        let mut place = lock(&qp.connection);
-        *place = Some(Connection::accept(qp, Arc::new(self.id), param));
+        Connection::accept(&self.cm, qp, Arc::new(self.id), param);
         Ok(())
     }
 
@@ -47,7 +45,7 @@ impl IbRequest {
     /// serves.
     fn agreed(&self, own: Depth) -> Depth {
         let is_absent = self.depth == Depth::default();
-        if is_absent && !self.shared.device.quirks().reports_requested_depths {
+        if is_absent && !self.cm.shared.device.quirks().reports_requested_depths {
             return own;
         }
         agreed(self.depth, own)
@@ -55,8 +53,8 @@ impl IbRequest {
 
     /// Rejects the request, as the decision of the consumer.
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
-        check_private_data(&self.shared, private_data)?;
-        let data = self.shared.device.transport.reject_data(private_data);
+        check_private_data(&self.cm.shared, private_data)?;
+        let data = self.cm.shared.device.transport.reject_data(private_data);
         if let Err(error) = self.id.reject(&data) {
             // The peer has disconnected or cancelled its request, and needs no answer any more.
             tracing::debug!(%error, "reject not sent");

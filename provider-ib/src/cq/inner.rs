@@ -4,14 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use access_layer::rnic::{Completion, Notify, WcOpcode, WcStatus};
+use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 use slab::Slab;
 use verbs_dl::types::*;
 
 use super::wc;
-use crate::qp::Qp;
-use crate::srq::Receives;
-use crate::work::{Kind, PLACES, Posted, Taken, Ticket, Work};
+use crate::work::{Kind, PLACES, Posted, Receives, Taken, Ticket, Work};
 
 /// Entries taken from the device by one call.
 pub(super) const BATCH: usize = 16;
@@ -47,7 +45,7 @@ pub(super) struct Inner {
     /// request.
     unblocked: Option<u32>,
     /// Queue pairs whose work failed, to be reported after the lock is released.
-    pub(super) failures: Vec<Weak<Qp>>,
+    pub(super) failures: Vec<QpToken>,
     batch: Box<[ibv_wc; BATCH]>,
 }
 
@@ -471,12 +469,11 @@ mod tests {
     #[test]
     fn a_failure_is_noted_at_once_and_completed_in_order() {
         let mut device = Device::new();
-        device.work.set_owner(Weak::new());
         let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
         let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
         let failed = IBV_WC_LOC_PROT_ERR;
         assert_eq!(device.complete(&[(write, failed)], 4), []);
-        assert_eq!(device.inner.failures.len(), 1);
+        assert_eq!(device.inner.failures, [QpToken(1)]);
         assert!(device.work.has_failed());
         let done = device.complete(&[(read, IBV_WC_WR_FLUSH_ERR)], 4);
         let failed = (1, WcStatus::LocalProtection);

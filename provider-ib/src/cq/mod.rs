@@ -27,9 +27,8 @@ use host::locks::IgnorePoison as _;
 use verbs_dl::types::*;
 
 use self::inner::{Armed, Inner};
-use crate::device::checked;
-use crate::memory::{of, refused};
-use crate::rnic::Shared;
+use crate::device::{checked, of, refused};
+use crate::shared::Shared;
 use crate::work::Work;
 
 /// Number of events that are acknowledged together: each acknowledgement takes a lock.
@@ -43,6 +42,7 @@ pub(crate) struct Cq {
     /// The number by which the channel and the engine name the queue.
     number: u32,
     shared: Arc<Shared>,
+    cqs: Arc<Cqs>,
     inner: Mutex<Inner>,
     depth: AtomicU32,
     unacknowledged: AtomicU32,
@@ -57,20 +57,21 @@ impl Cq {
     /// Creates a queue for `depth` completions.
     pub(crate) fn new(
         shared: &Arc<Shared>,
+        cqs: &Arc<Cqs>,
         depth: u32,
         token: CqToken,
     ) -> Result<Arc<Self>, RnicError> {
         let verbs = &shared.device.libraries.verbs;
         let depth = depth.max(1);
         let size = i32::try_from(depth).unwrap_or(i32::MAX);
-        let number = shared.cqs.reserve();
+        let number = cqs.reserve();
         let name = ptr::without_provenance_mut(number as usize);
         let (context, channel) = (shared.device.context(), shared.channel.hw());
         // SAFETY: the device is open and the channel alive; the library only stores the context.
         let hw = unsafe { verbs.ibv_create_cq(context, size, name, channel, 0) };
         let Some(hw) = NonNull::new(hw) else {
             let why = refused(Resource::CompletionQueue);
-            shared.cqs.remove(number);
+            cqs.remove(number);
             return Err(why);
         };
         let cq = Arc::new(Self {
@@ -78,11 +79,12 @@ impl Cq {
             hw,
             number,
             shared: shared.clone(),
+            cqs: cqs.clone(),
             inner: Mutex::new(Inner::new(hw)),
             depth: AtomicU32::new(depth),
             unacknowledged: AtomicU32::new(0),
         });
-        shared.cqs.set(number, Arc::downgrade(&cq));
+        cqs.set(number, Arc::downgrade(&cq));
         Ok(cq)
     }
 
@@ -304,7 +306,7 @@ impl Drop for Cq {
         // it. An event that another thread has just read is acknowledged there.
         unsafe { verbs.ibv_destroy_cq(self.hw()) };
         // Last, so that an event of this queue is not taken for one of a new queue of this number.
-        self.shared.cqs.remove(self.number);
+        self.cqs.remove(self.number);
     }
 }
 

@@ -8,9 +8,9 @@ use access_layer::rnic::{QpAttr, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use super::QpParts;
-use crate::device::{Transport, checked};
-use crate::memory::{of, refused};
-use crate::rnic::Shared;
+use crate::device::{checked, of, refused};
+use crate::shared::Shared;
+use crate::transport::Transport;
 
 /// A queue pair of the device, destroyed on drop. The pointer is null once it is destroyed.
 #[derive(Debug)]

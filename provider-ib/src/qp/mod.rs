@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `lifecycle` | the states of a queue pair's connection |
 //! | `post` | posting of requests and receives |
+//! | `window` | memory windows, which are bound on a queue pair |
 //! | `hw` | the device's queue pair |
 
 mod hw;
 mod lifecycle;
 mod post;
+mod window;
 
 use std::collections::HashMap;
 use std::io;
@@ -22,16 +24,14 @@ use host::locks::{IgnorePoison as _, lock};
 use hw::Hw;
 use verbs_dl::types::*;
 
-use crate::cm::Connection;
 use crate::cq::Cq;
-use crate::device::Transport;
 use crate::memory::Pd;
-use crate::rnic::Shared;
+use crate::shared::Shared;
 use crate::srq::Srq;
-use crate::window::Mw;
+use crate::transport::Transport;
 use crate::work::Work;
 pub(crate) use lifecycle::Lifecycle;
-pub(crate) use post::Bound;
+pub(crate) use window::Mw;
 
 /// The objects from which a queue pair is created.
 #[derive(Debug)]
@@ -72,8 +72,7 @@ pub(crate) struct Qp {
     pub(crate) shared: Arc<Shared>,
     pub(crate) token: QpToken,
     pub(crate) attr: QpAttr,
-    /// The connection manager's part, from the start of an attempt to the end of the connection.
-    pub(crate) connection: Mutex<Option<Arc<Connection>>>,
+    qps: Arc<Qps>,
     parts: QpParts,
     work: Arc<Work>,
     /// Index of this queue pair in each of the two completion queues.
@@ -84,7 +83,7 @@ pub(crate) struct Qp {
     /// The device completes at least one in this many requests, even if the consumer wants no
     /// completion.
     silent_max: u32,
-    /// The device's queue pair. A reset must_wake_former it.
+    /// The device's queue pair. A reset replaces it.
     hw: Mutex<Hw>,
     send: Mutex<Side>,
     recv: Mutex<Side>,
@@ -120,6 +119,7 @@ impl Qp {
     /// Creates a queue pair that accepts receives.
     pub(crate) fn new(
         shared: &Arc<Shared>,
+        qps: &Arc<Qps>,
         parts: QpParts,
         attr: QpAttr,
         token: QpToken,
@@ -147,7 +147,7 @@ impl Qp {
             shared: shared.clone(),
             token,
             attr,
-            connection: Mutex::new(None),
+            qps: qps.clone(),
             parts,
             work,
             send_place,
@@ -163,8 +163,7 @@ impl Qp {
             is_last_receive_reported: AtomicBool::new(false),
             windows: Mutex::default(),
         });
-        qp.work.set_owner(Arc::downgrade(&qp));
-        shared.qps.insert(token, &qp);
+        qps.insert(token, &qp);
         Ok(qp)
     }
 
@@ -330,7 +329,7 @@ impl Qp {
         }
         hw.destroy();
         self.pull_remaining();
-        self.shared.qps.remove(self.token);
+        self.qps.remove(self.token);
         self.parts.send_cq.detach(self.send_place, num);
         if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
             self.parts.recv_cq.detach(self.recv_place, num);
@@ -343,6 +342,14 @@ impl Qp {
     fn pull_remaining(&self) {
         self.parts.send_cq.pull();
         self.parts.recv_cq.pull();
+    }
+
+    /// Registers a window that is bound or unbound on this queue pair, so that the window is
+    /// notified of the queue pair's end.
+    pub(crate) fn register_window(&self, mw: &Arc<Mw>) {
+        let mut windows = lock(&self.windows);
+        windows.retain(|held| held.strong_count() > 0 && !ptr::eq(held.as_ptr(), Arc::as_ptr(mw)));
+        windows.push(Arc::downgrade(mw));
     }
 
     fn held_windows(&self) -> Vec<Arc<Mw>> {
@@ -369,7 +376,7 @@ impl Qp {
         }
         let (transport, is_gone) = (
             self.shared.device.transport,
-            self.shared.cm.is_device_removed(),
+            self.shared.is_device_removed.load(Ordering::Relaxed),
         );
         let patience = patience(transport, &entered, is_gone);
         if transport != Transport::Iwarp && !patience.is_zero() {

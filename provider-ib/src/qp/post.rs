@@ -5,19 +5,17 @@
 //! one direction, so the records have the device's order.
 
 use std::ptr;
-use std::sync::Arc;
 
 use access_layer::rnic::{
-    BindMw, RecvWr, RemoteRange, Resource, RnicError, SendOp, SendWr, WcOpcode,
+    BindMw, RecvWr, RemoteRange, Resource, Rnic, RnicError, SendOp, SendWr, WcOpcode,
 };
 use verbs_dl::types::*;
 
 use super::{Lifecycle, Qp, Side, lock};
-use crate::memory::{Mr, of};
+use crate::device::of;
+use crate::memory::{Mr, access_flags};
 use crate::quirks::Quirks;
-use crate::rnic::IbRnic;
 use crate::segments::Segments;
-use crate::window::{Mw, bind_info};
 use crate::work::{At, Kind, Posted, Ticket};
 
 /// The key of a zero-length write, which accesses no memory. Some adapters refuse the key 0 even
@@ -175,11 +173,11 @@ impl Qp {
     }
 
     /// Binds a free window of type 2.
-    pub(crate) fn post_bind_own(
+    pub(crate) fn post_bind_own<R: Rnic>(
         &self,
         mw: *mut ibv_mw,
         mr: &Mr,
-        bind: &BindMw<'_, IbRnic>,
+        bind: &BindMw<'_, R>,
     ) -> Result<Bound, RnicError> {
         // SAFETY: the window is alive, because its owner holds it during the call.
         let old = unsafe { (*mw).rkey };
@@ -204,11 +202,11 @@ impl Qp {
     }
 
     /// Binds or unbinds a window of type 1.
-    pub(crate) fn post_bind_shared(
+    pub(crate) fn post_bind_shared<R: Rnic>(
         &self,
         mw: *mut ibv_mw,
         region: *mut ibv_mr,
-        bind: &BindMw<'_, IbRnic>,
+        bind: &BindMw<'_, R>,
     ) -> Result<Bound, RnicError> {
         let info = bind_info(region, bind);
         let last = self.submit(bind_request(bind), |qp, wr| {
@@ -229,7 +227,7 @@ impl Qp {
 
     /// Posts a zero-length write in place of a bind: it completes as the bind, in order with the
     /// other requests, and binds nothing.
-    pub(crate) fn post_bind_nothing(&self, bind: &BindMw<'_, IbRnic>) -> Result<(), RnicError> {
+    pub(crate) fn post_bind_nothing<R: Rnic>(&self, bind: &BindMw<'_, R>) -> Result<(), RnicError> {
         let mut request = bind_request(bind);
         request.wr.opcode = IBV_WR_RDMA_WRITE;
         set_remote(&mut request.wr, 0, NO_KEY);
@@ -256,14 +254,6 @@ impl Qp {
     /// True if the device has completed the bind of this number, as far as it has reported.
     pub(crate) fn has_bound(&self, sequence: u32) -> bool {
         self.work.has_bound(sequence)
-    }
-
-    /// Registers a window that is bound or unbound on this queue pair, so that the window is
-    /// notified of the queue pair's end.
-    pub(crate) fn register_window(&self, mw: &Arc<Mw>) {
-        let mut windows = lock(&self.windows);
-        windows.retain(|held| held.strong_count() > 0 && !ptr::eq(held.as_ptr(), Arc::as_ptr(mw)));
-        windows.push(Arc::downgrade(mw));
     }
 
     /// Records a request and posts it to the device, or handles it as the state requires ([`Way`]).
@@ -427,7 +417,22 @@ fn record(ring: &crate::work::Ring, posted: &Posted, at: At) -> Result<u32, Rnic
     ring.push(&Posted { at, ..*posted }).ok_or(full)
 }
 
-fn bind_request(bind: &BindMw<'_, IbRnic>) -> Request {
+/// The bind information of a request, in the device's format.
+fn bind_info<R: Rnic>(region: *mut ibv_mr, bind: &BindMw<'_, R>) -> ibv_mw_bind_info {
+    let mut flags = access_flags(bind.access) & !IBV_ACCESS_LOCAL_WRITE;
+    if bind.zero_based {
+        flags |= IBV_ACCESS_ZERO_BASED;
+    }
+    let empty = bind.range.len == 0;
+    ibv_mw_bind_info {
+        mr: region,
+        addr: if empty { 0 } else { bind.range.addr },
+        length: u64::from(bind.range.len),
+        mw_access_flags: if empty { 0 } else { flags },
+    }
+}
+
+fn bind_request<R: Rnic>(bind: &BindMw<'_, R>) -> Request {
     // SAFETY: a structure of numbers and pointers, for which zero is a value.
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
     if bind.fence {
@@ -470,7 +475,8 @@ mod tests {
     use access_layer::rnic::{Access, Sge};
 
     use super::*;
-    use crate::device::Transport;
+    use crate::rnic::IbRnic;
+    use crate::transport::Transport;
 
     const SIW: u32 = 0x0062_6d74;
 
@@ -497,7 +503,7 @@ mod tests {
     #[test]
     fn a_bind_is_fenced_when_it_is_to_wait_for_reads() {
         for fence in [false, true] {
-            let request = bind_request(&BindMw {
+            let request = bind_request(&BindMw::<IbRnic> {
                 wr_id: 1,
                 mr: None,
                 range: Sge::default(),

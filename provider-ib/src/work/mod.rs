@@ -3,27 +3,27 @@
 //! | File | Contents |
 //! |---|---|
 //! | `ring` | the requests of one queue, in order |
+//! | `receives` | the receives of a shared receive queue, in slots |
 //! | `ticket` | the `wr_id` that a work request carries through the device |
 //!
 //! A failed completion of the device has a valid `wr_id` and status only. DAT also needs the
 //! operation, the length, and whether the consumer wants a completion. So each queue keeps its
 //! posted requests, and the device carries a [`Ticket`] that identifies one of them.
 
+mod receives;
 mod ring;
 mod ticket;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex};
 
 use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 
+pub(crate) use receives::Receives;
 pub(crate) use ring::{At, Posted, Ring, Taken};
 pub(crate) use ticket::{EPOCHS, Kind, PLACES, SHARED_QUEUES, Ticket};
 
 use host::locks::lock;
-
-use crate::qp::Qp;
-use crate::srq::Receives;
 
 /// The work of one queue pair, for its completion queues.
 #[derive(Debug)]
@@ -40,7 +40,6 @@ pub(crate) struct Work {
     failed: AtomicBool,
     /// Numbers of the binds of this epoch that the device has not executed.
     undone_binds: Mutex<Vec<u32>>,
-    owner: OnceLock<Weak<Qp>>,
 }
 
 impl Work {
@@ -59,13 +58,7 @@ impl Work {
             epoch: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             undone_binds: Mutex::default(),
-            owner: OnceLock::new(),
         })
-    }
-
-    /// Sets the owner; only the first call has an effect.
-    pub(crate) fn set_owner(&self, owner: Weak<Qp>) {
-        let _ = self.owner.set(owner);
     }
 
     /// The epoch of the device's queue pair to which new requests are posted.
@@ -96,9 +89,9 @@ impl Work {
 
     /// Records that a request failed by itself, not by a flush. Returns the queue pair to report,
     /// the first time only.
-    pub(crate) fn note_failure(&self) -> Option<Weak<Qp>> {
+    pub(crate) fn note_failure(&self) -> Option<QpToken> {
         let first = !self.failed.swap(true, Ordering::Relaxed);
-        first.then(|| self.owner.get().cloned()).flatten()
+        first.then_some(self.token)
     }
 
     /// True if a request failed by itself, not by a flush, since the last reset.

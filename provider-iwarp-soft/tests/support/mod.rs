@@ -257,7 +257,7 @@ impl Recorder {
     }
 }
 
-impl Upcall<SoftRnic> for Recorder {
+impl EventUpcall for Recorder {
     fn cq_ready(&self, cq: CqToken) {
         for (token, waker) in self.wakers.lock().unwrap().iter() {
             if *token == cq.0 {
@@ -265,22 +265,6 @@ impl Upcall<SoftRnic> for Recorder {
             }
         }
         self.push(News::CqReady(cq.0));
-    }
-
-    fn connection_request(
-        &self,
-        listener: ListenToken,
-        request: SoftRequest,
-        info: &RequestInfo<'_>,
-    ) {
-        self.push(News::Request {
-            listener: listener.0,
-            request,
-            remote: info.remote,
-            private_data: info.private_data.to_vec(),
-            truncated: info.truncated,
-        });
-        self.pass_request_gate(listener.0);
     }
 
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
@@ -320,6 +304,24 @@ impl Upcall<SoftRnic> for Recorder {
 
     fn async_event(&self, event: AsyncEvent) {
         self.push(News::Async(event));
+    }
+}
+
+impl Upcall<SoftRnic> for Recorder {
+    fn connection_request(
+        &self,
+        listener: ListenToken,
+        request: SoftRequest,
+        info: &RequestInfo<'_>,
+    ) {
+        self.push(News::Request {
+            listener: listener.0,
+            request,
+            remote: info.remote,
+            private_data: info.private_data.to_vec(),
+            truncated: info.truncated,
+        });
+        self.pass_request_gate(listener.0);
     }
 }
 

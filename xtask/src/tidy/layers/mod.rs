@@ -31,7 +31,7 @@ use super::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The crates whose modules must form layers.
-const CHECKED: [&str; 16] = [
+const CHECKED: [&str; 17] = [
     "dat-abi",
     "dat-api",
     "dat-conf",
@@ -40,6 +40,7 @@ const CHECKED: [&str; 16] = [
     "access-layer",
     "provider-iwarp-soft",
     "iwarp-proto",
+    "provider-ib",
     "verbs-dl",
     "sdp-over-dat",
     "sdp-proto",

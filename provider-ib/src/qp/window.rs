@@ -20,18 +20,20 @@
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use access_layer::rnic::{BindMw, QpToken, Resource, RnicError};
+use access_layer::rnic::{BindMw, QpToken, Resource, Rnic, RnicError};
 use host::locks::IgnorePoison as _;
 use verbs_dl::types::*;
 
-use crate::memory::{Mr, Pd, access_flags, of};
-use crate::qp::{Bound, Lifecycle, Qp};
-use crate::rnic::IbRnic;
+use super::post::Bound;
+use super::{Lifecycle, Qp, Qps};
+use crate::device::of;
+use crate::memory::{Mr, Pd};
 
 /// A memory window.
 #[derive(Debug)]
 pub(crate) struct Mw {
     pd: Arc<Pd>,
+    qps: Arc<Qps>,
     hw: Mutex<Hw>,
 }
 
@@ -79,24 +81,28 @@ unsafe impl Send for Spent {}
 impl Mw {
     /// Creates a window that is not bound. The first bind allocates it from the device, so that
     /// bind reports the device's limit.
-    pub(crate) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>, RnicError> {
+    pub(crate) fn new(qps: &Arc<Qps>, pd: &Arc<Pd>) -> Result<Arc<Self>, RnicError> {
         if pd.shared.device.attr.max_mw <= 0 {
             return Err(RnicError::NotSupported("memory windows on this device"));
         }
         Ok(Arc::new(Self {
             pd: pd.clone(),
+            qps: qps.clone(),
             hw: Mutex::default(),
         }))
     }
 
     /// Posts a bind, or with length 0 an unbind, and returns the key that the window then has.
-    pub(crate) fn bind(
+    ///
+    /// `mr` is the region of `bind`.
+    pub(crate) fn bind<R: Rnic>(
         self: &Arc<Self>,
         qp: &Arc<Qp>,
-        bind: &BindMw<'_, IbRnic>,
+        mr: Option<&Mr>,
+        bind: &BindMw<'_, R>,
     ) -> Result<u32, RnicError> {
         self.pd.retry_stuck_regions();
-        let mr = bind.mr.filter(|_| bind.range.len > 0).map(|mr| &mr.mr);
+        let mr = mr.filter(|_| bind.range.len > 0);
         let mut hw = self.lock();
         match (&mut *hw, mr) {
             (Hw::Shared { .. }, _) => self.bind_shared(&mut hw, qp, mr, bind),
@@ -122,12 +128,12 @@ impl Mw {
         }
     }
 
-    fn bind_shared(
+    fn bind_shared<R: Rnic>(
         self: &Arc<Self>,
         hw: &mut Hw,
         qp: &Arc<Qp>,
         mr: Option<&Mr>,
-        bind: &BindMw<'_, IbRnic>,
+        bind: &BindMw<'_, R>,
     ) -> Result<u32, RnicError> {
         if bind.zero_based {
             return Err(RnicError::NotSupported(
@@ -204,7 +210,7 @@ impl Mw {
             pd: self.pd.clone(),
         };
         // A destroyed queue pair has flushed its requests already.
-        let busy = last.and_then(|last| Some((self.pd.shared.qps.get(last.qp)?, last.sequence)));
+        let busy = last.and_then(|last| Some((self.qps.get(last.qp)?, last.sequence)));
         if let Some((qp, sequence)) = busy {
             qp.drop_after(sequence, Box::new(spent));
         }
@@ -279,21 +285,6 @@ fn rebind(
     let key = post(NonNull::new(next.unwrap_or(*bound)))?;
     *bound = next.unwrap_or(ptr::null_mut());
     Ok(key)
-}
-
-/// The bind information of a request, in the device's format.
-pub(crate) fn bind_info(region: *mut ibv_mr, bind: &BindMw<'_, IbRnic>) -> ibv_mw_bind_info {
-    let mut flags = access_flags(bind.access) & !IBV_ACCESS_LOCAL_WRITE;
-    if bind.zero_based {
-        flags |= IBV_ACCESS_ZERO_BASED;
-    }
-    let empty = bind.range.len == 0;
-    ibv_mw_bind_info {
-        mr: region,
-        addr: if empty { 0 } else { bind.range.addr },
-        length: u64::from(bind.range.len),
-        mw_access_flags: if empty { 0 } else { flags },
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The completion channel of an adapter: one descriptor for the events of all its queues.
+//! The thread that reads the completion channel.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -13,27 +13,23 @@
 
 mod attendance;
 
-use std::os::fd::RawFd;
-use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use access_layer::rnic::{Arm, Resource, RnicError, Waker};
+use access_layer::rnic::{Arm, Waker};
 use host::locks::lock;
-use verbs_dl::Libraries;
-use verbs_dl::types::*;
+use host::threads::survive;
 
 use self::attendance::{Attendance, Sleeper, TICK, Todo};
-use crate::device::{Device, set_nonblocking};
+use crate::cq::Cqs;
 use crate::engine::Source;
-use crate::memory::refused;
-use crate::rnic::Shared;
+use crate::shared::Shared;
 
-/// The channel.
+/// The reader of the channel: a sleeping consumer or the engine's thread.
 #[derive(Debug)]
-pub(crate) struct Channel {
-    hw: NonNull<ibv_comp_channel>,
-    libraries: Arc<Libraries>,
+pub(crate) struct Reader {
+    shared: Arc<Shared>,
+    cqs: Arc<Cqs>,
     state: Mutex<State>,
 }
 
@@ -45,44 +41,21 @@ struct State {
     next_tick: Option<Instant>,
 }
 
-// SAFETY: verbs objects may be used by any thread (ibv_get_cq_event(3)).
-unsafe impl Send for Channel {}
-// SAFETY: verbs objects may be used by any thread (ibv_get_cq_event(3)).
-unsafe impl Sync for Channel {}
-
-impl Channel {
-    /// Creates the channel of a device, which must stay open as long as the channel exists.
-    pub(crate) fn new(device: &Device) -> Result<Self, RnicError> {
-        let libraries = device.libraries.clone();
-        // SAFETY: the device is open.
-        let hw = unsafe { libraries.verbs.ibv_create_comp_channel(device.context()) };
-        let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::CompletionQueue))?;
-        let channel = Self {
-            hw,
-            libraries,
+impl Reader {
+    pub(crate) fn new(shared: Arc<Shared>, cqs: Arc<Cqs>) -> Self {
+        Self {
+            shared,
+            cqs,
             state: Mutex::new(State {
                 attendance: Attendance::new(),
                 sleeper: None,
                 next_tick: None,
             }),
-        };
-        set_nonblocking(channel.fd())?;
-        Ok(channel)
-    }
-
-    /// The channel itself, for calls that take it.
-    pub(crate) fn hw(&self) -> *mut ibv_comp_channel {
-        self.hw.as_ptr()
-    }
-
-    /// The descriptor that is readable when a queue has an event.
-    pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: the channel is alive as long as `self`, and its descriptor does not change.
-        unsafe { self.hw.as_ref() }.fd
+        }
     }
 
     /// Called when the thread of this waker is about to sleep.
-    pub(crate) fn arm(&self, shared: &Shared, waker: &Arc<Waker>) -> Arm {
+    pub(crate) fn arm(&self, waker: &Arc<Waker>) -> Arm {
         let sleeper = Sleeper {
             id: id_of(waker),
             serves_others: waker.serves_others(),
@@ -93,7 +66,7 @@ impl Channel {
             true => state.sleeper.replace(waker.clone()),
             false => None,
         };
-        self.act(shared, todo);
+        self.act(todo);
         drop(state);
         if let Some(before) = before.filter(|_| todo.must_wake_former) {
             before.wake();
@@ -107,19 +80,19 @@ impl Channel {
     /// Called when this waker's thread has woken. `is_ready`: the channel was readable. *Calls up.*
     ///
     /// Reads one event. If more events are queued, the next sleep ends at once.
-    pub(crate) fn end_sleep(&self, shared: &Shared, waker: &Arc<Waker>, is_ready: bool) {
+    pub(crate) fn end_sleep(&self, waker: &Arc<Waker>, is_ready: bool) {
         let id = id_of(waker);
         if is_ready && lock(&self.state).attendance.is_slept_on_by(id) {
-            self.take_event(shared);
+            self.take_event();
         }
         let mut state = lock(&self.state);
         let todo = state.attendance.on_wake(id, Instant::now);
-        self.act(shared, todo);
+        self.act(todo);
     }
 
     /// Takes all events, on the engine's thread. *Calls up.*
-    pub(crate) fn drain(&self, shared: &Shared) {
-        while self.take_event(shared) {}
+    pub(crate) fn drain(&self) {
+        while self.take_event() {}
     }
 
     /// Returns the time of the next tick, for the engine's thread.
@@ -134,21 +107,21 @@ impl Channel {
     }
 
     /// Ends a tick that is due at `now`, on the engine's thread. *Calls up.*
-    pub(crate) fn on_deadline(&self, shared: &Shared, now: Instant) {
+    pub(crate) fn on_deadline(&self, now: Instant) {
         let mut state = lock(&self.state);
         if state.next_tick.is_some_and(|at| at <= now) {
             state.next_tick = None;
             let todo = state.attendance.on_tick();
-            self.act(shared, todo);
+            self.act(todo);
         }
     }
 
     /// Called when the device is removed. A failed channel stays ready, so a sleep on it would end
     /// at once.
-    pub(crate) fn fail(&self, shared: &Shared) {
+    pub(crate) fn fail(&self) {
         let mut state = lock(&self.state);
         let todo = state.attendance.on_failure();
-        self.act(shared, todo);
+        self.act(todo);
         let sleeper = state.sleeper.take().filter(|_| todo.must_wake_former);
         drop(state);
         if let Some(sleeper) = sleeper {
@@ -156,47 +129,40 @@ impl Channel {
         }
     }
 
-    fn act(&self, shared: &Shared, todo: Todo) {
+    fn act(&self, todo: Todo) {
         match todo.engine_listens {
             Some(true) => {
                 // Events that are in the channel already wake the engine too.
-                if let Err(why) = shared.engine.watch(self.fd(), Source::Channel) {
+                if let Err(why) = self
+                    .shared
+                    .engine
+                    .watch(self.shared.channel.fd(), Source::Channel)
+                {
                     tracing::error!(%why, "no thread waits for the completion channel");
                 }
             }
-            Some(false) => shared.engine.unwatch(self.fd()),
+            Some(false) => self.shared.engine.unwatch(self.shared.channel.fd()),
             None => {}
         }
         if todo.must_start_ticks {
-            shared.engine.wake();
+            self.shared.engine.wake();
         }
     }
 
     /// Takes one event and passes it to its queue. Returns `false` if there is none. *Calls up.*
-    fn take_event(&self, shared: &Shared) -> bool {
-        let (mut hw, mut context) = (ptr::null_mut(), ptr::null_mut());
-        let (verbs, channel) = (&self.libraries.verbs, self.hw());
-        // SAFETY: the channel is alive and does not block; the out-pointers are of this frame.
-        if unsafe { verbs.ibv_get_cq_event(channel, &raw mut hw, &raw mut context) } != 0 {
+    fn take_event(&self) -> bool {
+        let Some((hw, number)) = self.shared.channel.next() else {
             return false;
-        }
-        let cq = shared.cqs.get(context.addr() as u32);
-        match cq.filter(|cq| cq.hw() == hw) {
+        };
+        match self.cqs.get(number).filter(|cq| cq.hw() == hw) {
             Some(cq) => {
                 cq.note_event();
-                host::threads::survive(|| cq.on_event());
+                survive(|| cq.on_event());
             }
-            // SAFETY: the queue is being destroyed, which waits for this acknowledgement.
-            None => unsafe { verbs.ibv_ack_cq_events(hw, 1) },
+            // SAFETY: taken above; the queue is being destroyed, which waits for this.
+            None => unsafe { self.shared.channel.acknowledge(hw) },
         }
         true
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: created by `new`, and its queues are destroyed: they keep the channel alive.
-        unsafe { self.libraries.verbs.ibv_destroy_comp_channel(self.hw()) };
     }
 }
 

@@ -1,0 +1,49 @@
+//! The part of an RNIC that each of its objects can reach.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use access_layer::rnic::{EventUpcall, RnicError};
+
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::regions::Regions;
+
+/// The device, its completion channel, and the work of the engine's thread.
+pub(crate) struct Shared {
+    // Declared before the device, which must be closed after the channel.
+    pub(crate) channel: Channel,
+    pub(crate) device: Device,
+    pub(crate) config: Config,
+    pub(crate) upcall: Arc<dyn EventUpcall>,
+    pub(crate) engine: Engine,
+    pub(crate) regions: Regions,
+    /// True once the device has reported its removal.
+    pub(crate) is_device_removed: AtomicBool,
+}
+
+impl Shared {
+    /// Opens the device.
+    pub(crate) fn open(config: Config, upcall: Arc<dyn EventUpcall>) -> Result<Self, RnicError> {
+        let device = Device::open(&config)?;
+        Ok(Self {
+            channel: Channel::new(&device)?,
+            device,
+            config,
+            upcall,
+            engine: Engine::new()?,
+            regions: Regions::default(),
+            is_device_removed: AtomicBool::new(false),
+        })
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
