@@ -28,6 +28,8 @@ pub struct Intent<'a> {
     pub request: &'a StackRequest,
     /// The name of a socket option that is set and that only TCP supports.
     pub tcp_only: Option<&'static str>,
+    /// The largest number of unread bytes that the program wants the socket to hold.
+    pub receive_bound: Option<usize>,
 }
 
 /// The result of a decision.
@@ -58,6 +60,8 @@ pub struct Offer {
     pub settings: Vec<Setting>,
     /// True if a rule or the program names the protocol.
     pub is_named: bool,
+    /// The largest number of unread bytes that the program wants the socket to hold.
+    pub receive_bound: Option<usize>,
 }
 
 impl Offer {
@@ -67,6 +71,7 @@ impl Offer {
         Terms {
             settings: &self.settings,
             is_named: self.is_named,
+            receive_bound: self.receive_bound,
         }
     }
 }
@@ -175,6 +180,7 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
         route,
         ports,
         is_named: policy.is_named(),
+        receive_bound: intent.receive_bound,
         settings: policy.settings,
     })
 }
@@ -287,6 +293,7 @@ fn check(
         terms: Terms {
             settings: &policy.settings,
             is_named: policy.is_named(),
+            receive_bound: intent.receive_bound,
         },
     };
     let answer = |way: &Way<'_>, trace: &DecisionTrace| {

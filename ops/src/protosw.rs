@@ -56,6 +56,8 @@ pub struct Terms<'a> {
     pub settings: &'a [Setting],
     /// A rule or the program names the protocol.
     pub is_named: bool,
+    /// The largest number of unread bytes that the program wants the socket to hold (`SO_RCVBUF`).
+    pub receive_bound: Option<usize>,
 }
 
 /// The facts known about the route to a peer, or about the address to listen at.
@@ -295,6 +297,10 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Sets whether the urgent byte is received in line, at its position in the stream
     /// (`SO_OOBINLINE`), from now on. Initially it is not.
     fn set_urgent_inline(&self, inline: bool);
+
+    /// Sets the largest number of bytes to queue (`SO_SNDBUF`). Bytes that are queued already stay
+    /// queued. A protocol without a queue of its own need not do anything.
+    fn set_send_bound(&self, _bytes: usize) {}
 
     /// Ends one or both directions.
     ///

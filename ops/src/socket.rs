@@ -283,6 +283,7 @@ impl Socket {
             from: self.local().ok(),
             request: &self.request,
             tcp_only: self.tcp_only,
+            receive_bound: None,
         };
         self.switch.plan(&intent, trace)
     }

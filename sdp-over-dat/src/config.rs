@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use dat_api::ProviderAttr;
-use sdp_proto::{self as proto, BUFFERS_MIN};
+use sdp_proto::{self as proto, BUFFERS_MIN, reserve, wire::BSDH_LEN};
 
 /// Sizes and limits of the sockets of a [`crate::Stack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,9 @@ pub struct Config {
     pub receive_buffers: u16,
     /// The size of a receive buffer in bytes, headers included.
     pub buffer_size: u32,
+    /// The size in bytes of the largest message that a socket sends, headers included. The size of
+    /// the peer's receive buffers limits it too.
+    pub send_size: u32,
     /// The largest number of bytes that may be written and not sent.
     pub send_ring: usize,
     /// The share of the receive buffers and of the send ring that a socket has at first.
@@ -74,6 +77,7 @@ impl Default for Config {
         Self {
             receive_buffers: 16,
             buffer_size: 64 * 1024 + 16,
+            send_size: 64 * 1024 + 16,
             send_ring: 512 * 1024,
             start: Start::Full,
             sends_max: 32,
@@ -90,6 +94,10 @@ impl Default for Config {
         }
     }
 }
+
+/// The payload in bytes below which a bound makes receive buffers fewer and not smaller, because a
+/// message costs about as much as the copy of so many bytes.
+const BOUNDED_PAYLOAD_MIN: usize = 4 * 1024;
 
 /// The named attribute of a provider that says what moves its data.
 const DATA_PATH: &str = "DAT_RS_DATA_PATH";
@@ -116,9 +124,35 @@ impl Config {
             _ => Self {
                 receive_buffers: 16,
                 buffer_size: 32 * 1024 + 16,
+                send_size: 32 * 1024 + 16,
                 start: Start::Small,
                 ..Self::default()
             },
+        }
+    }
+
+    /// Returns the configuration of a socket that holds at most `bytes` unread bytes of its peer
+    /// (SO_RCVBUF), or as many as two messages of the least size.
+    ///
+    /// The receive buffers become smaller first, down to [`BOUNDED_PAYLOAD_MIN`], and then fewer.
+    /// The set-up announces them to the peer, so a bound has no effect on an existing connection.
+    #[must_use]
+    pub fn with_receive_bound(self, bytes: usize) -> Self {
+        let spare = reserve(self.receive_buffers);
+        let most = self.receive_buffers.saturating_sub(spare).max(1);
+        let payload_max = self.buffer_size as usize - BSDH_LEN;
+        if usize::from(most) * payload_max <= bytes {
+            return self;
+        }
+        let fitting = u16::try_from(bytes / BOUNDED_PAYLOAD_MIN).unwrap_or(u16::MAX);
+        let used = fitting.clamp(most.min(2), most);
+        let least = proto::Config::BUFFER_SIZE_MIN as usize - BSDH_LEN;
+        let payload = (bytes / usize::from(used)).clamp(least, payload_max);
+        Self {
+            receive_buffers: used + spare,
+            buffer_size: (payload + BSDH_LEN) as u32,
+            staging: self.staging.min(bytes.max(2)),
+            ..self
         }
     }
 
@@ -153,6 +187,10 @@ impl Config {
                 self.buffer_size >= proto::Config::BUFFER_SIZE_MIN,
                 "receive buffers of less than 37 bytes",
             ),
+            (
+                self.send_size >= proto::Config::BUFFER_SIZE_MIN,
+                "messages of less than 37 bytes",
+            ),
             (self.send_ring > 0, "no room for bytes to be sent"),
             (self.sends_max > 0, "no Send may be in progress"),
             (self.adverts_max > 0, "no advertisement may be received"),
@@ -163,5 +201,54 @@ impl Config {
             Some((_, fault)) => Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest number of unread bytes that a socket holds with this configuration.
+    fn held_max(config: &Config) -> usize {
+        let used = config.receive_buffers - reserve(config.receive_buffers);
+        usize::from(used) * (config.buffer_size as usize - BSDH_LEN)
+    }
+
+    #[test]
+    fn a_bound_limits_the_unread_bytes_and_keeps_half_of_them() {
+        let device = Config {
+            buffer_size: 32 * 1024 + 16,
+            start: Start::Small,
+            ..Config::default()
+        };
+        let few = Config {
+            receive_buffers: 4,
+            buffer_size: 4096 + 16,
+            ..Config::default()
+        };
+        let fewest = Config {
+            receive_buffers: BUFFERS_MIN,
+            ..Config::default()
+        };
+        for config in [Config::default(), device, few, fewest] {
+            for bytes in (0..24).flat_map(|bits| [1_usize << bits, (1 << bits) + 17]) {
+                let bounded = config.with_receive_bound(bytes);
+                let held = held_max(&bounded);
+                let least = bytes.min(held_max(&config));
+                assert!(held <= bytes.max(2 * 21), "{bytes}: {bounded:?}");
+                assert!(held * 2 >= least, "{bytes}: {bounded:?}");
+                assert!(bounded.staging <= bytes.max(2), "{bytes}: {bounded:?}");
+                assert!(bounded.receive_buffers <= config.receive_buffers);
+                assert!(bounded.check().is_ok(), "{bytes}: {bounded:?}");
+                assert_eq!(bounded.send_size, config.send_size);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bound_above_the_sizes_changes_nothing() {
+        let config = Config::default();
+        assert_eq!(config.with_receive_bound(usize::MAX), config);
+        assert_eq!(config.with_receive_bound(held_max(&config)), config);
     }
 }

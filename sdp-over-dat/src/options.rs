@@ -14,6 +14,10 @@ pub struct Options {
     /// SO_LINGER: zero resets the connection at close; a longer time makes close wait for the peer.
     /// Without it, close returns at once and the bytes that were written are still sent.
     pub linger: Option<Duration>,
+    /// SO_SNDBUF: the largest number of bytes that the socket keeps for the peer, if it is below
+    /// [`crate::Config::send_ring`]. It does not apply to bytes that stay in the caller's memory.
+    /// A bound below the number of bytes kept takes effect as they are sent.
+    pub send_bound: Option<usize>,
     /// SO_OOBINLINE: the urgent byte stays in the stream.
     pub oob_inline: bool,
     /// Replaces [`crate::Config::sink_threshold`] for this socket.

@@ -72,7 +72,7 @@ impl SdpConnecting {
         target: &Target<'_>,
     ) -> Result<Self, Errno> {
         let place = adapters.place();
-        let candidates = opened(candidates, Settings::of(target.terms.settings));
+        let candidates = opened(candidates, Settings::of(target.terms));
         if candidates.is_empty() {
             return Err(Errno::NODEV);
         }

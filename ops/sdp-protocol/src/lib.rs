@@ -252,7 +252,7 @@ impl OffloadProtocol for SdpProtocol {
         let Ok(adapter) = best.unwrap_or_else(|| self.adapters.software()) else {
             return String::new();
         };
-        let in_force = match adapter.stack_for(Settings::of(way.terms.settings)) {
+        let in_force = match adapter.stack_for(Settings::of(way.terms)) {
             Ok(stack) => format!(", {}", InForce(stack.config())),
             Err(error) => format!(", but {error}"),
         };
@@ -261,7 +261,7 @@ impl OffloadProtocol for SdpProtocol {
 
     fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         let choice = Choice {
-            settings: Settings::of(terms.settings),
+            settings: Settings::of(terms),
             may_use_software: self.may_use_software(terms),
             devices: self.usable_devices(terms),
         };

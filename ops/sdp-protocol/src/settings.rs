@@ -2,11 +2,12 @@
 //!
 //! Only the sizes of a connection's buffers can be set. Calls of the switch never wait, so no bytes
 //! are sent from the caller's memory, and the thresholds of [`Config`] for that have no effect. The
-//! time limit for connecting is the rule's `within`.
+//! time limit for connecting is the rule's `within`. A program's `SO_RCVBUF` may reduce the size of
+//! the receive buffers, and never raises it.
 
 use std::fmt;
 
-use ops::{Known, Setting};
+use ops::{Known, Terms};
 use sdp_over_dat::Config;
 
 use crate::NAME;
@@ -67,19 +68,29 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// The settings in the rule of a socket. Settings that are absent have the adapter's values.
+/// The settings in the rule of a socket, and the program's. Settings that are absent have the adapter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Settings {
     send_buffer: Option<usize>,
     receive_buffers: Option<u16>,
     receive_size: Option<u32>,
+    /// The bound that the program has set.
+    receive_bound: Option<usize>,
 }
 
 impl Settings {
-    /// Selects this protocol's settings from `all`. Invalid settings were refused with their file.
-    pub(crate) fn of(all: &[Setting]) -> Self {
-        let mut own = Self::default();
-        for setting in all.iter().filter(|setting| setting.protocol == NAME) {
+    /// Selects this protocol's settings from the terms of a socket. Invalid settings were refused
+    /// with their file.
+    pub(crate) fn of(terms: Terms<'_>) -> Self {
+        let mut own = Self {
+            receive_bound: terms.receive_bound,
+            ..Self::default()
+        };
+        for setting in terms
+            .settings
+            .iter()
+            .filter(|setting| setting.protocol == NAME)
+        {
             let value = &setting.value;
             match setting.key.as_str() {
                 SEND_BUFFER => own.send_buffer = send_buffer(value),
@@ -94,11 +105,16 @@ impl Settings {
     /// Returns the configuration with these settings.
     pub(crate) fn applied_to(self, config: Config) -> Config {
         let buffer_size = self.receive_size.map(|size| size + HEADER_LEN);
-        Config {
+        let config = Config {
             send_ring: self.send_buffer.unwrap_or(config.send_ring),
             receive_buffers: self.receive_buffers.unwrap_or(config.receive_buffers),
             buffer_size: buffer_size.unwrap_or(config.buffer_size),
+            send_size: buffer_size.unwrap_or(config.send_size),
             ..config
+        };
+        match self.receive_bound {
+            Some(bytes) => config.with_receive_bound(bytes),
+            None => config,
         }
     }
 }
@@ -119,6 +135,8 @@ impl fmt::Display for InForce {
 
 #[cfg(test)]
 mod tests {
+    use ops::Setting;
+
     use super::*;
 
     fn set(key: &str, value: &str) -> Setting {
@@ -140,7 +158,12 @@ mod tests {
             protocol: "other".to_owned(),
             ..set(SEND_BUFFER, "1M")
         });
-        let config = Settings::of(&all).applied_to(Config::default());
+        let terms = |receive_bound| Terms {
+            settings: &all,
+            receive_bound,
+            ..Terms::default()
+        };
+        let config = Settings::of(terms(None)).applied_to(Config::default());
         let text = InForce(config).to_string();
         assert_eq!(
             text,
@@ -151,8 +174,13 @@ mod tests {
             assert!(text.contains(known.key), "{}", known.key);
         }
         assert_eq!(
-            Settings::of(&[]).applied_to(Config::default()),
+            Settings::of(Terms::default()).applied_to(Config::default()),
             Config::default()
+        );
+        let bounded = Settings::of(terms(Some(2000))).applied_to(Config::default());
+        assert_eq!(
+            InForce(bounded).to_string(),
+            "sdp.send-buffer=2097152 sdp.receive-buffers=5 sdp.receive-size=1000"
         );
     }
 

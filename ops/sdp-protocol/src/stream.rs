@@ -123,6 +123,13 @@ impl OffloadStream for SdpOffload {
         });
     }
 
+    fn set_send_bound(&self, bytes: usize) {
+        self.stream.set_options(Options {
+            send_bound: Some(bytes),
+            ..self.stream.options()
+        });
+    }
+
     fn shutdown(&self, half: Half) -> Result<(), Errno> {
         let how = match half {
             Half::Read => Shutdown::Read,

@@ -16,6 +16,7 @@ fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
         from: None,
         request: &StackRequest::ByRule,
         tcp_only: None,
+        receive_bound: None,
     };
     lines_of(&lab.switch.explain(&intent))
 }

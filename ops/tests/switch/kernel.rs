@@ -114,6 +114,7 @@ fn offer(lab: &Lab, service: SocketAddr) -> Result<Offer> {
         from: None,
         request: &StackRequest::ByRule,
         tcp_only: None,
+        receive_bound: None,
     };
     match lab.switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => Ok(offer),

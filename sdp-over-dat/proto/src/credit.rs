@@ -21,7 +21,8 @@ use std::collections::VecDeque;
 use crate::{BUFFERS_MIN, ProtocolError, Seq};
 
 /// The number of buffers that data does not use when a side has `buffers` of them.
-pub(crate) const fn reserve(buffers: u16) -> u16 {
+#[must_use]
+pub const fn reserve(buffers: u16) -> u16 {
     if buffers > BUFFERS_MIN { 3 } else { 2 }
 }
 

@@ -61,6 +61,7 @@ pub mod wire;
 mod tests;
 
 pub use connection::{Config, Connection, Inbound, Read};
+pub use credit::reserve;
 pub use event::Event;
 pub use exchange::{Advert, AdvertId, OnCancel, SinkAdvert};
 pub use failure::Failure;

@@ -136,6 +136,7 @@ impl Socket {
         let mut inner = self.lock();
         inner.options = options;
         inner.receive.set_inline(options.oob_inline);
+        inner.send.set_bound(options.send_bound);
         inner.show();
         self.hand_over(&mut inner);
     }

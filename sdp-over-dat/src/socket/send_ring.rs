@@ -33,6 +33,8 @@ pub(super) struct SendRing {
     ring: Region,
     /// The largest length that the ring may grow to.
     longest: usize,
+    /// The largest number of bytes that the user wants to be kept (SO_SNDBUF).
+    bound: usize,
     /// The position in the stream of the first byte of this ring.
     base: u64,
     headers: Region,
@@ -63,6 +65,7 @@ impl SendRing {
             pz: pz.clone(),
             ring: Region::create(pz, first, Privileges::LOCAL_READ)?,
             longest,
+            bound: usize::MAX,
             base: 0,
             headers: Region::create(pz, slots * SLOT, Privileges::LOCAL_READ)?,
             slots,
@@ -79,11 +82,23 @@ impl SendRing {
 
     /// The number of bytes that can be written now.
     pub(super) fn free(&self) -> usize {
-        self.ring.len() - (self.written - self.completed.max(self.base)) as usize
+        let in_ring = (self.written - self.completed.max(self.base)) as usize;
+        let bound = self.capacity().saturating_sub(self.uncompleted());
+        bound.min(self.ring.len() - in_ring)
     }
 
+    /// The number of bytes that the ring keeps at most.
+    ///
+    /// A bound that was reduced takes effect as soon as a Send asks for its completion. Until then
+    /// the ring keeps four times the bytes whose completion no Send has asked for, so that another
+    /// Send can be written.
     pub(super) fn capacity(&self) -> usize {
-        self.ring.len()
+        self.bound.max(4 * self.silent.1).min(self.ring.len())
+    }
+
+    /// Sets the largest number of bytes to keep; `None`: the length of the ring.
+    pub(super) fn set_bound(&mut self, bound: Option<usize>) {
+        self.bound = bound.unwrap_or(usize::MAX).max(1);
     }
 
     /// The number of written bytes that no Send carries yet.
@@ -112,7 +127,8 @@ impl SendRing {
     /// Sends alive.
     fn grow(&mut self) {
         let len = self.longest.min(4 * self.ring.len());
-        if len <= self.ring.len() || self.unposted() > 0 {
+        let is_bounded = self.ring.len() >= self.bound;
+        if is_bounded || len <= self.ring.len() || self.unposted() > 0 {
             return;
         }
         match Region::create(&self.pz, len, Privileges::LOCAL_READ) {
@@ -161,11 +177,12 @@ impl SendRing {
     }
 
     /// True if the next Send must ask for its completion: a call waits for that Send, or a quarter
-    /// of the slots or of the ring has been posted since the last Send that asked.
+    /// of the slots, or of the bytes that the ring may keep, has been posted since the last Send
+    /// that asked.
     pub(super) fn wants_completion(&self, ring_bytes: usize, has_waiter: bool) -> bool {
         has_waiter
             || (self.silent.0 + 1) * 4 > self.slots
-            || (self.silent.1 + ring_bytes) * 4 > self.ring.len()
+            || (self.silent.1 + ring_bytes) * 4 > self.bound.min(self.ring.len())
     }
 
     /// Records posted RDMA Writes. Their Send follows.

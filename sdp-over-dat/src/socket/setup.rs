@@ -238,7 +238,7 @@ impl Parts {
             connect: &connections,
         };
         let attr = EpAttr {
-            max_message_size: config.buffer_size,
+            max_message_size: config.buffer_size.max(config.send_size),
             max_recv_dtos: buffers as i32,
             max_request_dtos: requests as i32,
             max_request_iov: 3,
@@ -274,7 +274,7 @@ impl Config {
         proto::Config {
             buffers: self.first_receive_buffers(),
             buffer_size: self.buffer_size,
-            send_size_max: self.buffer_size,
+            send_size_max: self.send_size,
             adverts_max: self.adverts_max,
             write_min: self.write_min,
         }

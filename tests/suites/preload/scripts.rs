@@ -61,6 +61,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "accepted_sockets_are_set_as_the_listening_one",
         include_str!("inherited.py"),
     ),
+    (
+        "buffer_sizes_bound_the_bytes_that_are_held",
+        include_str!("buffers.py"),
+    ),
     EVERY_CALL,
     (
         "every_call_by_number_is_answered_as_tcp_answers",

@@ -143,6 +143,7 @@ fn a_silent_peer_loses_its_slot_in_the_backlog() -> Result<()> {
 const NAMED: Terms<'_> = Terms {
     settings: &[],
     is_named: true,
+    receive_bound: None,
 };
 
 /// Takes steps until the peer must answer.

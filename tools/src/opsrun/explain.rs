@@ -54,6 +54,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         from: None,
         request: &StackRequest::ByRule,
         tcp_only: None,
+        receive_bound: None,
     };
     for step in switch.explain(&intent).steps() {
         writeln!(text, "{:<8} {}", step.subject, step.text)?;

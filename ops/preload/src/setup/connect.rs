@@ -36,7 +36,7 @@ use crate::table::Entry;
 use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
-use crate::tcp::tcp_only;
+use crate::tcp::{buffers, tcp_only};
 use crate::{local, numbers, switch};
 
 /// The result of the program's `connect`.
@@ -77,6 +77,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         from: (!bound.ip().is_unspecified()).then(|| canonical(bound)),
         request: &StackRequest::ByRule,
         tcp_only: tcp_only::option_of(socket),
+        receive_bound: buffers::receive_bound(socket),
     };
     let mut offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,

@@ -27,7 +27,7 @@ use crate::process::{self, guard};
 use crate::registrations::Registrations;
 use crate::table::{self, Entry};
 use crate::tcp::names::{Family, local_of};
-use crate::tcp::tcp_only;
+use crate::tcp::{buffers, tcp_only};
 use crate::{numbers, observing, switch};
 
 /// The kernel's maximum backlog.
@@ -139,6 +139,7 @@ struct Wanted {
     family: Family,
     place: Local,
     tcp_only: Option<&'static str>,
+    receive_bound: Option<usize>,
 }
 
 impl Wanted {
@@ -150,6 +151,7 @@ impl Wanted {
             family,
             place: Local::of(socket, service),
             tcp_only: tcp_only::option_of(socket),
+            receive_bound: buffers::receive_bound(socket),
         })
     }
 
@@ -161,6 +163,7 @@ impl Wanted {
             from: None,
             request: &StackRequest::ByRule,
             tcp_only: self.tcp_only,
+            receive_bound: self.receive_bound,
         };
         match self.switch.plan(&intent, &mut DecisionTrace::default()) {
             Plan::Offload(offer) => Ok(offer),

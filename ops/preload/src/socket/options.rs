@@ -8,6 +8,7 @@
 //! | `TCP_INFO` | the state; all other fields are zero, because they describe the machinery of TCP |
 //! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers handle |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all other options, and applied if the protocol runs over TCP |
+//! | `SO_SNDBUF` | as all other options, and bounds the bytes that the protocol queues |
 //! | all other options of TCP | stored in and answered by the TCP socket that the program made |
 //!
 //! For the last row each offloaded socket keeps that TCP socket: the kernel itself checks and
@@ -18,8 +19,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{
     IPPROTO_TCP, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_KEEPALIVE, SO_OOBINLINE, SO_PROTOCOL,
-    SO_TYPE, SOL_SOCKET, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT,
-    socklen_t,
+    SO_SNDBUF, SO_SNDBUFFORCE, SO_TYPE, SOL_SOCKET, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE,
+    TCP_KEEPINTVL, TCP_USER_TIMEOUT, socklen_t,
 };
 use ops::Watch as _;
 use rustix::io::Errno;
@@ -28,6 +29,7 @@ use rustix::net::sockopt;
 use crate::process::real;
 use crate::socket::Socket;
 use crate::socket::identity::Identity;
+use crate::tcp::buffers;
 use crate::tcp::options::{
     TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, last, write_info,
     write_number,
@@ -89,6 +91,9 @@ impl Socket {
         if (level, name) == (SOL_SOCKET, SO_OOBINLINE) {
             self.apply_urgent_inline();
         }
+        if level == SOL_SOCKET && matches!(name, SO_SNDBUF | SO_SNDBUFFORCE) {
+            self.apply_send_bound();
+        }
         if is_about_peer(level, name) {
             self.stream.watch_peer_like(self.options().native())?;
         }
@@ -104,11 +109,18 @@ impl Socket {
         }
     }
 
+    fn apply_send_bound(&self) {
+        if let Some(bytes) = buffers::send_bound(self.options().native()) {
+            self.stream.set_send_bound(bytes);
+        }
+    }
+
     /// Applies the options that the program set before the connection was made.
     pub(super) fn apply_initial_options(&self) -> Result<(), Errno> {
         if self.options().is_urgent_inline {
             self.apply_urgent_inline();
         }
+        self.apply_send_bound();
         let options = self.options();
         let native = options.native();
         if sockopt::socket_keepalive(native)? || sockopt::tcp_user_timeout(native)? > 0 {

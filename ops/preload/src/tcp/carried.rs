@@ -17,10 +17,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use libc::{SO_LINGER, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
+use libc::{SO_LINGER, SOL_SOCKET};
 
 use rustix::net::sockopt;
 
+use crate::tcp::buffers;
 use crate::tcp::inherited::{self, Value};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
@@ -79,7 +80,7 @@ impl Carried {
     fn among(options: u64, tcp: BorrowedFd<'_>, family: Family) -> Self {
         let mut carried = Self::default();
         for (level, name, value) in inherited::set_on(tcp, family, options) {
-            if level == SOL_SOCKET && is_sized_by_kernel(tcp, name) {
+            if level == SOL_SOCKET && buffers::is_sized_by_kernel(tcp, name) {
                 continue;
             }
             if level == SOL_SOCKET {
@@ -99,19 +100,3 @@ impl Carried {
         self.kept.clone()
     }
 }
-
-/// Returns true for a buffer size that the program has not set.
-fn is_sized_by_kernel(tcp: BorrowedFd<'_>, name: c_int) -> bool {
-    let lock = match name {
-        SO_SNDBUF => SNDBUF_LOCK,
-        SO_RCVBUF => RCVBUF_LOCK,
-        _ => return false,
-    };
-    let locked = Value::of(tcp.as_raw_fd(), SOL_SOCKET, SO_BUF_LOCK);
-    locked.is_none_or(|locked| locked.as_number() & lock == 0)
-}
-
-/// `SO_BUF_LOCK` (Linux 5.14): the buffers that the program has sized. The `libc` crate lacks it.
-const SO_BUF_LOCK: c_int = 72;
-const SNDBUF_LOCK: c_int = 1;
-const RCVBUF_LOCK: c_int = 2;

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`names`] | addresses, in the forms of the kernel and of C |
 //! | [`options`] | the options in force, and answers to `getsockopt` and `setsockopt` |
+//! | [`buffers`] | the buffer sizes that a program has set |
 //! | [`inherited`] | the options that an accepted socket inherits from its listener |
 //! | [`carried`] | the options that a local connection copies from a TCP socket |
 //! | [`kept`] | options of TCP and IP that are kept for a socket of `AF_UNIX` |
 //! | [`tcp_only`] | options that keep a socket on TCP |
 
+pub(crate) mod buffers;
 pub(crate) mod carried;
 pub(crate) mod inherited;
 pub(crate) mod kept;

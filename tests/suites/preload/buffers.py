@@ -1,0 +1,69 @@
+"""What a program sets by SO_SNDBUF and SO_RCVBUF bounds the bytes that the two ends of a connection
+hold while nobody reads, as over TCP."""
+
+import socket
+
+OURS, TCP = "127.0.0.1", "127.0.0.2"
+SOL, SNDBUF, RCVBUF = socket.SOL_SOCKET, socket.SO_SNDBUF, socket.SO_RCVBUF
+
+
+def pair(host, send, receive):
+    """A connection whose sockets have the sizes of their buffers from the beginning."""
+    with socket.socket() as listener, socket.socket() as here:
+        listener.setsockopt(SOL, RCVBUF, receive)
+        listener.bind((host, 0))
+        listener.listen()
+        here.setsockopt(SOL, SNDBUF, send)
+        here.connect(listener.getsockname())
+        return here.dup(), listener.accept()[0]
+
+
+def sizes(here, there):
+    return here.getsockopt(SOL, SNDBUF), there.getsockopt(SOL, RCVBUF)
+
+
+def drain(sock, size):
+    while size:
+        some = len(sock.recv(min(size, 1 << 20)))
+        assert some, "an early end"
+        size -= some
+
+
+for size in 1, 4096, 30_000, 100_000:
+    ours, tcp = pair(OURS, size, size), pair(TCP, size, size)
+    assert is_offloaded(ours[0]) and not is_offloaded(tcp[0])
+    # The connection within the host has one buffer, the sender's, and the kernel counts its memory.
+    assert LOCAL or sizes(*ours) == sizes(*tcp), (sizes(*ours), sizes(*tcp))
+    taken, by_tcp = fill(ours[0]), fill(tcp[0])
+    assert taken <= 2 * by_tcp, (size, taken, by_tcp)
+    assert LOCAL or by_tcp <= 4 * taken, (size, taken, by_tcp)
+    # Bytes go on as soon as the reader makes room.
+    reader = threading.Thread(target=drain, args=(ours[1], taken + 300_000))
+    reader.start()
+    ours[0].sendall(b"y" * 300_000)
+    reader.join()
+    for sock in *ours, *tcp:
+        sock.close()
+
+# A smaller size on a connection that holds more bytes takes effect as they are read; no byte is lost.
+for end in OURS, TCP:
+    with socket.create_server((end, 0)) as listener:
+        here = socket.create_connection(listener.getsockname())
+        there = listener.accept()[0]
+    before = fill(here)
+    here.setsockopt(SOL, SNDBUF, 4096)
+    drain(there, before)
+    let_others_run(rounds=3)
+    here.sendall(b"z" * 200_000)
+    drain(there, 200_000)
+    let_others_run(rounds=3)
+    after = fill(here)
+    # The reader's buffers keep their sizes.
+    assert after < before, (end, before, after)
+    # A larger size makes room at once.
+    here.setsockopt(SOL, SNDBUF, 200_000)
+    here.setblocking(False)
+    assert LOCAL or here.send(b"more") == 4
+    drain(there, after + 4 if not LOCAL else after)
+    here.close()
+    there.close()
