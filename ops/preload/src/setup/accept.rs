@@ -72,9 +72,15 @@ pub(crate) fn accept(
     // SAFETY: the table has an entry for the number, so it is not negative.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let begun = Instant::now();
+    let mut has_kernel_woken = false;
     loop {
-        let turn = listener.next_turn();
+        let turn = match std::mem::take(&mut has_kernel_woken) {
+            true => Turn::Tcp,
+            false => listener.next_turn(),
+        };
         if turn == Turn::Tcp && is_ready(socket) {
+            // Another thread or process may take the connection first, and the kernel's `accept`
+            // would then wait for the next one.
             let accepted = listener
                 .accept_lock()
                 .run(|| is_ready(socket).then(&kernel));
@@ -115,16 +121,7 @@ pub(crate) fn accept(
         if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
             return kernel().map(Next::Tcp);
         }
-        if wait(socket, &listener, begun)? {
-            // Another thread or process may have taken the connection, and the kernel's `accept`
-            // would then wait for the next one.
-            let accepted = listener
-                .accept_lock()
-                .run(|| is_ready(socket).then(&kernel));
-            if let Some(accepted) = accepted {
-                return accepted.map(Next::Tcp);
-            }
-        }
+        has_kernel_woken = wait(socket, &listener, begun)?;
     }
 }
 

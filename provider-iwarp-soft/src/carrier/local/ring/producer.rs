@@ -186,6 +186,11 @@ impl Producer {
     /// Writes a record whose payload the consumer reads from the memory of this process: 1 to
     /// [`PIECES_MAX`] pieces, none of them empty. The pieces must stay readable until
     /// [`poll_reference`](Self::poll_reference) or a [`Revoker`] reports the end of the reference.
+    ///
+    /// State, count and pieces are stored in the ring at once. The consumer cannot see them before
+    /// [`publish`](Self::publish), because it reads records in order and stops at a word that is
+    /// zero. The word of the first unpublished record is zero, and `publish` stores that word with
+    /// release ordering, after everything that was stored here.
     pub(crate) fn push_reference(
         &mut self,
         header: &[u8],

@@ -36,6 +36,7 @@ fn pieces_are_those_of_the_producer() {
             .collect();
         let header = vec![count as u8; count];
         let position = producer.push_reference(&header, &pieces).unwrap();
+        assert!(consumer.peek().unwrap().is_none(), "seen before publish");
         assert!(consumer.pieces().is_empty());
         producer.publish();
         let record = consumer.peek().unwrap().unwrap();
