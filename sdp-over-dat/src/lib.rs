@@ -127,6 +127,6 @@ pub use options::Options;
 pub use over_socket::PendingHellos;
 pub use readiness::{Readiness, StandIn, Watch};
 pub use rendezvous::{Rendezvous, Token};
-pub use socket::{Commitment, Statistics};
+pub use socket::{Commitment, Stalls, Statistics};
 pub use stack::Stack;
 pub use stream::SdpStream;

@@ -322,6 +322,7 @@ impl Socket {
         if inner.connection.wants_tick() && !inner.link.is_gone() {
             self.adapter.want_tick();
         }
+        inner.count_obstacle();
         inner.show();
     }
 
@@ -373,7 +374,6 @@ impl Socket {
                 inner
                     .send
                     .on_writes_posted(1 + usize::from(second.is_some()));
-                inner.statistics.bytes_written += payload_len as u64;
             }
             (_, None, _) => self.ep.post_send(&[header], cookie, flags)?,
             (None, Some(first), None) => self.ep.post_send(&[header, first], cookie, flags)?,
@@ -384,7 +384,7 @@ impl Socket {
         inner
             .send
             .on_posted(ring_bytes, transmit.fin, from_user, is_loud);
-        inner.statistics.messages_sent += 1;
+        inner.count_posted(transmit);
         inner.posted_since_poll += payload_len;
         Ok(())
     }

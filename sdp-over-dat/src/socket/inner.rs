@@ -4,11 +4,17 @@ use std::{collections::VecDeque, fmt, sync::Arc};
 
 use dat_api::Lmr;
 use rustix::io::Errno;
-use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf};
+use sdp_proto::{AdvertId, Connection, ConnectionState, Payload, SendHalf, Transmit, wire::Mid};
 
 use super::{
-    attendance::Attendance, link::Link, read_half::ReadHalf, receive_queue::ReceiveQueue,
-    send_ring::SendRing, sink_pace::SinkPace, user::User,
+    attendance::Attendance,
+    link::Link,
+    read_half::ReadHalf,
+    receive_queue::ReceiveQueue,
+    send_ring::SendRing,
+    sink_pace::SinkPace,
+    stall::{Obstacle, Stalls},
+    user::User,
 };
 use crate::{Options, Readiness, Watch, trace::Trace};
 
@@ -23,21 +29,41 @@ pub struct Statistics {
     pub bytes_sent: u64,
     /// The part of `bytes_sent` that was copied into the socket.
     pub bytes_copied: u64,
+    /// The part of `bytes_sent` that Sends carried from the socket's ring.
+    pub bytes_ring: u64,
+    /// The part of `bytes_sent` that Sends carried from the writer's registered memory.
+    pub bytes_registered: u64,
+    /// The part of `bytes_sent` that the peer has transferred by RDMA Read.
+    pub bytes_read_by_peer: u64,
     /// Bytes of the stream that were received.
     pub bytes_received: u64,
     /// The part of `bytes_received` that was transferred by RDMA Read.
     pub bytes_read: u64,
+    /// The part of `bytes_received` that the peer has transferred by RDMA Write.
+    pub bytes_written_by_peer: u64,
     /// The part of `bytes_received` that was placed directly in a reader's memory.
     pub bytes_direct: u64,
     /// RDMA Reads.
     pub reads: u64,
     /// The part of `bytes_sent` that was transferred by RDMA Write.
     pub bytes_written: u64,
+    /// Advertisements of writers' memory to the peer.
+    pub sources: u64,
+    /// The part of `sources` of which the peer has read bytes.
+    pub sources_used: u64,
+    /// The part of `sources` that this end has cancelled.
+    pub sources_cancelled: u64,
     /// Advertisements of readers' memory to the peer.
     pub sinks: u64,
-    /// The part of `sinks` into which the peer wrote nothing, because a message came first or the
-    /// read ended.
-    pub sinks_unused: u64,
+    /// The part of `sinks` into which the peer has written. Nothing is written if a message came
+    /// first or the read ended.
+    pub sinks_used: u64,
+    /// The part of `sinks` that this end has cancelled.
+    pub sinks_cancelled: u64,
+    /// The times for which written bytes had to wait, by reason.
+    pub stalls: Stalls,
+    /// The number of messages that the peer has room for now.
+    pub credits: u32,
     /// Receive buffers that the socket has now.
     pub receive_buffers: usize,
     /// Bytes that may be written and not sent now.
@@ -69,6 +95,8 @@ pub(crate) struct Inner {
     pub(super) adverts: u64,
     /// The number of bytes that were posted since the completions were last polled.
     pub(super) posted_since_poll: usize,
+    /// The obstacle at which the sending direction stopped last.
+    pub(super) obstacle: Option<Obstacle>,
     /// True while a writer waits for room.
     pub(super) has_waiting_writer: bool,
     /// The error that the next call reports, once.
@@ -104,6 +132,8 @@ pub(super) enum ReadInto {
 pub(super) struct UserWrite {
     pub(super) id: AdvertId,
     pub(super) lmr: Lmr,
+    /// The number of bytes that Sends or RDMA Writes of this end carry.
+    pub(super) posted: u64,
     /// The number of bytes that the peer has, once the protocol no longer needs the memory.
     pub(super) taken: Option<u32>,
 }
@@ -168,15 +198,76 @@ impl Inner {
             && self.has_room()
     }
 
-    /// Reports the readiness to the watch.
+    /// Reports the readiness and the counters to the watch.
     pub(super) fn show(&mut self) {
         if self.is_withholding {
             return;
         }
         let arrived = std::mem::take(&mut self.arrived);
         if let Some(watch) = &self.watch {
+            watch.count(&self.statistics());
             watch.show(self.readiness(), arrived);
         }
+    }
+
+    /// Returns the counters, and the present sizes and credits.
+    pub(super) fn statistics(&self) -> Statistics {
+        Statistics {
+            receive_buffers: self.receive.count(),
+            send_ring: self.send.capacity(),
+            credits: self.connection.credits(),
+            ..self.statistics
+        }
+    }
+
+    /// Counts a message that was posted.
+    pub(super) fn count_posted(&mut self, transmit: &Transmit) {
+        let len = u64::from(transmit.payload.len());
+        let from_user = matches!(transmit.payload, Payload::Advert { .. });
+        let statistics = &mut self.statistics;
+        statistics.messages_sent += 1;
+        *match (transmit.into, from_user) {
+            (Some(_), _) => &mut statistics.bytes_written,
+            (None, true) => &mut statistics.bytes_registered,
+            (None, false) => &mut statistics.bytes_ring,
+        } += len;
+        if let Some(source) = self.source.as_mut().filter(|_| from_user) {
+            source.posted += len;
+        }
+        match transmit.header.mid() {
+            Mid::SrcAvail => statistics.sources += 1,
+            Mid::SrcAvailCancel => statistics.sources_cancelled += 1,
+            Mid::SinkAvailCancel => statistics.sinks_cancelled += 1,
+            _ => (),
+        }
+    }
+
+    /// Counts the bytes of a write whose memory is not in use any more.
+    pub(super) fn count_source(&mut self, source: &UserWrite) {
+        let taken = u64::from(source.taken.unwrap_or(0));
+        let read = taken.saturating_sub(source.posted);
+        self.statistics.bytes_read_by_peer += read;
+        self.statistics.sources_used += u64::from(read > 0);
+    }
+
+    /// Counts the obstacle at which the sending direction has stopped, if it is not the last one.
+    pub(super) fn count_obstacle(&mut self) {
+        let now = if self.connection.awaits_reader() {
+            Some(Obstacle::Reader)
+        } else if self.connection.awaits_credits() {
+            Some(Obstacle::Credits)
+        } else if self.connection.has_unsent() && !self.send.has_slot() {
+            Some(Obstacle::Sends)
+        } else {
+            None
+        };
+        self.statistics.stalls.on_obstacle(self.obstacle, now);
+        self.obstacle = now;
+    }
+
+    /// Counts a write for which the ring has no room.
+    pub(super) const fn count_full_ring(&mut self) {
+        self.statistics.stalls.room += 1;
     }
 
     /// True if bytes of the peer were not read: received bytes, or bytes in the peer's memory.

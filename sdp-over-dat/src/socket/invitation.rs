@@ -93,11 +93,12 @@ impl Socket {
             inner = self.wait_for_sink(inner);
             let sink = inner.sink.take();
             written = sink.and_then(|sink| sink.written).unwrap_or(0) as usize;
-            inner.statistics.sinks_unused += u64::from(written == 0);
+            inner.statistics.sinks_used += u64::from(written > 0);
         }
         inner.sink_pace.on_end(written > 0);
         user_memory::release(sink.lmr);
         inner.statistics.bytes_received += written as u64;
+        inner.statistics.bytes_written_by_peer += written as u64;
         inner.statistics.bytes_direct += written as u64;
         self.wake_followers(&inner);
         (inner, written)

@@ -9,6 +9,7 @@
 //! | `drive.rs` | event handling, message sending and waiting |
 //! | `send.rs`, `receive.rs` | the calls of the two directions |
 //! | `invitation.rs`, `sink_pace.rs` | readers' memory that the peer writes, and how often it is advertised |
+//! | `stall.rs` | the times for which written bytes have to wait, by reason |
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
 //! | `close.rs` | shutdown, linger and close |
@@ -33,6 +34,7 @@ mod send;
 mod send_ring;
 mod setup;
 mod sink_pace;
+mod stall;
 mod user;
 
 use std::{
@@ -52,6 +54,7 @@ pub use inner::Statistics;
 pub(crate) use link::Opening;
 pub(crate) use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts, Passive, To};
+pub use stall::Stalls;
 
 /// A connection.
 #[derive(Debug)]
@@ -96,12 +99,7 @@ impl Socket {
 
     /// Counters of the socket, and the sizes of its memory.
     pub(crate) fn statistics(&self) -> Statistics {
-        let inner = self.lock();
-        Statistics {
-            receive_buffers: inner.receive.count(),
-            send_ring: inner.send.capacity(),
-            ..inner.statistics
-        }
+        self.lock().statistics()
     }
 
     /// The peer's address.

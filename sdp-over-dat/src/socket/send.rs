@@ -85,6 +85,7 @@ impl Socket {
             }
             if inner.options.nonblocking {
                 if has_polled {
+                    inner.count_full_ring();
                     return short(written, Errno::AGAIN.into());
                 }
                 has_polled = true;
@@ -132,6 +133,7 @@ impl Socket {
                 return Ok(copied);
             }
             if has_polled {
+                inner.count_full_ring();
                 return Err(Errno::AGAIN.into());
             }
             has_polled = true;
@@ -151,6 +153,7 @@ impl Socket {
                 break;
             }
             if inner.options.nonblocking {
+                inner.count_full_ring();
                 return Err(Errno::AGAIN.into());
             }
             inner = self.wait_for_room(inner, deadline)?;
@@ -198,6 +201,7 @@ impl Socket {
         mut inner: MutexGuard<'a, Inner>,
         deadline: Option<Instant>,
     ) -> io::Result<MutexGuard<'a, Inner>> {
+        inner.count_full_ring();
         inner.has_waiting_writer = true;
         let waited = self.wait(inner, deadline);
         match waited {
@@ -261,6 +265,7 @@ impl Socket {
         inner.source = Some(UserWrite {
             id,
             lmr,
+            posted: 0,
             taken: None,
         });
         match mover {
@@ -270,6 +275,7 @@ impl Socket {
         self.pump(&mut inner);
         let (mut inner, taken) = self.wait_for_source(inner, id, deadline);
         if let Some(source) = inner.source.take() {
+            inner.count_source(&source);
             user_memory::release(source.lmr);
         }
         inner.statistics.bytes_sent += taken as u64;

@@ -154,6 +154,7 @@ impl Socket {
             sink_pace: SinkPace::default(),
             adverts: 0,
             posted_since_poll: 0,
+            obstacle: None,
             has_waiting_writer: false,
             error: None,
             is_urgent_announced: false,

@@ -3,6 +3,7 @@
 //! Every connection of every test writes its messages into a file, which `sdp-checker` checks at
 //! the end of the test.
 
+mod counted;
 mod ends;
 mod first_words;
 mod in_memory;

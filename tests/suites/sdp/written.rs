@@ -69,12 +69,13 @@ fn a_reader_that_waits_is_written_to() -> Result<()> {
             ensure!(read == len && into[..len] == expected[..len], "other bytes");
         }
         let (here, there) = (server.statistics(), client.statistics());
-        ensure!(here.sinks_unused == 0, "{here:?}");
+        ensure!(here.sinks_used == here.sinks, "{here:?}");
         ensure!(
             there.bytes_written == here.bytes_direct,
             "{there:?}, {here:?}"
         );
         ensure!(here.bytes_direct == there.bytes_sent - 5, "{here:?}");
+        ensure!(here.bytes_written_by_peer == here.bytes_direct, "{here:?}");
         Ok(())
     })
 }
@@ -177,9 +178,10 @@ fn a_reader_that_is_shut_takes_its_memory_back() -> Result<()> {
         );
         let statistics = server.statistics();
         ensure!(
-            (statistics.sinks, statistics.sinks_unused) == (1, 1),
+            (statistics.sinks, statistics.sinks_used) == (1, 0),
             "{statistics:?}"
         );
+        ensure!(statistics.sinks_cancelled == 1, "{statistics:?}");
         Ok(())
     })
 }

@@ -141,6 +141,24 @@ impl Connection {
         self.send_credits.credits()
     }
 
+    /// True if bytes were written and not sent, and no advertisement waits for the peer's reader.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        !self.queue.is_empty() && self.source.is_idle()
+    }
+
+    /// True if bytes were written and not sent, and the credits permit no message with data.
+    #[must_use]
+    pub fn awaits_credits(&self) -> bool {
+        self.has_unsent() && !self.send_credits.allow_data()
+    }
+
+    /// True if the peer has not read all memory that is advertised to it.
+    #[must_use]
+    pub fn awaits_reader(&self) -> bool {
+        !self.source.is_idle()
+    }
+
     /// True if everything that was written was sent, and the peer has read all advertised memory.
     #[must_use]
     pub fn is_drained(&self) -> bool {

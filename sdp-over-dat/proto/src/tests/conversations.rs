@@ -36,6 +36,30 @@ fn a_reader_that_does_not_read_stops_the_writer_and_nobody_else() {
 }
 
 #[test]
+fn a_writer_that_cannot_send_awaits_credits_or_the_reader() {
+    let obstacles = |pair: &Pair| {
+        let connection = &pair.active.connection;
+        let (unsent, credits) = (connection.has_unsent(), connection.awaits_credits());
+        (unsent, credits, connection.awaits_reader())
+    };
+    let mut pair = Pair::small();
+    assert_eq!(obstacles(&pair), (false, false, false));
+    pair.active.write(vec![1; 50]);
+    assert_eq!(obstacles(&pair), (true, false, false), "nothing is missing");
+    pair.active.write(vec![1; 2_000]);
+    exchange(&mut pair);
+    assert_eq!(obstacles(&pair), (true, true, false));
+    pair.drain();
+    assert_eq!(obstacles(&pair), (false, false, false));
+    pair.active.advertise(vec![2; 200], 10);
+    pair.active.write(vec![3; 50]);
+    exchange(&mut pair);
+    assert_eq!(obstacles(&pair), (false, false, true));
+    pair.drain();
+    assert_eq!(obstacles(&pair), (false, false, false));
+}
+
+#[test]
 fn advertised_memory_is_read_and_let_go() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..200).collect();

@@ -26,6 +26,7 @@ pub struct Message {
 /// The headers of a message as bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    mid: Mid,
     bytes: [u8; HEADER_MAX],
     len: usize,
 }
@@ -84,7 +85,7 @@ impl Message {
         let mut bytes = [0; HEADER_MAX];
         bytes[..BSDH_LEN].copy_from_slice(&bsdh.emit());
         self.body.emit(&mut bytes[BSDH_LEN..len]);
-        Header { bytes, len }
+        Header { mid, bytes, len }
     }
 
     /// The length of the headers in bytes.
@@ -105,6 +106,12 @@ impl Header {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// The kind of the message.
+    #[must_use]
+    pub const fn mid(&self) -> Mid {
+        self.mid
     }
 
     /// This header with other flags.
