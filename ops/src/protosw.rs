@@ -19,6 +19,7 @@ use rustix::net::SocketFlags;
 
 use crate::local::Local;
 use crate::netlink::{RdmaPort, Route};
+use crate::observe::Meter;
 use crate::reason::Reason;
 use crate::rules::Setting;
 
@@ -339,6 +340,10 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
 
     /// Reports events to `watch` from now on, beginning with the events that have already happened.
     fn watch(&self, watch: Arc<dyn Watch>);
+
+    /// Reports the counters that the protocol keeps to `meter`, from the next call of
+    /// [`OffloadStream::watch`] on. A protocol without such counters reports nothing.
+    fn measure(&self, _meter: Arc<dyn Meter>) {}
 
     /// The descriptor to sleep on, edge-triggered and for both directions, before
     /// [`OffloadStream::drive`]; `None` for a protocol that makes progress on its own thread.

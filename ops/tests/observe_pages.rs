@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ops::observe::layout::{RECORDS_MAX, VERSION};
-use ops::observe::{Carrier, Counter, Description, Fault, Kind, Listing, Place, State, Writer};
+use ops::observe::{
+    Carrier, Counter, Description, Fault, Kind, Listing, Meter as _, Place, State, Writer,
+};
 use tempfile::TempDir;
 
 fn writer(dir: &TempDir) -> &'static Writer {
@@ -99,7 +101,7 @@ fn sockets_come_count_and_go() {
     assert_eq!(process.totals.offloaded, 1);
     assert_eq!(process.totals.tcp, 2);
     assert_eq!(
-        [process.totals.sent, process.totals.received],
+        [Counter::Sent, Counter::Received].map(|of| process.totals.closed(of)),
         [12, 1 << 40]
     );
     assert_eq!(process.reasons, [("no route".to_owned(), 2)]);
@@ -108,6 +110,44 @@ fn sockets_come_count_and_go() {
     third.count(Counter::Sent, 1);
     drop((second, third));
     assert!(files(&dir).is_empty());
+}
+
+/// A protocol reports values and not differences. The sums outlast the connection, except that of
+/// credits, which a closed connection does not have.
+#[test]
+fn the_counters_of_a_protocol_are_listed_and_summed() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let values = |factor: u64| {
+        let numbered = |(number, counter): (u64, Counter)| (counter, factor * (number + 1));
+        let all = (0..).zip(Counter::OF_PROTOCOL).map(numbered);
+        all.collect::<Vec<_>>()
+    };
+    let first = writer.list(&connection(40000, offloaded()), State::Established);
+    let second = writer.list(&connection(40001, offloaded()), State::Established);
+    first.set(&values(1));
+    first.set(&values(1000));
+    second.set(&values(7));
+    let found = listing(&dir);
+    for (counter, value) in values(1000) {
+        assert_eq!(found.processes[0].rows[0].counter(counter), value);
+        assert_eq!(found.processes[0].totals.closed(counter), 0, "{counter:?}");
+    }
+    drop((first, second));
+    let found = listing(&dir);
+    for (counter, sum) in values(1007) {
+        let sum = if counter == Counter::Credits { 0 } else { sum };
+        assert_eq!(
+            found.processes[0].totals.closed(counter),
+            sum,
+            "{counter:?}"
+        );
+    }
+    let third = writer.list(&connection(40002, offloaded()), State::Established);
+    let found = listing(&dir);
+    let is_fresh = |counter| found.processes[0].rows[0].counter(counter) == 0;
+    assert!(Counter::OF_PROTOCOL.into_iter().all(is_fresh));
+    drop(third);
 }
 
 #[test]
@@ -137,7 +177,8 @@ fn sockets_beyond_the_page_are_counted_and_harm_nothing() {
     assert_eq!(found.processes[0].rows.len(), RECORDS_MAX);
     assert_eq!(found.processes[0].totals.unlisted, 3);
     drop(records);
-    assert_eq!(listing(&dir).processes[0].totals.sent, RECORDS_MAX as u64);
+    let totals = listing(&dir).processes[0].totals;
+    assert_eq!(totals.closed(Counter::Sent), RECORDS_MAX as u64);
     let again = writer.list(&connection(2, offloaded()), State::Established);
     assert_eq!(listing(&dir).processes[0].rows.len(), 1);
     drop(again);

@@ -24,6 +24,20 @@ print('taken', flush=True)
 time.sleep(60)
 ";
 
+/// A program with both ends of a connection, of which one sends 100,000 bytes.
+const BOTH_ENDS: &str = "
+import socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+peer = socket.create_connection(listener.getsockname())
+threading.Thread(target=peer.sendall, args=(bytes(100000),)).start()
+end, _ = listener.accept()
+left = 100000
+while left:
+    left -= len(end.recv(left))
+print('taken', flush=True)
+time.sleep(60)
+";
+
 /// A program that sends these bytes, and has a second connection to a peer without offload
 /// protocols.
 const CLIENT: &str = "
@@ -139,9 +153,13 @@ fn python(name: &str, script: &str, args: &str, pages: &Path) -> Result<Running>
 }
 
 fn sockets(pages: &Path) -> Result<String> {
+    listed(pages, "-H")
+}
+
+fn listed(pages: &Path, options: &str) -> Result<String> {
     let mut command = Command::new(Stage::find()?.bin("opsrun"));
     let output = command
-        .args(["ss", "-H"])
+        .args(["ss", options])
         .env("OPS_PAGES", pages)
         .output()?;
     ensure!(
@@ -195,6 +213,40 @@ fn sockets_of_two_programs_are_listed_with_their_protocols() -> Result<()> {
     for directory in fs::read_dir(pages.path())? {
         ensure!(fs::read_dir(directory?.path())?.count() == 0);
     }
+    Ok(())
+}
+
+/// The line below a connection over SDP counts its bytes by mechanism, also those that the thread
+/// of the stack has received.
+#[test]
+fn the_counters_of_sdp_are_listed() -> Result<()> {
+    let pages = TempDir::new()?;
+    let program = Program::new(Stage::find()?.bin("opsrun"))
+        .args_line("--software python3 -c")
+        .arg(BOTH_ENDS)
+        .env("OPS_PAGES", pages.path())
+        .env_remove("OPS_RULES")
+        .spawn()?;
+    program.wait_for("taken", DEADLINE)?;
+    let text = listed(pages.path(), "-iH")?;
+    let lines: Vec<&str> = text.lines().collect();
+    let counted = |line: &str| line.starts_with('\t') && line.contains("credits:");
+    let connections: Vec<_> = lines
+        .windows(2)
+        .filter(|pair| pair[0].starts_with("sdp  ESTAB"))
+        .collect();
+    ensure!(connections.len() == 2, "{text}");
+    ensure!(connections.iter().all(|pair| counted(pair[1])), "{text}");
+    for counter in ["sent_copied:100000", "received_copied:100000"] {
+        let of_one = |line: &&&str| line.split_whitespace().any(|word| word == counter);
+        ensure!(
+            lines.iter().filter(of_one).count() == 1,
+            "{counter}\n{text}"
+        );
+    }
+    program.signal(Signal::SIGKILL)?;
+    // The program was killed, so the result of the wait does not matter.
+    let _ = program.finish(DEADLINE);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ops::observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
+use ops::observe::{Carrier, Counter, Description, Kind, Meter, Place, Record, State, Writer};
 use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::io::Errno;
 
@@ -57,9 +57,11 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
         remote,
         carrier: offload(protocol, stream.device()),
     };
+    let record = Arc::new(list(&description, State::Established));
+    stream.measure(Arc::clone(&record) as Arc<dyn Meter>);
     Box::new(Observed {
         stream,
-        record: list(&description, State::Established),
+        record,
         has_local_ended: AtomicBool::new(false),
         has_peer_ended: AtomicBool::new(false),
         is_broken: AtomicBool::new(false),
@@ -130,7 +132,7 @@ pub(crate) fn native(
 #[derive(Debug)]
 struct Observed {
     stream: Box<dyn OffloadStream>,
-    record: Record,
+    record: Arc<Record>,
     has_local_ended: AtomicBool,
     has_peer_ended: AtomicBool,
     is_broken: AtomicBool,
@@ -244,6 +246,10 @@ impl OffloadStream for Observed {
 
     fn watch(&self, watch: Arc<dyn Watch>) {
         self.stream.watch(watch);
+    }
+
+    fn measure(&self, meter: Arc<dyn Meter>) {
+        self.stream.measure(meter);
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

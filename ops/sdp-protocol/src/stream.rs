@@ -3,13 +3,14 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use host::locks::IgnorePoison as _;
+use ops::observe::{Counter, Meter};
 use ops::{Half, OffloadStream, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use sdp_over_dat::{Options, Readiness, SdpStream};
+use sdp_over_dat::{Options, Readiness, SdpStream, Statistics};
 
 use crate::adapter::Adapter;
 use crate::{Place, errno_of};
@@ -21,6 +22,7 @@ pub(crate) struct SdpOffload {
     adapter: Arc<Adapter>,
     local: SocketAddr,
     peer: SocketAddr,
+    meter: OnceLock<Arc<dyn Meter>>,
 }
 
 impl SdpOffload {
@@ -33,6 +35,7 @@ impl SdpOffload {
             adapter,
             local,
             peer,
+            meter: OnceLock::new(),
         }
     }
 
@@ -171,8 +174,14 @@ impl OffloadStream for SdpOffload {
     fn watch(&self, watch: Arc<dyn Watch>) {
         self.stream.watch(Arc::new(WatchAdapter {
             watch,
+            meter: self.meter.get().cloned(),
             reported: Mutex::default(),
         }));
+    }
+
+    fn measure(&self, meter: Arc<dyn Meter>) {
+        // The first meter stays; a stream is listed once.
+        let _ = self.meter.set(meter);
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -187,7 +196,41 @@ impl OffloadStream for SdpOffload {
 #[derive(Debug)]
 struct WatchAdapter {
     watch: Arc<dyn Watch>,
+    meter: Option<Arc<dyn Meter>>,
     reported: Mutex<Readiness>,
+}
+
+/// Returns the values of [`Counter::OF_PROTOCOL`].
+fn values(now: &Statistics) -> [(Counter, u64); Counter::OF_PROTOCOL.len()] {
+    let received_in_sends = now.bytes_received - now.bytes_read - now.bytes_written_by_peer;
+    Counter::OF_PROTOCOL.map(|counter| {
+        let value = match counter {
+            Counter::SentCopied => now.bytes_ring,
+            Counter::SentRegistered => now.bytes_registered,
+            Counter::SentRead => now.bytes_read_by_peer,
+            Counter::SentWritten => now.bytes_written,
+            Counter::ReceivedCopied => received_in_sends,
+            Counter::ReceivedRead => now.bytes_read,
+            Counter::ReceivedWritten => now.bytes_written_by_peer,
+            Counter::Sources => now.sources,
+            Counter::SourcesUsed => now.sources_used,
+            Counter::SourcesCancelled => now.sources_cancelled,
+            Counter::Sinks => now.sinks,
+            Counter::SinksUsed => now.sinks_used,
+            Counter::SinksCancelled => now.sinks_cancelled,
+            Counter::Credits => u64::from(now.credits),
+            Counter::StallsCredits => now.stalls.credits,
+            Counter::StallsSends => now.stalls.sends,
+            Counter::StallsRoom => now.stalls.room,
+            Counter::StallsReader => now.stalls.reader,
+            // The switch counts these.
+            Counter::Sent
+            | Counter::Received
+            | Counter::AcceptedOffloaded
+            | Counter::AcceptedTcp => 0,
+        };
+        (counter, value)
+    })
 }
 
 impl sdp_over_dat::Watch for WatchAdapter {
@@ -197,6 +240,12 @@ impl sdp_over_dat::Watch for WatchAdapter {
 
     fn release(&self) {
         self.watch.release();
+    }
+
+    fn count(&self, now: &Statistics) {
+        if let Some(meter) = &self.meter {
+            meter.set(&values(now));
+        }
     }
 
     fn show(&self, now: Readiness, arrived: bool) {

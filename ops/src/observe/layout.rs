@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a page that is complete; zero until then.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"ops-page");
 /// Raised with every change of the layout. A reader refuses other versions.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes before the first record.
 pub const HEADER_LEN: usize = 4096;
 /// Bytes of a record.
-pub const RECORD_LEN: usize = 256;
+pub const RECORD_LEN: usize = 384;
 /// The maximum number of records in a page. Memory is allocated only for records in use.
 pub const RECORDS_MAX: usize = 16 * 1024;
 /// Bytes of a page.
@@ -26,7 +26,7 @@ pub const WORDS: usize = 22;
 /// Words of the text of a reason.
 pub const REASON_WORDS: usize = 14;
 /// Number of counters in a record.
-pub const COUNTERS: usize = 8;
+pub const COUNTERS: usize = 24;
 
 /// The number of fall-backs for one reason.
 #[derive(Debug)]
@@ -63,10 +63,10 @@ pub struct Header {
     pub offloaded: AtomicU64,
     /// The number of connections that stayed on TCP.
     pub tcp: AtomicU64,
-    /// Bytes sent by offloaded connections that are closed.
-    pub sent: AtomicU64,
-    /// Bytes received by offloaded connections that are closed.
-    pub received: AtomicU64,
+    /// The sums of the counters of connections that are closed, indexed by
+    /// [`Counter`](crate::observe::Counter). [`Credits`](crate::observe::Counter::Credits) is not
+    /// added, because a closed connection has none.
+    pub closed: [AtomicU64; COUNTERS],
     /// The reasons for which connections stayed on TCP.
     pub reasons: [ReasonSlot; REASONS_MAX],
 }
@@ -98,11 +98,10 @@ const _: () = assert!(offset_of!(Header, records) == 40);
 const _: () = assert!(offset_of!(Header, unlisted) == 48);
 const _: () = assert!(offset_of!(Header, offloaded) == 56);
 const _: () = assert!(offset_of!(Header, tcp) == 64);
-const _: () = assert!(offset_of!(Header, sent) == 72);
-const _: () = assert!(offset_of!(Header, received) == 80);
-const _: () = assert!(offset_of!(Header, reasons) == 88);
+const _: () = assert!(offset_of!(Header, closed) == 72);
+const _: () = assert!(offset_of!(Header, reasons) == 264);
 const _: () = assert!(size_of::<ReasonSlot>() == 120);
 const _: () = assert!(offset_of!(Slot, state) == 4);
 const _: () = assert!(offset_of!(Slot, since) == 8);
 const _: () = assert!(offset_of!(Slot, counters) == 16);
-const _: () = assert!(offset_of!(Slot, words) == 80);
+const _: () = assert!(offset_of!(Slot, words) == 208);

@@ -30,7 +30,7 @@ pub mod snapshot;
 pub mod state;
 pub mod writer;
 
-pub use counter::Counter;
+pub use counter::{Counter, Meter};
 pub use description::{Carrier, Description, Kind};
 pub use listing::{Listing, Process};
 pub use place::Place;

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::observe::counter::Counter;
+use crate::observe::counter::{Counter, Meter};
 use crate::observe::description::{Carrier, Description, Kind};
 use crate::observe::layout::WORDS;
 use crate::observe::page::Page;
@@ -147,6 +147,18 @@ impl Record {
     }
 }
 
+impl Meter for Record {
+    fn set(&self, values: &[(Counter, u64)]) {
+        if let Some((page, index)) = self.here()
+            && let Some(slot) = page.slot(index)
+        {
+            for (counter, value) in values {
+                slot.counters[*counter as usize].store(*value, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl Drop for Record {
     fn drop(&mut self) {
         let index = *self.index.get_mut();
@@ -154,12 +166,10 @@ impl Drop for Record {
             && ptr::eq(page, *self.page.get_mut())
             && let (Some(slot), Some(header)) = (page.slot(index), page.header())
         {
-            for (counter, total) in [
-                (Counter::Sent, &header.sent),
-                (Counter::Received, &header.received),
-            ] {
-                let count = slot.counters[counter as usize].load(Ordering::Relaxed);
-                total.fetch_add(count, Ordering::Relaxed);
+            for (counter, (count, total)) in slot.counters.iter().zip(&header.closed).enumerate() {
+                if counter != Counter::Credits as usize {
+                    total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
             }
             page.release(index);
         }

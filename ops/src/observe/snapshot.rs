@@ -40,12 +40,17 @@ pub struct Totals {
     pub offloaded: u64,
     /// Connections that stayed on TCP.
     pub tcp: u64,
-    /// Bytes sent by offloaded connections that are closed.
-    pub sent: u64,
-    /// Bytes received by offloaded connections that are closed.
-    pub received: u64,
     /// Sockets for which no record was free.
     pub unlisted: u64,
+    closed: [u64; COUNTERS],
+}
+
+impl Totals {
+    /// Returns the sum of a counter over all sockets that are closed.
+    #[must_use]
+    pub fn closed(&self, which: Counter) -> u64 {
+        self.closed[which as usize]
+    }
 }
 
 /// A socket in a page.
@@ -127,9 +132,8 @@ impl Snapshot {
             totals: Totals {
                 offloaded: long(offset_of!(Header, offloaded))?,
                 tcp: long(offset_of!(Header, tcp))?,
-                sent: long(offset_of!(Header, sent))?,
-                received: long(offset_of!(Header, received))?,
                 unlisted: long(offset_of!(Header, unlisted))?,
+                closed: array(bytes, offset_of!(Header, closed)),
             },
             reasons: reasons(bytes),
             rows: Vec::new(),

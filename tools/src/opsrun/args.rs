@@ -91,6 +91,10 @@ pub(crate) struct Listed {
         value_parser = seconds
     )]
     pub(crate) watch: Option<Duration>,
+    /// Below each connection over SDP, print its bytes by mechanism, its advertisements of memory,
+    /// its credits, and how often bytes had to wait.
+    #[arg(short, long, conflicts_with_all = ["json", "openmetrics"])]
+    pub(crate) info: bool,
     /// Print no line with the names of the columns.
     #[arg(short = 'H', long)]
     pub(crate) no_header: bool,

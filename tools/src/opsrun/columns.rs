@@ -25,6 +25,23 @@ impl Column {
     }
 }
 
+/// Returns a table with the details of each row in a line of its own below the row.
+pub(crate) fn with_details(table: &str, details: &[Option<String>], has_header: bool) -> String {
+    let mut text = String::new();
+    let mut details = details.iter();
+    for (number, line) in table.lines().enumerate() {
+        text.push_str(line);
+        text.push('\n');
+        let is_row = number > 0 || !has_header;
+        if let Some(Some(detail)) = is_row.then(|| details.next()).flatten() {
+            text.push('\t');
+            text.push_str(detail);
+            text.push('\n');
+        }
+    }
+    text
+}
+
 /// Returns the rows below the titles of the columns, one row per line.
 pub(crate) fn table<const N: usize>(
     columns: &[Column; N],

@@ -6,13 +6,14 @@
 //! - `explain.rs` the explanation of a decision
 //! - `libraries.rs` the directories of our libraries
 //! - `sockets.rs` the sockets of all programs, read from their pages; `watch.rs` prints them at
-//!   intervals, and `openmetrics.rs` as metrics
+//!   intervals, and `openmetrics.rs` as metrics; `mechanisms.rs` the counters of a protocol
 //! - `start.rs` starts a program with the library loaded before its C library
 
 mod args;
 mod columns;
 mod explain;
 mod libraries;
+mod mechanisms;
 mod openmetrics;
 mod sockets;
 mod start;

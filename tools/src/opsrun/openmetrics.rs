@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ops::observe::{Carrier, Counter, Kind, Listing, Process, Row, State};
 
-use crate::sockets;
+use crate::{mechanisms, sockets};
 
 /// The labels of a sample, in the order in which they are printed.
 type Labels = Vec<(&'static str, String)>;
@@ -42,7 +42,7 @@ pub(crate) fn text(listing: &Listing) -> String {
     text
 }
 
-fn families(listing: &Listing) -> [Family; 8] {
+fn families(listing: &Listing) -> [Family; 12] {
     let of = |samples: fn(&Process) -> Vec<(Labels, u64)>| each(&listing.processes, samples);
     let unreadable = u64::try_from(listing.faults.len()).unwrap_or(u64::MAX);
     [
@@ -75,6 +75,26 @@ fn families(listing: &Listing) -> [Family; 8] {
             "ops_received_bytes",
             "Bytes that a process has received on offloaded connections.",
             of(|process| vec![(vec![], sockets::total(process, Counter::Received))]),
+        ),
+        Family::bytes(
+            "ops_mechanism_bytes",
+            "Bytes of connections over SDP, by direction and mechanism.",
+            of(bytes_by_mechanism),
+        ),
+        Family::counter(
+            "ops_adverts",
+            "Advertisements of a process's memory to peers, by owner and result.",
+            of(adverts),
+        ),
+        Family::counter(
+            "ops_stalls",
+            "Times for which bytes of connections over SDP had to wait, by reason.",
+            of(stalls),
+        ),
+        Family::gauge(
+            "ops_credits",
+            "Messages that the peers of all connections over SDP have room for.",
+            of(credits),
         ),
         Family::counter(
             "ops_unlisted_sockets",
@@ -156,6 +176,58 @@ fn accepted(process: &Process) -> Vec<(Labels, u64)> {
                 row.counter(Counter::AcceptedTcp),
             )
         })
+        .collect()
+}
+
+fn bytes_by_mechanism(process: &Process) -> Vec<(Labels, u64)> {
+    let labels = |direction, mechanism: &str| {
+        let mechanism = mechanism.to_owned();
+        vec![("direction", direction), ("mechanism", mechanism)]
+    };
+    let sent = counters(process, mechanisms::SENT, |word| {
+        labels("sent".to_owned(), word)
+    });
+    let received = counters(process, mechanisms::RECEIVED, |word| {
+        labels("received".to_owned(), word)
+    });
+    [sent, received].concat()
+}
+
+fn adverts(process: &Process) -> Vec<(Labels, u64)> {
+    let labels = |owner, result: &str| vec![("owner", owner), ("result", result.to_owned())];
+    let sources = counters(process, mechanisms::SOURCES, |word| {
+        labels("writer".to_owned(), word)
+    });
+    let sinks = counters(process, mechanisms::SINKS, |word| {
+        labels("reader".to_owned(), word)
+    });
+    [sources, sinks].concat()
+}
+
+fn stalls(process: &Process) -> Vec<(Labels, u64)> {
+    counters(process, mechanisms::STALLS, |word| {
+        vec![("reason", word.to_owned())]
+    })
+}
+
+fn credits(process: &Process) -> Vec<(Labels, u64)> {
+    counters(process, &[("", Counter::Credits)], |_| vec![])
+}
+
+/// Returns a sample for each counter that protocols keep; none for a process without such
+/// counters.
+fn counters(
+    process: &Process,
+    words: &[(&str, Counter)],
+    labels: impl Fn(&str) -> Labels,
+) -> Vec<(Labels, u64)> {
+    let mut all = Counter::OF_PROTOCOL.into_iter();
+    if !all.any(|counter| sockets::total(process, counter) > 0) {
+        return Vec::new();
+    }
+    let words = words.iter();
+    words
+        .map(|(word, counter)| (labels(word), sockets::total(process, *counter)))
         .collect()
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::Listed;
 use crate::columns::{self, Column};
-use crate::{openmetrics, watch};
+use crate::{mechanisms, openmetrics, watch};
 
 /// The columns. The last one holds the device of an offloaded socket, or the reason for which
 /// another socket is on TCP.
@@ -25,11 +25,46 @@ const COLUMNS: [Column; 8] = [
     Column::text("By"),
 ];
 
+/// The parts of a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    /// The line with the names of the columns.
+    pub(crate) header: bool,
+    /// The counters of a connection's protocol, in a line below the connection.
+    pub(crate) info: bool,
+}
+
+impl Shown {
+    fn of(how: Listed) -> Self {
+        Self {
+            header: !how.no_header,
+            info: how.info,
+        }
+    }
+
+    /// Returns the table, with the lines of the counters if they are shown.
+    pub(crate) fn table<const N: usize>(
+        self,
+        columns: &[Column; N],
+        rows: &[[String; N]],
+        processes: &[Process],
+    ) -> String {
+        let table = columns::table(columns, rows, self.header);
+        if !self.info {
+            return table;
+        }
+        let sockets = processes.iter().flat_map(|process| &process.rows);
+        let details: Vec<_> = sockets.map(mechanisms::line).collect();
+        columns::with_details(&table, &details, self.header)
+    }
+}
+
 /// Prints the sockets.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
     let place = Place::choose(host::environment::variable);
     if let Some(interval) = how.watch {
-        return written(watch::run(&place, interval, !how.no_header));
+        let shown = Shown::of(how);
+        return written(watch::run(&place, interval, shown));
     }
     let listing = Listing::read(&place);
     for (user, name, fault) in &listing.faults {
@@ -41,7 +76,7 @@ pub(crate) fn run(how: Listed) -> Result<ExitCode> {
     } else if how.openmetrics {
         openmetrics::text(&listing)
     } else {
-        table(&listing.processes, !how.no_header)
+        table(&listing.processes, Shown::of(how))
     };
     written(io::stdout().write_all(text.as_bytes()))
 }
@@ -57,11 +92,7 @@ fn written(result: io::Result<()>) -> Result<ExitCode> {
 /// Returns a counter of a process, which includes its open and its closed connections.
 pub(crate) fn total(process: &Process, which: Counter) -> u64 {
     let open = process.rows.iter().map(|row| row.counter(which));
-    let closed = match which {
-        Counter::Sent => process.totals.sent,
-        Counter::Received => process.totals.received,
-        Counter::AcceptedOffloaded | Counter::AcceptedTcp => 0,
-    };
+    let closed = process.totals.closed(which);
     // The numbers are from another program and may be any.
     open.fold(closed, u64::wrapping_add)
 }
@@ -118,6 +149,9 @@ fn socket(row: &Row) -> Value {
         value["sent"] = json!(row.counter(Counter::Sent));
         value["received"] = json!(row.counter(Counter::Received));
     }
+    if let Some(mechanisms) = mechanisms::json(row) {
+        value["mechanisms"] = mechanisms;
+    }
     value
 }
 
@@ -126,11 +160,11 @@ fn state(state: State) -> Option<String> {
     (state != State::Native).then(|| state.to_string())
 }
 
-fn table(processes: &[Process], has_header: bool) -> String {
+fn table(processes: &[Process], shown: Shown) -> String {
     let rows = processes
         .iter()
         .flat_map(|process| process.rows.iter().map(|row| line(process, row)));
-    columns::table(&COLUMNS, &rows.collect::<Vec<_>>(), has_header)
+    shown.table(&COLUMNS, &rows.collect::<Vec<_>>(), processes)
 }
 
 /// Returns the cells of a socket.
@@ -195,7 +229,7 @@ fn address(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ops::observe::{Description, Writer};
+    use ops::observe::{Description, Meter as _, Writer};
 
     use super::*;
     use crate::args::{Args, Command};
@@ -226,8 +260,17 @@ mod tests {
         let _two = list(Kind::Connection, peer, tcp, State::Native);
         let three = list(Kind::Listener, "[::]:0", sdp(), State::Listening);
         one.count(Counter::Sent, 70);
+        one.set(&[
+            (Counter::SentCopied, 70),
+            (Counter::Credits, 13),
+            (Counter::StallsRoom, 2),
+        ]);
         three.count(Counter::AcceptedTcp, 2);
         Listing::read(&Place::at(dir))
+    }
+
+    fn shown(header: bool, info: bool) -> Shown {
+        Shown { header, info }
     }
 
     #[test]
@@ -237,7 +280,7 @@ mod tests {
         processes[0].pid = 7;
         processes[0].program = "curl".to_owned();
         assert_eq!(
-            table(&processes, true),
+            table(&processes, shown(true, false)),
             "Proto  State   Local            Peer            Sent  Received  Process  By\n\
              sdp    ESTAB   192.0.2.1:40000  192.0.2.2:5001    70         0  curl[7]  iwarp-soft\n\
              tcp    -       192.0.2.1:40000  192.0.2.2:5001     -         -  curl[7]  \
@@ -245,12 +288,27 @@ mod tests {
              sdp    LISTEN  192.0.2.1:40000  *:*                -         -  curl[7]  \
              iwarp-soft; accepted 0 offloaded and 2 over TCP\n"
         );
-        assert_eq!(table(&[], false), "");
+        assert_eq!(table(&[], shown(false, true)), "");
+        for header in [true, false] {
+            let text = table(&processes, shown(header, true));
+            let row = usize::from(header);
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines.len(), 4 + row, "{text}");
+            assert!(lines[row].starts_with("sdp "), "{text}");
+            assert_eq!(lines[row + 1], "\tcredits:13 sent_copied:70 stalls_room:2");
+            assert!(lines[row + 2].starts_with("tcp "), "{text}");
+        }
         let json = process(&processes[0]);
         assert_eq!(json["totals"]["sent"], 70);
         assert_eq!(json["totals"]["tcp"], 1);
         assert_eq!(json["tcp_reasons"][0]["reason"], "the peer refused");
         assert_eq!(json["sockets"][0]["protocol"], "sdp");
+        let mechanisms = &json["sockets"][0]["mechanisms"];
+        assert_eq!(mechanisms["sent"]["copied"], 70);
+        assert_eq!(mechanisms["credits"], 13);
+        assert_eq!(mechanisms["stalls"]["room"], 2);
+        assert_eq!(mechanisms["sinks"]["made"], 0);
+        assert_eq!(json["sockets"][1].get("mechanisms"), None);
         assert_eq!(json["sockets"][1]["state"], Value::Null);
         assert_eq!(json["sockets"][2]["accepted_tcp"], 2);
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use ops::observe::{Counter, Listing, Place, Process, Row};
 
-use crate::columns::{self, Column};
-use crate::sockets;
+use crate::columns::Column;
+use crate::sockets::{self, Shown};
 
 /// The columns: those of the list, and the bytes per second next to the counts.
 const COLUMNS: [Column; 10] = [
@@ -47,12 +47,12 @@ struct Sample {
 
 /// Prints the list at each interval until output fails, for instance because the reader of a pipe
 /// has closed it.
-pub(crate) fn run(place: &Place, interval: Duration, has_header: bool) -> io::Result<()> {
+pub(crate) fn run(place: &Place, interval: Duration, shown: Shown) -> io::Result<()> {
     let mut last: Option<Sample> = None;
     loop {
         let listing = Listing::read(place);
         let sample = Sample::of(&listing, Instant::now());
-        show(&frame(&listing, &sample, last.as_ref(), has_header))?;
+        show(&frame(&listing, &sample, last.as_ref(), shown))?;
         last = Some(sample);
         std::thread::sleep(interval);
     }
@@ -117,7 +117,7 @@ fn identity(process: &Process, row: &Row) -> Identity {
 }
 
 /// Returns the text of a frame: a line of totals, then the sockets.
-fn frame(listing: &Listing, now: &Sample, last: Option<&Sample>, has_header: bool) -> String {
+fn frame(listing: &Listing, now: &Sample, last: Option<&Sample>, shown: Shown) -> String {
     let mut rows = Vec::new();
     for process in &listing.processes {
         for row in &process.rows {
@@ -145,7 +145,8 @@ fn frame(listing: &Listing, now: &Sample, last: Option<&Sample>, has_header: boo
         }
     }
     let totals = totals(listing, now, last);
-    format!("{totals}\n{}", columns::table(&COLUMNS, &rows, has_header))
+    let table = shown.table(&COLUMNS, &rows, &listing.processes);
+    format!("{totals}\n{table}")
 }
 
 /// Returns the line above the list.
@@ -202,6 +203,13 @@ mod tests {
 
     use super::*;
 
+    fn shown(header: bool) -> Shown {
+        Shown {
+            header,
+            info: false,
+        }
+    }
+
     #[test]
     fn a_frame_has_the_bytes_per_second_since_the_last_one() {
         static WRITER: Writer = Writer::new();
@@ -230,7 +238,7 @@ mod tests {
         let start = Instant::now();
         let listing = Listing::read(&place);
         let first = Sample::of(&listing, start);
-        let text = frame(&listing, &first, None, true);
+        let text = frame(&listing, &first, None, shown(true));
         assert!(text.starts_with("processes 1, sockets 2\nProto "), "{text}");
         assert!(text.contains(" 1000    -         0    -  "), "{text}");
 
@@ -240,7 +248,7 @@ mod tests {
         two.count(Counter::Sent, 7);
         let listing = Listing::read(&place);
         let second = Sample::of(&listing, start + Duration::from_secs(2));
-        let text = frame(&listing, &second, Some(&first), false);
+        let text = frame(&listing, &second, Some(&first), shown(false));
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())

@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ops::observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
+use ops::observe::{Carrier, Counter, Description, Kind, Meter as _, Place, Record, State, Writer};
 
 use metrics::{Exposition, parse};
 
@@ -75,6 +75,16 @@ fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
     two.count(Counter::Sent, 7);
     two.count(Counter::Received, 3);
     listener.count(Counter::AcceptedTcp, 2);
+    one.set(&[
+        (Counter::SentWritten, 60),
+        (Counter::Credits, 5),
+        (Counter::Sinks, 3),
+    ]);
+    two.set(&[
+        (Counter::SentWritten, 6),
+        (Counter::Credits, 9),
+        (Counter::StallsReader, 4),
+    ]);
     // A connection that is closed counts as well.
     drop(one);
     let output = ss(dir.path()).arg("--openmetrics").output().unwrap();
@@ -102,6 +112,18 @@ fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
         value(&metrics, "ops_accepted_connections_total", &accepted),
         2.0
     );
+    let of_protocol = |name, labels: &[_]| value(&metrics, name, &[&[ours], labels].concat());
+    let written = [("direction", "sent"), ("mechanism", "written")];
+    assert_eq!(of_protocol("ops_mechanism_bytes_total", &written), 66.0);
+    let read = [("direction", "received"), ("mechanism", "read")];
+    assert_eq!(of_protocol("ops_mechanism_bytes_total", &read), 0.0);
+    let made = [("owner", "reader"), ("result", "made")];
+    assert_eq!(of_protocol("ops_adverts_total", &made), 3.0);
+    let reader = [("reason", "reader")];
+    assert_eq!(of_protocol("ops_stalls_total", &reader), 4.0);
+    // A closed connection has no credits.
+    assert_eq!(of_protocol("ops_credits", &[]), 9.0);
+    assert_eq!(metrics.units["ops_mechanism_bytes"], "bytes");
     assert_eq!(value(&metrics, "ops_unreadable_pages", &[]), 0.0);
     assert_eq!(metrics.units["ops_sent_bytes"], "bytes");
 }
@@ -144,12 +166,31 @@ fn a_watch_prints_again_and_ends_with_its_reader() {
 }
 
 #[test]
+fn the_counters_of_a_protocol_are_printed_below_its_connection() {
+    static WRITER: Writer = Writer::new();
+    let dir = tempfile::tempdir().unwrap();
+    WRITER.begin(Place::at(dir.path()));
+    let one = list(&WRITER, Kind::Connection, sdp(), State::Established);
+    let _other = list(&WRITER, Kind::Connection, sdp(), State::Established);
+    one.set(&[(Counter::Credits, 0), (Counter::SentRead, 1 << 40)]);
+    let listed = ss(dir.path()).arg("-iH").output().unwrap();
+    let text = success(&listed);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert_eq!(lines[1], "\tcredits:0 sent_read:1099511627776");
+    let plain = ss(dir.path()).arg("-H").output().unwrap();
+    assert_eq!(success(&plain).lines().count(), 2);
+}
+
+#[test]
 fn formats_exclude_each_other_and_intervals_have_limits() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
         "--json --openmetrics",
         "--json --watch",
         "--openmetrics --watch 1",
+        "--openmetrics --info",
+        "-i --json",
         "--watch 0",
         "--watch nan",
         "--watch 1e9",
