@@ -301,7 +301,7 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
 
     /// Sets the largest number of bytes to queue (`SO_SNDBUF`). Bytes that are queued already stay
     /// queued. A protocol without a queue of its own need not do anything.
-    fn set_send_bound(&self, _bytes: usize) {}
+    fn set_send_bound(&self, bytes: usize);
 
     /// Ends one or both directions.
     ///

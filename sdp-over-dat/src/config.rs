@@ -141,8 +141,9 @@ impl Config {
         let spare = reserve(self.receive_buffers);
         let most = self.receive_buffers.saturating_sub(spare).max(1);
         let payload_max = self.buffer_size as usize - BSDH_LEN;
+        let staging = self.staging.min(bytes.max(2));
         if usize::from(most) * payload_max <= bytes {
-            return self;
+            return Self { staging, ..self };
         }
         let fitting = u16::try_from(bytes / BOUNDED_PAYLOAD_MIN).unwrap_or(u16::MAX);
         let used = fitting.clamp(most.min(2), most);
@@ -151,7 +152,7 @@ impl Config {
         Self {
             receive_buffers: used + spare,
             buffer_size: (payload + BSDH_LEN) as u32,
-            staging: self.staging.min(bytes.max(2)),
+            staging,
             ..self
         }
     }

@@ -220,6 +220,10 @@ impl OffloadStream for Observed {
         self.stream.readiness()
     }
 
+    fn set_send_bound(&self, bytes: usize) {
+        self.stream.set_send_bound(bytes);
+    }
+
     fn set_urgent_inline(&self, inline: bool) {
         self.stream.set_urgent_inline(inline);
     }

@@ -29,6 +29,15 @@ def drain(sock, size):
         size -= some
 
 
+def send_while_drained(ends, size, queued=0):
+    """Sends, while the other end reads these bytes after those that are queued already."""
+    here, there = ends
+    reader = threading.Thread(target=drain, args=(there, queued + size))
+    reader.start()
+    here.sendall(b"y" * size)
+    reader.join()
+
+
 for size in 1, 4096, 30_000, 100_000:
     ours, tcp = pair(OURS, size, size), pair(TCP, size, size)
     assert is_offloaded(ours[0]) and not is_offloaded(tcp[0])
@@ -38,10 +47,7 @@ for size in 1, 4096, 30_000, 100_000:
     assert taken <= 2 * by_tcp, (size, taken, by_tcp)
     assert LOCAL or by_tcp <= 4 * taken, (size, taken, by_tcp)
     # Bytes go on as soon as the reader makes room.
-    reader = threading.Thread(target=drain, args=(ours[1], taken + 300_000))
-    reader.start()
-    ours[0].sendall(b"y" * 300_000)
-    reader.join()
+    send_while_drained(ours, 300_000, taken)
     for sock in *ours, *tcp:
         sock.close()
 
@@ -52,10 +58,7 @@ for end in OURS, TCP:
         there = listener.accept()[0]
     before = fill(here)
     here.setsockopt(SOL, SNDBUF, 4096)
-    drain(there, before)
-    let_others_run(rounds=3)
-    here.sendall(b"z" * 200_000)
-    drain(there, 200_000)
+    send_while_drained((here, there), 200_000, before)
     let_others_run(rounds=3)
     after = fill(here)
     # The reader's buffers keep their sizes.

@@ -293,6 +293,8 @@ impl OffloadStream for UnixStream {
         }
     }
 
+    fn set_send_bound(&self, _bytes: usize) {}
+
     fn set_urgent_inline(&self, inline: bool) {
         self.inbound().inline = inline;
     }
