@@ -286,6 +286,7 @@ fn check(
         return Err(Reason::Family);
     }
     let mut way = Way {
+        role: intent.role,
         address: intent.address,
         route: None,
         device: None,

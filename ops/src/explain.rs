@@ -48,7 +48,7 @@ impl Switch {
                 Ok(()) => offer.protocols.push(protocol),
                 Err(reason) => {
                     let subject = Subject::Protocol(protocol.name().to_owned());
-                    trace.note(subject, || format!("no: {reason}"));
+                    trace.note(subject, || format!("no: {}", reason.at_length()));
                     refused = Some(reason);
                 }
             }

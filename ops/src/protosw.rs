@@ -21,7 +21,7 @@ use crate::local::Local;
 use crate::netlink::{RdmaPort, Route};
 use crate::observe::Meter;
 use crate::reason::Reason;
-use crate::rules::Setting;
+use crate::rules::{Role, Setting};
 
 /// The capabilities of a protocol, which limit the sockets that the switch offers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Terms<'a> {
 /// The facts known about the route to a peer, or about the address to listen at.
 #[derive(Debug)]
 pub struct Way<'a> {
+    /// Listen or connect.
+    pub role: Role,
     /// The peer's address, or the address to listen at.
     pub address: SocketAddr,
     /// The kernel's route; `None` for a protocol with its own routing, and for listeners.

@@ -76,14 +76,15 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the peer's answer in full, for a report about the peer alone. The `Display` text is
-    /// short, because listings print it in a column.
+    /// Returns the reason in full, for an explanation. The `Display` text is short, because
+    /// listings print it in a column.
     pub(crate) fn at_length(&self) -> String {
         match self {
             Self::PeerAbsent => "nothing answers at its UDP port 3935".to_owned(),
             Self::PeerSilent => "its UDP port 3935 is silent; perhaps a firewall is in between, \
                                  or the host is down"
                 .to_owned(),
+            Self::NotOffered => format!("{self}, or the listener has SO_REUSEPORT"),
             reason => reason.to_string(),
         }
     }

@@ -427,6 +427,28 @@ fn settings_and_the_adapter_are_reported() -> Result<()> {
 }
 
 #[test]
+fn an_explanation_names_the_listeners_that_stay_on_tcp() -> Result<()> {
+    let line_of_local = |role: &str| -> Result<String> {
+        let output = opsrun(&["--explain", role, "127.0.0.1:1"])?;
+        ensure!(output.status.success(), "{output:?}");
+        let told = text(&output.stdout);
+        let lines = told.lines().filter(|line| line.starts_with("local"));
+        Ok(lines.last().unwrap_or_default().to_owned())
+    };
+    let told = line_of_local("listen")?;
+    ensure!(
+        told.starts_with("local    can carry it, unless SO_REUSEPORT"),
+        "{told}"
+    );
+    let told = line_of_local("connect")?;
+    ensure!(
+        told.starts_with("local    no: ") && told.ends_with("the listener has SO_REUSEPORT"),
+        "{told}"
+    );
+    Ok(())
+}
+
+#[test]
 fn an_address_without_an_adapter_is_reported_with_the_missing_line() -> Result<()> {
     let dir = TempDir::new()?;
     let file = dir.path().join("dat.conf");

@@ -30,7 +30,11 @@
 //! library prefers ports outside the range from which the kernel assigns ports.
 //!
 //! Listeners with `SO_REUSEPORT` are not offered. Several such listeners, often of processes that
-//! share the work, would have one name, and the first would receive all connections.
+//! share the work, would have one name, and the first would receive all connections. A name for
+//! each listener would not help. A client cannot see how many of the names are in use without
+//! trying all of them, at each connection that then uses TCP. And a listener of the group whose
+//! program runs without the library, or that a program of `SO_ATTACH_REUSEPORT_EBPF` selects,
+//! would receive none of the connections that TCP distributes to it.
 
 #![forbid(unsafe_code)]
 
@@ -41,6 +45,7 @@ mod trust;
 
 use std::fmt;
 
+use ops::rules::Role;
 use ops::{
     Capabilities, ConnectFailure, KernelSockets, Local, OffloadBound, OffloadConnecting,
     OffloadProtocol, Reason, Target, Terms, Way,
@@ -98,6 +103,16 @@ impl OffloadProtocol for LocalProtocol {
 
     fn reaches(&self, _: &Way<'_>) -> Result<(), Reason> {
         Ok(())
+    }
+
+    fn explain(&self, way: &Way<'_>) -> String {
+        match way.role {
+            // The options of a listener that does not exist yet are unknown.
+            Role::Listen => "unless SO_REUSEPORT is set on it: one listener of the group would \
+                             receive all connections"
+                .to_owned(),
+            Role::Connect => String::new(),
+        }
     }
 
     fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
