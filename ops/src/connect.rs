@@ -318,7 +318,10 @@ impl<'a> Connecting<'a> {
         local: SocketAddr,
     ) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
         let begun = Instant::now();
-        let attempt = protocol.connect(&self.target(protocol, local));
+        // Protocols whose connections are kernel sockets are tried by `Switch::connect_in_kernel`.
+        let streams = protocol.sockets().streams();
+        let streams = streams.ok_or(ConnectFailure::Failed(Errno::OPNOTSUPP))?;
+        let attempt = streams.connect(&self.target(protocol, local));
         self.deadline += begun.elapsed().min(OPENING_MAX);
         attempt
     }
@@ -414,11 +417,12 @@ impl Switch {
     ) -> Result<(Arc<dyn OffloadProtocol>, KernelConnection), Reason> {
         let mut last = Reason::NoProtocol;
         let has_kernel_sockets =
-            |protocol: &Arc<dyn OffloadProtocol>| protocol.kernel_sockets().is_some();
+            |protocol: &Arc<dyn OffloadProtocol>| protocol.sockets().kernel().is_some();
         while let Some(at) = offer.protocols.iter().position(has_kernel_sockets) {
             let protocol = offer.protocols.remove(at);
             let tried = protocol
-                .kernel_sockets()
+                .sockets()
+                .kernel()
                 .map(|sockets| sockets.connect(target));
             match tried {
                 Some(Ok(connection)) => return Ok((protocol, connection)),

@@ -42,7 +42,8 @@ impl Switch {
         let mut refused = None;
         for protocol in std::mem::take(&mut offer.protocols) {
             let offered = protocol
-                .kernel_sockets()
+                .sockets()
+                .kernel()
                 .map_or(Ok(()), |sockets| sockets.is_offered(intent.address));
             match offered {
                 Ok(()) => offer.protocols.push(protocol),

@@ -64,8 +64,8 @@ pub use local::Local;
 pub use netlink::RdmaPort;
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
-    OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Target,
-    Terms, Watch, Way,
+    OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Sockets,
+    StreamSockets, Target, Terms, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -83,8 +83,13 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
 fn bind_protocols(offer: &Offer, local: Local) -> Bound {
     let mut all = Bound::default();
     for protocol in &offer.protocols {
+        // A protocol whose connections are kernel sockets listens next to a kernel socket that
+        // listens already.
+        let Some(streams) = protocol.sockets().streams() else {
+            continue;
+        };
         let name = protocol.name().to_owned();
-        match protocol.bind(local, offer.terms()) {
+        match streams.bind(local, offer.terms()) {
             Ok(bound) => all.taken.push(Taken {
                 protocol: name,
                 asks_peer: protocol.capabilities().asks_peer,

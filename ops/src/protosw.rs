@@ -116,23 +116,8 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
         String::new()
     }
 
-    /// Returns the operations of a protocol whose connections are kernel sockets. They replace
-    /// [`OffloadProtocol::bind`] and [`OffloadProtocol::connect`].
-    fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
-        None
-    }
-
-    /// Binds to an address. The kernel's TCP socket is bound to it already.
-    ///
-    /// # Errors
-    /// `EADDRINUSE` if this protocol uses the port for another socket.
-    fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno>;
-
-    /// Begins to connect.
-    ///
-    /// # Errors
-    /// Fails if the attempt fails at once.
-    fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure>;
+    /// Returns the protocol's operations.
+    fn sockets(&self) -> Sockets<'_>;
 
     /// Waits, before the process ends, until the bytes of closed connections are delivered. Returns
     /// early if no byte has moved for `patience`. A protocol whose bytes outlive the process needs
@@ -145,6 +130,51 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
         None
     }
+}
+
+/// The operations of a protocol, by the kind of its connections.
+#[derive(Debug, Clone, Copy)]
+pub enum Sockets<'a> {
+    /// Connections are kernel sockets.
+    Kernel(&'static dyn KernelSockets),
+    /// Connections are objects of the protocol.
+    Streams(&'a dyn StreamSockets),
+}
+
+impl<'a> Sockets<'a> {
+    /// Returns the operations of a protocol whose connections are kernel sockets.
+    #[must_use]
+    pub fn kernel(self) -> Option<&'static dyn KernelSockets> {
+        match self {
+            Self::Kernel(sockets) => Some(sockets),
+            Self::Streams(_) => None,
+        }
+    }
+
+    /// Returns the operations of a protocol whose connections are its own objects.
+    #[must_use]
+    pub fn streams(self) -> Option<&'a dyn StreamSockets> {
+        match self {
+            Self::Kernel(_) => None,
+            Self::Streams(sockets) => Some(sockets),
+        }
+    }
+}
+
+/// The operations of a protocol whose connections are its own objects. The switch moves the bytes
+/// of the program through them.
+pub trait StreamSockets: fmt::Debug + Send + Sync {
+    /// Binds to an address. The kernel's TCP socket is bound to it already.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if this protocol uses the port for another socket.
+    fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno>;
+
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// Fails if the attempt fails at once.
+    fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure>;
 }
 
 /// The operations of a protocol whose connections are connected kernel stream sockets. The socket

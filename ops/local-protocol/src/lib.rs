@@ -46,11 +46,7 @@ mod trust;
 use std::fmt;
 
 use ops::rules::Role;
-use ops::{
-    Capabilities, ConnectFailure, KernelSockets, Local, OffloadBound, OffloadConnecting,
-    OffloadProtocol, Reason, Target, Terms, Way,
-};
-use rustix::io::Errno;
+use ops::{Capabilities, KernelSockets, OffloadProtocol, Reason, Way};
 
 use crate::connection::Sockets;
 
@@ -115,16 +111,8 @@ impl OffloadProtocol for LocalProtocol {
         }
     }
 
-    fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
-        Some(kernel_sockets())
-    }
-
-    fn bind(&self, _: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn connect(&self, _: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
-        Err(ConnectFailure::Failed(Errno::OPNOTSUPP))
+    fn sockets(&self) -> ops::Sockets<'_> {
+        ops::Sockets::Kernel(kernel_sockets())
     }
 }
 

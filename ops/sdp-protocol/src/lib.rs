@@ -58,7 +58,7 @@ use std::time::Duration;
 
 use ops::{
     Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol,
-    RdmaPort, Reason, Target, Terms, Way,
+    RdmaPort, Reason, Sockets, StreamSockets, Target, Terms, Way,
 };
 use rustix::io::Errno;
 
@@ -259,6 +259,20 @@ impl OffloadProtocol for SdpProtocol {
         format!("by {}{in_force}", adapter.described())
     }
 
+    fn sockets(&self) -> Sockets<'_> {
+        Sockets::Streams(self)
+    }
+
+    fn settle(&self, patience: Duration) {
+        self.adapters.settle(patience);
+    }
+
+    fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
+        Some(adapter::opening())
+    }
+}
+
+impl StreamSockets for SdpProtocol {
     fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         let choice = Choice {
             settings: Settings::of(terms),
@@ -286,14 +300,6 @@ impl OffloadProtocol for SdpProtocol {
         }
         let connecting = SdpConnecting::begin(&self.adapters, candidates, target);
         Ok(Box::new(connecting.map_err(ConnectFailure::Failed)?))
-    }
-
-    fn settle(&self, patience: Duration) {
-        self.adapters.settle(patience);
-    }
-
-    fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
-        Some(adapter::opening())
     }
 }
 

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ops::rules::Role;
 use ops::{
-    Capabilities, ConnectFailure, DecisionTrace, Intent, KernelConnection, KernelSockets,
-    KernelTarget, Local, Offer, OffloadBound, OffloadConnecting, OffloadProtocol, Plan, Reason,
-    Registration, StackRequest, Target, Terms, Way,
+    Capabilities, DecisionTrace, Intent, KernelConnection, KernelSockets, KernelTarget, Local,
+    Offer, OffloadProtocol, Plan, Reason, Registration, Sockets, StackRequest, Way,
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -50,16 +49,8 @@ impl OffloadProtocol for Pairs {
         Ok(())
     }
 
-    fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
-        Some(self.sockets)
-    }
-
-    fn bind(&self, _: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn connect(&self, _: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
-        Err(ConnectFailure::Failed(Errno::OPNOTSUPP))
+    fn sockets(&self) -> Sockets<'_> {
+        Sockets::Kernel(self.sockets)
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ops::{Accepted, Reason, Socket, StackRequest, Terms};
+use ops::{Accepted, Reason, Socket, StackRequest, StreamSockets, Terms};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, ipproto, sockopt};
@@ -132,12 +132,12 @@ fn a_port_that_nobody_chose_is_free_on_every_stack() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
-    let protocol = lab.registry.protocols().remove(0);
     for _ in 0..20 {
         let service = lab.service()?;
         let local = service.local()?;
         ensure!(local.port() != 0);
-        ensure!(protocol.bind(local.into(), Terms::default()).map(drop) == Err(Errno::ADDRINUSE));
+        let bound = UnixProtocol::default().bind(local.into(), Terms::default());
+        ensure!(bound.map(drop) == Err(Errno::ADDRINUSE));
         ensure!(TcpListener::bind(local).is_err());
         ensure!(
             service
@@ -157,8 +157,11 @@ fn a_port_that_the_kernel_refuses_is_bound_nowhere() -> Result<()> {
     let taken = plain.local_addr()?;
     let mut socket = lab.socket()?;
     ensure!(socket.bind(taken) == Err(Errno::ADDRINUSE));
-    let protocol = lab.registry.protocols().remove(0);
-    ensure!(protocol.bind(taken.into(), Terms::default()).is_ok());
+    ensure!(
+        UnixProtocol::default()
+            .bind(taken.into(), Terms::default())
+            .is_ok()
+    );
     Ok(())
 }
 
@@ -168,8 +171,7 @@ fn a_chosen_port_that_a_protocol_has_given_away_is_served_without_it() -> Result
         return Ok(());
     };
     let free = TcpListener::bind((LOCALHOST, 0))?.local_addr()?;
-    let protocol = lab.registry.protocols().remove(0);
-    let _taken = protocol.bind(free.into(), Terms::default())?;
+    let _taken = UnixProtocol::default().bind(free.into(), Terms::default())?;
     let mut socket = lab.socket()?;
     socket.bind(free)?;
     socket.listen(1)?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
-use ops::{Half, OffloadConnecting, OffloadListener, OffloadProtocol, Target, Terms};
+use ops::{Half, OffloadConnecting, OffloadListener, StreamSockets, Target, Terms};
 use ops_sdp_protocol::SdpProtocol;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

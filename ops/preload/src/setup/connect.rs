@@ -100,7 +100,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         flags,
     };
     if Carried::has_reset(socket) {
-        offer.protocols.retain(|it| it.kernel_sockets().is_none());
+        offer.protocols.retain(|it| it.sockets().kernel().is_none());
         if offer.protocols.is_empty() {
             return fall_back(switch, remote, &offer, &Reason::Option("SO_LINGER"));
         }

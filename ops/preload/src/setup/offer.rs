@@ -232,7 +232,7 @@ impl Wanted {
     ) -> Result<KernelListener, Option<Reason>> {
         let mut why = None;
         for protocol in &offer.protocols {
-            let Some(sockets) = protocol.kernel_sockets() else {
+            let Some(sockets) = protocol.sockets().kernel() else {
                 continue;
             };
             let begun = sockets.listen(socket, self.place, backlog).and_then(|it| {
@@ -254,9 +254,11 @@ impl Wanted {
     /// Listens with the first protocol whose connections are not kernel sockets.
     fn listen_by_protocol(&self, offer: &Offer, backlog: u32) -> Result<Begun, Option<Reason>> {
         let mut why = None;
-        let protocols = offer.protocols.iter();
-        for protocol in protocols.filter(|protocol| protocol.kernel_sockets().is_none()) {
-            let bound = protocol.bind(self.place, offer.terms());
+        for protocol in &offer.protocols {
+            let Some(streams) = protocol.sockets().streams() else {
+                continue;
+            };
+            let bound = streams.bind(self.place, offer.terms());
             match bound.and_then(|bound| bound.listen(backlog)) {
                 Ok(listener) => {
                     return Ok(Begun {

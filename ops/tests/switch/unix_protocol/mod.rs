@@ -26,7 +26,7 @@ mod wire;
 
 use ops::{
     Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
-    Target, Terms, Way,
+    Sockets, StreamSockets, Target, Terms, Way,
 };
 use rustix::io::Errno;
 
@@ -98,6 +98,12 @@ impl OffloadProtocol for UnixProtocol {
         Ok(())
     }
 
+    fn sockets(&self) -> Sockets<'_> {
+        Sockets::Streams(self)
+    }
+}
+
+impl StreamSockets for UnixProtocol {
     fn bind(&self, local: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         Ok(Box::new(UnixBound::new(&self.name, local, self.behaviour)?))
     }
