@@ -18,8 +18,7 @@
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets while their users do something else |
 //! | `adapter.rs` | the adapter as its sockets use it, and the wake-up of the stack's thread |
 //! | `stream.rs`, `listener.rs` | the public sockets |
-//! | `over_socket.rs` | connections over TCP sockets that are connected already |
-//! | `rendezvous.rs` | connections to peers that have exchanged the Hello over another connection |
+//! | `rendezvous.rs` | connections to peers that meet over a TCP connection first |
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
 //! | `socket/` | one connection: protocol, buffers, and the thread that takes its events |
 //! | `readiness/` | the state that `poll` reports, and a descriptor that shows it |
@@ -105,7 +104,6 @@ mod config;
 mod errors;
 mod listener;
 mod options;
-mod over_socket;
 mod readiness;
 mod rendezvous;
 mod socket;
@@ -124,7 +122,6 @@ mod wakeup;
 pub use config::{Config, Start};
 pub use listener::SdpListener;
 pub use options::Options;
-pub use over_socket::PendingHellos;
 pub use readiness::{Readiness, StandIn, Watch};
 pub use rendezvous::{Rendezvous, Token};
 pub use socket::{Commitment, Stalls, Statistics};

@@ -1,6 +1,10 @@
-//! Connections to peers that have exchanged the set-up over another connection, such as a kernel
-//! TCP connection: the Hello, an address of an adapter and a token. The active end then connects
-//! to a public service point of that adapter.
+//! Connections to peers that meet over a TCP connection first. There are two ways, and in both the
+//! caller names the addresses of both ends.
+//!
+//! *Over a device*: the ends exchange the Hello, an address of an adapter and a token over the TCP
+//! connection. The active end then connects to a public service point of that adapter. The private
+//! data holds only the token, so this works with every provider: on InfiniBand and RoCE, librdmacm
+//! has room for 56 bytes, and a Hello has 64.
 //!
 //! ```text
 //!   active end                                  passive end
@@ -11,8 +15,13 @@
 //!   first message, SdpStream::commit  ────────>   the connection can be accepted
 //! ```
 //!
-//! The private data holds only the token, so this works with every provider: on InfiniBand and
-//! RoCE, librdmacm has room for 56 bytes, and a Hello has 64.
+//! *Over the TCP connection itself*, which the provider converts (DAT 2.0 iWARP extensions):
+//! [`SdpStream::start_connect_over`] and [`Rendezvous::admit`]. The owner of the TCP socket
+//! connects it and polls it like any descriptor. So a connect does not block, a listening socket
+//! can be inherited over `fork`, and one adapter serves every address of the host.
+//!
+//! The passive end accepts a connection only after the active end's first message,
+//! [`SdpStream::commit`]. An active end that has withdrawn before is never accepted.
 
 use std::{
     collections::HashMap,
@@ -23,7 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dat_api::{Cno, Cr, Evd, EvdFlags, Event, Psp};
+use dat_api::{Cno, Cr, Evd, EvdFlags, Event, Psp, SpId, Ssp};
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::Errno,
@@ -35,7 +44,8 @@ use sdp_proto::{
 
 use crate::{
     SdpStream, Stack, errors,
-    socket::{Names, Opening, Parts, Passive, Socket, To},
+    socket::{Commitment, Names, Opening, Parts, Passive, Socket, To},
+    transport::Transport,
 };
 
 /// The largest number of peers that are expected at a time.
@@ -83,6 +93,36 @@ impl Token {
 }
 
 impl SdpStream {
+    /// Starts to connect over `socket`, a connected TCP socket, as the active end. `local` and
+    /// `peer` are the addresses that the stream reports. The stream becomes writable when it is
+    /// connected, and has an error if the connect fails.
+    pub fn start_connect_over(
+        stack: &Stack,
+        socket: OwnedFd,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> io::Result<Self> {
+        let names = Names {
+            local: Some(local),
+            peer,
+        };
+        let to = To::Socket(socket);
+        let socket = Socket::connect(&stack.inner.adapter, stack.config, names, to)?;
+        Ok(Self::new(stack, socket))
+    }
+
+    /// Completes a connection that was started by [`SdpStream::start_connect_over`] or
+    /// [`SdpStream::start_connect_met`] and is writable. No byte may be written before.
+    pub fn commit(&self) {
+        self.socket().commit();
+    }
+
+    /// The commitment of the active end, for a connection from a [`Rendezvous`].
+    #[must_use]
+    pub fn commitment(&self) -> Commitment {
+        self.socket().commitment()
+    }
+
     /// The Hello of a stream that this end will connect by [`SdpStream::start_connect_met`], for
     /// the passive end.
     #[must_use]
@@ -116,15 +156,15 @@ impl SdpStream {
     }
 }
 
-/// A service point for peers that have sent their Hello over another connection.
+/// The passive end: peers that are expected to connect to an adapter.
 #[derive(Debug)]
 pub struct Rendezvous {
     stack: Stack,
-    address: SocketAddr,
-    psp: Psp,
+    /// The public service point, which the first token opens.
+    psp: Option<Psp>,
     requests: Evd,
     notice: Notice,
-    expected: HashMap<Token, Expected>,
+    expected: HashMap<Key, Expected>,
 }
 
 /// A descriptor that is readable when there may be a connection request.
@@ -136,87 +176,158 @@ enum Notice {
     Thread(Arc<OwnedFd>),
 }
 
+/// The property by which a connection request is recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    /// The token in a request to the public service point.
+    Token(Token),
+    /// The socket service point of the peer's TCP connection.
+    Socket(SpId),
+}
+
 /// A peer whose connection request is expected.
 #[derive(Debug)]
 struct Expected {
-    hello: Hello,
-    names: Names,
+    local: SocketAddr,
+    /// The address that the kernel has reported. The port is taken from the Hello.
+    peer: SocketAddr,
     until: Instant,
+    by: By,
+}
+
+/// The way in which a peer connects.
+#[derive(Debug)]
+enum By {
+    /// To the public service point. The peer has sent this Hello.
+    Device(Hello),
+    /// Over a TCP connection, with the Hello in the request.
+    Socket(Box<Converted>),
+}
+
+/// A TCP connection that becomes an RDMA connection.
+#[derive(Debug)]
+struct Converted {
+    // Also holds the endpoint of `parts`.
+    ssp: Ssp,
+    parts: Parts,
+    transport: Transport,
 }
 
 impl Rendezvous {
-    /// The time after which a peer is expected no longer.
+    /// The time within which a peer must connect, or send its Hello. The end that answers the
+    /// Hello waits no longer than this for the peer's first message.
     pub const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// Opens a service point at a connection qualifier that the provider chooses.
+    /// Creates a rendezvous that expects no peer.
     pub fn new(stack: &Stack) -> io::Result<Self> {
-        let address = stack.address().ok_or(Errno::ADDRNOTAVAIL)?;
         let (notice, requests) = Notice::with_requests(stack)?;
-        let psp = Psp::create_any(&stack.inner.adapter.ia, &requests);
         Ok(Self {
             stack: stack.clone(),
-            address,
-            psp: psp.map_err(|error| errors::of_dat(&error))?,
+            psp: None,
             requests,
             notice,
             expected: HashMap::new(),
         })
     }
 
-    /// The address of the adapter, and the connection qualifier.
-    #[must_use]
-    pub fn place(&self) -> (SocketAddr, u64) {
-        (self.address, self.psp.conn_qual())
-    }
-
-    /// True once the device is lost. No peer can connect to this service point any more.
+    /// True once the device is lost. No peer can connect any more.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.stack.is_lost()
     }
 
-    /// Expects the peer that has sent `hello`, and returns its token. The stream will report the
-    /// addresses `local` and `peer`, the latter with the port of the Hello.
+    /// Expects the peer that has sent `hello`. Returns the address of the adapter, the connection
+    /// qualifier of the service point, and the peer's token. The stream will report the addresses
+    /// `local` and `peer`, the latter with the port of the Hello.
     pub fn expect(
         &mut self,
         hello: &[u8],
         local: SocketAddr,
         peer: SocketAddr,
-    ) -> io::Result<Token> {
-        self.forget_silent();
-        if self.expected.len() >= EXPECTED_MAX {
-            return Err(Errno::CONNREFUSED.into());
-        }
+    ) -> io::Result<((SocketAddr, u64), Token)> {
         let hello = Hello::parse(hello).map_err(|error| match error {
             WireError::Version { .. } => io::Error::from(Errno::PROTONOSUPPORT),
             error => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
         })?;
+        self.make_room()?;
+        let place = self.open()?;
         let token = Token::random()?;
-        let expected = Expected {
-            // The kernel reported the address; only the port is taken from the Hello.
-            names: Names {
-                local: Some(local),
-                peer: SocketAddr::new(peer.ip(), hello.port),
-            },
-            hello,
-            until: Instant::now() + Self::PATIENCE,
+        self.add(Key::Token(token), (local, peer), By::Device(hello));
+        Ok((place, token))
+    }
+
+    /// Opens the public service point at a connection qualifier that the provider chooses, if it
+    /// is not open.
+    fn open(&mut self) -> io::Result<(SocketAddr, u64)> {
+        let address = self.stack.address().ok_or(Errno::ADDRNOTAVAIL)?;
+        let psp = match &self.psp {
+            Some(psp) => psp,
+            None => {
+                let psp = Psp::create_any(&self.stack.inner.adapter.ia, &self.requests);
+                self.psp
+                    .insert(psp.map_err(|error| errors::of_dat(&error))?)
+            }
         };
-        self.expected.insert(token, expected);
-        Ok(token)
+        Ok((address, psp.conn_qual()))
+    }
+
+    /// Expects a Hello on `socket`, a connected TCP socket whose active end is at `peer`. `local`
+    /// is the address that the stream reports for this end. The provider must support socket
+    /// service points.
+    pub fn admit(
+        &mut self,
+        socket: OwnedFd,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> io::Result<()> {
+        self.make_room()?;
+        let parts = Parts::make(&self.stack.inner.adapter, self.stack.config)
+            .map_err(|error| errors::of_dat(&error))?;
+        let transport = Transport::of(&socket)?;
+        let ssp = Ssp::create(socket, &parts.ep, &self.requests, b"")
+            .map_err(|refused| errors::of_dat(&refused.error))?;
+        let key = Key::Socket(ssp.id());
+        let converted = Converted {
+            ssp,
+            parts,
+            transport,
+        };
+        self.add(key, (local, peer), By::Socket(Box::new(converted)));
+        Ok(())
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        self.forget_silent();
+        if self.expected.len() < EXPECTED_MAX {
+            Ok(())
+        } else {
+            Err(Errno::CONNREFUSED.into())
+        }
+    }
+
+    fn add(&mut self, key: Key, (local, peer): (SocketAddr, SocketAddr), by: By) {
+        let until = Instant::now() + Self::PATIENCE;
+        let expected = Expected {
+            local,
+            peer,
+            until,
+            by,
+        };
+        self.expected.insert(key, expected);
     }
 
     /// True while a peer may connect with this token.
     #[must_use]
     pub fn expects(&self, token: &Token) -> bool {
-        self.expected.contains_key(token)
+        self.expected.contains_key(&Key::Token(*token))
     }
 
     /// Stops expecting the peer of this token.
     pub fn forget(&mut self, token: &Token) {
-        self.expected.remove(token);
+        self.expected.remove(&Key::Token(*token));
     }
 
-    /// Forgets the peers that have not connected within [`Self::PATIENCE`].
+    /// Forgets the peers that have not connected, or sent their Hello, within [`Self::PATIENCE`].
     pub fn forget_silent(&mut self) {
         let now = Instant::now();
         self.expected.retain(|_, expected| expected.until > now);
@@ -240,8 +351,9 @@ impl Rendezvous {
         self.expected.is_empty()
     }
 
-    /// Answers the next request with a valid token and returns its stream. The stream is connected,
-    /// and writable, when the peer's first message is received; until then the peer may withdraw.
+    /// Answers the next request of an expected peer and returns its stream. The stream is
+    /// connected, and writable, when the peer's first message is received; until then the peer may
+    /// withdraw.
     ///
     /// After the descriptor was readable, call this until it returns `None`.
     pub fn next_answered(&mut self) -> Option<SdpStream> {
@@ -255,6 +367,7 @@ impl Rendezvous {
                         return Some(stream);
                     }
                 }
+                Ok(Some(Event::SocketDown(id))) => drop(self.expected.remove(&Key::Socket(id))),
                 Ok(Some(_)) => (),
                 Ok(None) => return None,
                 Err(error) => {
@@ -265,33 +378,70 @@ impl Rendezvous {
         }
     }
 
+    /// Removes the peer that makes this request.
+    fn take(&mut self, request: &Cr) -> Option<Expected> {
+        let point = request.service_point();
+        let key = if self.psp.as_ref().is_some_and(|psp| psp.id() == point) {
+            Key::Token(Token::of_private_data(request.private_data())?)
+        } else {
+            Key::Socket(point)
+        };
+        self.expected.remove(&key)
+    }
+
     fn answer(&mut self, request: Cr) -> Option<SdpStream> {
-        let token = Token::of_private_data(request.private_data());
-        let Some(expected) = token.and_then(|token| self.expected.remove(&token)) else {
-            tracing::warn!("a connection request without a valid token");
+        let Some(expected) = self.take(&request) else {
+            tracing::warn!("a connection request of a peer that is not expected");
             // If the reject call fails, dropping the request rejects it.
             drop(request.reject(&[]));
             return None;
         };
-        let adapter = &self.stack.inner.adapter;
-        let accepted = Parts::make(adapter, self.stack.config)
-            .map_err(|error| errors::of_dat(&error))
-            .and_then(|parts| {
-                let passive = Passive {
-                    names: expected.names,
-                    transport: None,
-                    opening: Opening::PassiveAwaitsMessage,
-                };
-                let hello = expected.hello;
-                Socket::accept(adapter, parts, request, (&hello, &hello.emit()), passive)
-            });
-        match accepted {
+        match expected.accept(&self.stack, request) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");
                 None
             }
         }
+    }
+}
+
+impl Expected {
+    fn accept(self, stack: &Stack, request: Cr) -> io::Result<Arc<Socket>> {
+        let adapter = &stack.inner.adapter;
+        let (hello, bytes, parts, converted) = match self.by {
+            By::Device(hello) => {
+                let parts = Parts::make(adapter, stack.config);
+                let parts = parts.map_err(|error| errors::of_dat(&error))?;
+                (hello, hello.emit().to_vec(), parts, None)
+            }
+            By::Socket(converted) => {
+                let bytes = request.private_data().to_vec();
+                let hello = match Hello::parse(&bytes) {
+                    Ok(hello) => hello,
+                    Err(error) => {
+                        let why = io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+                        drop(request.reject(&stack.refusal(error)));
+                        return Err(why);
+                    }
+                };
+                let Converted {
+                    ssp,
+                    parts,
+                    transport,
+                } = *converted;
+                (hello, bytes, parts, Some((ssp, transport)))
+            }
+        };
+        let passive = Passive {
+            names: Names {
+                local: Some(self.local),
+                peer: SocketAddr::new(self.peer.ip(), hello.port),
+            },
+            transport: converted.as_ref().map(|(_, transport)| *transport),
+            opening: Opening::PassiveAwaitsMessage,
+        };
+        Socket::accept(adapter, parts, request, (&hello, &bytes), passive)
     }
 }
 

@@ -20,7 +20,7 @@ use ops::RdmaPort;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
-use sdp_over_dat::{Commitment, PendingHellos, Rendezvous, SdpStream, Token};
+use sdp_over_dat::{Commitment, Rendezvous, SdpStream, Token};
 use tracing::{debug, warn};
 
 use crate::adapter::Adapter;
@@ -69,9 +69,8 @@ pub(crate) struct Service<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct PendingConnections {
     meeting: Vec<Meeting>,
-    /// Connections that wait for a Hello through the software provider.
-    pending_hellos: Option<(PendingHellos, Arc<Adapter>)>,
-    /// Connections that wait for a token at the service point of each device.
+    /// Peers that are expected to connect to each adapter: with a token to a device, or with a
+    /// Hello through the software provider.
     expected: Vec<(Rendezvous, Arc<Adapter>)>,
     /// The TCP connections of the peers that have such a token.
     invited: Vec<Invited>,
@@ -117,9 +116,8 @@ impl PendingConnections {
 
     /// Returns the number of connections.
     fn count(&self) -> usize {
-        let pending = self.pending_hellos.as_ref().map_or(0, |(it, _)| it.len());
         let expected: usize = self.expected.iter().map(|(it, _)| it.len()).sum();
-        self.meeting.len() + pending + expected + self.answered.len()
+        self.meeting.len() + expected + self.answered.len()
     }
 
     /// Closes connections that have exceeded their time limit.
@@ -133,9 +131,6 @@ impl PendingConnections {
             }
             stays
         });
-        if let Some((pending_hellos, _)) = &mut self.pending_hellos {
-            pending_hellos.forget_silent();
-        }
         for (rendezvous, _) in &mut self.expected {
             rendezvous.forget_silent();
         }
@@ -152,11 +147,9 @@ impl PendingConnections {
     /// Returns the time at which the next connection exceeds its limit.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let meeting = self.meeting.iter().map(|meeting| meeting.until);
-        let pending = self.pending_hellos.iter();
-        let pending = pending.filter_map(|(it, _)| it.next_due());
         let expected = self.expected.iter().filter_map(|(it, _)| it.next_due());
         let answered = self.answered.iter().map(|answered| answered.until);
-        meeting.chain(pending).chain(expected).chain(answered).min()
+        meeting.chain(expected).chain(answered).min()
     }
 
     /// Adds a connection that the kernel has accepted.
@@ -301,6 +294,16 @@ impl PendingConnections {
         hello: &[u8],
     ) -> io::Result<((SocketAddr, u64), Token)> {
         let adapter = service.adapters.device(port).map_err(io::Error::other)?;
+        let rendezvous = self.rendezvous_at(service, adapter)?;
+        rendezvous.expect(hello, names.local, names.peer)
+    }
+
+    /// Returns the rendezvous of an adapter, and makes it if necessary.
+    fn rendezvous_at(
+        &mut self,
+        service: &Service<'_>,
+        adapter: Arc<Adapter>,
+    ) -> io::Result<&mut Rendezvous> {
         self.expected
             .retain(|(rendezvous, _)| !rendezvous.is_lost());
         let is_it = |(_, of): &(Rendezvous, Arc<Adapter>)| Arc::ptr_eq(of, &adapter);
@@ -314,37 +317,22 @@ impl PendingConnections {
                 self.expected.len() - 1
             }
         };
-        let rendezvous = &mut self.expected[at].0;
-        let token = rendezvous.expect(hello, names.local, names.peer)?;
-        Ok((rendezvous.place(), token))
+        Ok(&mut self.expected[at].0)
     }
 
     /// Converts the TCP connection of the rendezvous to an RDMA connection.
     fn convert(&mut self, service: &Service<'_>, meeting: Meeting) -> io::Result<()> {
-        let pending_hellos = match &mut self.pending_hellos {
-            Some((pending_hellos, _)) => pending_hellos,
-            None => {
-                let adapter = service.adapters.software().map_err(io::Error::other)?;
-                let made = PendingHellos::new(&adapter.stack_for(service.choice.settings)?)?;
-                let data = EventData::new_u64(2);
-                epoll::add(service.poller, &made, data, EventFlags::IN)?;
-                &mut self.pending_hellos.insert((made, adapter)).0
-            }
-        };
+        let adapter = service.adapters.software().map_err(io::Error::other)?;
+        let rendezvous = self.rendezvous_at(service, adapter)?;
         // The answer is sent first, because the peer sends Hello after it.
         rendezvous::send(meeting.tcp.as_fd(), &Answer::Convert.emit())?;
         let Names { local, peer } = meeting.names;
-        pending_hellos.admit(meeting.tcp, local, peer)
+        rendezvous.admit(meeting.tcp, local, peer)
     }
 
     /// Accepts connection requests that carry a Hello or a valid token.
     pub(crate) fn answer(&mut self, service: &Service<'_>) {
         let mut streams = Vec::new();
-        if let Some((pending_hellos, adapter)) = &mut self.pending_hellos {
-            while let Some(stream) = pending_hellos.next_answered() {
-                streams.push((stream, Arc::clone(adapter)));
-            }
-        }
         for (rendezvous, adapter) in &mut self.expected {
             while let Some(stream) = rendezvous.next_answered() {
                 streams.push((stream, Arc::clone(adapter)));

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt;
-use sdp_over_dat::{Config, Options, PendingHellos, SdpStream, Stack};
+use sdp_over_dat::{Config, Options, Rendezvous, SdpStream, Stack};
 use stack_tests::IA_NAME;
 
 use super::{DEADLINE, connected, on_stack, pattern, timed};
@@ -27,7 +27,7 @@ pub(super) fn over_tcp(
 ) -> Result<(SdpStream, SdpStream)> {
     let (active, passive) = between(TcpListener::bind("127.0.0.1:0")?)?;
     let (local, peer) = (active.local_addr()?, active.peer_addr()?);
-    let mut reception = PendingHellos::new(stack)?;
+    let mut reception = Rendezvous::new(stack)?;
     reception.admit(OwnedFd::from(passive), peer, local)?;
     let client = SdpStream::start_connect_over(stack, OwnedFd::from(active), local, peer)?;
     let until = Instant::now() + DEADLINE;

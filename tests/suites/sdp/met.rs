@@ -18,8 +18,7 @@ const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
 
 /// Starts to connect with a token.
-fn visit(stack: &Stack, rendezvous: &Rendezvous, token: Token) -> Result<SdpStream> {
-    let place = rendezvous.place();
+fn visit(stack: &Stack, place: (SocketAddr, u64), token: Token) -> Result<SdpStream> {
     Ok(SdpStream::start_connect_met(
         stack, place, token, LOCAL, SERVICE,
     )?)
@@ -63,9 +62,9 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_sent_names() -> Result<(
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);
         let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let token = rendezvous.expect(&hello, SERVICE, from)?;
+        let (place, token) = rendezvous.expect(&hello, SERVICE, from)?;
         ensure!(rendezvous.len() == 1);
-        let client = visit(stack, &rendezvous, token)?;
+        let client = visit(stack, place, token)?;
         let (client, server) = thread::scope(|scope| {
             let server = scope.spawn(|| next_committed(&mut rendezvous));
             let failure = outcome(&client)?;
@@ -90,7 +89,7 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_sent_names() -> Result<(
         drop(client);
         ensure!((&server).read(&mut bytes)? == 0);
         // A token is valid once.
-        let second = visit(stack, &rendezvous, token)?;
+        let second = visit(stack, place, token)?;
         refused(&mut rendezvous, &second)
     })
 }
@@ -114,12 +113,12 @@ fn only_a_peer_with_the_expected_token_is_accepted() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);
-        let token = rendezvous.expect(&hello, SERVICE, LOCAL)?;
+        let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL)?;
         for guess in [[0; Token::LEN], [0xff; Token::LEN]] {
-            let visitor = visit(stack, &rendezvous, Token::from_bytes(guess))?;
+            let visitor = visit(stack, place, Token::from_bytes(guess))?;
             refused(&mut rendezvous, &visitor)?;
         }
-        let client = visit(stack, &rendezvous, token)?;
+        let client = visit(stack, place, token)?;
         thread::scope(|scope| {
             let server = scope.spawn(|| next_committed(&mut rendezvous));
             let failure = outcome(&client)?;
@@ -153,8 +152,8 @@ fn a_malformed_hello_causes_no_panic() -> Result<()> {
         let errno = error.expect_err("another version").raw_os_error();
         ensure!(errno == Some(Errno::PROTONOSUPPORT.raw_os_error()));
         // A connection whose messages give the checker some input.
-        let token = rendezvous.expect(&hello, SERVICE, LOCAL)?;
-        let client = visit(stack, &rendezvous, token)?;
+        let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL)?;
+        let client = visit(stack, place, token)?;
         let until = Instant::now() + DEADLINE;
         let server = loop {
             becomes_readable(rendezvous.as_fd())?;
