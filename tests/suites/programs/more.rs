@@ -54,7 +54,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
         },
         needs: &["/usr/sbin/haproxy"],
         is_heavy: false,
-        has_sdp: false,
+        has_sdp: true,
     },
     Extra {
         case: Case {
@@ -66,7 +66,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
         },
         needs: &["/usr/sbin/haproxy"],
         is_heavy: false,
-        has_sdp: false,
+        has_sdp: true,
     },
     echo("inetd: cat", 7777, inetd, &["/usr/sbin/inetd"], false, true),
     echo(
