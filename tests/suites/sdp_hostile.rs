@@ -528,6 +528,43 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
     scene.finish()
 }
 
+/// A peer that holds a reader's memory and does not answer the cancel loses its connection some
+/// time after the reader's timeout. Nothing else makes the memory safe to use again.
+#[test]
+fn readers_memory_without_an_answer_does_not_hold_its_reader() -> Result<()> {
+    let config = Config {
+        sink_threshold: 100_000,
+        close_timeout: Duration::from_millis(500),
+        ..Config::default()
+    };
+    let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
+    scene.attacks += 1;
+    let mut hello = hello();
+    hello[19] = 16;
+    let mut attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello)?;
+    let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
+    let outcome = attacker.outcome()?;
+    ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+    patient(&victim, Duration::from_secs(2));
+    attacker.send(&message(DATA, 1, b"!"))?;
+    (&victim).read_exact(&mut [0; 1])?;
+    // The receiving half changes from combined to pipelined mode.
+    attacker.send(&message(0x07, 2, &[0x20, 0, 0, 0]))?;
+    let start = Instant::now();
+    let read = (&victim).read(&mut vec![0; 1 << 20]);
+    let took = start.elapsed();
+    ensure!(took < DEADLINE / 2, "{read:?} after {took:?}");
+    let after = victim.statistics();
+    let counts = (after.sinks, after.sinks_used, after.sinks_cancelled);
+    ensure!(counts == (1, 0, 1), "{after:?}");
+    let told = read.as_ref().err().and_then(Errno::from_io_error);
+    ensure!(told == Some(Errno::TIMEDOUT), "{read:?}");
+    // The victim has ended the connection, so the disconnect may fail.
+    let _ = attacker.ep.disconnect(Close::Abrupt);
+    drop((attacker, victim));
+    scene.finish()
+}
+
 /// Memory for the victim's next bytes, which the peer says it has. One message with data was
 /// counted.
 fn sink_avail(seq: u32, len: u32) -> Vec<u8> {

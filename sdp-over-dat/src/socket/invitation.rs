@@ -7,15 +7,23 @@
 //! case the memory is deregistered before the read returns, so no byte is written to it later,
 //! whatever the peer does.
 //!
-//! A read with a timeout does not advertise: the answer to its cancel needs a call of the peer's
-//! user, or a thread that serves the peer's socket, and may take longer than the read should.
+//! A read with a timeout cancels its advertisement when the time has passed. The answer needs a
+//! call of the peer's user, or the thread of the peer's stack, which serves idle sockets every
+//! [`LONG`]. So a read with a shorter timeout does not advertise.
 
-use std::{io, sync::MutexGuard};
+use std::{
+    io,
+    sync::MutexGuard,
+    time::{Duration, Instant},
+};
 
 use sdp_proto::{AdvertId, ConnectionState, SinkAdvert, wire::Mode};
 
 use super::{Inner, Socket, inner::UserRead, receive::ReceiveFlags};
-use crate::user_memory::{self, Sink};
+use crate::{
+    adapter::LONG,
+    user_memory::{self, Sink},
+};
 
 /// The longest memory that is advertised at once, in bytes.
 const SINK_MAX: usize = 1 << 30;
@@ -42,9 +50,12 @@ impl Socket {
         inner: &mut Inner,
         room: usize,
         flags: ReceiveFlags,
-        has_timeout: bool,
+        deadline: Option<Instant>,
     ) -> bool {
-        if flags.peek || has_timeout || !self.suits_invitation(inner, room) {
+        let left = deadline.map_or(Duration::MAX, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        });
+        if flags.peek || left < LONG || !self.suits_invitation(inner, room) {
             return false;
         }
         if inner.connection.receive_mode() == Mode::Combined {
@@ -55,12 +66,13 @@ impl Socket {
     }
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
-    /// number of bytes that the peer has written. Does not wait if there are bytes to read or if
-    /// the memory cannot be advertised.
+    /// number of bytes that the peer has written. At `deadline` the advertisement is cancelled. Does
+    /// not wait if there are bytes to read or if the memory cannot be advertised.
     pub(super) fn receive_written<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         into: &mut [u8],
+        deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, usize) {
         // Bytes that have been received and not handled would make the advertisement useless.
         self.progress(&mut inner);
@@ -90,7 +102,7 @@ impl Socket {
             inner.statistics.sinks += 1;
             inner.sink = Some(UserRead { id, written: None });
             self.pump(&mut inner);
-            inner = self.wait_for_sink(inner);
+            inner = self.wait_for_sink(inner, deadline);
             let sink = inner.sink.take();
             written = sink.and_then(|sink| sink.written).unwrap_or(0) as usize;
             inner.statistics.sinks_used += u64::from(written > 0);
@@ -106,10 +118,14 @@ impl Socket {
 
     /// Waits until the peer no longer writes into the memory of the reader.
     ///
-    /// When this half is shut, the advertisement is cancelled. The connection of a peer that does
-    /// not answer is aborted.
-    fn wait_for_sink<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        let (mut until, mut is_cancelled) = (None, false);
+    /// At `deadline`, and when this half is shut, the advertisement is cancelled. The connection of
+    /// a peer that does not answer is aborted.
+    fn wait_for_sink<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, Inner> {
+        let (mut until, mut is_cancelled) = (deadline, false);
         loop {
             let is_done = inner.sink.as_ref().is_none_or(|it| it.written.is_some());
             if is_done || inner.link.is_gone() {

@@ -78,8 +78,8 @@ impl Socket {
             if !waits {
                 return self.leave(inner, filled, Some(Errno::AGAIN.into()));
             }
-            if self.may_invite(&mut inner, into.len() - filled, flags, deadline.is_some()) {
-                let (again, written) = self.receive_written(inner, &mut into[filled..]);
+            if self.may_invite(&mut inner, into.len() - filled, flags, deadline) {
+                let (again, written) = self.receive_written(inner, &mut into[filled..], deadline);
                 inner = again;
                 filled += written;
                 // Whatever ended the advertisement may be what the reader waits for.

@@ -135,21 +135,138 @@ fn streams_of_any_lengths_are_the_same_at_both_ends() -> Result<()> {
     })
 }
 
-/// A read with a timeout cannot wait for the answer to a cancel.
+/// Sets the timeout of the reads of `stream`.
+fn give_up_after(stream: &SdpStream, timeout: Duration) {
+    stream.set_options(Options {
+        read_timeout: Some(timeout),
+        ..stream.options()
+    });
+}
+
+/// The number of bytes of a read that may have timed out.
+fn taken(read: std::io::Result<usize>) -> Result<usize> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        read => read.context("reading"),
+    }
+}
+
+/// The peer may need half a second to answer a cancel.
 #[test]
-fn a_read_with_a_timeout_advertises_nothing() -> Result<()> {
+fn a_read_with_a_short_timeout_advertises_nothing() -> Result<()> {
     on_stack(config(), |stack| {
         let (client, server) = pipelined(stack)?;
+        give_up_after(&server, Duration::from_millis(400));
+        let read = server.receive_all(&mut vec![0; LONG]);
+        ensure!(taken(read)? == 0, "bytes that were not sent");
+        let statistics = server.statistics();
+        ensure!(statistics.sinks == 0, "{statistics:?}");
+        (&client).write_all(b"last")?;
+        Ok((&server).read_exact(&mut [0; 4])?)
+    })
+}
+
+/// The thread of the peer's stack answers the cancel, because the peer's user makes no call. No
+/// byte is placed in the reader's memory after its call has returned.
+#[test]
+fn a_read_whose_timeout_passes_takes_its_memory_back() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        give_up_after(&server, Duration::from_millis(900));
+        let mut memory = vec![0xa5; LONG];
+        ensure!(taken(server.receive_all(&mut memory))? == 0, "bytes");
+        let after = server.statistics();
+        let counts = (after.sinks, after.sinks_used, after.sinks_cancelled);
+        ensure!(counts == (1, 0, 1), "{after:?}");
         timed(&server);
+        let mut expected = vec![0; 25_000];
+        pattern(0, &mut expected);
+        (&client).write_all(&expected)?;
+        let mut into = vec![0; 25_000];
+        (&server).read_exact(&mut into)?;
+        ensure!(into == expected, "other bytes");
+        ensure!(
+            memory.iter().all(|byte| *byte == 0xa5),
+            "written afterwards"
+        );
+        Ok(())
+    })
+}
+
+/// The bytes that were written into the reader's memory before the timeout are returned.
+#[test]
+fn a_read_whose_timeout_passes_returns_the_bytes_that_were_written() -> Result<()> {
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        give_up_after(&server, Duration::from_secs(3));
+        let mut expected = vec![0; 60_000];
+        pattern(0, &mut expected);
+        let mut memory = vec![0xa5; LONG];
         thread::scope(|scope| {
-            let reads = scope.spawn(|| (&server).read_exact(&mut vec![0; LONG]));
-            thread::sleep(Duration::from_millis(20));
-            (&client).write_all(&[1; LONG])?;
-            reads.join().expect("a reader that does not panic")?;
-            let statistics = server.statistics();
-            ensure!(statistics.sinks == 0, "{statistics:?}");
+            let reads = scope.spawn(|| server.receive_all(&mut memory));
+            has_advertised(&server, 1)?;
+            (&client).write_all(&expected)?;
+            let read = reads.join().expect("a reader that does not panic")?;
+            ensure!(read == expected.len(), "{read} bytes");
             Ok(())
-        })
+        })?;
+        let (written, rest) = memory.split_at(expected.len());
+        ensure!(written == expected, "other bytes");
+        ensure!(rest.iter().all(|byte| *byte == 0xa5), "more was written");
+        let after = server.statistics();
+        ensure!(
+            after.bytes_written_by_peer == expected.len() as u64,
+            "{after:?}"
+        );
+        ensure!(after.sinks_used == 1, "{after:?}");
+        ensure!(after.sinks_cancelled == after.sinks - 1, "{after:?}");
+        Ok(())
+    })
+}
+
+/// A timeout passes while the peer writes: each byte is returned by this read or by a later one.
+#[test]
+fn a_timeout_and_the_peers_write_may_cross() -> Result<()> {
+    const TIMEOUT: Duration = Duration::from_millis(550);
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        let (mut sent, mut received, mut rounds) = (0_u64, 0_u64, 0_u64);
+        for early_ms in [0, 1, 2, 3, 5, 550] {
+            give_up_after(&server, TIMEOUT);
+            let len = [25_000, 60_000, LONG][rounds as usize % 3];
+            rounds += 1;
+            let mut chunk = vec![0; len];
+            pattern(sent, &mut chunk);
+            let mut memory = vec![0xa5; LONG];
+            let got = thread::scope(|scope| {
+                let reads = scope.spawn(|| server.receive_all(&mut memory));
+                thread::sleep(TIMEOUT - Duration::from_millis(early_ms));
+                (&client).write_all(&chunk)?;
+                taken(reads.join().expect("a reader that does not panic"))
+            })?;
+            sent += len as u64;
+            let mut expected = vec![0; got];
+            pattern(received, &mut expected);
+            ensure!(memory[..got] == expected, "other bytes in round {rounds}");
+            let rest = &memory[got..];
+            ensure!(rest.iter().all(|byte| *byte == 0xa5), "round {rounds}");
+            received += got as u64;
+            timed(&server);
+            let mut late = vec![0; (sent - received) as usize];
+            (&server).read_exact(&mut late)?;
+            let mut expected = vec![0; late.len()];
+            pattern(received, &mut expected);
+            ensure!(late == expected, "other bytes after round {rounds}");
+            received = sent;
+            ensure!(
+                memory[got..].iter().all(|byte| *byte == 0xa5),
+                "late bytes in round {rounds}"
+            );
+        }
+        let after = server.statistics();
+        ensure!(after.sinks > 0, "{after:?}");
+        println!("{after:?}");
+        Ok(())
     })
 }
 
