@@ -14,7 +14,8 @@ medians, and the ratio to raw TCP of the same round. dat-bench(1) describes rows
 A case is WORK:BYTES:DEPTH or WORK:BYTES:DEPTH@PLACE, where DEPTH operations are queued.
   latency     send-ping, write-ping, read-ping, blocked-ping, read-other-evd,
               write-unattended-ping, sdp-ping, sdp-blocked-ping
-  bandwidth   send, write, read, write-unattended, read-unattended, sdp-write, sdp-copy
+  bandwidth   send, write, read, write-unattended, read-unattended, sdp-write, sdp-copy,
+              sdp-registered, sdp-rdma-read, sdp-rdma-write
   cost        send-cost (processor time), connect (connections), idle-ep (memory)
 A place is local (shared memory, the default), tcp (loopback), no-crc (tcp without CRC), veth
 (virtual Ethernet), veth-segments (one frame per TCP segment) or 10g (veth with 10 Gbit/s).
@@ -28,7 +29,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "dat-bench", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Measure six cases in a few seconds.
+    /// Measure seven cases in a few seconds.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Interface adapter; default: the software provider on loopback.

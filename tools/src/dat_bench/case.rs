@@ -45,12 +45,23 @@ pub(crate) enum Work {
     /// An SDP stream: one message in each direction, both sides blocked in a read. Raw: blocking
     /// recv.
     SdpBlockedPing,
-    /// Writes to an SDP stream, in one direction; the stream chooses how bytes move. Raw: one write
-    /// per message.
-    SdpWrite,
-    /// Writes to an SDP stream, in one direction; each byte is copied into and out of the stream's
-    /// buffers.
-    SdpCopy,
+    /// Writes to an SDP stream, in one direction. Raw: one write per message.
+    SdpWrite(Mechanism),
+}
+
+/// The mechanism by which an SDP stream transfers the bytes of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mechanism {
+    /// The stream chooses by the length of a write.
+    Chosen,
+    /// Each byte is copied into and out of the stream's buffers.
+    Copied,
+    /// Sends carry the bytes from the writer's memory.
+    Registered,
+    /// All writes are advertised, and the peer transfers them by RDMA Read.
+    Read,
+    /// The writer transfers the bytes by RDMA Write where the reader waits, otherwise in Sends.
+    Written,
 }
 
 /// The network between the two processes.
@@ -167,9 +178,20 @@ impl Case {
     /// The contender that is measured against raw TCP.
     pub(crate) const fn contender(self) -> Stack {
         match self.work {
-            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => Stack::Sdp,
+            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => Stack::Sdp,
             _ => Stack::Dat,
         }
+    }
+
+    /// True for writes to an SDP stream that uses one mechanism alone without a copy. Such a row
+    /// shows the cost of the mechanism and has no target, because streams choose the mechanism
+    /// themselves.
+    #[cfg(test)]
+    pub(crate) const fn is_of_one_mechanism(self) -> bool {
+        let Work::SdpWrite(mechanism) = self.work else {
+            return false;
+        };
+        !matches!(mechanism, Mechanism::Chosen | Mechanism::Copied)
     }
 
     /// True if both sides of a ping-pong sleep until an event is received.
@@ -245,8 +267,20 @@ impl Case {
             Work::IdleEndpoints => "memory of an idle connected EP".into(),
             Work::SdpPing => format!("{size} SDP ping-pong"),
             Work::SdpBlockedPing => format!("{size} SDP ping-pong, blocking"),
-            Work::SdpWrite => format!("{size} SDP writes"),
-            Work::SdpCopy => format!("{size} SDP writes, copied"),
+            Work::SdpWrite(mechanism) => format!("{size} SDP writes{}", mechanism.suffix()),
+        }
+    }
+}
+
+impl Mechanism {
+    /// The end of a case's title.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Chosen => "",
+            Self::Copied => ", copied",
+            Self::Registered => ", registered",
+            Self::Read => ", by RDMA Read",
+            Self::Written => ", by RDMA Write",
         }
     }
 }
@@ -285,7 +319,7 @@ impl Unit {
     }
 }
 
-const WORK_NAMES: [(Work, &str); 18] = [
+const WORK_NAMES: [(Work, &str); 21] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::ReadPing, "read-ping"),
@@ -302,8 +336,11 @@ const WORK_NAMES: [(Work, &str); 18] = [
     (Work::IdleEndpoints, "idle-ep"),
     (Work::SdpPing, "sdp-ping"),
     (Work::SdpBlockedPing, "sdp-blocked-ping"),
-    (Work::SdpWrite, "sdp-write"),
-    (Work::SdpCopy, "sdp-copy"),
+    (Work::SdpWrite(Mechanism::Chosen), "sdp-write"),
+    (Work::SdpWrite(Mechanism::Copied), "sdp-copy"),
+    (Work::SdpWrite(Mechanism::Registered), "sdp-registered"),
+    (Work::SdpWrite(Mechanism::Read), "sdp-rdma-read"),
+    (Work::SdpWrite(Mechanism::Written), "sdp-rdma-write"),
 ];
 
 /// The words with which cases begin.

@@ -58,6 +58,8 @@ pub(crate) struct Outcome {
     pub(crate) syscalls: [Option<f64>; 3],
     /// The number of times that the contender copies each byte, here and at the peer.
     pub(crate) copies: Option<[f64; 2]>,
+    /// Processor seconds per GiB, of all threads of both processes: the contender's, and raw TCP's.
+    pub(crate) processor: Option<[f64; 2]>,
 }
 
 /// The results of another contender.
@@ -112,6 +114,7 @@ impl Bench {
         }
         let calls = self.count(contender.stack, case, contender.count)?;
         let copies = self.copies(case, contender.count)?;
+        let processor = self.processor(case, [contender.count, raw.count])?;
         let raw_calls = self.count(raw.stack, case, raw.count)?;
         Ok(Outcome {
             raw: Spread::of(raws),
@@ -128,6 +131,7 @@ impl Bench {
             contender: Spread::of(contender.figures),
             syscalls: [calls.ours, calls.peers, raw_calls.ours],
             copies,
+            processor,
         })
     }
 
@@ -145,6 +149,7 @@ impl Bench {
             others: Vec::new(),
             syscalls: [None; 3],
             copies: None,
+            processor: None,
         })
     }
 
@@ -215,6 +220,20 @@ impl Bench {
         let ways = if case.is_ping() { 2 } else { 1 };
         let bytes = (case.size as u64 * count * ways) as f64;
         Ok(counted.map(|(ours, peers)| [ours, peers].map(|copied| copied as f64 / bytes)))
+    }
+
+    /// Measures the processor time of one more run of the contender and of raw TCP, if the case is
+    /// one of an SDP stream.
+    fn processor(&mut self, case: Case, counts: [u64; 2]) -> Result<Option<[f64; 2]>> {
+        if !matches!(case.work, Work::SdpWrite(_)) {
+            return Ok(None);
+        }
+        let mut costs = [0.0; 2];
+        for ((cost, stack), count) in costs.iter_mut().zip([self.stack, Stack::Raw]).zip(counts) {
+            let gibibytes = (case.size as u64 * count) as f64 / f64::from(1u32 << 30);
+            *cost = self.cost(stack, case, count)? / gibibytes;
+        }
+        Ok(Some(costs))
     }
 
     /// A run. Returns the seconds of which its figure is made: the elapsed time, the sum of the

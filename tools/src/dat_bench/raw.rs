@@ -78,8 +78,7 @@ impl RawLink {
             | Work::StreamWrite
             | Work::UnattendedWrite
             | Work::SendCost
-            | Work::SdpWrite
-            | Work::SdpCopy => {
+            | Work::SdpWrite(_) => {
                 self.stream_out(stack, case, count)?;
                 self.recv_exact(1)
             }
@@ -111,8 +110,7 @@ impl RawLink {
             | Work::StreamWrite
             | Work::UnattendedWrite
             | Work::SendCost
-            | Work::SdpWrite
-            | Work::SdpCopy => {
+            | Work::SdpWrite(_) => {
                 self.stream_in(stack, case, count)?;
                 self.send(Stack::Raw, 1)
             }

@@ -84,6 +84,9 @@ impl Tally {
         if let Some([ours, peers]) = outcome.copies {
             println!("  copies of a byte: {ours:.2} here, {peers:.2} at the peer");
         }
+        if let Some([own, raw]) = outcome.processor {
+            println!("  processor time: {own:.3} s/GiB, raw TCP {raw:.3} s/GiB");
+        }
         self.results.measured.push(Measured {
             case: row.case,
             to_other,

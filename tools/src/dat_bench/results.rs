@@ -90,7 +90,7 @@ impl Results {
 }
 
 /// The columns of the comma-separated values. A number that is not known is an empty field.
-const COLUMNS: [&str; 26] = [
+const COLUMNS: [&str; 28] = [
     "case",
     "work",
     "bytes",
@@ -115,6 +115,8 @@ const COLUMNS: [&str; 26] = [
     "syscalls_raw",
     "copies_here",
     "copies_peer",
+    "processor_s_per_gib",
+    "processor_s_per_gib_raw",
     "foreign_share",
     "not_run",
 ];
@@ -155,6 +157,9 @@ impl Measured {
         if let Some([here, peer]) = outcome.copies {
             value["copies"] = json!({ "here": here, "peer": peer });
         }
+        if let Some([own, raw]) = outcome.processor {
+            value["processor_s_per_gib"] = json!({ "contender": own, "raw": raw });
+        }
         value
     }
 
@@ -167,10 +172,12 @@ impl Measured {
         line.push(self.target.clone().unwrap_or_default());
         line.push(self.verdict.unwrap_or_default().to_owned());
         line.extend(outcome.syscalls.map(optional));
-        line.extend(match outcome.copies {
-            Some(copies) => copies.map(number),
-            None => [const { String::new() }; 2],
-        });
+        for pair in [outcome.copies, outcome.processor] {
+            line.extend(match pair {
+                Some(pair) => pair.map(number),
+                None => [const { String::new() }; 2],
+            });
+        }
         line.push(optional(self.foreign_share));
         padded(line)
     }
@@ -295,7 +302,7 @@ fn replace((path, file): &mut (PathBuf, File), content: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Wire, Work};
+    use crate::case::{Mechanism, Wire, Work};
     use crate::measure::Other;
 
     const PLAN: Plan = Plan {
@@ -323,7 +330,8 @@ mod tests {
                 from_contender: spread_of(0.5),
             }],
             syscalls: [Some(1.5), None, Some(2.0)],
-            copies: None,
+            copies: Some([1.0, 0.5]),
+            processor: Some([0.25, 0.125]),
         };
         let mut results = Results {
             measured: vec![Measured {
@@ -335,7 +343,7 @@ mod tests {
                 foreign_share: None,
             }],
             not_run: vec![NotRun {
-                case: Case::new(Work::SdpWrite, 4096, 1, Wire::Veth),
+                case: Case::new(Work::SdpWrite(Mechanism::Chosen), 4096, 1, Wire::Veth),
                 reason: "no \"right\"".to_owned(),
             }],
             complete: 0,
@@ -361,6 +369,8 @@ mod tests {
         assert_eq!(row["raw"]["max"], 16.0);
         assert_eq!(row["syscalls"]["peer"], Value::Null);
         assert_eq!(row["others"][0]["stack"], "framed");
+        assert_eq!(row["copies"]["peer"], 0.5);
+        assert_eq!(row["processor_s_per_gib"]["raw"], 0.125);
         assert_eq!(row["foreign_share"], 0.02);
         assert_eq!(value["rows"][1]["not_run"], "no \"right\"");
         assert_eq!(value["rows"][1]["contender"], "sdp");
@@ -383,6 +393,8 @@ mod tests {
         assert_eq!(field(0, "target"), "<= 0.15, and more");
         assert_eq!(field(0, "syscalls_here"), "1.5");
         assert_eq!(field(0, "syscalls_peer"), "");
+        assert_eq!(field(0, "copies_here"), "1");
+        assert_eq!(field(0, "processor_s_per_gib"), "0.25");
         assert_eq!(field(0, "foreign_share"), "0.02");
         assert_eq!(
             (field(1, "stack"), field(1, "ratio_median")),

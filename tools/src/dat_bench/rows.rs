@@ -1,10 +1,11 @@
 //! The table's rows, and the target of each.
 
 use crate::case::Case;
+use crate::case::Mechanism::{self, Chosen, Copied, Read, Registered, Written};
 use crate::case::Wire::{self, Local, Shaped, Tcp, TcpNoCrc, Veth, VethSegments};
 use crate::case::Work::{
-    self, BlockedPing, Connect, IdleEndpoints, ReadOtherEvd, ReadPing, SdpBlockedPing, SdpCopy,
-    SdpPing, SdpWrite, SendCost, SendPing, StreamRead, StreamSend, StreamWrite, UnattendedPing,
+    self, BlockedPing, Connect, IdleEndpoints, ReadOtherEvd, ReadPing, SdpBlockedPing, SdpPing,
+    SdpWrite, SendCost, SendPing, StreamRead, StreamSend, StreamWrite, UnattendedPing,
     UnattendedRead, UnattendedWrite, WritePing,
 };
 
@@ -29,8 +30,8 @@ pub(crate) enum Target {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) case: Case,
-    /// The target; `None` for a case that the caller composed, and for a row that is measured only
-    /// because another row is compared with it.
+    /// The target; `None` for a case that the caller composed, for a row that is measured only
+    /// because another row is compared with it, and for one mechanism of SDP.
     pub(crate) target: Option<Target>,
 }
 
@@ -96,27 +97,46 @@ const ROWS: &[Row] = &[
     row(LOCAL_CONNECTS, Connect, 1, 16, Local),
     row(Target::FigureAtMost(8.0), IdleEndpoints, 1, 16, Tcp),
     row(Target::FigureAtMost(8.0), IdleEndpoints, 1, 16, Local),
+    at_most(0.40, SdpPing, 64, Local),
+    at_most(1.30, SdpBlockedPing, 64, Local),
+    sdp_at_least(1.20, Chosen, 64 * KIB, Local),
+    sdp_at_least(1.10, Chosen, MIB, Local),
+    sdp_at_least(0.88, Copied, 64 * KIB, Local),
+    sdp_at_least(0.88, Copied, MIB, Local),
+    mechanism(Registered, 64 * KIB, Local),
+    mechanism(Registered, MIB, Local),
+    mechanism(Read, 64 * KIB, Local),
+    mechanism(Read, MIB, Local),
+    mechanism(Written, 64 * KIB, Local),
+    mechanism(Written, MIB, Local),
     at_most(1.30, SdpPing, 64, Tcp),
     at_most(1.30, SdpBlockedPing, 64, Tcp),
-    stream_at_least(0.88, SdpWrite, 64 * KIB, Tcp),
-    stream_at_least(0.88, SdpWrite, MIB, Tcp),
-    stream_at_least(0.88, SdpCopy, 64 * KIB, Tcp),
-    stream_at_least(0.88, SdpCopy, MIB, Tcp),
-    stream_at_least(0.88, SdpWrite, 64 * KIB, TcpNoCrc),
-    stream_at_least(0.88, SdpWrite, MIB, TcpNoCrc),
+    sdp_at_least(0.88, Chosen, 64 * KIB, Tcp),
+    sdp_at_least(0.88, Chosen, MIB, Tcp),
+    sdp_at_least(0.88, Copied, 64 * KIB, Tcp),
+    sdp_at_least(0.88, Copied, MIB, Tcp),
+    mechanism(Registered, 64 * KIB, Tcp),
+    mechanism(Registered, MIB, Tcp),
+    mechanism(Read, 64 * KIB, Tcp),
+    mechanism(Read, MIB, Tcp),
+    mechanism(Written, 64 * KIB, Tcp),
+    mechanism(Written, MIB, Tcp),
+    sdp_at_least(0.88, Chosen, 64 * KIB, TcpNoCrc),
+    sdp_at_least(0.88, Chosen, MIB, TcpNoCrc),
 ];
 
 /// The negotiation of shared memory must not make connections slow.
 const LOCAL_CONNECTS: Target = Target::OtherRowAtLeast(0.80, Case::new(Connect, 1, 16, Tcp));
 
 /// The cases of a run of a few seconds.
-const QUICK: [Case; 6] = [
+const QUICK: [Case; 7] = [
     Case::new(SendPing, 64, 1, Local),
     Case::new(StreamSend, 64 * KIB, 16, Local),
     Case::new(StreamWrite, 64 * KIB, 16, Local),
     Case::new(StreamSend, 64 * KIB, 16, Tcp),
+    Case::new(SdpWrite(Chosen), 64 * KIB, 1, Local),
     Case::new(SdpBlockedPing, 64, 1, Tcp),
-    Case::new(SdpWrite, 64 * KIB, 1, Tcp),
+    Case::new(SdpWrite(Chosen), 64 * KIB, 1, Tcp),
 ];
 
 const fn row(target: Target, work: Work, size: usize, depth: usize, wire: Wire) -> Row {
@@ -136,9 +156,14 @@ const fn at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
     row(Target::RatioAtLeast(ratio), work, size, 16, wire)
 }
 
-/// A row of writes in sequence, one direction.
-const fn stream_at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
-    row(Target::RatioAtLeast(ratio), work, size, 1, wire)
+/// A row of writes to an SDP stream in sequence, one direction.
+const fn sdp_at_least(ratio: f64, by: Mechanism, size: usize, wire: Wire) -> Row {
+    row(Target::RatioAtLeast(ratio), SdpWrite(by), size, 1, wire)
+}
+
+/// A row of writes in sequence by one mechanism of SDP, which has no target.
+const fn mechanism(by: Mechanism, size: usize, wire: Wire) -> Row {
+    yardstick(SdpWrite(by), size, wire)
 }
 
 const fn million_messages(rate: f64, depth: usize, wire: Wire) -> Row {
@@ -241,7 +266,12 @@ mod tests {
                     let other = next.target.and_then(Target::other_row);
                     other == Some(row.case)
                 };
-                assert!(ROWS[index..].iter().any(is_other), "{}", row.case);
+                let is_compared = ROWS[index..].iter().any(is_other);
+                assert!(
+                    is_compared || row.case.is_of_one_mechanism(),
+                    "{}",
+                    row.case
+                );
                 continue;
             };
             match (row.case.unit(), target) {

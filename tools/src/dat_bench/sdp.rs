@@ -7,14 +7,51 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 
-use crate::case::{Case, SIZE_MAX, Work};
+use crate::case::{Case, Mechanism, SIZE_MAX, Work};
 use crate::raw::STALL;
 
-/// A side of two streams: one that chooses how bytes move, and one that copies all bytes that it
-/// sends.
+impl Mechanism {
+    /// All mechanisms, in the order in which the streams are made.
+    const ALL: [Self; 5] = [
+        Self::Chosen,
+        Self::Copied,
+        Self::Registered,
+        Self::Read,
+        Self::Written,
+    ];
+
+    /// The configuration of the writer; `None` for that of the adapter.
+    fn config(self) -> Option<Config> {
+        let (lend_threshold, zcopy_threshold, pipelined_threshold) = match self {
+            Self::Chosen => return None,
+            Self::Copied => (usize::MAX, usize::MAX, usize::MAX),
+            Self::Registered => (1, usize::MAX, usize::MAX),
+            Self::Read => (1, 1, usize::MAX),
+            Self::Written => (1, usize::MAX, 1),
+        };
+        Some(Config {
+            lend_threshold,
+            zcopy_threshold,
+            pipelined_threshold,
+            ..Config::default()
+        })
+    }
+
+    /// The room from which on a reader advertises its memory; `None` for that of the adapter.
+    const fn sink_threshold(self) -> Option<usize> {
+        match self {
+            Self::Chosen => None,
+            Self::Written => Some(1),
+            Self::Copied | Self::Registered | Self::Read => Some(usize::MAX),
+        }
+    }
+}
+
+/// A side of one stream for each mechanism. The active side, which sends, decides on the mechanism
+/// with its configuration. [`Mechanism::Written`] also needs a reader that advertises its memory;
+/// bytes that the writer sends before the reader waits are sent in Sends.
 pub(crate) struct SdpLink {
-    choosing: SdpStream,
-    copying: SdpStream,
+    streams: [SdpStream; Mechanism::ALL.len()],
     buffer: Vec<u8>,
 }
 
@@ -29,36 +66,32 @@ impl SdpLink {
         let listener = SdpListener::bind(&stack, SocketAddr::new(own.ip(), 0))?;
         announce(listener.local_addr(), listener.conn_qual())?;
         let next = || listener.accept_timeout(Some(STALL)).context("nobody came");
-        let (choosing, copying) = (next()?.0, next()?.0);
-        Ok(Self::new(choosing, copying))
+        Self::new(|_| Ok(next()?.0))
     }
 
     /// Connects to the peer that announced itself.
     pub(crate) fn connect(ia: &str, address: SocketAddr) -> Result<Self> {
-        let copies = Config {
-            lend_threshold: usize::MAX,
-            zcopy_threshold: usize::MAX,
-            ..Config::default()
-        };
-        let choosing = SdpStream::connect(&Stack::open(ia)?, address)?;
-        let copying = SdpStream::connect(&Stack::open_with(ia, copies)?, address)?;
-        Ok(Self::new(choosing, copying))
+        Self::new(|mechanism| {
+            let stack = match mechanism.config() {
+                Some(config) => Stack::open_with(ia, config),
+                None => Stack::open(ia),
+            };
+            Ok(SdpStream::connect(&stack?, address)?)
+        })
     }
 
-    fn new(choosing: SdpStream, copying: SdpStream) -> Self {
-        Self {
-            choosing,
-            copying,
+    fn new(mut make: impl FnMut(Mechanism) -> Result<SdpStream>) -> Result<Self> {
+        let [chosen, copied, registered, read, written] = Mechanism::ALL.map(&mut make);
+        Ok(Self {
+            streams: [chosen?, copied?, registered?, read?, written?],
             buffer: vec![0x5A; SIZE_MAX],
-        }
+        })
     }
 
-    /// The bytes that both streams have copied so far, out of their user's memory and into it.
+    /// The bytes that the streams have copied so far, out of their user's memory and into it.
     pub(crate) fn copied(&self) -> u64 {
-        [&self.choosing, &self.copying]
-            .map(SdpStream::statistics)
-            .map(|done| done.bytes_copied + done.bytes_received - done.bytes_direct)
-            .iter()
+        let all = self.streams.iter().map(SdpStream::statistics);
+        all.map(|done| done.bytes_copied + done.bytes_received - done.bytes_direct)
             .sum()
     }
 
@@ -73,7 +106,7 @@ impl SdpLink {
                 send(stream, message)?;
                 receive(stream, message)
             }),
-            Work::SdpWrite | Work::SdpCopy => {
+            Work::SdpWrite(_) => {
                 (0..count).try_for_each(|_| send(stream, message))?;
                 receive(stream, &mut message[..1])
             }
@@ -90,7 +123,7 @@ impl SdpLink {
                 receive(stream, &mut buffer[..case.size])?;
                 send(stream, &buffer[..case.size])
             }),
-            Work::SdpWrite | Work::SdpCopy => {
+            Work::SdpWrite(_) => {
                 drain(stream, buffer, case.size as u64 * count)?;
                 send(stream, &[0])
             }
@@ -99,13 +132,15 @@ impl SdpLink {
     }
 
     fn prepare(&mut self, case: Case) -> (&SdpStream, &mut [u8]) {
-        let stream = match case.work {
-            Work::SdpCopy => &self.copying,
-            _ => &self.choosing,
+        let mechanism = match case.work {
+            Work::SdpWrite(mechanism) => mechanism,
+            _ => Mechanism::Chosen,
         };
+        let stream = &self.streams[mechanism as usize];
         stream.set_options(Options {
             nonblocking: case.is_ping() && !case.is_blocking(),
             read_timeout: Some(STALL),
+            sink_threshold: mechanism.sink_threshold(),
             ..Options::default()
         });
         (stream, &mut self.buffer)
@@ -116,8 +151,7 @@ impl Drop for SdpLink {
     fn drop(&mut self) {
         // A sample ends with an answer, so nothing is in flight, and neither end needs to wait for
         // the other's close.
-        self.choosing.abort();
-        self.copying.abort();
+        self.streams.iter().for_each(SdpStream::abort);
     }
 }
 

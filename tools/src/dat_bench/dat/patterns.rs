@@ -36,7 +36,7 @@ impl DatLink {
             }
             Work::UnattendedPing => bail!("{case} takes the other connection as well"),
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
-            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => {
+            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => {
                 bail!("{case} is of streams")
             }
         }
@@ -63,7 +63,7 @@ impl DatLink {
             // No DAT call is made: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
-            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => {
+            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => {
                 bail!("{case} is of streams")
             }
         }
