@@ -49,7 +49,7 @@ impl Listing {
         for directory in place.readable() {
             for name in directory.names() {
                 match look(&directory, name, here) {
-                    Found::Process(process) => listing.processes.push(process),
+                    Found::Process(process) => listing.processes.push(*process),
                     Found::Fault(fault) => listing.faults.push((directory.owner, name, fault)),
                     Found::Over => directory.remove(name),
                     Found::Nothing => {}
@@ -96,7 +96,7 @@ fn is_left(directory: &Directory, name: Name, here: u64) -> bool {
 }
 
 enum Found {
-    Process(Process),
+    Process(Box<Process>),
     Fault(Fault),
     /// The page's process has ended.
     Over,
@@ -129,7 +129,7 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
     if directory.owner != 0 && !users.is_empty() && !users.contains(&directory.owner) {
         return Found::Fault(Fault::Owner);
     }
-    Found::Process(Process {
+    Found::Process(Box::new(Process {
         pid: name.pid,
         user: directory.owner,
         program: process::program(name.pid).unwrap_or_default(),
@@ -137,7 +137,7 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
         totals: snapshot.totals,
         reasons: snapshot.reasons,
         rows: snapshot.rows,
-    })
+    }))
 }
 
 /// Classifies a file without a valid page: its process was killed while it made the page, or

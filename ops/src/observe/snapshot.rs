@@ -143,7 +143,7 @@ impl Snapshot {
         let mut at = HEADER_LEN;
         while at + RECORD_LEN <= end {
             match record(before, bytes, after, at) {
-                Read::Socket(row) => snapshot.rows.push(row),
+                Read::Socket(row) => snapshot.rows.push(*row),
                 Read::Torn => snapshot.torn += 1,
                 Read::Free => {}
             }
@@ -156,7 +156,7 @@ impl Snapshot {
 enum Read {
     Free,
     Torn,
-    Socket(Row),
+    Socket(Box<Row>),
 }
 
 fn record(before: &[u8], bytes: &[u8], after: &[u8], at: usize) -> Read {
@@ -175,12 +175,12 @@ fn record(before: &[u8], bytes: &[u8], after: &[u8], at: usize) -> Read {
     let counters = array(bytes, at + offset_of!(Slot, counters));
     let words: [u64; WORDS] = array(bytes, at + offset_of!(Slot, words));
     match (State::of(state), Description::decode(&words)) {
-        (Some(state), Some(description)) => Read::Socket(Row {
+        (Some(state), Some(description)) => Read::Socket(Box::new(Row {
             description,
             state,
             since: number(bytes, at + offset_of!(Slot, since)).unwrap_or(0),
             counters,
-        }),
+        })),
         // A record that this library did not write.
         _ => Read::Free,
     }
