@@ -10,6 +10,12 @@
 //! A read with a timeout cancels its advertisement when the time has passed. The answer needs a
 //! call of the peer's user, or the thread of the peer's stack, which serves idle sockets every
 //! [`LONG`]. So a read with a shorter timeout does not advertise.
+//!
+//! No call of a socket uses the Transaction mechanism, in which SinkAvail carries a request and
+//! offers memory for its answer: a write cannot know that a read follows, and a request that waits
+//! for a read which never comes would be lost to the peer. Only bytes that still wait for a free
+//! Send when a reader advertises its memory may be sent with the advertisement, because the
+//! protocol does that by itself.
 
 use std::{
     io,
