@@ -72,8 +72,8 @@ impl Socket {
     }
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
-    /// number of bytes that the peer has written. At `deadline` the advertisement is cancelled. Does
-    /// not wait if there are bytes to read or if the memory cannot be advertised.
+    /// number of bytes that the peer has written. Cancels the advertisement at `deadline`. Does not
+    /// wait if there are bytes to read or if the memory cannot be advertised.
     pub(super) fn receive_written<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
