@@ -22,6 +22,7 @@
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
 //! | `socket/` | one connection: protocol, buffers, and the thread that takes its events |
 //! | `readiness/` | the state that `poll` reports, and a descriptor that shows it |
+//! | `statistics.rs` | the counters of a socket |
 //! | `wakeup.rs` | the wake-up of the stack's thread |
 //! | `transport.rs` | the TCP socket below a stream that was made over one |
 //! | `user_memory.rs` | the caller's own memory, registered for one call |
@@ -108,6 +109,7 @@ mod readiness;
 mod rendezvous;
 mod socket;
 mod stack;
+mod statistics;
 mod stream;
 mod trace;
 #[allow(unsafe_code, reason = "a descriptor may refer to another file by now")]
@@ -124,6 +126,7 @@ pub use listener::SdpListener;
 pub use options::Options;
 pub use readiness::{Readiness, StandIn, Watch};
 pub use rendezvous::{Rendezvous, Token};
-pub use socket::{Commitment, Stalls, Statistics};
+pub use socket::Commitment;
 pub use stack::Stack;
+pub use statistics::{Stalls, Statistics};
 pub use stream::SdpStream;

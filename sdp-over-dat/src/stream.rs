@@ -14,7 +14,8 @@ use std::{
 
 use crate::{
     Options, Readiness, Stack, StandIn, Watch,
-    socket::{Names, ReceiveFlags, Socket, Statistics, To},
+    socket::{Names, ReceiveFlags, Socket, To},
+    statistics::Statistics,
 };
 
 /// A connected stream socket. Dropping the stream closes the connection by its linger option.

@@ -8,7 +8,7 @@ mod stand_in;
 pub use host::readiness::Readiness;
 pub use stand_in::StandIn;
 
-use crate::Statistics;
+use crate::statistics::Statistics;
 
 /// A receiver of a socket's readiness and counters.
 ///

@@ -7,68 +7,14 @@ use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, Payload, SendHalf, Transmit, wire::Mid};
 
 use super::{
-    attendance::Attendance,
-    link::Link,
-    read_half::ReadHalf,
-    receive_queue::ReceiveQueue,
-    send_ring::SendRing,
-    sink_pace::SinkPace,
-    stall::{Obstacle, Stalls},
-    user::User,
+    attendance::Attendance, link::Link, read_half::ReadHalf, receive_queue::ReceiveQueue,
+    send_ring::SendRing, sink_pace::SinkPace, user::User,
 };
-use crate::{Options, Readiness, Watch, trace::Trace};
-
-/// The counters of a socket and the present sizes of its buffers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Messages, of every kind.
-    pub messages_sent: u64,
-    /// Messages, of every kind.
-    pub messages_received: u64,
-    /// Bytes of the stream that the user has written.
-    pub bytes_sent: u64,
-    /// The part of `bytes_sent` that was copied into the socket.
-    pub bytes_copied: u64,
-    /// The part of `bytes_sent` that Sends carried from the socket's ring.
-    pub bytes_ring: u64,
-    /// The part of `bytes_sent` that Sends carried from the writer's registered memory.
-    pub bytes_registered: u64,
-    /// The part of `bytes_sent` that the peer has transferred by RDMA Read.
-    pub bytes_read_by_peer: u64,
-    /// Bytes of the stream that were received.
-    pub bytes_received: u64,
-    /// The part of `bytes_received` that was transferred by RDMA Read.
-    pub bytes_read: u64,
-    /// The part of `bytes_received` that the peer has transferred by RDMA Write.
-    pub bytes_written_by_peer: u64,
-    /// The part of `bytes_received` that was placed directly in a reader's memory.
-    pub bytes_direct: u64,
-    /// RDMA Reads.
-    pub reads: u64,
-    /// The part of `bytes_sent` that was transferred by RDMA Write.
-    pub bytes_written: u64,
-    /// Advertisements of writers' memory to the peer.
-    pub sources: u64,
-    /// The part of `sources` of which the peer has read bytes.
-    pub sources_used: u64,
-    /// The part of `sources` that this end has cancelled.
-    pub sources_cancelled: u64,
-    /// Advertisements of readers' memory to the peer.
-    pub sinks: u64,
-    /// The part of `sinks` into which the peer has written. Nothing is written if a message came
-    /// first or the read ended.
-    pub sinks_used: u64,
-    /// The part of `sinks` that this end has cancelled.
-    pub sinks_cancelled: u64,
-    /// The times for which written bytes had to wait, by reason.
-    pub stalls: Stalls,
-    /// The number of messages that the peer has room for now.
-    pub credits: u32,
-    /// Receive buffers that the socket has now.
-    pub receive_buffers: usize,
-    /// Bytes that may be written and not sent now.
-    pub send_ring: usize,
-}
+use crate::{
+    Options, Readiness, Watch,
+    statistics::{Obstacle, Statistics},
+    trace::Trace,
+};
 
 pub(crate) struct Inner {
     pub(super) connection: Connection,

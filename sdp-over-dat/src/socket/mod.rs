@@ -9,7 +9,6 @@
 //! | `drive.rs` | event handling, message sending and waiting |
 //! | `send.rs`, `receive.rs` | the calls of the two directions |
 //! | `invitation.rs`, `sink_pace.rs` | readers' memory that the peer writes, and how often it is advertised |
-//! | `stall.rs` | the times for which written bytes have to wait, by reason |
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
 //! | `close.rs` | shutdown, linger and close |
@@ -34,7 +33,6 @@ mod send;
 mod send_ring;
 mod setup;
 mod sink_pace;
-mod stall;
 mod user;
 
 use std::{
@@ -47,14 +45,15 @@ use std::{
 use dat_api::{Ep, Evd};
 use host::locks::IgnorePoison as _;
 
-use crate::{Config, Options, Readiness, Watch, adapter::Adapter, transport::Transport};
+use crate::{
+    Config, Options, Readiness, Watch, adapter::Adapter, statistics::Statistics,
+    transport::Transport,
+};
 pub use close::Commitment;
 pub(crate) use inner::Inner;
-pub use inner::Statistics;
 pub(crate) use link::Opening;
 pub(crate) use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts, Passive, To};
-pub use stall::Stalls;
 
 /// A connection.
 #[derive(Debug)]

@@ -16,7 +16,6 @@ use sdp_proto::{self as proto, Connection, ConnectionState, wire::Hello};
 use super::{
     Inner, Socket,
     attendance::Attendance,
-    inner::Statistics,
     link::{Link, Opening},
     read_half::ReadHalf,
     receive_queue::ReceiveQueue,
@@ -24,7 +23,10 @@ use super::{
     sink_pace::SinkPace,
     user::User,
 };
-use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::Transport};
+use crate::{
+    Config, Options, adapter::Adapter, errors, statistics::Statistics, trace::Trace,
+    transport::Transport,
+};
 
 /// The number of RDMA Reads that an endpoint serves at a time, and that it may have in progress.
 const READS: i32 = 4;
