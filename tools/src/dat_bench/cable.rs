@@ -11,9 +11,9 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::sched::{CloneFlags, setns};
 
-use crate::setup;
+use crate::net_space;
 
 /// The two devices of a cable and their addresses.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,8 +112,7 @@ impl Lane {
 fn new_network() -> Result<File> {
     // A namespace belongs to a thread, so a new thread enters one and returns a descriptor for it.
     thread::spawn(|| {
-        unshare(CloneFlags::CLONE_NEWNET).context(setup::NO_RIGHT)?;
-        setup::furnish_network()?;
+        net_space::enter_new()?;
         File::open("/proc/thread-self/ns/net").context("opening a network namespace")
     })
     .join()

@@ -16,9 +16,9 @@
 //! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, one file per stack;
 //!   `contender.rs` a choice of `dat` and `sdp.rs`
 //! - `second.rs` the second process; `control.rs` the control protocol of the two processes
-//! - `setup.rs` network, registry, CPUs; `cable.rs` the second network; `load.rs` the load by other
-//!   processes; `syscalls.rs` the count of system calls; `clock.rs` the clock that both processes
-//!   read
+//! - `setup.rs` network, registry, CPUs; `net_space.rs` a network namespace; `cable.rs` the second
+//!   network; `load.rs` the load by other processes; `syscalls.rs` the count of system calls;
+//!   `clock.rs` the clock that both processes read
 
 mod args;
 mod cable;
@@ -30,6 +30,7 @@ mod dat;
 mod framed;
 mod load;
 mod measure;
+mod net_space;
 mod progress;
 mod raw;
 mod report;

@@ -19,16 +19,10 @@ use tempfile::NamedTempFile;
 
 use crate::cable::{self, Cable, Lane};
 use crate::case::Wire;
+use crate::net_space::{self, CONGESTION, RENO};
 
-/// The congestion control that bandwidth figures on one machine usually use; bbr paces even on
-/// loopback.
-const RENO: &str = "reno";
 /// The environment variable that names the registry file.
 const OVERRIDE: &str = "DAT_OVERRIDE";
-/// The reason why some rows are not run.
-pub(crate) const NO_RIGHT: &str = "no right to make network namespaces";
-const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// The network that the connections use.
 #[derive(Debug)]
@@ -196,43 +190,10 @@ impl fmt::Display for Network {
 
 /// Moves this process, and so its children, into a network that has only a loopback device.
 fn own_network() -> Network {
-    match try_own_network() {
+    match net_space::enter_new() {
         Ok(()) => Network::Own,
         Err(error) => Network::Callers(format!("{error:#}")),
     }
-}
-
-fn try_own_network() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNET).context(NO_RIGHT)?;
-    furnish_network()
-}
-
-/// Sets up a new network: a loopback device that is up, the congestion control, and ports for more
-/// connections than end in a minute.
-pub(crate) fn furnish_network() -> Result<()> {
-    raise_loopback().context("raising the loopback device")?;
-    fs::write(PORTS, "1024 65535").context("setting the range of ports")?;
-    fs::write(CONGESTION, RENO).context("setting the congestion control")
-}
-
-fn raise_loopback() -> Result<()> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    use std::os::fd::AsRawFd;
-    let probe = socket(
-        AddressFamily::Inet,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )?;
-    // SAFETY: all-zero is a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[0] = b'l' as libc::c_char;
-    request.ifr_name[1] = b'o' as libc::c_char;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the descriptor is open and the request is the structure this operation reads.
-    let code = unsafe { libc::ioctl(probe.as_raw_fd(), libc::SIOCSIFFLAGS, &request) };
-    Errno::result(code)?;
-    Ok(())
 }
 
 /// The congestion control that new connections get.

@@ -9,13 +9,12 @@
 //! An end that receives `end` where it expects a word stops, because the other end sends nothing
 //! more.
 
-use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail};
 
-use crate::verdict::Verdict;
+use crate::verdict::{PeerStopped, Verdict};
 
 /// An end of the control connection.
 #[derive(Debug)]
@@ -25,19 +24,6 @@ pub(crate) struct Control {
     /// The verdict of the other end's part, once it has been received.
     their_verdict: Option<Verdict>,
 }
-
-/// The error that the other end has finished its part, so that the word for which this end waits
-/// will not be received.
-#[derive(Debug)]
-pub(crate) struct PeerStopped;
-
-impl fmt::Display for PeerStopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the other end stopped")
-    }
-}
-
-impl std::error::Error for PeerStopped {}
 
 impl Control {
     pub(crate) fn new(stream: TcpStream) -> Result<Self> {

@@ -5,6 +5,9 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
+use dat_api::Ia;
+
 /// The time limit for resources to disappear: a thread that was asked to end still exists for a
 /// moment.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -36,6 +39,17 @@ impl Holdings {
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The resources that a process holds in addition after it has opened and closed the adapter.
+    /// Resources that libraries keep from their first use on are not included.
+    pub(crate) fn left_by_opening(ia_name: &str) -> Result<Self> {
+        for _ in 0..2 {
+            drop(Ia::open(ia_name)?);
+        }
+        let before = Self::now();
+        drop(Ia::open(ia_name)?);
+        Ok(Self::left_over(before, Self::default()))
     }
 
     /// Multiplies both counts.

@@ -4,8 +4,6 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 
-use crate::control::PeerStopped;
-
 /// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -28,6 +26,19 @@ impl fmt::Display for Lacks {
 }
 
 impl std::error::Error for Lacks {}
+
+/// The error that the other end has finished its part, so that the word for which this end waits
+/// will not be received.
+#[derive(Debug)]
+pub(crate) struct PeerStopped;
+
+impl fmt::Display for PeerStopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(STOPPED)
+    }
+}
+
+impl std::error::Error for PeerStopped {}
 
 impl Verdict {
     /// The verdict on the result of a part.

@@ -12,7 +12,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dat_api::Ia;
 
 use crate::case::{Case, Part, Parts};
 use crate::cases;
@@ -79,7 +78,7 @@ impl Worker {
         let control = Control::new(connection)?;
         let watchdog = Watchdog::start(Some(control.connection()?));
         watchdog.arm(limit);
-        let usual = left_by_opening(ia_name)?;
+        let usual = Holdings::left_by_opening(ia_name)?;
         watchdog.disarm();
         Ok(Self {
             ia_name: ia_name.to_owned(),
@@ -129,17 +128,6 @@ impl Worker {
         self.watchdog.disarm();
         verdict
     }
-}
-
-/// The resources that a process holds in addition after it has opened and closed the adapter.
-/// Resources that libraries keep from their first use on are not included.
-pub(crate) fn left_by_opening(ia_name: &str) -> Result<Holdings> {
-    for _ in 0..2 {
-        drop(Ia::open(ia_name)?);
-    }
-    let before = Holdings::now();
-    drop(Ia::open(ia_name)?);
-    Ok(Holdings::left_over(before, Holdings::default()))
 }
 
 /// Runs a part and checks the resources that it leaks.

@@ -5,8 +5,9 @@
 //! - `columns.rs` text in aligned columns
 //! - `explain.rs` the explanation of a decision
 //! - `libraries.rs` the directories of our libraries
-//! - `sockets.rs` the sockets of all programs, read from their pages; `watch.rs` prints them at
-//!   intervals, and `openmetrics.rs` as metrics; `mechanisms.rs` the counters of a protocol
+//! - `ss.rs` the command `ss`: `sockets.rs` has the sockets of all programs, read from their pages,
+//!   `mechanisms.rs` the counters of a protocol; `watch.rs` prints them at intervals, and
+//!   `openmetrics.rs` as metrics
 //! - `start.rs` starts a program with the library loaded before its C library
 
 mod args;
@@ -16,6 +17,7 @@ mod libraries;
 mod mechanisms;
 mod openmetrics;
 mod sockets;
+mod ss;
 mod start;
 mod watch;
 
@@ -30,7 +32,7 @@ use crate::args::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match (&args.command, args.explain) {
-        (Some(Command::Ss(how)), _) => sockets::run(*how),
+        (Some(Command::Ss(how)), _) => ss::run(*how),
         (None, Some(role)) => explain::run(&args, role).map(|text| {
             print!("{text}");
             ExitCode::SUCCESS

@@ -1,16 +1,12 @@
 //! The sockets of all programs that run with the library, read from the pages that they write.
 
-use std::io::{self, Write as _};
-use std::net::SocketAddr;
-use std::process::ExitCode;
-
-use anyhow::Result;
-use ops::observe::{Carrier, Counter, Kind, Listing, Place, Process, Row, State};
+use ops::observe::{Carrier, Counter, Kind, Process, Row, State};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 use crate::args::Listed;
 use crate::columns::{self, Column};
-use crate::{mechanisms, openmetrics, watch};
+use crate::mechanisms;
 
 /// The columns. The last one holds the device of an offloaded socket, or the reason for which
 /// another socket is on TCP.
@@ -35,7 +31,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    fn of(how: Listed) -> Self {
+    pub(crate) fn of(how: Listed) -> Self {
         Self {
             header: !how.no_header,
             info: how.info,
@@ -59,36 +55,6 @@ impl Shown {
     }
 }
 
-/// Prints the sockets.
-pub(crate) fn run(how: Listed) -> Result<ExitCode> {
-    let place = Place::choose(host::environment::variable);
-    if let Some(interval) = how.watch {
-        let shown = Shown::of(how);
-        return written(watch::run(&place, interval, shown));
-    }
-    let listing = Listing::read(&place);
-    for (user, name, fault) in &listing.faults {
-        eprintln!("opsrun: page {name} of user {user} is not read: {fault}");
-    }
-    let text = if how.json {
-        let processes: Vec<Value> = listing.processes.iter().map(process).collect();
-        format!("{:#}\n", json!({ "processes": processes }))
-    } else if how.openmetrics {
-        openmetrics::text(&listing)
-    } else {
-        table(&listing.processes, Shown::of(how))
-    };
-    written(io::stdout().write_all(text.as_bytes()))
-}
-
-/// Returns the exit code after output. A reader that has closed the pipe is no error.
-fn written(result: io::Result<()>) -> Result<ExitCode> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        result => Ok(result.map(|()| ExitCode::SUCCESS)?),
-    }
-}
-
 /// Returns a counter of a process, which includes its open and its closed connections.
 pub(crate) fn total(process: &Process, which: Counter) -> u64 {
     let open = process.rows.iter().map(|row| row.counter(which));
@@ -97,7 +63,8 @@ pub(crate) fn total(process: &Process, which: Counter) -> u64 {
     open.fold(closed, u64::wrapping_add)
 }
 
-fn process(process: &Process) -> Value {
+/// Returns a process with its sockets for `--json`.
+pub(crate) fn process(process: &Process) -> Value {
     let reasons: Vec<Value> = process
         .reasons
         .iter()
@@ -160,7 +127,8 @@ fn state(state: State) -> Option<String> {
     (state != State::Native).then(|| state.to_string())
 }
 
-fn table(processes: &[Process], shown: Shown) -> String {
+/// Returns the sockets as a table.
+pub(crate) fn table(processes: &[Process], shown: Shown) -> String {
     let rows = processes
         .iter()
         .flat_map(|process| process.rows.iter().map(|row| line(process, row)));
@@ -229,7 +197,7 @@ fn address(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ops::observe::{Description, Meter as _, Writer};
+    use ops::observe::{Description, Listing, Meter as _, Place, Writer};
 
     use super::*;
     use crate::args::{Args, Command};

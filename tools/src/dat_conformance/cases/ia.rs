@@ -7,9 +7,9 @@ use dat_api::{Ep, Evd, EvdFlags, Ia, Pz};
 use crate::case::{Alone, Case};
 use crate::expect;
 use crate::kit::Kit;
+use crate::leaks::Holdings;
 use crate::raw;
 use crate::side::Side;
-use crate::worker::left_by_opening;
 
 pub(super) fn cases() -> Vec<Case> {
     Case::all_alone(CASES)
@@ -175,7 +175,7 @@ fn async_silent(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn leaves_nothing(side: &mut Side<'_>) -> Result<()> {
-    let left = left_by_opening(side.ia_name)?;
+    let left = Holdings::left_by_opening(side.ia_name)?;
     ensure!(left.is_none(), "left behind: {left}");
     Ok(())
 }
