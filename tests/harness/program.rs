@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{Echo, Running, Veth};
+use crate::{Echo, Running};
 
 /// The limit of the numbers that [`Program::pass_fd`] accepts.
 const ABOVE_PASSED: RawFd = 64;
@@ -113,13 +113,10 @@ impl Program {
         self
     }
 
-    /// Makes the program run at the far end of `veth`.
-    ///
-    /// # Errors
-    /// When the network's descriptor cannot be duplicated.
-    pub fn in_network_of(mut self, veth: &Veth) -> Result<Self> {
-        self.network = Some(veth.far().try_clone().context("duplicating a namespace")?);
-        Ok(self)
+    /// Makes the program run in this network namespace.
+    pub(crate) fn in_network(mut self, network: File) -> Self {
+        self.network = Some(network);
+        self
     }
 
     /// Starts the program.

@@ -106,13 +106,18 @@ impl Veth {
         }
         Ok(())
     }
-
-    pub(crate) fn far(&self) -> &File {
-        &self.far
-    }
 }
 
 impl Program {
+    /// Makes the program run at the far end of `veth`.
+    ///
+    /// # Errors
+    /// When the network's descriptor cannot be duplicated.
+    pub fn in_network_of(self, veth: &Veth) -> Result<Self> {
+        let far = veth.far.try_clone().context("duplicating a namespace")?;
+        Ok(self.in_network(far))
+    }
+
     fn spawn_and_wait(self) -> Result<()> {
         self.spawn()?.finish(DEADLINE)?.success().map(drop)
     }
