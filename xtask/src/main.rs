@@ -20,7 +20,8 @@
 //! | `prefix` | the tasks `install` and `uninstall` |
 //! | `package` | the packages, and their test in a fresh Debian root |
 //! | `pages` | manual pages and shell completions, generated from the tools' own declarations |
-//! | `test`, `tidy` | every check and suite; the project's own style checks |
+//! | `test`, `suites` | every check and suite; suites of tests, built, run and counted |
+//! | `tidy` | the project's own style checks |
 //! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
 //! | `vm`, `programs`, `table` | runs that fill tables of `docs`, and these tables |
 //! | `workspace` | the location and the content of the workspace |
@@ -41,6 +42,7 @@ mod programs;
 mod report;
 mod sanitize;
 mod stage;
+mod suites;
 mod table;
 mod test;
 mod tidy;

@@ -10,7 +10,8 @@ use clap::Args;
 use crate::install;
 use crate::job::Job;
 use crate::report::{Outcome, Report};
-use crate::test::suite_under;
+use crate::stage;
+use crate::suites::{counted, suite_under};
 use crate::workspace::Workspace;
 
 /// Suites of C programs, and true for those that meet their deadlines under the slow valgrind.
@@ -54,7 +55,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         install::VALGRIND,
     ];
     report.step("packages", || install::provide(workspace, &needs));
-    report.step("stage", || crate::test::stage_step(workspace));
+    report.step("stage", || stage::step(workspace));
     let wanted = |name: &str| options.only.as_ref().is_none_or(|word| name.contains(word));
     for sanitizer in ["address", "valgrind"] {
         for (suite, is_quick) in WATCHED {
@@ -97,5 +98,5 @@ fn interpret(workspace: &Workspace, package: &str, tests: &str) -> Result<Outcom
         // Tests read the clock, and files with golden bytes.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .minutes(60);
-    crate::test::counted(job)
+    counted(job)
 }

@@ -28,8 +28,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::install::{self, IP, NM, Need};
 use crate::report::{Outcome, Report};
-use crate::stage::manifest::Manifest;
-use crate::test::stage_step;
+use crate::stage::{self, manifest::Manifest};
 use crate::workspace::Workspace;
 
 use self::places::Places;
@@ -91,7 +90,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         is_ready = false;
     }
     is_ready = is_ready
-        && (options.staged || report.step("stage and exports", || stage_step(workspace)))
+        && (options.staged || report.step("stage and exports", || stage::step(workspace)))
         && report.step("package", || made(workspace, &directory));
     if options.test && is_ready {
         report.step("package trial", || trial::run(workspace, &directory));

@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 
 pub(crate) use self::build::{Progress, shipped};
 
+use crate::report::Outcome;
 use crate::workspace::Workspace;
 use crate::{exports, pages};
 
@@ -41,6 +42,12 @@ pub(crate) struct Staged {
     programs: Vec<String>,
     headers: usize,
     renewed: usize,
+}
+
+/// Lays out the stage and checks what the libraries export.
+pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
+    let staged = run(workspace, Progress::Kept)?;
+    Ok(Outcome::passed(staged.checks(), staged))
 }
 
 /// Builds, links, lays out and checks.

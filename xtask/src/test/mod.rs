@@ -1,12 +1,9 @@
 //! Every check and suite, one line each.
 //!
 //! A step passes, fails, or reports that it could not run here; every step has a line. The steps
-//! are in `steps.rs`, the counting of libtest's results in `count.rs`.
+//! are in `steps.rs`.
 
-mod count;
 mod steps;
-
-pub(crate) use steps::{counted, finished_suite, suite_under};
 
 use std::process::ExitCode;
 
@@ -15,7 +12,7 @@ use clap::Args;
 
 use crate::install;
 use crate::report::{Outcome, Report};
-use crate::stage::{self, Progress};
+use crate::stage;
 use crate::workspace::Workspace;
 
 use self::steps::{STEPS, Step};
@@ -67,14 +64,8 @@ enum Staging {
     Failed,
 }
 
-/// Lays out the stage and checks what the libraries export.
-pub(crate) fn stage_step(workspace: &Workspace) -> Result<Outcome> {
-    let staged = stage::run(workspace, Progress::Kept)?;
-    Ok(Outcome::passed(staged.checks(), staged))
-}
-
 fn stage_all(workspace: &Workspace, report: &mut Report) -> Staging {
-    if report.step("stage and exports", || stage_step(workspace)) {
+    if report.step("stage and exports", || stage::step(workspace)) {
         Staging::Done
     } else {
         Staging::Failed

@@ -31,7 +31,7 @@ use super::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The crates whose modules must form layers.
-const CHECKED: [&str; 17] = [
+const CHECKED: [&str; 20] = [
     "dat-abi",
     "dat-api",
     "dat-conf",
@@ -49,6 +49,9 @@ const CHECKED: [&str; 17] = [
     "ops-local-protocol",
     "ops-sdp-protocol",
     "ops-preload",
+    "dat-tools",
+    "stack-tests",
+    "xtask",
 ];
 
 /// The number of names of one use that a message lists.
