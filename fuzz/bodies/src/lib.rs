@@ -23,7 +23,8 @@
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaks nothing |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
-//! [`target`] lists the targets, [`seeds`] holds the initial inputs of their corpora.
+//! [`target`] lists the targets, [`seeds`] holds the initial inputs of their corpora, and [`seed`]
+//! is the type of one of them.
 
 pub mod c_calls;
 mod crc;
@@ -44,6 +45,7 @@ pub mod sdp_hello;
 pub mod sdp_message;
 pub mod sdp_sequence;
 pub mod sdp_trace;
+pub mod seed;
 pub mod seeds;
 pub mod target;
 pub mod terminate;

@@ -20,7 +20,7 @@ use crate::{
     crc::crc32c,
     input::{Input, in_pieces},
     marked::{BYTES_MAX, MarkedRx, MarkedTx},
-    seeds::{Seed, seed},
+    seed::{Seed, seed},
 };
 
 /// The number of bytes by which ULPDUs may exceed the shortest one.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ops::portmap::{Answer, Kind, Mappings, Message, Offering, Question};
 
-use crate::seeds::{Seed, seed};
+use crate::seed::{Seed, seed};
 
 /// The handle of the pending query.
 const HANDLE: u64 = 0x0102_0304_0506_0708;

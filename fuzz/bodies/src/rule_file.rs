@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use ops::rules::{Fault, Query, Role, Rule, Rules, parse};
 
-use crate::seeds::{Seed, seed};
+use crate::seed::{Seed, seed};
 
 /// A rule that matches none of the queries below.
 const GOOD: &[u8] = b"use tcp connect nobody 192.0.2.255:1\n";

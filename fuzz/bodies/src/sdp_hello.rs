@@ -10,7 +10,7 @@ use sdp_proto::{
 
 use crate::{
     sdp_message::{HELLO, HELLO_ACK},
-    seeds::{Seed, hex, seed},
+    seed::{Seed, hex, seed},
 };
 
 const CONFIG: Config = Config {

@@ -6,7 +6,7 @@
 use sdp_checker::{Checker, Side};
 use sdp_proto::wire::{Bsdh, Message};
 
-use crate::seeds::{Seed, hex, seed};
+use crate::seed::{Seed, hex, seed};
 
 /// Runs one input.
 pub fn run(data: &[u8]) {

@@ -18,7 +18,7 @@ use sdp_proto::{
 use crate::{
     input::Input,
     sdp_message::{HELLO, MESSAGES},
-    seeds::{Seed, hex, seed},
+    seed::{Seed, hex, seed},
 };
 
 struct End {

@@ -14,7 +14,7 @@ use sdp_checker::{Broken, Checker, Records, Side, TraceFault, TraceWriter, check
 use crate::{
     input::Input,
     sdp_message::{HELLO, HELLO_ACK, MESSAGES},
-    seeds::{Seed, hex, seed},
+    seed::{Seed, hex, seed},
 };
 
 /// The limit of the steps of a conversation.

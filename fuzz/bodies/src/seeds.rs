@@ -3,16 +3,7 @@
 //! The test `seeds_are_in_the_corpora` keeps the committed files equal to this list, and writes
 //! them when the environment variable `FUZZ_WRITE_SEEDS` is set.
 
-/// An initial input.
-#[derive(Clone, Debug)]
-pub struct Seed {
-    /// Corpus directory.
-    pub target: &'static str,
-    /// File name after `seed-`.
-    pub name: String,
-    /// The input.
-    pub bytes: Vec<u8>,
-}
+use crate::seed::{Seed, hex, seed};
 
 /// Start-up frames: revision 1 and 2, enhanced, rejecting, with markers; the last is another
 /// protocol.
@@ -179,15 +170,6 @@ pub fn all() -> Vec<Seed> {
     seeds
 }
 
-/// Makes a seed.
-pub(crate) fn seed(target: &'static str, name: impl Into<String>, bytes: Vec<u8>) -> Seed {
-    Seed {
-        target,
-        name: name.into(),
-        bytes,
-    }
-}
-
 fn startup() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (name, frame) in STARTUP {
@@ -279,17 +261,4 @@ fn reassembly() -> Vec<Seed> {
         }
     }
     seeds
-}
-
-/// Bytes from hexadecimal digits; blanks are skipped.
-pub(crate) fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text
-        .chars()
-        .filter_map(|digit| digit.to_digit(16))
-        .map(|digit| digit as u8)
-        .collect();
-    digits
-        .chunks_exact(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect()
 }

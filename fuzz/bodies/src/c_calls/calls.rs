@@ -1,5 +1,7 @@
 //! The functions under test.
 
+use std::ptr::null_mut;
+
 use dat_api::{DatExtensionOpFunc, DatRegistryListProvidersFunc, DatStrerrorFunc, Library, abi::*};
 
 /// Declares the table and both ways to fill it.
@@ -61,5 +63,15 @@ mod linked {
         // SAFETY: the arguments are passed on unchanged, and the caller guarantees what the
         // function requires.
         unsafe { libdat2::entry::registry::dat_registry_list_providers(max, returned, list) }
+    }
+}
+
+/// An agent that does nothing, or none.
+pub(super) fn idle_agent(is_there: bool) -> DatOsWaitProxyAgent {
+    unsafe extern "C" fn nothing(_: DatPvoid, _: DatEvdHandle) {}
+    let function: DatAgentFunc = nothing;
+    DatOsWaitProxyAgent {
+        instance_data: null_mut(),
+        proxy_agent_func: is_there.then_some(function),
     }
 }

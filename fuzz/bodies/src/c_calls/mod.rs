@@ -29,7 +29,7 @@ pub mod world;
 
 use crate::{
     input::Input,
-    seeds::{Seed, seed},
+    seed::{Seed, seed},
 };
 
 use session::Session;

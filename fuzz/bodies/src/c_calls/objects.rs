@@ -7,7 +7,7 @@ use dat_api::abi::*;
 use crate::input::Input;
 
 use super::{
-    calls::Calls,
+    calls::{Calls, idle_agent},
     world::{Kind, World, arena},
 };
 
@@ -455,16 +455,6 @@ pub(super) fn length(input: &mut Input<'_>) -> DatCount {
 
 pub(super) fn agent(input: &mut Input<'_>) -> DatOsWaitProxyAgent {
     idle_agent(input.byte() & 1 == 1)
-}
-
-/// An agent that does nothing, or none.
-pub(super) fn idle_agent(is_there: bool) -> DatOsWaitProxyAgent {
-    unsafe extern "C" fn nothing(_: DatPvoid, _: DatEvdHandle) {}
-    let function: DatAgentFunc = nothing;
-    DatOsWaitProxyAgent {
-        instance_data: null_mut(),
-        proxy_agent_func: is_there.then_some(function),
-    }
 }
 
 /// Attributes of an endpoint, or none.

@@ -11,7 +11,7 @@ use std::{
 
 use dat_api::{LIBRARY_ENV, Library, abi::*};
 
-use super::{calls::Calls, objects::idle_agent};
+use super::calls::{Calls, idle_agent};
 
 /// The environment variable that names the registry file.
 pub const REGISTRY_ENV: &str = "DAT_OVERRIDE";

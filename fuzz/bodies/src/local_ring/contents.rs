@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::record::Corrupt;
 use super::{RING_LEN, Ring};
 use crate::input::Input;
-use crate::seeds::{Seed, seed};
+use crate::seed::{Seed, seed};
 
 /// Runs one input.
 pub fn run(data: &[u8]) {

@@ -13,7 +13,7 @@ use super::record::{Body, Corrupt, Piece, Position};
 use super::ring::Refused;
 use super::{RING_LEN, Ring};
 use crate::input::Input;
-use crate::seeds::{Seed, seed};
+use crate::seed::{Seed, seed};
 
 /// Runs one input.
 pub fn run(data: &[u8]) {

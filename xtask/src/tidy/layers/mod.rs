@@ -23,60 +23,32 @@ mod tree;
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use self::graph::{Cycle, Graph, Place};
 use self::tree::Tree;
 use super::Fault;
 use crate::workspace::{Package, Workspace};
 
-/// The crates whose modules must form layers.
-const CHECKED: [&str; 20] = [
-    "dat-abi",
-    "dat-api",
-    "dat-conf",
-    "host",
-    "libdat2",
-    "access-layer",
-    "provider-iwarp-soft",
-    "iwarp-proto",
-    "provider-ib",
-    "verbs-dl",
-    "sdp-over-dat",
-    "sdp-proto",
-    "sdp-checker",
-    "ops",
-    "ops-local-protocol",
-    "ops-sdp-protocol",
-    "ops-preload",
-    "dat-tools",
-    "stack-tests",
-    "xtask",
-];
-
 /// The number of names of one use that a message lists.
 const PLACES_MAX: usize = 8;
 
-/// Returns a fault for each cycle of a checked crate.
+/// Returns a fault for each cycle of every crate of the workspace.
 pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
-    for name in CHECKED {
-        let package = workspace.packages().iter().find(|one| one.name == name);
-        let package = package.with_context(|| format!("no package {name}, see {}", file!()))?;
+    for package in workspace.packages() {
         faults.extend(judge(&graphs(workspace.root(), package)?));
     }
     Ok(faults)
 }
 
-/// Returns the cycles of every crate of the workspace, checked or not, as text.
+/// Returns the cycles of every crate of the workspace as text.
 pub(super) fn describe(workspace: &Workspace) -> Result<String> {
     let mut text = String::new();
     for package in workspace.packages() {
         let graphs = graphs(workspace.root(), package)?;
         let cycles: Vec<Cycle> = graphs.iter().flat_map(Graph::cycles).collect();
-        let is_checked = CHECKED.contains(&package.name.as_str());
-        let checked = if is_checked { "" } else { " (not checked)" };
-        writeln!(text, "{}{checked}: {} cycles", package.name, cycles.len())?;
+        writeln!(text, "{}: {} cycles", package.name, cycles.len())?;
         for cycle in cycles {
             writeln!(text, "  {cycle}")?;
             for (user, used, places) in &cycle.uses {
