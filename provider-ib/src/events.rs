@@ -1,7 +1,7 @@
 //! Asynchronous events of the device.
 
 use access_layer::rnic::{AsyncEvent, QpToken, SrqToken};
-use host::threads::survive;
+use host::threads::catch_panic;
 use verbs_dl::types::*;
 
 use crate::adapter::Adapter;
@@ -40,7 +40,7 @@ pub(crate) fn take_all(adapter: &Adapter) {
         // Acknowledged first, because the destruction of the object waits for this.
         // SAFETY: taken above, acknowledged once.
         unsafe { verbs.ibv_ack_async_event(&raw mut event) };
-        survive(|| dispatch(adapter, device_event));
+        catch_panic(|| dispatch(adapter, device_event));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use host::threads::survive;
+use host::threads::catch_panic;
 
 use crate::adapter::Adapter;
 use crate::engine::{Engine, Source, Tasks};
@@ -35,7 +35,7 @@ fn serve(adapter: &Adapter, engine: &Engine, source: Source) {
 
 fn run_tasks(adapter: &Adapter, tasks: Tasks) {
     for cq in tasks.cqs.into_iter().filter_map(|cq| adapter.cqs.get(cq)) {
-        survive(|| cq.on_event());
+        catch_panic(|| cq.on_event());
     }
     for token in tasks.failed {
         // A reset since then has replaced the queue pair, which perhaps has a connection already.
@@ -44,10 +44,10 @@ fn run_tasks(adapter: &Adapter, tasks: Tasks) {
             .get(token)
             .is_some_and(|qp| qp.has_failed_work())
         {
-            survive(|| adapter.cm.on_qp_failed(token));
+            catch_panic(|| adapter.cm.on_qp_failed(token));
         }
     }
     for event in tasks.events {
-        survive(|| adapter.shared.upcall.async_event(event));
+        catch_panic(|| adapter.shared.upcall.async_event(event));
     }
 }

@@ -292,7 +292,7 @@ fn serve(stack: &Arc<StackInner>) {
         // Sockets that trigger all the time must not delay the tick of other sockets.
         let pause = due.saturating_duration_since(now);
         // A panic must not end this thread: all connections of the process would hang.
-        host::threads::survive(|| {
+        host::threads::catch_panic(|| {
             let wants_all = stack.wait(pause);
             now = Instant::now();
             if wants_all || due <= now {

@@ -1,6 +1,6 @@
 //! Locks that a panic does not close for good.
 //!
-//! A panic in these libraries is caught: [`threads::survive`](crate::threads::survive) and the C
+//! A panic in these libraries is caught: [`threads::catch_panic`](crate::threads::catch_panic) and the C
 //! entries keep the program alive. The lock that the panicking thread held is poisoned then. Each
 //! step of the code under a lock of this project results in a valid state, so the next thread
 //! continues. The alternative, a panic of each later caller, would stop every connection of the
@@ -40,12 +40,12 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::survive;
+    use crate::threads::catch_panic;
 
     #[test]
     fn a_lock_whose_owner_panicked_is_taken() {
         let lock = Mutex::new(1);
-        survive(|| {
+        catch_panic(|| {
             *lock.lock().unwrap() = 2;
             let _held = lock.lock().ignore_poison();
             panic!("of a test");

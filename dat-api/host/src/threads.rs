@@ -33,7 +33,7 @@ pub fn spawn_quiet<T: Send + 'static>(
 
 /// Runs a part of a thread's work that must not end the thread. A panic, in an upcall for example,
 /// would otherwise stop the service for every object that the thread serves.
-pub fn survive(work: impl FnOnce()) {
+pub fn catch_panic(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         let thread = std::thread::current();
         tracing::error!(thread = thread.name(), "a panic was caught");
@@ -70,11 +70,11 @@ mod tests {
     #[test]
     fn a_panic_ends_no_more_than_the_work() {
         let mut done = Vec::new();
-        survive(|| {
+        catch_panic(|| {
             done.push(1);
             panic!("of a test");
         });
-        survive(|| done.push(2));
+        catch_panic(|| done.push(2));
         assert_eq!(done, [1, 2]);
     }
 

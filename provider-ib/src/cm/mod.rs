@@ -48,7 +48,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource, RnicError};
-use host::threads::survive;
+use host::threads::catch_panic;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 use connection::{Connection, own_depth};
@@ -125,7 +125,7 @@ impl Cm {
         };
         loop {
             match channel.next() {
-                Ok(Some(event)) => survive(|| self.dispatch(event)),
+                Ok(Some(event)) => catch_panic(|| self.dispatch(event)),
                 Ok(None) => return,
                 Err(why) => {
                     // The poller has reported these events, and will not report them again.
@@ -158,7 +158,7 @@ impl Cm {
     pub(crate) fn on_deadline(&self, now: Instant) {
         let soon = std::mem::take(&mut *lock(&self.soon));
         for connection in soon {
-            survive(|| connection.on_time(now));
+            catch_panic(|| connection.on_time(now));
         }
         while let Some(key) = self.take_due(now) {
             if key == CHANNEL {
@@ -167,7 +167,7 @@ impl Cm {
             }
             let target = lock(&self.targets).get(&key).cloned();
             if let Some(Target::Connection(connection)) = target {
-                survive(|| connection.on_time(now));
+                catch_panic(|| connection.on_time(now));
             }
         }
     }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use access_layer::rnic::{Arm, Waker};
 use host::locks::lock;
-use host::threads::survive;
+use host::threads::catch_panic;
 
 use self::attendance::{Attendance, Sleeper, TICK, Todo};
 use crate::cq::Cqs;
@@ -157,7 +157,7 @@ impl Reader {
         match self.cqs.get(number).filter(|cq| cq.hw() == hw) {
             Some(cq) => {
                 cq.note_event();
-                survive(|| cq.on_event());
+                catch_panic(|| cq.on_event());
             }
             // SAFETY: taken above; the queue is being destroyed, which waits for this.
             None => unsafe { self.shared.channel.acknowledge(hw) },

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{ConnectParams, RnicError, SocketFault};
-use host::threads::survive;
+use host::threads::catch_panic;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::{Config, Role};
@@ -67,7 +67,7 @@ impl Qp {
     /// Called on the engine's thread when the socket is ready or the deadline has passed.
     fn on_attempt(self: &Arc<Self>, key: Key) {
         let mut done = None;
-        survive(|| done = Some(self.advance_attempt(key)));
+        catch_panic(|| done = Some(self.advance_attempt(key)));
         let effects = done.unwrap_or_else(|| self.fail_attempt(key));
         self.after(&effects);
     }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
-use host::threads::{spawn_quiet, survive};
+use host::threads::{catch_panic, spawn_quiet};
 use rustix::io::Errno;
 
 use super::Engine;
@@ -60,7 +60,7 @@ impl Worker {
             for (key, readable, writable) in ready.iter().filter_map(readiness) {
                 let source = self.engine.lock().sources.get(&key).cloned();
                 if let Some(source) = source {
-                    survive(|| source.on_ready(key, readable, writable));
+                    catch_panic(|| source.on_ready(key, readable, writable));
                 }
             }
             self.expire();
@@ -102,7 +102,7 @@ impl Worker {
             let source = table.sources.get(&key).cloned();
             drop(table);
             if let Some(source) = source {
-                survive(|| source.on_deadline(key));
+                catch_panic(|| source.on_deadline(key));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Traffic, WcStatus, WhyTcp};
-use host::threads::survive;
+use host::threads::catch_panic;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{
     PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
@@ -40,7 +40,7 @@ impl Qp {
         work: impl FnOnce() -> Option<Effects>,
     ) -> Option<Effects> {
         let mut done = None;
-        survive(|| done = Some(work()));
+        catch_panic(|| done = Some(work()));
         done.unwrap_or_else(|| Some(self.fail(socket)))
     }
 
