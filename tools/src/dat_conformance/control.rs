@@ -54,13 +54,13 @@ impl Control {
     }
 
     /// Sends data to the other end under a name.
-    pub(crate) fn say(&mut self, word: &str, data: &[u8]) -> Result<()> {
+    pub(crate) fn send(&mut self, word: &str, data: &[u8]) -> Result<()> {
         let hex: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
         self.put(&format!("say {word} {hex}"))
     }
 
     /// Receives the data that the other end sends under this name.
-    pub(crate) fn hear(&mut self, word: &str) -> Result<Vec<u8>> {
+    pub(crate) fn receive(&mut self, word: &str) -> Result<Vec<u8>> {
         if self.their_verdict.is_some() {
             bail!(PeerStopped);
         }
@@ -98,7 +98,7 @@ impl Control {
     }
 
     fn put(&mut self, line: &str) -> Result<()> {
-        writeln!(self.to, "{line}").context("telling the other process")
+        writeln!(self.to, "{line}").context("sending to the other process")
     }
 
     fn line(&mut self) -> Result<Option<String>> {
@@ -106,7 +106,7 @@ impl Control {
         let len = self
             .from
             .read_line(&mut line)
-            .context("hearing the other process")?;
+            .context("receiving from the other process")?;
         Ok((len > 0).then(|| line.trim_end_matches('\n').to_owned()))
     }
 }
@@ -135,20 +135,20 @@ mod tests {
     fn words_carry_bytes_and_come_in_order() {
         let (mut near, mut far) = pair();
         near.start_case("evd/x").unwrap();
-        near.say("at", &[0, 255, 16]).unwrap();
+        near.send("at", &[0, 255, 16]).unwrap();
         assert_eq!(far.next_case().unwrap().unwrap(), "evd/x");
-        assert_eq!(far.hear("at").unwrap(), [0, 255, 16]);
-        near.say("other", &[]).unwrap();
-        assert!(far.hear("at").unwrap_err().to_string().contains("other"));
+        assert_eq!(far.receive("at").unwrap(), [0, 255, 16]);
+        near.send("other", &[]).unwrap();
+        assert!(far.receive("at").unwrap_err().to_string().contains("other"));
     }
 
     #[test]
     fn an_end_that_waits_for_a_word_learns_that_none_will_come() {
         let (mut near, mut far) = pair();
         near.put("end failed: it broke").unwrap();
-        let error = far.hear("at").unwrap_err();
+        let error = far.receive("at").unwrap_err();
         assert!(error.is::<PeerStopped>());
-        assert!(far.hear("at").unwrap_err().is::<PeerStopped>());
+        assert!(far.receive("at").unwrap_err().is::<PeerStopped>());
         let theirs = far.end(&Verdict::Ok).unwrap();
         assert_eq!(theirs, Verdict::Failed("it broke".into()));
         assert_eq!(near.end(&Verdict::Ok).unwrap(), Verdict::Ok);
@@ -159,6 +159,6 @@ mod tests {
         let (near, mut far) = pair();
         drop(near);
         assert!(far.next_case().unwrap().is_none());
-        assert!(far.hear("at").is_err());
+        assert!(far.receive("at").is_err());
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn bound(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<BindCompl
 }
 
 /// Waits for the next event, which must be a connection event of this endpoint.
-pub(crate) fn news(ep: &Ep, evd: &Evd, side: &Side<'_>) -> Result<ConnectionEvent> {
+pub(crate) fn any_connection_event(ep: &Ep, evd: &Evd, side: &Side<'_>) -> Result<ConnectionEvent> {
     match event(evd, side).context("waiting for a connection event")? {
         Event::Connection(event) => {
             ensure!(event.ep == ep.id(), "{event:?} names another endpoint");
@@ -78,13 +78,13 @@ pub(crate) fn news(ep: &Ep, evd: &Evd, side: &Side<'_>) -> Result<ConnectionEven
 
 /// Waits for the next connection event, which must be of one of these kinds. The endpoint must be
 /// in the state that belongs to the event.
-pub(crate) fn told(
+pub(crate) fn connection_event(
     ep: &Ep,
     evd: &Evd,
     kinds: &[ConnectionKind],
     side: &Side<'_>,
 ) -> Result<ConnectionEvent> {
-    let event = news(ep, evd, side)?;
+    let event = any_connection_event(ep, evd, side)?;
     ensure!(
         kinds.contains(&event.kind),
         "{:?} instead of {kinds:?}",

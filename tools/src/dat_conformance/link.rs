@@ -46,9 +46,9 @@ impl Link {
             _ => CompletionFlags::DEFAULT,
         };
         if side.is_client {
-            let (address, conn_qual) = side.hear_address()?;
+            let (address, conn_qual) = side.receive_address()?;
             ep.connect(address, conn_qual, Some(side.patience()), &[])?;
-            side.hear("established")?;
+            side.receive("established")?;
             ep.post_send(&[hello.segment(0, 1)?], HELLO, flags)?;
             expect::done(&kit.request, HELLO, side)?;
         } else {
@@ -56,7 +56,7 @@ impl Link {
             let (_psp, request) = listen(side, kit)?;
             request.accept(Some(ep), &[])?;
             ep.wait_established(Some(side.patience()))?;
-            side.say("established", &[])?;
+            side.send("established", &[])?;
             expect::done(&kit.recv, HELLO, side)?;
         }
         Ok(())
@@ -86,6 +86,6 @@ pub(crate) fn listen(side: &mut Side<'_>, kit: &Kit) -> Result<(Psp, Cr)> {
 /// Offers a service and sends its address to the other end.
 pub(crate) fn offer(side: &mut Side<'_>, kit: &Kit) -> Result<Psp> {
     let psp = Psp::create_any(&kit.ia, &kit.requests)?;
-    side.say_address(kit.address()?, psp.conn_qual())?;
+    side.send_address(kit.address()?, psp.conn_qual())?;
     Ok(psp)
 }

@@ -60,29 +60,29 @@ impl Side<'_> {
     }
 
     /// Sends data to the other end under a name.
-    pub(crate) fn say(&mut self, word: &str, data: &[u8]) -> Result<()> {
-        self.control()?.say(word, data)
+    pub(crate) fn send(&mut self, word: &str, data: &[u8]) -> Result<()> {
+        self.control()?.send(word, data)
     }
 
     /// Waits for data that the other end sends under a name.
-    pub(crate) fn hear(&mut self, word: &str) -> Result<Vec<u8>> {
-        self.control()?.hear(word)
+    pub(crate) fn receive(&mut self, word: &str) -> Result<Vec<u8>> {
+        self.control()?.receive(word)
     }
 
     /// Waits until both ends have reached this point.
     pub(crate) fn meet(&mut self, word: &str) -> Result<()> {
-        self.say(word, &[])?;
-        self.hear(word).map(drop)
+        self.send(word, &[])?;
+        self.receive(word).map(drop)
     }
 
     /// Sends the address of a service of the server.
-    pub(crate) fn say_address(&mut self, address: SocketAddr, conn_qual: u64) -> Result<()> {
-        self.say("at", format!("{address} {conn_qual}").as_bytes())
+    pub(crate) fn send_address(&mut self, address: SocketAddr, conn_qual: u64) -> Result<()> {
+        self.send("at", format!("{address} {conn_qual}").as_bytes())
     }
 
-    /// Inverse of [`say_address`](Self::say_address).
-    pub(crate) fn hear_address(&mut self) -> Result<(SocketAddr, u64)> {
-        let text = String::from_utf8(self.hear("at")?)?;
+    /// Inverse of [`send_address`](Self::send_address).
+    pub(crate) fn receive_address(&mut self) -> Result<(SocketAddr, u64)> {
+        let text = String::from_utf8(self.receive("at")?)?;
         let (address, conn_qual) = text.split_once(' ').context("half an address")?;
         Ok((address.parse()?, conn_qual.parse()?))
     }

@@ -226,7 +226,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 fn sends(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    side.hear("waiting")?;
+    side.receive("waiting")?;
     link.send(&region, 0, 64, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     side.meet("over")
@@ -239,7 +239,7 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(64)?;
     link.recv(&region, 0, 64, 1)?;
     kit.recv.set_cno(Some(&cno))?;
-    side.say("waiting", &[])?;
+    side.send("waiting", &[])?;
     names_it(&cno, &kit.recv, side)?;
     let event = kit.recv.dequeue()?;
     ensure!(event.is_some(), "the completion is not there");

@@ -124,7 +124,7 @@ const ESTABLISHED: &[ConnectionKind] = &[ConnectionKind::Established];
 fn connects(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     expect::in_state(&link.ep, EpState::Connected)?;
-    let (peer, _) = side.hear_address()?;
+    let (peer, _) = side.receive_address()?;
     let info = link.ep.query()?;
     let remote = info.remote.context("the peer's address is not known")?;
     ensure!(
@@ -137,13 +137,13 @@ fn connects(side: &mut Side<'_>) -> Result<()> {
 fn accepts(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     expect::in_state(&link.ep, EpState::Connected)?;
-    side.say_address(link.kit.address()?, 0)?;
+    side.send_address(link.kit.address()?, 0)?;
     side.meet("over")
 }
 
 /// Starts to connect to the other end's service.
 fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     Ok(ep.start_connect(address, conn_qual, Some(side.patience()), private_data)?)
 }
 
@@ -152,7 +152,7 @@ fn finds_no_listener(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     // A provider may retry for some of the time, because a listener may be about to start.
     start(&ep, side, &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::NonPeerRejected], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::NonPeerRejected], side)?;
     side.meet("over")
 }
 
@@ -161,7 +161,7 @@ fn listens_no_more(side: &mut Side<'_>) -> Result<()> {
     let psp = dat_api::Psp::create_any(&kit.ia, &kit.requests)?;
     let conn_qual = psp.conn_qual();
     psp.free()?;
-    side.say_address(kit.address()?, conn_qual)?;
+    side.send_address(kit.address()?, conn_qual)?;
     side.meet("over")
 }
 
@@ -169,7 +169,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     start(&ep, side, &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     side.meet("over")
 }
 
@@ -205,10 +205,10 @@ fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
 fn times_out(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let (start, due) = (Instant::now(), Duration::from_millis(400));
     ep.start_connect(address, conn_qual, Some(due), &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::TimedOut], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::TimedOut], side)?;
     expect::took(start.elapsed(), due, side)?;
     side.meet("over")
 }
@@ -233,20 +233,20 @@ fn unreachable(side: &mut Side<'_>) -> Result<()> {
         ConnectionKind::TimedOut,
         ConnectionKind::NonPeerRejected,
     ];
-    expect::told(&ep, &kit.connect, &kinds, side)?;
+    expect::connection_event(&ep, &kit.connect, &kinds, side)?;
     Ok(())
 }
 
 fn tries_again(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let patience = Some(side.patience());
     ep.start_connect(address, conn_qual, patience, &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     ep.reset()?;
     ep.start_connect(address, conn_qual, patience, &[])?;
-    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     side.meet("over")
 }
 
@@ -256,7 +256,7 @@ fn rejects_once(side: &mut Side<'_>) -> Result<()> {
     let (_psp, request) = listen(side, &kit)?;
     request.reject(&[])?;
     expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
-    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     side.meet("over")
 }
 
@@ -264,10 +264,10 @@ fn cancels(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     start(&ep, side, &[])?;
-    side.hear("asked")?;
+    side.receive("asked")?;
     ep.disconnect(Close::Abrupt)?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
-    side.say("gone", &[])?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+    side.send("gone", &[])?;
     expect::nothing(&kit.connect, side)?;
     side.meet("over")
 }
@@ -277,11 +277,11 @@ fn is_cancelled(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     let (_psp, request) = listen(side, &kit)?;
-    side.say("asked", &[])?;
-    side.hear("gone")?;
+    side.send("asked", &[])?;
+    side.receive("gone")?;
     match request.accept(Some(&ep), &[]) {
         Ok(_) => loop {
-            let kind = expect::news(&ep, &kit.connect, side)?.kind;
+            let kind = expect::any_connection_event(&ep, &kit.connect, side)?.kind;
             if kind != ConnectionKind::Established {
                 expect::in_state(&ep, EpState::Disconnected)?;
                 break;
@@ -296,9 +296,9 @@ fn duplicates(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (first, second) = (kit.ep()?, kit.ep()?);
     start(&first, side, &[])?;
-    expect::told(&first, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
     second.start_dup_connect(&first, Some(side.patience()), b"twin")?;
-    expect::told(&second, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&second, &kit.connect, ESTABLISHED, side)?;
     side.meet("over")
 }
 
@@ -307,7 +307,7 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (kit.ep()?, kit.ep()?);
     let (_psp, request) = listen(side, &kit)?;
     request.accept(Some(&first), &[])?;
-    expect::told(&first, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
     let request = expect::request(&kit.requests, side)?;
     ensure!(
         request.private_data().starts_with(b"twin"),
@@ -315,7 +315,7 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
         request.private_data()
     );
     request.accept(Some(&second), &[])?;
-    expect::told(&second, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&second, &kit.connect, ESTABLISHED, side)?;
     side.meet("over")
 }
 
@@ -325,11 +325,11 @@ const TRIES: u64 = 10;
 fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let region = kit.region(64)?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     for cookie in 0..TRIES {
         let ep = kit.ep()?;
         ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
-        expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+        expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
         ep.post_send(&[region.segment(0, 64)?], cookie, CompletionFlags::DEFAULT)?;
         expect::done(&kit.request, cookie, side)?;
         side.meet("next")?;
@@ -348,7 +348,7 @@ fn receives_at_once(side: &mut Side<'_>) -> Result<()> {
         ep.post_recv(&[region.segment(0, 64)?], cookie)?;
         expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
         expect::done(&kit.recv, cookie, side).with_context(|| format!("try {cookie}"))?;
-        expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+        expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
         side.meet("next")?;
         ep.wait_disconnected(Some(side.patience()))?;
     }
@@ -360,7 +360,7 @@ fn receives_first(side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
     start(&ep, side, &[])?;
-    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     expect::done(&kit.recv, 1, side)?;
     pattern::check(&region, 0, 64, 3)?;
     side.meet("over")
@@ -372,7 +372,7 @@ fn speaks_first(side: &mut Side<'_>) -> Result<()> {
     pattern::fill(&region, 0, 64, 3)?;
     let (_psp, request) = listen(side, &kit)?;
     request.accept(Some(&ep), &[])?;
-    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     ep.post_send(&[region.segment(0, 64)?], 1, CompletionFlags::DEFAULT)?;
     expect::done(&kit.request, 1, side)?;
     side.meet("over")
@@ -381,12 +381,12 @@ fn speaks_first(side: &mut Side<'_>) -> Result<()> {
 fn asks_twice(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (first, second) = (kit.ep()?, kit.ep()?);
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let patience = Some(side.patience());
     first.start_connect(address, conn_qual, patience, &[])?;
-    expect::told(&first, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
     second.start_connect(address, conn_qual, patience, &[])?;
-    expect::told(&second, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    expect::connection_event(&second, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     expect::in_state(&first, EpState::Connected)?;
     side.meet("over")
 }
@@ -396,7 +396,7 @@ fn accepts_second(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (_psp, request) = listen(side, &kit)?;
     request.accept(Some(&ep), &[])?;
-    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     let second = expect::request(&kit.requests, side)?;
     match second.accept(Some(&ep), &[]) {
         Ok(_) => bail!("a connected endpoint accepted"),
@@ -412,7 +412,7 @@ fn accepts_second(side: &mut Side<'_>) -> Result<()> {
 fn connects_two(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (first, second) = (kit.ep()?, kit.ep()?);
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let patience = Some(side.patience());
     first.start_connect(address, conn_qual, patience, &[1])?;
     second.start_connect(address, conn_qual, patience, &[2])?;
@@ -445,8 +445,8 @@ fn both_established(first: &Ep, second: &Ep, kit: &Kit) -> Result<()> {
 /// The length of the private data that a case sends: its size, limited to what both ends support.
 fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
     let ours = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
-    side.say("limit", &u64::try_from(ours)?.to_be_bytes())?;
-    let theirs = side.hear("limit")?;
+    side.send("limit", &u64::try_from(ours)?.to_be_bytes())?;
+    let theirs = side.receive("limit")?;
     let theirs = theirs.first_chunk().context("half a number")?;
     let limit = ours.min(usize::try_from(u64::from_be_bytes(*theirs))?);
     Ok(side.size.min(limit))
@@ -471,8 +471,8 @@ fn sends_data(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let len = length(side, &kit)?;
     start(&ep, side, &pattern::bytes(1, len))?;
-    let told = expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
-    same_data(&told.private_data, 2, len).context("of the accept")?;
+    let event = expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
+    same_data(&event.private_data, 2, len).context("of the accept")?;
     side.meet("over")
 }
 
@@ -486,9 +486,9 @@ fn answers(side: &mut Side<'_>) -> Result<()> {
     ensure!(request.conn_qual() == psp.conn_qual(), "another qualifier");
     ensure!(request.service_point() == psp.id(), "another service point");
     request.accept(Some(&ep), &pattern::bytes(2, len))?;
-    let told = expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    let event = expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     ensure!(
-        told.private_data.is_empty(),
+        event.private_data.is_empty(),
         "private data at the accepting end"
     );
     side.meet("over")
@@ -499,8 +499,8 @@ fn sends_data_and_is_rejected(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let len = length(side, &kit)?;
     start(&ep, side, &pattern::bytes(1, len))?;
-    let told = expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
-    same_data(&told.private_data, 2, len).context("of the rejection")?;
+    let event = expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    same_data(&event.private_data, 2, len).context("of the rejection")?;
     side.meet("over")
 }
 

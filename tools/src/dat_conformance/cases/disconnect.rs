@@ -89,7 +89,7 @@ const ENDED: &[ConnectionKind] = &[ConnectionKind::Disconnected];
 
 /// Checks that exactly one disconnect event is delivered.
 fn ends_once(link: &Link, side: &Side<'_>) -> Result<()> {
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     expect::nothing(&link.kit.connect, side)
 }
 
@@ -164,7 +164,7 @@ fn sends_and_leaves(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 6)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     for cookie in 0..MESSAGES {
         link.send(&region, 0, LEN, cookie)?;
     }
@@ -182,7 +182,7 @@ fn receives_all(side: &mut Side<'_>) -> Result<()> {
     for cookie in 0..MESSAGES {
         link.recv(&region, cookie as usize * LEN, LEN, cookie)?;
     }
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     for cookie in 0..MESSAGES {
         expect::done(&link.kit.recv, cookie, side)?;
         pattern::check(&region, cookie as usize * LEN, LEN, 6)?;
@@ -206,7 +206,7 @@ fn all_flushed(link: &Link, side: &Side<'_>) -> Result<()> {
 
 fn is_left(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
     side.meet("over")
@@ -215,7 +215,7 @@ fn is_left(side: &mut Side<'_>) -> Result<()> {
 fn flushes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     posts_receives(&link)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     all_flushed(&link, side)?;
     ends_once(&link, side)?;
     side.meet("over")
@@ -224,7 +224,7 @@ fn flushes(side: &mut Side<'_>) -> Result<()> {
 fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     posts_receives(&link)?;
-    side.hear("connected")?;
+    side.receive("connected")?;
     link.ep.disconnect(Close::Abrupt)?;
     all_flushed(&link, side)?;
     ends_once(&link, side)?;
@@ -233,7 +233,7 @@ fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
 
 fn is_left_alone(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.say("connected", &[])?;
+    side.send("connected", &[])?;
     ends_once(&link, side)?;
     side.meet("over")
 }
@@ -262,7 +262,7 @@ fn uses_again(side: &mut Side<'_>) -> Result<()> {
         link.ep.disconnect(Close::Abrupt)?;
         ends_once(&link, side)?;
         link.ep.reset()?;
-        let (address, conn_qual) = side.hear_address()?;
+        let (address, conn_qual) = side.receive_address()?;
         let connected = link
             .ep
             .connect(address, conn_qual, Some(side.patience()), &[]);
@@ -283,7 +283,7 @@ fn is_used_again(side: &mut Side<'_>) -> Result<()> {
         link.recv(&region, 0, 64, 1)?;
         let (_psp, request) = crate::link::listen(side, &link.kit)?;
         request.accept(Some(&link.ep), &[])?;
-        expect::told(
+        expect::connection_event(
             &link.ep,
             &link.kit.connect,
             &[ConnectionKind::Established],

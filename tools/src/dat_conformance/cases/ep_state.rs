@@ -124,14 +124,14 @@ fn holds(ep: &Ep, kit: &Kit, state: EpState, side: &Side<'_>) -> Result<()> {
     let row = TABLE.iter().find(|row| row.0 == state);
     let (_, refused, taken) = row.context("a state that the table has not")?;
     for call in ALL {
-        let told = || format!("{call:?} while {state:?}");
+        let situation = || format!("{call:?} while {state:?}");
         if refused.contains(&call) {
             let result = make(call, ep, kit, side);
-            expect::refused(result, DAT_INVALID_STATE).with_context(told)?;
+            expect::refused(result, DAT_INVALID_STATE).with_context(situation)?;
         } else if taken.contains(&call) {
-            make(call, ep, kit, side).with_context(told)?;
+            make(call, ep, kit, side).with_context(situation)?;
         }
-        expect::in_state(ep, state).with_context(told)?;
+        expect::in_state(ep, state).with_context(situation)?;
     }
     Ok(())
 }
@@ -187,10 +187,10 @@ fn reserved(side: &mut Side<'_>) -> Result<()> {
 fn asks(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
-    let told = expect::news(&ep, &kit.connect, side)?;
-    let kind = told.kind;
+    let event = expect::any_connection_event(&ep, &kit.connect, side)?;
+    let kind = event.kind;
     ensure!(kind == ConnectionKind::PeerRejected, "{kind:?}");
     side.meet("over")
 }
@@ -200,7 +200,7 @@ fn passive(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let conn_qual = free_qualifier(&kit)?;
     let _rsp = Rsp::create(&ep, conn_qual, &kit.requests)?;
-    side.say_address(kit.address()?, conn_qual)?;
+    side.send_address(kit.address()?, conn_qual)?;
     let request: Cr = expect::request(&kit.requests, side)?;
     holds(&ep, &kit, EpState::PassiveConnectionPending, side)?;
     request.reject(&[])?;
@@ -211,13 +211,13 @@ fn passive(side: &mut Side<'_>) -> Result<()> {
 fn active(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
-    side.hear("asked")?;
+    side.receive("asked")?;
     holds(&ep, &kit, EpState::ActiveConnectionPending, side)?;
     ep.disconnect(Close::Abrupt)?;
     let ends = [ConnectionKind::Disconnected];
-    expect::told(&ep, &kit.connect, &ends, side)?;
+    expect::connection_event(&ep, &kit.connect, &ends, side)?;
     side.meet("over")
 }
 
@@ -225,7 +225,7 @@ fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let _psp = offer(side, &kit)?;
     let request = expect::request(&kit.requests, side)?;
-    side.say("asked", &[])?;
+    side.send("asked", &[])?;
     side.meet("over")?;
     // The client has closed, and a rejection that cannot be delivered is no fault.
     drop(request);
@@ -257,14 +257,14 @@ fn walks(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
-    side.hear("asked")?;
+    side.receive("asked")?;
     expect::in_state(&ep, EpState::ActiveConnectionPending)?;
-    side.say("accept", &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    side.send("accept", &[])?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     ep.disconnect(Close::Abrupt)?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     ep.reset()?;
     expect::in_state(&ep, EpState::Unconnected)?;
     side.meet("over")
@@ -275,8 +275,8 @@ fn walks_along(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let _psp = offer(side, &kit)?;
     let request = expect::request(&kit.requests, side)?;
-    side.say("asked", &[])?;
-    side.hear("accept")?;
+    side.send("asked", &[])?;
+    side.receive("accept")?;
     request.accept(Some(&ep), &[])?;
     let state = ep.state()?;
     if !matches!(

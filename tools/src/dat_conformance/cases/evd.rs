@@ -265,11 +265,11 @@ fn with_waiter(
         let waiter = scope.spawn(move || evd.wait(Some(patience)));
         // The waiter sleeps by now. If it does not sleep yet, the case is only easier to pass.
         thread::sleep(side.quiet());
-        let told = meanwhile();
+        let outcome = meanwhile();
         let got = waiter
             .join()
             .map_err(|_| anyhow::anyhow!("the waiter panicked"));
-        told?;
+        outcome?;
         got
     })
 }

@@ -43,16 +43,16 @@ fn sends(side: &mut Side<'_>, parts: &[std::ops::Range<usize>]) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
     pattern::fill(&region, 0, region.len(), 3)?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.connect(address, conn_qual, Some(side.patience()), &[])?;
     for part in parts {
-        side.hear("ready")?;
+        side.receive("ready")?;
         for index in part.clone() {
             let segment = region.segment(index * LEN, LEN)?;
             ep.post_send(&[segment], index as u64, CompletionFlags::DEFAULT)?;
             expect::done(&kit.request, index as u64, side)?;
         }
-        side.say("sent", &[])?;
+        side.send("sent", &[])?;
     }
     side.meet("over")
 }
@@ -66,9 +66,9 @@ fn sends_twice(side: &mut Side<'_>) -> Result<()> {
 fn sends_all(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.connect(address, conn_qual, Some(side.patience()), &[])?;
-    side.hear("ready")?;
+    side.receive("ready")?;
     for index in 0..MESSAGES {
         let segment = region.segment(index * LEN, LEN)?;
         let posted = ep.post_send(&[segment], index as u64, CompletionFlags::DEFAULT);
@@ -104,7 +104,7 @@ impl Receiver {
         let _psp = offer(side, &kit)?;
         expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
         ep.wait_established(Some(side.patience()))?;
-        side.say("ready", &[])?;
+        side.send("ready", &[])?;
         Ok(Self {
             kit,
             small,
@@ -117,7 +117,7 @@ impl Receiver {
 fn grows(side: &mut Side<'_>) -> Result<()> {
     let receiver = Receiver::make(side)?;
     let Receiver { kit, small, .. } = &receiver;
-    side.hear("sent")?;
+    side.receive("sent")?;
     small.resize(2 * MESSAGES as u32)?;
     let room = small.qlen()? as usize;
     ensure!(
@@ -125,8 +125,8 @@ fn grows(side: &mut Side<'_>) -> Result<()> {
         "{room} places instead of {}",
         2 * MESSAGES
     );
-    side.say("ready", &[])?;
-    side.hear("sent")?;
+    side.send("ready", &[])?;
+    side.receive("sent")?;
     for index in 0..MESSAGES {
         let done = expect::done(small, index as u64, side)?;
         ensure!(
@@ -141,14 +141,14 @@ fn grows(side: &mut Side<'_>) -> Result<()> {
 
 fn overflows(side: &mut Side<'_>) -> Result<()> {
     let receiver = Receiver::make(side)?;
-    let told = expect::async_error(&receiver.kit.ia.async_evd(), side)?;
+    let event = expect::async_error(&receiver.kit.ia.async_evd(), side)?;
     ensure!(
-        told.kind == AsyncKind::EvdOverflow,
-        "{told:?} is no overflow"
+        event.kind == AsyncKind::EvdOverflow,
+        "{event:?} is no overflow"
     );
     ensure!(
-        told.object == receiver.small.id(),
-        "{told:?} names another object"
+        event.object == receiver.small.id(),
+        "{event:?} names another object"
     );
     side.meet("over")
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
 use dat_api::{CompletionFlags, DtoStatus, EpAttr, Event};
 
-use super::rdma::{hear_region, say_region};
+use super::rdma::{receive_region, send_region};
 use crate::case::{Both, Case};
 use crate::expect;
 use crate::kit;
@@ -66,7 +66,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
     (0..2).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     (0..2).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
     side.meet("over")
 }
@@ -74,7 +74,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
 fn suppresses(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let segment = [region.segment(0, 8)?];
     link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
     link.send(&region, 0, 8, 2)?;
@@ -93,7 +93,7 @@ fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     for cookie in 1..=MANY {
         if cookie % TOLD == 1 {
-            side.hear("posted")?;
+            side.receive("posted")?;
         }
         let last = cookie % TOLD == 0;
         let flags = if last {
@@ -115,7 +115,7 @@ fn receives_many(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     for _ in 0..MANY / TOLD {
         (0..TOLD).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
-        side.say("posted", &[])?;
+        side.send("posted", &[])?;
         (0..TOLD).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
     }
     side.meet("over")
@@ -124,7 +124,7 @@ fn receives_many(side: &mut Side<'_>) -> Result<()> {
 fn suppresses_failing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
-    side.hear("left")?;
+    side.receive("left")?;
     link.ep.wait_disconnected(Some(side.patience()))?;
     let segment = [region.segment(0, 8)?];
     link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
@@ -136,14 +136,14 @@ fn leaves(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     link.ep.disconnect(dat_api::Close::Abrupt)?;
     link.ep.wait_disconnected(Some(side.patience()))?;
-    side.say("left", &[])?;
+    side.send("left", &[])?;
     side.meet("over")
 }
 
 fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let segment = [region.segment(0, 64)?];
     let quiet = CompletionFlags::SUPPRESS;
     link.ep.post_rdma_write(&segment, remote, 1, quiet)?;
@@ -158,7 +158,7 @@ fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
 fn offers(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     side.meet("over")
 }
 
@@ -175,7 +175,7 @@ fn unsignalled(side: &mut Side<'_>) -> Result<()> {
     let attr = attr_with(DAT_COMPLETION_UNSIGNALLED_FLAG, 0);
     let link = Link::make_with(side, &attr)?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let segment = [region.segment(0, 8)?];
     link.ep
         .post_send(&segment, 1, CompletionFlags::UNSIGNALLED)?;
@@ -189,13 +189,13 @@ fn unsignalled(side: &mut Side<'_>) -> Result<()> {
 fn sends_in_time(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_EVD_THRESHOLD_FLAG))?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     link.send(&region, 0, 8, 1)?;
     link.send(&region, 0, 8, 2)?;
     expect::done(&link.kit.request, 1, side)?;
     expect::done(&link.kit.request, 2, side)?;
-    side.say("two", &[])?;
-    side.hear("third")?;
+    side.send("two", &[])?;
+    side.receive("third")?;
     link.send(&region, 0, 8, 3)?;
     expect::done(&link.kit.request, 3, side)?;
     side.meet("over")
@@ -205,11 +205,11 @@ fn waits_for_three(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_EVD_THRESHOLD_FLAG))?;
     let region = link.kit.region(8)?;
     (1..=3).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
-    side.say("posted", &[])?;
-    side.hear("two")?;
+    side.send("posted", &[])?;
+    side.receive("two")?;
     let early = link.kit.recv.wait_many(3, Some(side.quiet()))?;
     ensure!(early.is_none(), "{early:?} when two of three were there");
-    side.say("third", &[])?;
+    side.send("third", &[])?;
     let waited = link.kit.recv.wait_many(3, Some(side.patience()))?;
     let (event, left) = waited.context("three messages do not end a wait for three")?;
     let oldest = matches!(event, Event::Dto(completion) if completion.cookie == 1);
@@ -222,7 +222,7 @@ fn waits_for_three(side: &mut Side<'_>) -> Result<()> {
 fn solicits(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_SOLICITED_WAIT_FLAG))?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     std::thread::sleep(side.quiet());
     let segment = [region.segment(0, 8)?];
     link.ep
@@ -235,7 +235,7 @@ fn sleeps_until_solicited(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_SOLICITED_WAIT_FLAG))?;
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     let start = Instant::now();
     expect::done(&link.kit.recv, 1, side)?;
     ensure!(

@@ -225,8 +225,8 @@ fn handle_types(side: &mut Side<'_>) -> Result<()> {
         ("the endpoint", ep.as_raw(), DAT_HANDLE_TYPE_EP),
         ("the region", region.lmr().as_raw(), DAT_HANDLE_TYPE_LMR),
     ] {
-        let told = raw::handle_type(handle)?;
-        ensure!(told == ty, "{what} is said to be of kind {told}");
+        let reported = raw::handle_type(handle)?;
+        ensure!(reported == ty, "{what} is said to be of kind {reported}");
     }
     Ok(())
 }

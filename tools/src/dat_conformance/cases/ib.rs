@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use dat_api::abi::*;
 use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Ia, Privileges, Region, RemoteRegion};
 
-use super::rdma::{hear_region, say_region};
+use super::rdma::{receive_region, send_region};
 use crate::case::{Alone, Both, Case};
 use crate::expect;
 use crate::link::Link;
@@ -131,7 +131,7 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 4)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     write(&link, &region, LEN, remote, IMMEDIATE, side)?;
     side.meet("over")
 }
@@ -152,7 +152,7 @@ fn write(
 }
 
 /// Checks that the next receive is completed by a Write of this length.
-fn told(link: &Link, len: usize, immediate: u32, side: &Side<'_>) -> Result<()> {
+fn check_immediate(link: &Link, len: usize, immediate: u32, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, 9, side)?;
     ensure!(
         received.immediate == Some(immediate),
@@ -172,8 +172,8 @@ fn receives_immediate(side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
     link.recv(&message, 0, 64, 9)?;
-    say_region(side, region.remote())?;
-    told(&link, LEN, IMMEDIATE, side)?;
+    send_region(side, region.remote())?;
+    check_immediate(&link, LEN, IMMEDIATE, side)?;
     pattern::check(&region, 0, LEN, 4)?;
     pattern::untouched(&message, 0, 64)?;
     side.meet("over")
@@ -183,7 +183,7 @@ fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_immediate(&link)?;
     let region = link.kit.region(LEN)?;
-    let remote = hear_region(side)?.slice(0, 0)?;
+    let remote = receive_region(side)?.slice(0, 0)?;
     write(&link, &region, 0, remote, 7, side)?;
     side.meet("over")
 }
@@ -193,8 +193,8 @@ fn receives_immediate_alone(side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
     link.recv(&message, 0, 64, 9)?;
-    say_region(side, region.remote())?;
-    told(&link, 0, 7, side)?;
+    send_region(side, region.remote())?;
+    check_immediate(&link, 0, 7, side)?;
     pattern::untouched(&region, 0, LEN)?;
     side.meet("over")
 }
@@ -205,12 +205,12 @@ fn writes_often(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_immediate(&link)?;
     let region = link.kit.region(LEN)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     for round in 0..ROUNDS {
         pattern::fill(&region, 0, LEN, round as u8)?;
-        side.hear("posted")?;
+        side.receive("posted")?;
         write(&link, &region, LEN, remote, round, side)?;
-        side.hear("seen")?;
+        side.receive("seen")?;
     }
     side.meet("over")
 }
@@ -219,13 +219,13 @@ fn receives_immediate_often(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     for round in 0..ROUNDS {
         link.recv(&message, 0, 64, 9)?;
-        side.say("posted", &[])?;
-        told(&link, LEN, round, side)?;
+        side.send("posted", &[])?;
+        check_immediate(&link, LEN, round, side)?;
         pattern::check(&region, 0, LEN, round as u8)?;
-        side.say("seen", &[])?;
+        side.send("seen", &[])?;
     }
     side.meet("over")
 }
@@ -250,8 +250,8 @@ fn offers_number(side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let region = atomic_region(&link)?;
     region.write(AT, &BEGIN.to_ne_bytes())?;
-    say_region(side, region.remote().slice(AT as u32, 8)?)?;
-    let due = side.hear("number")?;
+    send_region(side, region.remote().slice(AT as u32, 8)?)?;
+    let due = side.receive("number")?;
     ensure!(
         region.to_vec(AT, 8)? == due,
         "the number is {:#x}",
@@ -266,7 +266,7 @@ fn adds(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
     let result = link.kit.region(8)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let flags = CompletionFlags::DEFAULT;
     link.ep
         .post_fetch_add(result.segment(0, 8)?, remote, 100, 1, flags)?;
@@ -276,7 +276,7 @@ fn adds(side: &mut Side<'_>) -> Result<()> {
         "it was {:#x}",
         number(&result, 0)?
     );
-    side.say("number", &(BEGIN + 100).to_ne_bytes())?;
+    side.send("number", &(BEGIN + 100).to_ne_bytes())?;
     side.meet("over")
 }
 
@@ -284,7 +284,7 @@ fn swaps(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
     let result = link.kit.region(8)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let flags = CompletionFlags::DEFAULT;
     for (cookie, words) in [(1, (BEGIN + 1, 1)), (2, (BEGIN, 77))] {
         link.ep
@@ -296,7 +296,7 @@ fn swaps(side: &mut Side<'_>) -> Result<()> {
             number(&result, 0)?
         );
     }
-    side.say("number", &77_u64.to_ne_bytes())?;
+    side.send("number", &77_u64.to_ne_bytes())?;
     side.meet("over")
 }
 
@@ -308,8 +308,8 @@ fn adds_often(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
     let (region, result) = (atomic_region(&link)?, link.kit.region(8)?);
-    say_region(side, region.remote().slice(0, 8)?)?;
-    let remote = hear_region(side)?;
+    send_region(side, region.remote().slice(0, 8)?)?;
+    let remote = receive_region(side)?;
     for cookie in 0..TIMES {
         let sink = result.segment(0, 8)?;
         link.ep
@@ -345,14 +345,14 @@ fn add_is_broken(link: &Link, side: &mut Side<'_>) -> Result<()> {
     let status = expect::completion(&link.kit.request, side)?.status;
     let objected = [DtoStatus::RemoteAccess, DtoStatus::RemoteResponder];
     ensure!(objected.contains(&status), "it ended as {status:?}");
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
 fn adds_without_right(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     add_breaks(remote, &link, side)
 }
 
@@ -360,8 +360,8 @@ fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
     let region = link.kit.region(64)?;
-    say_region(side, region.remote().slice(0, 8)?)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    send_region(side, region.remote().slice(0, 8)?)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&region, 0, 64)?;
     side.meet("over")
 }
@@ -370,14 +370,14 @@ fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
 fn adds_unaligned(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
-    let mut remote = hear_region(side)?;
+    let mut remote = receive_region(side)?;
     remote.addr += 4;
     let result = link.kit.region(8)?;
     let flags = CompletionFlags::DEFAULT;
     let posted = link
         .ep
         .post_fetch_add(result.segment(0, 8)?, remote, 1, 1, flags);
-    side.say("posted", &[u8::from(posted.is_ok())])?;
+    side.send("posted", &[u8::from(posted.is_ok())])?;
     if posted.is_err() {
         expect::refused_with(posted, &[DAT_LENGTH_ERROR, DAT_INVALID_PARAMETER])?;
         return side.meet("over");
@@ -389,9 +389,9 @@ fn offers_and_breaks(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     has_atomics(&link)?;
     let region = atomic_region(&link)?;
-    say_region(side, region.remote().slice(0, 8)?)?;
-    if side.hear("posted")? == [1] {
-        expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    send_region(side, region.remote().slice(0, 8)?)?;
+    if side.receive("posted")? == [1] {
+        expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
     pattern::untouched(&region, 0, 64)?;
     side.meet("over")

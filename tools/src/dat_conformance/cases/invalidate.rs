@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use dat_api::abi::*;
 use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Privileges, RemoteRegion, Rmr};
 
-use super::rdma::{hear_region, say_region};
+use super::rdma::{receive_region, send_region};
 use crate::case::{Both, Case};
 use crate::expect;
 use crate::link::Link;
@@ -75,7 +75,7 @@ fn send(link: &Link, key: u32, side: &mut Side<'_>) -> Result<()> {
 
 fn invalidates(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     send(&link, remote.context, side)?;
     side.meet("over")
 }
@@ -85,7 +85,7 @@ fn bind_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
     let remote = bind(link, window, &region, side)?;
     link.recv(&message, 0, LEN, 1)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     let received = expect::done(&link.kit.recv, 1, side)?;
     let operation = received.operation;
     ensure!(
@@ -121,7 +121,7 @@ const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disco
 
 fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     send(&link, remote.context, side)?;
     let region = link.kit.region(LEN)?;
     let segment = [region.segment(0, LEN)?];
@@ -130,7 +130,7 @@ fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
     let status = expect::completion(&link.kit.request, side)?.status;
     let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(objected, "the Write ended as {status:?}");
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
@@ -138,20 +138,20 @@ fn stays_closed(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let window = Rmr::create_for_ep(&link.kit.pz)?;
     bind_and_lose(&link, &window, side)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
 fn invalidates_wrong(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let region = link.kit.region(LEN)?;
     let segment = [region.segment(0, LEN)?];
     let flags = CompletionFlags::DEFAULT;
     link.ep
         .post_send_with_invalidate(&segment, 0x5A5A_5A00, 1, flags)?;
     expect::completion(&link.kit.request, side)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
@@ -159,19 +159,19 @@ fn is_broken(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     let received = expect::completion(&link.kit.recv, side)?;
     ensure!(
         !received.status.is_success(),
         "the message came as if the key were good"
     );
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
 fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let (window, region) = (Rmr::create_for_ep(&link.kit.pz)?, link.kit.region(LEN)?);
     let sink = bind(&link, &window, &region, side)?;
     raw::post_read_to_window(&link.ep, sink, remote, 2)?;
@@ -184,6 +184,6 @@ fn offers(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 4)?;
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     side.meet("over")
 }

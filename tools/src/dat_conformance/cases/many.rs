@@ -77,7 +77,7 @@ fn connects_all(side: &mut Side<'_>) -> Result<()> {
     for (index, ep) in eps.iter().enumerate() {
         ep.post_recv(&[back.segment(index * LEN, LEN)?], index as u64)?;
     }
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     for ep in &eps {
         ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
     }
@@ -152,7 +152,7 @@ fn works_twice(side: &mut Side<'_>) -> Result<()> {
         let (ep, region) = (kit.ep()?, kit.region(LEN)?);
         ep.post_recv(&[region.segment(0, LEN)?], 0)?;
         if side.is_client {
-            let (address, conn_qual) = side.hear_address()?;
+            let (address, conn_qual) = side.receive_address()?;
             ep.connect(address, conn_qual, Some(side.patience()), &[])?;
         } else {
             let _psp = offer(side, &kit)?;
@@ -188,7 +188,7 @@ fn works_twice(side: &mut Side<'_>) -> Result<()> {
 fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
     let link = crate::link::Link::make(side)?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let (ep, request) = (&link.ep, &link.kit.request);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
@@ -226,7 +226,7 @@ fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
     let link = crate::link::Link::make(side)?;
     let region = link.kit.region(8)?;
     (0..20).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     (0..20).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
     side.meet("over")
 }
@@ -236,7 +236,7 @@ const SETTLED: usize = 4;
 
 fn cycles(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let mut before = Holdings::now();
     for round in 0..side.size {
         if round == SETTLED {
@@ -244,10 +244,10 @@ fn cycles(side: &mut Side<'_>) -> Result<()> {
         }
         let ep = kit.ep()?;
         ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
-        expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)
+        expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)
             .with_context(|| format!("connection {round}"))?;
         ep.disconnect(Close::Abrupt)?;
-        expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+        expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     }
     let left = Holdings::left_over(before, Holdings::default());
     ensure!(

@@ -8,7 +8,7 @@ use dat_api::{
     RemoteRegion,
 };
 
-use super::rdma::{hear_region, say_region};
+use super::rdma::{receive_region, send_region};
 use crate::case::{Both, Case};
 use crate::expect;
 use crate::link::Link;
@@ -155,8 +155,8 @@ fn offer_and_watch(
     side: &mut Side<'_>,
 ) -> Result<()> {
     pattern::fill(region, 0, region.len(), 3)?;
-    say_region(side, remote)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    send_region(side, remote)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::check(region, 0, region.len(), 3)?;
     side.meet("over")
 }
@@ -203,7 +203,7 @@ fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Resul
     let status = expect::completion(&link.kit.request, side)?.status;
     let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(objected, "the Write ended as {status:?}");
-    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     side.meet("over")
 }
 
@@ -214,41 +214,41 @@ fn read_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result
     link.ep
         .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT)?;
     expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
-    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     pattern::untouched(&region, 0, region.len())?;
     side.meet("over")
 }
 
 fn write_fails(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     write_breaks(remote, &link, side)
 }
 
 fn read_fails(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     read_breaks(remote, &link, side)
 }
 
 fn write_beyond(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     // If a Write takes several frames, the frames that fit may be placed.
-    let mut remote = hear_region(side)?.slice((LEN - 64) as u32, 64)?;
+    let mut remote = receive_region(side)?.slice((LEN - 64) as u32, 64)?;
     remote.addr += 1;
     write_breaks(remote, &link, side)
 }
 
 fn read_beyond(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let mut remote = hear_region(side)?;
+    let mut remote = receive_region(side)?;
     remote.len += 1;
     read_breaks(remote, &link, side)
 }
 
 fn write_before(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let mut remote = hear_region(side)?;
+    let mut remote = receive_region(side)?;
     remote.addr -= 8;
     remote.len = 16;
     write_breaks(remote, &link, side)
@@ -262,25 +262,25 @@ fn wrong_key(mut remote: RemoteRegion) -> RemoteRegion {
 
 fn write_wrong_key(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = wrong_key(hear_region(side)?);
+    let remote = wrong_key(receive_region(side)?);
     write_breaks(remote, &link, side)
 }
 
 fn read_wrong_key(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = wrong_key(hear_region(side)?);
+    let remote = wrong_key(receive_region(side)?);
     read_breaks(remote, &link, side)
 }
 
 fn sends_long(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(1000)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     link.send(&region, 0, 1000, 1)?;
     // A transport with acknowledgements reports the error in the completion. Another transport may
     // have completed the Send before the error.
     expect::completion(&link.kit.request, side)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
@@ -288,9 +288,9 @@ fn receives_short(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(2000)?;
     link.recv(&region, 0, 999, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     expect::with_status(&link.kit.recv, 1, DtoStatus::LocalLength, side)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&region, 999, 1001)?;
     side.meet("over")
 }
@@ -301,10 +301,10 @@ fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
     link.send(&region, 0, 64, 1)?;
-    side.say("sent", &[])?;
+    side.send("sent", &[])?;
     expect::completion(&link.kit.request, side)?;
-    if side.hear("came")? == [0] {
-        expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    if side.receive("came")? == [0] {
+        expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
     side.meet("over")
 }
@@ -312,19 +312,19 @@ fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
 fn receives_late(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    side.hear("sent")?;
+    side.receive("sent")?;
     std::thread::sleep(side.quiet());
     link.recv(&region, 0, 64, 1)?;
     let received = expect::completion(&link.kit.recv, side)?;
     let came = received.status.is_success();
-    side.say("came", &[u8::from(came)])?;
+    side.send("came", &[u8::from(came)])?;
     if !came {
         ensure!(
             received.status == DtoStatus::Flushed,
             "{:?}",
             received.status
         );
-        expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+        expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
     side.meet("over")
 }
@@ -332,12 +332,12 @@ fn receives_late(side: &mut Side<'_>) -> Result<()> {
 fn sends_to_unwritable(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    if side.hear("posted")? == [0] {
+    if side.receive("posted")? == [0] {
         return side.meet("over");
     }
     link.send(&region, 0, 64, 1)?;
     expect::completion(&link.kit.request, side)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }
 
@@ -346,13 +346,13 @@ fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
     let posted = link.ep.post_recv(&[region.segment(0, 64)?], 1);
-    side.say("posted", &[u8::from(posted.is_ok())])?;
+    side.send("posted", &[u8::from(posted.is_ok())])?;
     if posted.is_err() {
         expect::refused_with(posted, MISSED)?;
         return side.meet("over");
     }
     expect::with_status(&link.kit.recv, 1, DtoStatus::LocalProtection, side)?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&region, 0, 64)?;
     side.meet("over")
 }
@@ -373,14 +373,14 @@ fn fails_locally(posted: dat_api::Result<()>, link: &Link, side: &Side<'_>) -> R
     let status = ended.status;
     let local = [DtoStatus::LocalProtection, DtoStatus::LocalLength];
     ensure!(local.contains(&status), "the work ended as {status:?}");
-    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     Ok(())
 }
 
 fn reads_without_right(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let segment = [region.segment(0, 64)?];
     let posted = link
         .ep
@@ -394,7 +394,7 @@ fn offers_quietly(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
     pattern::fill(&region, 0, 64, 3)?;
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     side.meet("over")
 }
 
@@ -409,7 +409,7 @@ fn sends_by_wrong_key(side: &mut Side<'_>) -> Result<()> {
 fn sends_segment(side: &mut Side<'_>, spoil: fn(&mut DatLmrTriplet)) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let mut segment = region.segment(0, LEN)?.to_raw();
     spoil(&mut segment);
     let posted = crate::raw::post_send(&link.ep, segment, 1);
@@ -421,7 +421,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     side.meet("over")?;
     match link.kit.recv.dequeue()? {
         Some(Event::Dto(completion)) if completion.status.is_success() => bail!("a message came"),
@@ -432,7 +432,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
 fn fails_and_flushes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    let remote = wrong_key(hear_region(side)?).slice(0, 64)?;
+    let remote = wrong_key(receive_region(side)?).slice(0, 64)?;
     let segment = [region.segment(0, 64)?];
     (10..14).try_for_each(|cookie| link.recv(&region, 0, 64, cookie))?;
     for cookie in 1..=3 {
@@ -445,21 +445,21 @@ fn fails_and_flushes(side: &mut Side<'_>) -> Result<()> {
     for cookie in 10..14 {
         expect::with_status(&link.kit.recv, cookie, DtoStatus::Flushed, side)?;
     }
-    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     side.meet("over")
 }
 
 fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    let remote = wrong_key(hear_region(side)?).slice(0, 64)?;
+    let remote = wrong_key(receive_region(side)?).slice(0, 64)?;
     let segment = [region.segment(0, 64)?];
     link.ep
         .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT)?;
     expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
-    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     link.ep.reset()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let connected = link
         .ep
         .connect(address, conn_qual, Some(side.patience()), &[]);
@@ -472,8 +472,8 @@ fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
 fn recovers(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
-    say_region(side, region.remote())?;
-    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    send_region(side, region.remote())?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     // The connection is already closed, and disconnecting it again is no error.
     link.ep.disconnect(Close::Abrupt)?;
     link.ep.reset()?;
@@ -481,7 +481,7 @@ fn recovers(side: &mut Side<'_>) -> Result<()> {
     link.recv(&region, 0, LEN, 2)?;
     let (_psp, request) = crate::link::listen(side, &link.kit)?;
     request.accept(Some(&link.ep), &[])?;
-    expect::told(
+    expect::connection_event(
         &link.ep,
         &link.kit.connect,
         &[ConnectionKind::Established],

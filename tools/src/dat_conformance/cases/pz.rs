@@ -75,7 +75,7 @@ fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let other = Pz::create(&link.kit.ia)?;
     let region = Region::create(&other, LEN, Privileges::ALL)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let posted = link
         .ep
         .post_send(&[region.segment(0, LEN)?], 1, CompletionFlags::DEFAULT);
@@ -100,7 +100,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     side.meet("over")?;
     if let Some(dat_api::Event::Dto(completion)) = link.kit.recv.dequeue()? {
         anyhow::ensure!(!completion.status.is_success(), "a message came");

@@ -135,12 +135,12 @@ const BOTH: &[Both] = &[
 /// The bytes that stay untouched on either side of the memory that the peer may use.
 const MARGIN: usize = 64;
 
-pub(super) fn say_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
-    side.say("region", &remote.to_bytes())
+pub(super) fn send_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
+    side.send("region", &remote.to_bytes())
 }
 
-pub(super) fn hear_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
-    let bytes = side.hear("region")?;
+pub(super) fn receive_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
+    let bytes = side.receive("region")?;
     let bytes = bytes.first_chunk().context("half a region")?;
     Ok(RemoteRegion::from_bytes(bytes))
 }
@@ -169,20 +169,20 @@ fn read(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u
 }
 
 /// Sends a message that reports that everything before it has been done.
-fn tell(link: &Link, side: &Side<'_>) -> Result<()> {
+fn notify(link: &Link, side: &Side<'_>) -> Result<()> {
     let note = link.kit.region(1)?;
-    link.send(&note, 0, 1, TOLD)?;
-    expect::done(&link.kit.request, TOLD, side).map(drop)
+    link.send(&note, 0, 1, NOTICE)?;
+    expect::done(&link.kit.request, NOTICE, side).map(drop)
 }
 
-const TOLD: u64 = 1 << 40;
+const NOTICE: u64 = 1 << 40;
 
 /// Offers memory and waits for the message that reports its use.
 fn offer(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
     let note = link.kit.region(1)?;
-    link.recv(&note, 0, 1, TOLD)?;
-    say_region(side, remote)?;
-    expect::done(&link.kit.recv, TOLD, side).map(drop)
+    link.recv(&note, 0, 1, NOTICE)?;
+    send_region(side, remote)?;
+    expect::done(&link.kit.recv, NOTICE, side).map(drop)
 }
 
 fn writes(side: &mut Side<'_>) -> Result<()> {
@@ -190,10 +190,10 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     fits(&link, side.size)?;
     let region = link.kit.region(side.size.max(1))?;
     pattern::fill(&region, 0, side.size, 5)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     write(&link, &region, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
-    tell(&link, side)?;
+    notify(&link, side)?;
     side.meet("over")
 }
 
@@ -213,7 +213,7 @@ fn reads(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     fits(&link, side.size)?;
     let region = link.kit.region(side.size + 2 * MARGIN)?;
-    let remote = hear_region(side)?.slice(0, side.size as u32)?;
+    let remote = receive_region(side)?.slice(0, side.size as u32)?;
     read(&link, &region, MARGIN, remote, 1)?;
     let done = expect::done(&link.kit.request, 1, side)?;
     ensure!(
@@ -242,7 +242,7 @@ fn is_read(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(len)?;
     pattern::fill(&region, 0, len, 5)?;
     // A case without a length reads nothing of the memory that is offered.
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     side.meet("over")
 }
 
@@ -250,14 +250,14 @@ fn gathers(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
     pattern::fill(&region, 0, OFFERED, 5)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let list = [(0, 1), (1, 4000), (4001, 0), (4001, OFFERED - 4001)];
     let list = list.map(|(at, len)| region.segment(at, len));
     let list: Vec<_> = list.into_iter().collect::<dat_api::Result<_>>()?;
     link.ep
         .post_rdma_write(&list, remote, 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
-    tell(&link, side)?;
+    notify(&link, side)?;
     side.meet("over")
 }
 
@@ -266,7 +266,7 @@ fn writes_many(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
     pattern::fill(&region, 0, OFFERED, 5)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     // Reads half of the pieces at a time, in an order that differs from that of their offsets.
     for round in 0..2 {
         for index in 0..32 {
@@ -276,7 +276,7 @@ fn writes_many(side: &mut Side<'_>) -> Result<()> {
         }
         (0..32).try_for_each(|index| expect::done(&link.kit.request, index, side).map(drop))?;
     }
-    tell(&link, side)?;
+    notify(&link, side)?;
     side.meet("over")
 }
 
@@ -295,16 +295,16 @@ fn writes_and_notifies(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
     let note = link.kit.region(1)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     for round in 1..=ROUNDS {
         pattern::fill(&region, 0, OFFERED, round)?;
-        side.hear("posted")?;
+        side.receive("posted")?;
         let segment = [region.segment(0, OFFERED)?];
         link.ep
             .post_rdma_write(&segment, remote, 1, CompletionFlags::SUPPRESS)?;
         link.send(&note, 0, 1, 2)?;
         expect::done(&link.kit.request, 2, side)?;
-        side.hear("seen")?;
+        side.receive("seen")?;
     }
     side.meet("over")
 }
@@ -312,14 +312,14 @@ fn writes_and_notifies(side: &mut Side<'_>) -> Result<()> {
 fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let (region, note) = (link.kit.region(OFFERED)?, link.kit.region(1)?);
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     for round in 1..=ROUNDS {
         link.recv(&note, 0, 1, 1)?;
-        side.say("posted", &[])?;
+        side.send("posted", &[])?;
         expect::done(&link.kit.recv, 1, side)?;
         let checked = pattern::check(&region, 0, OFFERED, round);
         checked.with_context(|| format!("round {round}"))?;
-        side.say("seen", &[])?;
+        side.send("seen", &[])?;
     }
     side.meet("over")
 }
@@ -327,12 +327,12 @@ fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
 fn writes_rounds(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     for round in 1..=ROUNDS {
         region.write(0, &[round; OFFERED])?;
         write(&link, &region, 0, remote, 1)?;
         expect::done(&link.kit.request, 1, side)?;
-        side.hear("seen")?;
+        side.receive("seen")?;
     }
     side.meet("over")
 }
@@ -340,7 +340,7 @@ fn writes_rounds(side: &mut Side<'_>) -> Result<()> {
 fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     for round in 1..=ROUNDS {
         // A program that watches memory polls its dispatcher too, at intervals.
         while region.load(OFFERED - 1)? != round {
@@ -355,7 +355,7 @@ fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
             whole.iter().all(|byte| *byte == round),
             "the last byte overtook others"
         );
-        side.say("seen", &[])?;
+        side.send("seen", &[])?;
     }
     side.meet("over")
 }
@@ -367,13 +367,13 @@ fn writes_across(side: &mut Side<'_>) -> Result<()> {
     let (seed, other) = (u8::from(side.is_client), u8::from(!side.is_client));
     pattern::fill(&ours, 0, LEN, seed)?;
     let note = link.kit.region(1)?;
-    link.recv(&note, 0, 1, TOLD)?;
-    say_region(side, theirs.remote())?;
-    let remote = hear_region(side)?;
+    link.recv(&note, 0, 1, NOTICE)?;
+    send_region(side, theirs.remote())?;
+    let remote = receive_region(side)?;
     write(&link, &ours, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
-    tell(&link, side)?;
-    expect::done(&link.kit.recv, TOLD, side)?;
+    notify(&link, side)?;
+    expect::done(&link.kit.recv, NOTICE, side)?;
     pattern::check(&theirs, 0, LEN, other)?;
     side.meet("over")
 }
@@ -381,7 +381,7 @@ fn writes_across(side: &mut Side<'_>) -> Result<()> {
 fn writes_too_long(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
-    let remote = hear_region(side)?.slice(0, 100)?;
+    let remote = receive_region(side)?.slice(0, 100)?;
     let segment = [region.segment(0, 101)?];
     let flags = CompletionFlags::DEFAULT;
     let written = link.ep.post_rdma_write(&segment, remote, 1, flags);
@@ -403,7 +403,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
         made => made?,
     };
     let region = link.kit.region(OFFERED)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let list = [
         region.segment(5000, 3000)?,
         region.segment(0, 1)?,
@@ -438,7 +438,7 @@ fn reads_many(side: &mut Side<'_>) -> Result<()> {
 fn reads_in_pieces(side: &mut Side<'_>, pieces: usize) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let piece = OFFERED / pieces;
     for index in 0..pieces {
         let part = remote.slice((index * piece) as u32, piece as u32)?;
@@ -458,8 +458,8 @@ fn reads_across(side: &mut Side<'_>) -> Result<()> {
     let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
     let (seed, other) = (u8::from(side.is_client), u8::from(!side.is_client));
     pattern::fill(&ours, 0, LEN, seed)?;
-    say_region(side, ours.remote())?;
-    let remote = hear_region(side)?;
+    send_region(side, ours.remote())?;
+    let remote = receive_region(side)?;
     read(&link, &theirs, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     pattern::check(&theirs, 0, LEN, other)?;
@@ -479,7 +479,7 @@ fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
     let link = Link::make(side)?;
     let (got, out) = (link.kit.region(1000)?, link.kit.region(1000)?);
     pattern::fill(&out, 0, 1000, 6)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let (first, second) = (remote.slice(0, 1000)?, remote.slice(1000, 1000)?);
     let fenced = send != CompletionFlags::DEFAULT;
     read(&link, &got, 0, first, 1)?;
@@ -489,7 +489,7 @@ fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
     read(&link, &got, 0, second, 4)?;
     (1..=4).try_for_each(|cookie| expect::done(&link.kit.request, cookie, side).map(drop))?;
     pattern::check(&got, 0, 1000, 6).context("the Read behind the Write")?;
-    side.say("sent", &[if fenced { 5 } else { 6 }])?;
+    side.send("sent", &[if fenced { 5 } else { 6 }])?;
     side.meet("over")
 }
 
@@ -498,9 +498,9 @@ fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(2000)?, link.kit.region(1000)?);
     pattern::fill(&region, 0, 1000, 5)?;
     link.recv(&message, 0, 1000, 1)?;
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     expect::done(&link.kit.recv, 1, side)?;
-    let seed = side.hear("sent")?;
+    let seed = side.receive("sent")?;
     pattern::check(&message, 0, 1000, seed[0]).context("the message")?;
     pattern::check(&region, 1000, 1000, 6).context("what was written")?;
     side.meet("over")
@@ -533,7 +533,7 @@ fn long_read(
     let link = Link::make(side)?;
     let (got, out) = (link.kit.region(LONG)?, link.kit.region(SHORT)?);
     pattern::fill(&out, 0, SHORT, 6)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let source = remote.slice(0, LONG as u32)?;
     let mut due = Vec::new();
     for (cookie, flags) in [(1, Some(first)), (2, again)] {
@@ -560,7 +560,7 @@ fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(LONG + SHORT)?, link.kit.region(SHORT)?);
     pattern::fill(&region, 0, LONG, 5)?;
     link.recv(&message, 0, SHORT, 1)?;
-    say_region(side, region.remote())?;
+    send_region(side, region.remote())?;
     expect::done(&link.kit.recv, 1, side)?;
     pattern::check(&message, 0, SHORT, 6).context("the message")?;
     pattern::check(&region, LONG, SHORT, 6).context("what was written")?;
@@ -570,7 +570,7 @@ fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
 fn names_operations(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    let remote = hear_region(side)?.slice(0, 64)?;
+    let remote = receive_region(side)?.slice(0, 64)?;
     write(&link, &region, 0, remote, 1)?;
     let done = expect::done(&link.kit.request, 1, side)?;
     let named = done.operation == DAT_DTO_RDMA_WRITE && done.transferred == 64;
@@ -585,12 +585,12 @@ fn names_operations(side: &mut Side<'_>) -> Result<()> {
 fn echoes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(4096)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     read(&link, &region, 0, remote.slice(0, 4096)?, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     write(&link, &region, 0, remote.slice(4096, 4096)?, 2)?;
     expect::done(&link.kit.request, 2, side)?;
-    tell(&link, side)?;
+    notify(&link, side)?;
     side.meet("over")
 }
 

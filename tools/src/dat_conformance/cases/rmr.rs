@@ -152,12 +152,12 @@ impl Binder {
     }
 }
 
-fn say_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
-    side.say("region", &remote.to_bytes())
+fn send_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
+    side.send("region", &remote.to_bytes())
 }
 
-fn hear_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
-    let bytes = side.hear("region")?;
+fn receive_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
+    let bytes = side.receive("region")?;
     let bytes = bytes.first_chunk().context("half a region")?;
     Ok(RemoteRegion::from_bytes(bytes))
 }
@@ -173,7 +173,7 @@ fn post_write(link: &Link, remote: RemoteRegion) -> Result<()> {
 
 fn writes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     post_write(&link, remote)?;
     expect::done(&link.kit.request, 1, side)?;
     // Data that was written is placed before a message that was sent after it.
@@ -187,7 +187,7 @@ fn is_written(binder: &Binder, remote: RemoteRegion, side: &mut Side<'_>) -> Res
     let Binder { link, region, .. } = binder;
     let note = link.kit.region(1)?;
     link.recv(&note, 0, 1, 3)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     expect::done(&link.kit.recv, 3, side)?;
     pattern::untouched(region, 0, AT)?;
     pattern::check(region, AT, WINDOW, 9)?;
@@ -222,7 +222,7 @@ fn write_by_new_key(side: &mut Side<'_>) -> Result<()> {
 
 fn reads(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     let region = link.kit.region(WINDOW)?;
     let segment = region.segment(0, WINDOW)?;
     link.ep
@@ -236,20 +236,20 @@ fn binds_for_reading(side: &mut Side<'_>) -> Result<()> {
     let binder = Binder::make(side)?;
     pattern::fill(&binder.region, AT, WINDOW, 4)?;
     let remote = binder.bind(AT, READ, side)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     side.meet("over")
 }
 
 /// A write that the window does not permit: it fails, or the connection breaks after it.
 fn write_fails(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let remote = hear_region(side)?;
+    let remote = receive_region(side)?;
     write_breaks(&link, remote, side)
 }
 
 fn write_beyond(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let mut remote = hear_region(side)?;
+    let mut remote = receive_region(side)?;
     remote.len += 1;
     write_breaks(&link, remote, side)
 }
@@ -262,14 +262,14 @@ fn write_breaks(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Resul
     let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(objected, "the write ended as {status:?}");
     let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
-    expect::told(&link.ep, &link.kit.connect, &ends, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, &ends, side)?;
     side.meet("over")
 }
 
 fn nothing_written(binder: &Binder, side: &mut Side<'_>) -> Result<()> {
     let link = &binder.link;
     let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
-    expect::told(&link.ep, &link.kit.connect, &ends, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, &ends, side)?;
     pattern::untouched(&binder.region, 0, LEN)?;
     side.meet("over")
 }
@@ -277,14 +277,14 @@ fn nothing_written(binder: &Binder, side: &mut Side<'_>) -> Result<()> {
 fn binds_for_reading_only(side: &mut Side<'_>) -> Result<()> {
     let binder = Binder::make(side)?;
     let remote = binder.bind(AT, READ, side)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     nothing_written(&binder, side)
 }
 
 fn binds_a_part(side: &mut Side<'_>) -> Result<()> {
     let binder = Binder::make(side)?;
     let remote = binder.bind(AT, WRITE, side)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     nothing_written(&binder, side)
 }
 
@@ -293,7 +293,7 @@ fn binds_and_unbinds(side: &mut Side<'_>) -> Result<()> {
     let remote = binder.bind(AT, WRITE, side)?;
     binder.window.unbind(&binder.link.ep, 8)?;
     expect::bound(&binder.link.kit.request, 8, side)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     nothing_written(&binder, side)
 }
 
@@ -317,7 +317,7 @@ fn binds_elsewhere(side: &mut Side<'_>) -> Result<()> {
     let binder = Binder::make(side)?;
     let first = binder.bind(AT, WRITE, side)?;
     binder.bind(2 * AT, WRITE, side)?;
-    say_region(side, first)?;
+    send_region(side, first)?;
     nothing_written(&binder, side)
 }
 
@@ -325,7 +325,7 @@ fn binds_and_frees(side: &mut Side<'_>) -> Result<()> {
     let mut binder = Binder::make(side)?;
     let remote = binder.bind(AT, WRITE, side)?;
     binder.window = Rmr::create(&binder.link.kit.pz)?;
-    say_region(side, remote)?;
+    send_region(side, remote)?;
     nothing_written(&binder, side)
 }
 

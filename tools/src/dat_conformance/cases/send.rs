@@ -140,7 +140,7 @@ fn sends(side: &mut Side<'_>) -> Result<()> {
     fits(&link, len)?;
     let region = link.kit.region(len.max(1))?;
     pattern::fill(&region, 0, len, 5)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     link.send(&region, 0, len, 1)?;
     let sent = expect::done(&link.kit.request, 1, side)?;
     ensure!(
@@ -157,7 +157,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     fits(&link, len)?;
     let region = link.kit.region(len + ROOM)?;
     link.recv(&region, 0, len + ROOM, u64::MAX - 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     expect_message(&link, u64::MAX - 1, len, side)?;
     pattern::check(&region, 0, len, 5)?;
     pattern::untouched(&region, len, ROOM)?;
@@ -184,7 +184,7 @@ fn sends_pieces(side: &mut Side<'_>, pieces: &[(usize, usize)]) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(WHOLE)?;
     pattern::fill(&region, 0, WHOLE, 2)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     let list = pieces.iter().map(|&(at, len)| region.segment(at, len));
     let list: Vec<_> = list.collect::<dat_api::Result<_>>()?;
     link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
@@ -204,7 +204,7 @@ fn receives_one(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(WHOLE)?;
     link.recv(&region, 0, WHOLE, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     expect_message(&link, 1, WHOLE, side)?;
     pattern::check(&region, 0, WHOLE, 2)?;
     side.meet("over")
@@ -222,7 +222,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
         .map(|(at, len)| region.segment(*at, len))
         .collect::<dat_api::Result<_>>()?;
     link.ep.post_recv(&list, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     expect_message(&link, 1, WHOLE, side)?;
     let mut whole = Vec::new();
     for (place, (_, len)) in PLACES.iter().zip(PIECES) {
@@ -250,7 +250,7 @@ fn streams(side: &mut Side<'_>) -> Result<()> {
     }
     for index in 0..STREAM {
         if index % AHEAD == 0 {
-            side.hear("posted")?;
+            side.receive("posted")?;
         }
         link.send(&region, index * 1500, stream_len(index), index as u64)?;
         expect::done(&link.kit.request, index as u64, side)?;
@@ -266,7 +266,7 @@ fn takes_stream(side: &mut Side<'_>) -> Result<()> {
         for index in indices.clone() {
             link.recv(&region, index % AHEAD * 1500, 1500, index as u64)?;
         }
-        side.say("posted", &[])?;
+        side.send("posted", &[])?;
         for index in indices {
             let len = stream_len(index);
             expect_message(&link, index as u64, len, side)
@@ -306,7 +306,7 @@ const ROUNDS: u64 = 50;
 fn pings(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let (out, back) = (link.kit.region(8)?, link.kit.region(8)?);
-    side.hear("posted")?;
+    side.receive("posted")?;
     for round in 0..ROUNDS {
         out.write(0, &round.to_be_bytes())?;
         link.recv(&back, 0, 8, round)?;
@@ -325,7 +325,7 @@ fn pongs(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 0)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     for round in 0..ROUNDS {
         expect::done(&link.kit.recv, round, side)?;
         let answer = link.kit.region(8)?;
@@ -344,7 +344,7 @@ const COOKIES: [u64; 5] = [0, 1, u64::MAX, 1 << 63, 0x0123_4567_89ab_cdef];
 fn sends_cookies(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     for cookie in COOKIES {
         link.send(&region, 0, 8, cookie)?;
         expect::done(&link.kit.request, cookie, side)?;
@@ -358,7 +358,7 @@ fn receives_cookies(side: &mut Side<'_>) -> Result<()> {
     for cookie in COOKIES {
         link.recv(&region, 0, 8, cookie)?;
     }
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     for cookie in COOKIES {
         let received = expect::done(&link.kit.recv, cookie, side)?;
         ensure!(
@@ -381,7 +381,7 @@ fn fills_queue(side: &mut Side<'_>) -> Result<()> {
     let (room, error) = refused.context("receives find room without end")?;
     ensure!(room >= 30, "room for {room} receives");
     expect::refused::<()>(Err(error), DAT_INSUFFICIENT_RESOURCES)?;
-    side.say("full", &room.to_be_bytes())?;
+    side.send("full", &room.to_be_bytes())?;
     for cookie in 0..room.min(8) {
         expect::done(&link.kit.recv, cookie, side)?;
     }
@@ -393,7 +393,7 @@ fn fills_queue(side: &mut Side<'_>) -> Result<()> {
 fn takes_all(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
-    side.hear("full")?;
+    side.receive("full")?;
     for cookie in 0..8 {
         link.send(&region, 0, 64, cookie)?;
         expect::done(&link.kit.request, cookie, side)?;
@@ -419,7 +419,7 @@ fn stands_by(side: &mut Side<'_>) -> Result<()> {
 
 fn sends_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     link.ep.post_send(&[], 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
     side.meet("over")
@@ -428,7 +428,7 @@ fn sends_nothing(side: &mut Side<'_>) -> Result<()> {
 fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     link.ep.post_recv(&[], 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     expect_message(&link, 1, 0, side)?;
     side.meet("over")
 }
@@ -436,7 +436,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
 fn sends_named(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     link.send(&region, 0, 8, 1)?;
     let sent = expect::done(&link.kit.request, 1, side)?;
     ensure!(
@@ -452,7 +452,7 @@ fn receives_named(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     let got = expect::done(&link.kit.recv, 1, side)?;
     ensure!(
         got.operation == DAT_DTO_RECEIVE,
@@ -465,7 +465,7 @@ fn receives_named(side: &mut Side<'_>) -> Result<()> {
 fn sends_late(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
-    side.hear("posted")?;
+    side.receive("posted")?;
     std::thread::sleep(side.quiet() * 4);
     link.send(&region, 0, 8, 1)?;
     expect::done(&link.kit.request, 1, side)?;
@@ -476,7 +476,7 @@ fn sleeps(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 1)?;
-    side.say("posted", &[])?;
+    side.send("posted", &[])?;
     expect::done(&link.kit.recv, 1, side)?;
     side.meet("over")
 }

@@ -182,9 +182,9 @@ fn csp_in_use(side: &mut Side<'_>) -> Result<()> {
 
 fn connect_one(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), b"hello")?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     Ok(ep)
 }
 
@@ -198,7 +198,7 @@ fn connects(side: &mut Side<'_>) -> Result<()> {
 fn accept(request: dat_api::Cr, kit: &Kit, side: &Side<'_>) -> Result<Ep> {
     let ep = kit.ep()?;
     request.accept(Some(&ep), &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     Ok(ep)
 }
 
@@ -206,7 +206,7 @@ fn named(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let conn_qual = free_qualifier(&kit)?;
     let psp = Psp::create(&kit.ia, conn_qual, &kit.requests)?;
-    side.say_address(kit.address()?, conn_qual)?;
+    side.send_address(kit.address()?, conn_qual)?;
     let request = expect::request(&kit.requests, side)?;
     ensure!(request.conn_qual() == conn_qual, "another qualifier");
     ensure!(request.service_point() == psp.id(), "another service point");
@@ -224,14 +224,14 @@ fn frees_first(side: &mut Side<'_>) -> Result<()> {
 
 fn connects_thrice(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     for _ in 0..3 {
         let ep = kit.ep()?;
         ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
-        expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+        expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
         side.meet("next")?;
         ep.disconnect(Close::Abrupt)?;
-        expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+        expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     }
     Ok(())
 }
@@ -252,7 +252,7 @@ fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
 fn connects_and_sends_address(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let _ep = connect_one(&kit, side)?;
-    side.say_address(kit.address()?, 0)?;
+    side.send_address(kit.address()?, 0)?;
     side.meet("over")
 }
 
@@ -263,7 +263,7 @@ fn sees_origin(side: &mut Side<'_>) -> Result<()> {
         .remote()
         .context("the request does not tell its origin")?;
     let _ep = accept(request, &kit, side)?;
-    let (client, _) = side.hear_address()?;
+    let (client, _) = side.receive_address()?;
     ensure!(origin.ip() == client.ip(), "{origin} instead of {client}");
     side.meet("over")
 }
@@ -290,7 +290,7 @@ fn reserve(kit: &Kit, side: &mut Side<'_>) -> Result<(Ep, Rsp)> {
     let ep = kit.ep()?;
     let conn_qual = free_qualifier(kit)?;
     let rsp = Rsp::create(&ep, conn_qual, &kit.requests)?;
-    side.say_address(kit.address()?, conn_qual)?;
+    side.send_address(kit.address()?, conn_qual)?;
     Ok((ep, rsp))
 }
 
@@ -301,7 +301,7 @@ fn rsp_accept(side: &mut Side<'_>) -> Result<()> {
     ensure!(request.service_point() == rsp.id(), "another service point");
     expect::in_state(&ep, EpState::PassiveConnectionPending)?;
     request.accept(None, &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     drop(rsp);
     expect::in_state(&ep, EpState::Connected)?;
     side.meet("over")
@@ -309,13 +309,13 @@ fn rsp_accept(side: &mut Side<'_>) -> Result<()> {
 
 fn connects_once(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     let (first, second) = (kit.ep()?, kit.ep()?);
     let patience = Some(side.patience());
     first.start_connect(address, conn_qual, patience, &[])?;
-    expect::told(&first, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&first, &kit.connect, &[ConnectionKind::Established], side)?;
     second.start_connect(address, conn_qual, patience, &[])?;
-    expect::told(
+    expect::connection_event(
         &second,
         &kit.connect,
         &[ConnectionKind::NonPeerRejected],
@@ -328,7 +328,7 @@ fn rsp_once(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, _rsp) = reserve(&kit, side)?;
     expect::request(&kit.requests, side)?.accept(None, &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     side.meet("over")?;
     if let Some(event) = kit.requests.dequeue()? {
         bail!("{event:?} at a service point that has had its request");
@@ -339,9 +339,9 @@ fn rsp_once(side: &mut Side<'_>) -> Result<()> {
 fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     side.meet("over")
 }
 
@@ -356,9 +356,9 @@ fn rsp_reject(side: &mut Side<'_>) -> Result<()> {
 fn connects_to_address(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    let (address, _) = side.hear_address()?;
+    let (address, _) = side.receive_address()?;
     ep.start_common_connect(address, Some(side.patience()), b"hello")?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     side.meet("over")
 }
 
@@ -367,7 +367,7 @@ fn csp_accept(side: &mut Side<'_>) -> Result<()> {
     let mut place = kit.address()?;
     place.set_port(0);
     let csp = Csp::create(&kit.ia, place, &kit.requests)?;
-    side.say_address(csp.address(), 0)?;
+    side.send_address(csp.address(), 0)?;
     let request = expect::request(&kit.requests, side)?;
     ensure!(request.service_point() == csp.id(), "another service point");
     ensure!(

@@ -142,9 +142,9 @@ fn endpoint_posts(side: &mut Side<'_>) -> Result<()> {
 /// Connects an endpoint to the other end's service and waits until it is established.
 fn connect(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
     let ep = kit.ep()?;
-    let (address, conn_qual) = side.hear_address()?;
+    let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     Ok(ep)
 }
 
@@ -152,7 +152,7 @@ fn accept(kit: &Kit, ep: &Ep, side: &mut Side<'_>) -> Result<()> {
     let _psp = offer(side, kit)?;
     let request = expect::request(&kit.requests, side)?;
     request.accept(Some(ep), &[])?;
-    expect::told(ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(ep, &kit.connect, &[ConnectionKind::Established], side)?;
     Ok(())
 }
 
@@ -212,9 +212,9 @@ fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
     for seed in 0..3 {
         send(&first, &kit, &region, seed, side)?;
-        side.hear("came")?;
+        side.receive("came")?;
         send(&second, &kit, &region, seed, side)?;
-        side.hear("came")?;
+        side.receive("came")?;
     }
     side.meet("over")
 }
@@ -229,7 +229,7 @@ fn two(side: &mut Side<'_>) -> Result<()> {
     for seed in 0..3 {
         for ep in [&first, &second] {
             receive(&kit, ep, &region, seed, side)?;
-            side.say("came", &[])?;
+            side.send("came", &[])?;
         }
     }
     side.meet("over")
@@ -246,8 +246,11 @@ fn runs_low(side: &mut Side<'_>) -> Result<()> {
         receive(&kit, &ep, &region, seed, side)?;
     }
     let events = kit.ia.async_evd();
-    let told = expect::async_error(&events, side)?;
-    ensure!(told.object == srq.id(), "{told:?} does not name the queue");
+    let event = expect::async_error(&events, side)?;
+    ensure!(
+        event.object == srq.id(),
+        "{event:?} does not name the queue"
+    );
     expect::nothing(&events, side)?;
     side.meet("over")
 }
@@ -257,7 +260,7 @@ fn leaves(side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let ep = connect(&kit, side)?;
     send(&ep, &kit, &region, 0, side)?;
-    side.hear("came")?;
+    side.receive("came")?;
     drop(ep);
     side.meet("over")
 }
@@ -269,13 +272,13 @@ fn last(side: &mut Side<'_>) -> Result<()> {
     let ep = ep(&kit, &srq)?;
     accept(&kit, &ep, side)?;
     receive(&kit, &ep, &region, 0, side)?;
-    side.say("came", &[])?;
+    side.send("came", &[])?;
     let ends = [ConnectionKind::Disconnected];
-    expect::told(&ep, &kit.connect, &ends, side)?;
-    let told = expect::async_error(&kit.ia.async_evd(), side)?;
+    expect::connection_event(&ep, &kit.connect, &ends, side)?;
+    let event = expect::async_error(&kit.ia.async_evd(), side)?;
     ensure!(
-        told.kind == AsyncKind::EpBroken && told.object == ep.id(),
-        "{told:?}"
+        event.kind == AsyncKind::EpBroken && event.object == ep.id(),
+        "{event:?}"
     );
     side.meet("over")
 }
@@ -285,9 +288,9 @@ fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
     send(&first, &kit, &region, 0, side)?;
-    side.hear("came")?;
+    side.receive("came")?;
     drop(first);
-    side.hear("gone")?;
+    side.receive("gone")?;
     for seed in 1..4 {
         send(&second, &kit, &region, seed, side)?;
     }
@@ -302,11 +305,11 @@ fn outlives(side: &mut Side<'_>) -> Result<()> {
     accept(&kit, &first, side)?;
     accept(&kit, &second, side)?;
     receive(&kit, &first, &region, 0, side)?;
-    side.say("came", &[])?;
+    side.send("came", &[])?;
     let ends = [ConnectionKind::Disconnected];
-    expect::told(&first, &kit.connect, &ends, side)?;
+    expect::connection_event(&first, &kit.connect, &ends, side)?;
     drop(first);
-    side.say("gone", &[])?;
+    side.send("gone", &[])?;
     for seed in 1..4 {
         receive(&kit, &second, &region, seed, side).with_context(|| format!("message {seed}"))?;
     }

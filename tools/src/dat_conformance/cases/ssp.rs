@@ -100,11 +100,11 @@ fn kit(side: &Side<'_>) -> Result<Kit> {
 fn socket(kit: &Kit, side: &mut Side<'_>) -> Result<TcpStream> {
     let patience = Some(side.patience());
     let socket = if side.is_client {
-        let (address, _) = side.hear_address()?;
+        let (address, _) = side.receive_address()?;
         TcpStream::connect_timeout(&address, side.patience())?
     } else {
         let listener = TcpListener::bind((kit.address()?.ip(), 0))?;
-        side.say_address(listener.local_addr()?, 0)?;
+        side.send_address(listener.local_addr()?, 0)?;
         listener.accept()?.0
     };
     socket.set_read_timeout(patience)?;
@@ -160,7 +160,7 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     );
     expect::in_state(&ep, EpState::PassiveConnectionPending)?;
     request.accept(None, b"welcome")?;
-    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     expect::done(&kit.recv, 1, side)?;
     pattern::check(&region, 0, 64, 4)?;
     side.meet("over")
@@ -213,7 +213,7 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
     let mut socket = back(ssp.free()?)?;
-    side.say("freed", &[])?;
+    side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
     chat(&mut socket)?;
     side.meet("over")
@@ -225,7 +225,7 @@ fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     receive_last_words(&mut socket)?;
     // Data that was received earlier would be taken for a request.
-    side.hear("freed")?;
+    side.receive("freed")?;
     chat(&mut socket)?;
     side.meet("over")
 }
@@ -245,7 +245,7 @@ fn reserves(side: &mut Side<'_>) -> Result<()> {
     expect::in_state(&ep, EpState::Reserved)?;
     ensure!(ssp.state()? == SspState::Operational, "{:?}", ssp.state()?);
     let mut socket = back(ssp.free()?)?;
-    side.say("freed", &[])?;
+    side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
     chat(&mut socket)?;
     side.meet("over")
@@ -266,7 +266,7 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
         }
     }
     let mut socket = back(ssp.free()?)?;
-    side.say("freed", &[])?;
+    side.send("freed", &[])?;
     chat(&mut socket)?;
     side.meet("over")
 }
