@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let owner = Node::open()?;
     let service = owner.listen()?;
     let qualifier = service.conn_qual();
-    let owned = thread::spawn(move || lend(&owner));
+    let owned = thread::spawn(move || serve(&owner));
     let guest = Node::open()?;
     work(&guest, qualifier)?;
     owned.join().expect("the owner panicked")?;
@@ -31,17 +31,17 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn lend(node: &Node) -> Result<()> {
+fn serve(node: &Node) -> Result<()> {
     let ep = node.endpoint()?;
     // This program may also write the memory that a peer may write.
-    let lent = Region::create(&node.pz, LEN, Privileges::ALL)?;
+    let region = Region::create(&node.pz, LEN, Privileges::ALL)?;
     let note = Region::create(&node.pz, RemoteRegion::ENCODED_LEN, Privileges::LOCAL)?;
     ep.post_recv(&[note.segment(0, note.len())?], 1)?;
     node.accept(&ep)?;
-    let description = Region::from_bytes(&node.pz, &lent.remote().to_bytes(), Privileges::LOCAL)?;
+    let description = Region::from_bytes(&node.pz, &region.remote().to_bytes(), Privileges::LOCAL)?;
     node.send(&ep, description.segment(0, description.len())?, 2)?;
     node.done(ep.id(), 1)?;
-    ensure!(lent.to_vec(0, LEN)? == pattern());
+    ensure!(region.to_vec(0, LEN)? == pattern());
     ep.wait_disconnected(SOON)?;
     Ok(())
 }

@@ -21,7 +21,7 @@ fn on_loopback() -> Result<Option<Peers>> {
     Ok(Some(peers))
 }
 
-fn tells(finished: Finished, wanted: &[&str]) -> Result<()> {
+fn check_output(finished: Finished, wanted: &[&str]) -> Result<()> {
     wanted
         .iter()
         .try_fold(finished, |finished, wanted| finished.says(wanted))
@@ -35,9 +35,9 @@ fn connections_over_the_loopback_device() -> Result<()> {
     };
     let listener = peers.start_ready("listen ia=v6")?;
     let client = orderly(peers.start("connect ia=v6 host=::1")?)?;
-    tells(client, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
+    check_output(client, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
     let wanted = ["DATA", "CALLER ::1\n", "LOCAL ::1\n", "REMOTE ::1\n"];
-    tells(orderly(listener)?, &wanted)
+    check_output(orderly(listener)?, &wanted)
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn sockets_that_were_streams_before() -> Result<()> {
     let passive = peers.start("ssp ia=v6 host=::1 socket=accept greet=1")?;
     peers.env.net.wait_for_listener(7471, DEADLINE)?;
     let active = peers.start("upgrade ia=v6 host=::1 socket=connect greet=1")?;
-    tells(orderly(active)?, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
-    tells(orderly(passive)?, &["DATA", "CALLER ::1\n", "LOCAL ::1\n"])
+    check_output(orderly(active)?, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
+    check_output(orderly(passive)?, &["DATA", "CALLER ::1\n", "LOCAL ::1\n"])
 }
 
 #[test]
@@ -92,6 +92,6 @@ fn exchange_over_ethernet(adapters: [&str; 2], host: &str, sees: [&str; 2]) -> R
     ensure!(client.text.contains("DATA"), "{}", client.text);
     let local = format!("LOCAL {}\n", sees[0]);
     let remote = format!("REMOTE {}\n", sees[1]);
-    tells(client, &[&local, &remote])?;
-    tells(orderly(listener)?, &["DATA"])
+    check_output(client, &[&local, &remote])?;
+    check_output(orderly(listener)?, &["DATA"])
 }

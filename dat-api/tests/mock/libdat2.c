@@ -21,7 +21,7 @@ struct mock {
 	char log[LOG_MAX];
 	DAT_RETURN refuse_socket, refuse_lmr_free;
 	DAT_EP_STATE ep_state;
-	int lent_socket;
+	int passed_socket;
 	DAT_UINT64 last_cookie;
 	DAT_EVENT events[EVENTS_MAX];
 	unsigned first, count;
@@ -244,7 +244,7 @@ API DAT_RETURN dat_extension_op(DAT_HANDLE handle, const DAT_EXTENDED_OP op, ...
 
 	va_start(args, op);
 	if (op == (DAT_EXTENDED_OP)DAT_IW_SSP_CREATE_OP) {
-		mock.lent_socket = va_arg(args, int);
+		mock.passed_socket = va_arg(args, int);
 		va_arg(args, DAT_EP_HANDLE);
 		va_arg(args, DAT_EVD_HANDLE);
 		va_arg(args, DAT_PVOID);
@@ -253,7 +253,7 @@ API DAT_RETURN dat_extension_op(DAT_HANDLE handle, const DAT_EXTENDED_OP op, ...
 		if (ret == DAT_SUCCESS)
 			create(va_arg(args, DAT_IW_SSP_HANDLE *));
 	} else if (op == (DAT_EXTENDED_OP)DAT_IW_SOCKET_CONNECT_OP) {
-		mock.lent_socket = va_arg(args, int);
+		mock.passed_socket = va_arg(args, int);
 		ret = mock.refuse_socket;
 	} else if (op == (DAT_EXTENDED_OP)DAT_IW_SSP_FREE_OP) {
 		note("ssp");

@@ -34,7 +34,7 @@ struct State {
     refuse_socket: DatReturn,
     refuse_lmr_free: DatReturn,
     ep_state: DatEpState,
-    lent_socket: i32,
+    passed_socket: i32,
     last_cookie: u64,
     events: [DatEvent; 64],
     first: u32,
@@ -87,9 +87,9 @@ impl Mock {
         change(unsafe { &mut *self.state });
     }
 
-    fn lent_socket(&self) -> i32 {
+    fn passed_socket(&self) -> i32 {
         // SAFETY: as in `set`.
-        unsafe { (*self.state).lent_socket }
+        unsafe { (*self.state).passed_socket }
     }
 
     fn put(&self, number: DatEventNumber, fill: impl FnOnce(&mut DatEventData)) {
@@ -332,7 +332,7 @@ fn an_established_connection_keeps_the_socket_to_its_end() {
         ConnectionKind::Disconnected
     );
     assert!(all.ep.take_socket().is_none());
-    provider_closes(mock.lent_socket());
+    provider_closes(mock.passed_socket());
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn the_ending_of_an_earlier_connection_does_not_touch_a_later_socket() {
     all.ep.start_connect_socket(first, SOON, b"").unwrap();
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_ESTABLISHED);
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_DISCONNECTED);
-    let first = mock.lent_socket();
+    let first = mock.passed_socket();
     all.connections.dequeue().unwrap();
 
     // The first final event is not read before the second attempt.
@@ -379,7 +379,7 @@ fn a_service_point_without_request_gives_the_socket_back() {
     let (ours, mut peer) = UnixStream::pair().unwrap();
     let number = ours.as_raw_fd();
     let ssp = Ssp::create(ours, &all.ep, &all.requests, b"go").unwrap();
-    assert_eq!(mock.lent_socket(), number);
+    assert_eq!(mock.passed_socket(), number);
     assert!(matches!(
         ssp.wait_request(SOON),
         Err(SspWaitError::TimedOut)
@@ -447,7 +447,7 @@ fn an_accepted_request_takes_the_reserved_endpoint_and_the_socket_with_it() {
     assert!(ep.take_socket().is_none());
     assert!(ssp.free().unwrap().is_none());
     assert_eq!(mock.log(), "accept-reserved ssp");
-    provider_closes(mock.lent_socket());
+    provider_closes(mock.passed_socket());
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub fn run(data: &[u8]) {
 impl End {
     fn step(&mut self, input: &mut Input<'_>) {
         match input.below(12) {
-            0..4 => self.be_told(input),
+            0..4 => self.receive(input),
             4 => {
                 let len = u32::from(input.short());
                 self.queued += u64::from(if self.connection.write(len) { len } else { 0 });
@@ -119,7 +119,7 @@ impl End {
         }
     }
 
-    fn be_told(&mut self, input: &mut Input<'_>) {
+    fn receive(&mut self, input: &mut Input<'_>) {
         let mends = input.byte();
         let mut message = match usize::from(mends & 0x1f) {
             known if known < MESSAGES.len() => hex(MESSAGES[known].1),

@@ -74,7 +74,7 @@ fn check_written(code: TerminateCode, segment: &[u8]) {
         assert_eq!(message[..len], again[..len_again]);
     }
     if context == Some(RUNNING) && is_ours(code) {
-        check_heard(ProtocolError { code, offender });
+        check_reported(ProtocolError { code, offender });
     }
 }
 
@@ -96,7 +96,7 @@ fn unambiguous(code: TerminateCode) -> Option<Context> {
 }
 
 /// Checks that a connection that receives the FPDU reports the code, and nothing else from then on.
-fn check_heard(error: ProtocolError) {
+fn check_reported(error: ProtocolError) {
     let fpdu = TransmitFpdu::terminate(&error);
     assert_eq!(fpdu.payload_len(), 0);
     let ulpdu = &fpdu.header()[LENGTH_LEN..];

@@ -244,7 +244,7 @@ fn root_offers_anything() -> Result<()> {
 }
 
 #[test]
-fn strangers_do_not_use_up_the_server_s_descriptors() -> Result<()> {
+fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };

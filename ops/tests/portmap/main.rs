@@ -1,6 +1,6 @@
 //! Questions and answers between processes and networks.
 
-mod strangers;
+mod attacks;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;

@@ -135,8 +135,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("many_clients.py"),
     ),
     (
-        "strangers_at_a_service_s_old_port_hear_nothing",
-        include_str!("strangers.py"),
+        "the_old_port_of_a_service_is_not_contacted",
+        include_str!("old_port.py"),
     ),
     (
         "a_close_that_lingers_ends_with_the_last_byte",
@@ -181,7 +181,10 @@ const FORKING: &[(&str, &str)] = &[
     ),
     ("first_fork", include_str!("forking/first_fork.py")),
     ("daemon", include_str!("forking/daemon.py")),
-    ("survivors", include_str!("forking/survivors.py")),
+    (
+        "listener_killed",
+        include_str!("forking/listener_killed.py"),
+    ),
     (
         "accept_together",
         include_str!("forking/accept_together.py"),

@@ -326,7 +326,7 @@ impl World {
         let answer =
             unsafe { (self.library.dat_evd_wait)(evd, timeout, threshold, &mut event, &mut more) };
         if self.check(answer) {
-            self.hear(&event);
+            self.on_event(&event);
         }
     }
 
@@ -336,11 +336,11 @@ impl World {
         // SAFETY: a word, and a local out-variable.
         let answer = unsafe { (self.library.dat_evd_dequeue)(evd, &mut event) };
         if self.check(answer) {
-            self.hear(&event);
+            self.on_event(&event);
         }
     }
 
-    fn hear(&mut self, event: &DatEvent) {
+    fn on_event(&mut self, event: &DatEvent) {
         if event.event_number == DAT_CONNECTION_REQUEST_EVENT {
             // SAFETY: the event number says which member of the union is valid.
             let arrival = unsafe { event.event_data.cr_arrival_event_data };
