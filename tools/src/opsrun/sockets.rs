@@ -1,8 +1,9 @@
 //! The sockets of all programs that run with the library, read from the pages that they write.
 
+use std::net::SocketAddr;
+
 use ops::observe::{Carrier, Counter, Kind, Process, Row, State};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 
 use crate::args::Listed;
 use crate::columns::{self, Column};
