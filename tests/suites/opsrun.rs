@@ -432,8 +432,8 @@ fn an_explanation_names_the_listeners_that_stay_on_tcp() -> Result<()> {
         let output = opsrun(&["--explain", role, "127.0.0.1:1"])?;
         ensure!(output.status.success(), "{output:?}");
         let told = text(&output.stdout);
-        let lines = told.lines().filter(|line| line.starts_with("local"));
-        Ok(lines.last().unwrap_or_default().to_owned())
+        let mut lines = told.lines().filter(|line| line.starts_with("local"));
+        Ok(lines.next_back().unwrap_or_default().to_owned())
     };
     let told = line_of_local("listen")?;
     ensure!(

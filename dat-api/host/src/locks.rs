@@ -1,7 +1,7 @@
 //! Locks that a panic does not close for good.
 //!
-//! A panic in these libraries is caught: [`threads::catch_panic`](crate::threads::catch_panic) and the C
-//! entries keep the program alive. The lock that the panicking thread held is poisoned then. Each
+//! A panic in these libraries is caught: [`threads::catch_panic`](crate::threads::catch_panic) and
+//! the C entries keep the program alive. The lock of the panicking thread is poisoned then. Each
 //! step of the code under a lock of this project results in a valid state, so the next thread
 //! continues. The alternative, a panic of each later caller, would stop every connection of the
 //! process.

@@ -68,7 +68,8 @@ fn size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// The settings in the rule of a socket, and the program's. Settings that are absent have the adapter's values.
+/// The settings in the rule of a socket, and the program's. Settings that are absent have the
+/// adapter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Settings {
     send_buffer: Option<usize>,

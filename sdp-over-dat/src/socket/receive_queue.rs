@@ -196,8 +196,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// The message in buffer `index` was handled. If it brought no bytes, the buffer is to be posted
-    /// again.
+    /// The message in buffer `index` was handled. A buffer without bytes is to be posted again.
     pub(super) fn on_handled(&mut self, index: usize) {
         if !self.holds(index) {
             self.bare.push(index);

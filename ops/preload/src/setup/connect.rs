@@ -58,11 +58,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let remote = to_single_host(remote);
     if not_offered::is_recent(remote) && names::is_tcp(socket) {
-        let reason = Reason::NotOffered;
-        if let Some(switch) = switch::made() {
-            switch.count_fall_back(&reason);
-        }
-        return Outcome::Kernel(Some(reason.to_string()));
+        return not_offered_again();
     }
     // The kernel connects all other sockets than fresh TCP sockets, without a decision.
     let Some((family, bound)) = names::of_unconnected(socket) else {
@@ -119,6 +115,15 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         }
         Err(_) => connect_through_library(switch, fd, socket, (family, bound), remote, offer),
     }
+}
+
+/// The outcome of a connection to a service that was recently not offered.
+fn not_offered_again() -> Outcome {
+    let reason = Reason::NotOffered;
+    if let Some(switch) = switch::made() {
+        switch.count_fall_back(&reason);
+    }
+    Outcome::Kernel(Some(reason.to_string()))
 }
 
 /// Connects through a protocol whose bytes this library moves, or falls back to TCP.
