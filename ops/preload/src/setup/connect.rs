@@ -36,7 +36,7 @@ use crate::table::Entry;
 use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
-use crate::tcp::{buffers, tcp_only};
+use crate::tcp::tcp_only;
 use crate::{local, numbers, switch};
 
 /// The result of the program's `connect`.
@@ -73,7 +73,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         from: (!bound.ip().is_unspecified()).then(|| canonical(bound)),
         request: &StackRequest::ByRule,
         tcp_only: tcp_only::option_of(socket),
-        receive_bound: buffers::receive_bound(socket),
+        receive_bound: Carried::receive_bound(socket),
     };
     let mut offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,
@@ -117,7 +117,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
 }
 
-/// The outcome of a connection to a service that was recently not offered.
+/// Leaves a connection to TCP, because no program offered the service a moment ago.
 fn not_offered_again() -> Outcome {
     let reason = Reason::NotOffered;
     if let Some(switch) = switch::made() {

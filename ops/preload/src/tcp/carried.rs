@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use libc::{SO_LINGER, SOL_SOCKET};
+use libc::{SO_LINGER, SO_RCVBUF, SOL_SOCKET};
 
 use rustix::net::sockopt;
 
@@ -70,6 +70,13 @@ impl Carried {
     pub(crate) fn has_reset(tcp: BorrowedFd<'_>) -> bool {
         let is_set = SET.load(Ordering::Relaxed) & inherited::bit_of(SOL_SOCKET, SO_LINGER) != 0;
         is_set && sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO))
+    }
+
+    /// Returns the number of unread bytes that a TCP socket which is about to connect may hold, if
+    /// the program has set it.
+    pub(crate) fn receive_bound(tcp: BorrowedFd<'_>) -> Option<usize> {
+        let is_set = SET.load(Ordering::Relaxed) & inherited::bit_of(SOL_SOCKET, SO_RCVBUF) != 0;
+        is_set.then(|| buffers::receive_bound(tcp)).flatten()
     }
 
     /// Returns the options of a TCP listener.
