@@ -7,9 +7,9 @@
 //! case the memory is deregistered before the read returns, so no byte is written to it later,
 //! whatever the peer does.
 //!
-//! A read with a timeout cancels its advertisement when the time has passed. The answer needs a
-//! call of the peer's user, or the thread of the peer's stack, which serves idle sockets every
-//! [`LONG`]. So a read with a shorter timeout does not advertise.
+//! The answer to a cancel needs a call of the peer's user, or the thread of the peer's stack, which
+//! serves idle sockets every [`LONG`]. So a read with a timeout cancels its advertisement that long
+//! before its deadline, and one that has less than twice that time does not advertise.
 //!
 //! No call of a socket uses the Transaction mechanism, in which SinkAvail carries a request and
 //! offers memory for its answer: a write cannot know that a read follows, and a request that waits
@@ -61,7 +61,7 @@ impl Socket {
         let left = deadline.map_or(Duration::MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now())
         });
-        if flags.peek || left < LONG || !self.suits_invitation(inner, room) {
+        if flags.peek || left < 2 * LONG || !self.suits_invitation(inner, room) {
             return false;
         }
         if inner.connection.receive_mode() == Mode::Combined {
@@ -72,8 +72,8 @@ impl Socket {
     }
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
-    /// number of bytes that the peer has written. Cancels the advertisement at `deadline`. Does not
-    /// wait if there are bytes to read or if the memory cannot be advertised.
+    /// number of bytes that the peer has written. Cancels the advertisement in time for an answer
+    /// before `deadline`. Does not wait if there are bytes to read or if the memory cannot be advertised.
     pub(super) fn receive_written<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -108,7 +108,8 @@ impl Socket {
             inner.statistics.sinks += 1;
             inner.sink = Some(UserRead { id, written: None });
             self.pump(&mut inner);
-            inner = self.wait_for_sink(inner, deadline);
+            let until = deadline.map(|deadline| deadline.checked_sub(LONG).unwrap_or(deadline));
+            inner = self.wait_for_sink(inner, until);
             let sink = inner.sink.take();
             written = sink.and_then(|sink| sink.written).unwrap_or(0) as usize;
             inner.statistics.sinks_used += u64::from(written > 0);
