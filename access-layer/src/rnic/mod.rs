@@ -15,8 +15,8 @@
 //! * **No lock across the interface.** The access layer holds none of its locks while it calls a
 //!   method marked *may call up*. The RNIC holds none of its locks while it calls [`Upcall`]. An
 //!   upcall may call methods of the RNIC.
-//! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them. [`Upcall::cq_ready`] is a
-//!   notification without data and follows only [`Rnic::arm_cq`].
+//! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them. [`EventUpcall::cq_ready`] is
+//!   a notification without data and follows only [`Rnic::arm_cq`].
 //! * **Progress.** A layer above polls and blocks by [`Rnic::descriptors`], [`Rnic::arm`] and
 //!   [`Rnic::drive`] alone: polling is *drive* in a loop, blocking is *arm*, sleep, *drive*. The
 //!   RNIC's own thread serves the connections that no consumer drives.
@@ -149,7 +149,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// the RNIC was ready. *May call up.*
     fn end_sleep(&self, _waker: &Arc<Waker>, _is_ready: bool) {}
 
-    /// Requests one [`Upcall::cq_ready`] for the next completion that wakes a waiter ([`Notify`]).
+    /// Requests one [`EventUpcall::cq_ready`] for the next completion that wakes a waiter
+    /// ([`Notify`]).
     ///
     /// With `solicited_only`, only solicited and failed completions wake a waiter. Returns `true`
     /// if the queue has completions already. No upcall announces these, so the caller polls instead
@@ -213,7 +214,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         token: ListenToken,
     ) -> Result<(Self::Listener, u16), RnicError>;
 
-    /// Starts connecting. [`Upcall::connection`] delivers the outcome.
+    /// Starts connecting. [`EventUpcall::connection`] delivers the outcome.
     fn connect(&self, qp: &Self::Qp, params: &ConnectParams<'_>) -> Result<(), RnicError>;
 
     /// Starts connecting over a stream socket that the consumer has connected
@@ -235,8 +236,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// the reception of an MPA request and then sends all of `final_message`.
     ///
     /// After `Ok` the socket belongs to the result; after `Err` the consumer has kept it. At most
-    /// one [`Upcall::connection_request`] or one [`Upcall::socket_down`] for `token` follows, never
-    /// both.
+    /// one [`Upcall::connection_request`] or one [`EventUpcall::socket_down`] for `token` follows,
+    /// never both.
     fn arm_socket(
         &self,
         _socket: RawFd,
@@ -254,7 +255,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Accepts a request on an idle queue pair. [`Upcall::connection`] delivers the outcome.
+    /// Accepts a request on an idle queue pair. [`EventUpcall::connection`] delivers the outcome.
     fn accept(
         &self,
         request: Self::ConnReq,
