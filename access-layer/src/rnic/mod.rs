@@ -15,8 +15,8 @@
 //! * **No lock across the interface.** The access layer holds none of its locks while it calls a
 //!   method marked *may call up*. The RNIC holds none of its locks while it calls [`Upcall`]. An
 //!   upcall may call methods of the RNIC.
-//! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them. [`EventUpcall::cq_ready`] is
-//!   a notification without data and follows only [`Rnic::arm_cq`].
+//! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them.
+//!   [`EventUpcall::cq_ready`] is a notification without data and follows only [`Rnic::arm_cq`].
 //! * **Progress.** A layer above polls and blocks by [`Rnic::descriptors`], [`Rnic::arm`] and
 //!   [`Rnic::drive`] alone: polling is *drive* in a loop, blocking is *arm*, sleep, *drive*. The
 //!   RNIC's own thread serves the connections that no consumer drives.

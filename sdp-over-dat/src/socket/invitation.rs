@@ -73,7 +73,8 @@ impl Socket {
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
     /// number of bytes that the peer has written. Cancels the advertisement in time for an answer
-    /// before `deadline`. Does not wait if there are bytes to read or if the memory cannot be advertised.
+    /// before `deadline`. Does not wait if there are bytes to read or if the memory cannot be
+    /// advertised.
     pub(super) fn receive_written<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,

@@ -73,7 +73,8 @@ impl Step {
         }
     }
 
-    /// Runs the suite again with connections on TCP; `name` ends with [`OVER_TCP`](crate::suites::OVER_TCP).
+    /// Runs the suite again with connections on TCP; `name` ends with
+    /// [`OVER_TCP`](crate::suites::OVER_TCP).
     const fn over_tcp(mut self) -> Self {
         self.carrier = Carrier::Tcp;
         self
