@@ -599,6 +599,11 @@ fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()>
         (&victim).write_all(b"x")?;
         attacker.send(&sink_avail(2, len))?;
         let start = Instant::now();
+        // A message that crosses the advertisement would make it stale.
+        while victim.statistics().messages_received < 2 {
+            ensure!(start.elapsed() < DEADLINE, "the advertisement is lost");
+            thread::sleep(Duration::from_millis(1));
+        }
         let told = loop {
             ensure!(start.elapsed() < DEADLINE, "the writer gets no error");
             match (&victim).write(&[7; 1_000]) {

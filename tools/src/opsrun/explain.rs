@@ -162,7 +162,10 @@ mod tests {
         let (route, lines): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(is_route);
         assert_eq!(route.len(), 1, "{text}");
         assert_eq!(lines[0], "rule     none matches, so both", "{text}");
-        assert_eq!(lines[1], "local    can carry it", "{text}");
+        assert!(
+            lines[1].starts_with("local    can carry it, unless SO_REUSEPORT"),
+            "{text}"
+        );
         // A machine with an RDMA device offers the service over that as well.
         let verdict = if route[0].ends_with(", no RDMA") {
             assert!(lines[2].starts_with("sdp      no: "), "{text}");
@@ -209,7 +212,11 @@ mod tests {
             "local    no: no program under opsrun listens there on this host",
             "verdict  tcp, because no program under opsrun listens there on this host",
         ];
-        assert_eq!(lines, expected);
+        assert_eq!(lines.len(), expected.len(), "{text}");
+        // The fourth line also names the listeners that stay on TCP.
+        for (line, expected) in lines.iter().zip(expected) {
+            assert!(line.starts_with(expected), "{text}");
+        }
     }
 
     #[test]
