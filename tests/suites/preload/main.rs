@@ -71,7 +71,10 @@ fn main() -> ExitCode {
             }));
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let mut arguments = Arguments::from_args();
+    // Most tests wait more than they compute.
+    arguments.test_threads.get_or_insert(4);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// The seeds of all walks.
