@@ -76,16 +76,10 @@ fn suite_job(workspace: &Workspace, package: &str, step: &str, name: &str) -> Jo
         Some(prefix) => ("unshare".to_owned(), format!("{prefix} {} ", cargo())),
         None => (cargo(), String::new()),
     };
-    let job = Job::new(workspace, step, &program)
+    Job::new(workspace, step, &program)
         .args(&format!("{prefix}{command}"))
         .env("RUST_LIB_BACKTRACE", "0")
-        .env("DAT_STAGE", workspace.stage_dir());
-    if name == "sdp" {
-        // Most tests of this suite wait more than they compute.
-        job.env("RUST_TEST_THREADS", "4")
-    } else {
-        job
-    }
+        .env("DAT_STAGE", workspace.stage_dir())
 }
 
 /// The command with which an ordinary user gets network namespaces: it makes the user root of a
