@@ -7,9 +7,9 @@
 //! * *The last credit* (CA4-82) is spent only on a message that carries no payload and gives the
 //!   peer new credits. So for each credit that one side loses, the other side gains at least one.
 //! * *The reserve*: data does not use the last [`reserve`] buffers at the peer, so control messages
-//!   pass even when nobody reads. The buffers of control messages are posted again at once, those
-//!   of data when the data is read. So a sender that decides about data counts only the data that
-//!   is not acknowledged.
+//!   pass even when nobody reads. The buffers of control messages are posted again in any case,
+//!   those of data when the data is read. So a sender that decides about data counts only the data
+//!   that is not acknowledged.
 //!
 //! Because of the reserve, one empty Data message per opened window is enough. If an update were
 //! answered by another one because the first consumed a buffer, two idle ends would exchange

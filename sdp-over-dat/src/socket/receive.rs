@@ -122,9 +122,11 @@ impl Socket {
             // The urgent byte was read at its position in the stream.
             inner.is_urgent_announced = false;
         }
-        self.post_emptied(inner);
         if taken > 0 && !peek {
             self.pump(inner);
+        } else {
+            // A mark that was passed may have released a buffer.
+            self.post_emptied(inner);
         }
         Ok(taken)
     }

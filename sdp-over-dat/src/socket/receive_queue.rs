@@ -33,7 +33,7 @@ pub(super) struct ReceiveQueue {
     buffers: Vec<Region>,
     per_region: usize,
     size: usize,
-    /// The number of buffers that were emptied since buffers were last added.
+    /// The number of buffers whose bytes were read since buffers were last added.
     emptied_since: usize,
     /// The staging memory, which the first RDMA Read creates.
     staging: Option<Region>,
@@ -43,10 +43,8 @@ pub(super) struct ReceiveQueue {
     is_busy: [bool; 2],
     next_half: usize,
     pieces: VecDeque<Piece>,
-    /// Buffers whose bytes were all read.
+    /// Buffers that hold no bytes any more, to be posted again.
     emptied: Vec<usize>,
-    /// Buffers whose messages brought no bytes.
-    bare: Vec<usize>,
     urgent: Option<u8>,
     /// The option SO_OOBINLINE.
     is_inline: bool,
@@ -78,7 +76,6 @@ impl ReceiveQueue {
             next_half: 0,
             pieces: VecDeque::new(),
             emptied: Vec::new(),
-            bare: Vec::new(),
             urgent: None,
             is_inline: false,
         })
@@ -111,8 +108,8 @@ impl ReceiveQueue {
         self.buffers.len() * self.per_region
     }
 
-    /// Doubles the number of buffers, up to `most`, if twice as many buffers were emptied as exist.
-    /// Returns the numbers of the new buffers.
+    /// Doubles the number of buffers, up to `most`, if the bytes of twice as many buffers were read
+    /// as exist. Returns the numbers of the new buffers.
     pub(super) fn grow(&mut self, most: usize) -> Range<usize> {
         let count = self.count();
         let room = most.saturating_sub(count) / self.per_region;
@@ -193,13 +190,14 @@ impl ReceiveQueue {
     fn release(&mut self, index: usize) {
         if !self.holds(index) {
             self.emptied.push(index);
+            self.emptied_since += 1;
         }
     }
 
     /// The message in buffer `index` was handled. A buffer without bytes is to be posted again.
     pub(super) fn on_handled(&mut self, index: usize) {
         if !self.holds(index) {
-            self.bare.push(index);
+            self.emptied.push(index);
         }
     }
 
@@ -291,12 +289,7 @@ impl ReceiveQueue {
 
     /// A buffer that holds no bytes any more, to be posted again.
     pub(super) fn next_emptied(&mut self) -> Option<usize> {
-        if let Some(bare) = self.bare.pop() {
-            return Some(bare);
-        }
-        let emptied = self.emptied.pop();
-        self.emptied_since += usize::from(emptied.is_some());
-        emptied
+        self.emptied.pop()
     }
 
     /// Copies bytes to `into` and returns their number. A read ends at the mark, unless it starts
