@@ -17,6 +17,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The interval of the checks for the end mark in the file.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The kernel's buffer of captured packets, in MiB. The default of 2 overflows when a busy machine
+/// runs dumpcap late.
+const BUFFER_MIB: usize = 64;
+
 /// The content of a datagram to the discard port that is sent after the traffic. A capture that
 /// contains the datagram contains all earlier packets.
 const END_MARK: &[u8] = b"end of the capture";
@@ -67,7 +71,7 @@ impl Capture {
         let dir = TempDir::with_prefix("dat-capture-")?;
         let file = dir.path().join("capture.pcapng");
         let dumpcap = Program::new("dumpcap")
-            .args_line(&format!("-q -i {device} -w"))
+            .args_line(&format!("-q -B {BUFFER_MIB} -i {device} -w"))
             .arg(&file)
             .spawn()?;
         if let Err(error) = dumpcap.wait_for("File:", DEADLINE) {
@@ -85,7 +89,7 @@ impl Capture {
     /// Stops capturing.
     ///
     /// # Errors
-    /// When the capture fails.
+    /// When the capture fails or has lost packets.
     pub fn stop(self) -> Result<CaptureFile> {
         let any: IpAddr = match self.beyond {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -94,7 +98,8 @@ impl Capture {
         UdpSocket::bind((any, 0))?.send_to(END_MARK, (self.beyond, 9))?;
         self.wait_for_end_mark()?;
         self.dumpcap.signal(Signal::SIGINT)?;
-        self.dumpcap.finish(DEADLINE)?.success()?;
+        let text = self.dumpcap.finish(DEADLINE)?.success()?.text;
+        ensure!(lost_none(&text), "packets were not captured: {text}");
         Ok(CaptureFile {
             _dir: self.dir,
             path: self.file,
@@ -156,6 +161,16 @@ impl Capture {
             thread::sleep(RETRY_INTERVAL);
         }
     }
+}
+
+/// True if dumpcap's report says that it dropped no packet.
+fn lost_none(report: &str) -> bool {
+    // Packets received/dropped on interface 'Loopback: lo': 88/0 (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0)
+    let counts = report
+        .split_once("dropped on interface")
+        .and_then(|(_, rest)| rest.split_once("': "))
+        .and_then(|(_, counts)| counts.split_whitespace().next());
+    counts.is_some_and(|counts| counts.ends_with("/0"))
 }
 
 impl Decoded {
