@@ -11,10 +11,11 @@ use super::adaptive_spin::AdaptiveSpin;
 use super::{Arm, Rnic, Waker};
 
 /// The next wait sleeps at once if the last wait took longer than this.
-const SPIN_WORTH: Duration = Duration::from_micros(100);
+const SPIN_WORTH: Duration = Duration::from_micros(300);
 /// The time for which a wait drives the RNIC before it sleeps. A wake-up across processors takes
-/// longer than most answers of a peer.
-const SPIN_TIME: Duration = Duration::from_micros(50);
+/// longer than most answers of a peer, and about as long as a copy of 1 MiB, for which the sender
+/// of a payload by reference waits.
+const SPIN_TIME: Duration = Duration::from_micros(200);
 /// Number of drives between two system calls that yield the processor.
 const DRIVES_PER_YIELD: u32 = 16;
 
