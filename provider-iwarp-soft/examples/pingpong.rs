@@ -126,6 +126,7 @@ impl End {
             completion,
             signalled: true,
             fence: false,
+            inline: false,
         };
         if let Err(error) = self.rnic.post_send(&self.qp, &wr) {
             panic!("{error}");

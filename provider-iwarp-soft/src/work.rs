@@ -134,6 +134,8 @@ pub(crate) struct SendSlot {
     pub(crate) completion: bool,
     pub(crate) signalled: bool,
     pub(crate) fence: bool,
+    /// True if the payload is to be copied by this end.
+    pub(crate) inline: bool,
     /// The number of the entry's protocol requests that have not completed.
     pub(crate) parts_left: u32,
     pub(crate) status: WcStatus,
@@ -149,6 +151,7 @@ impl SendSlot {
             completion: wr.completion,
             signalled: wr.signalled,
             fence: wr.fence,
+            inline: wr.inline,
             parts_left: 0,
             status: WcStatus::Success,
         }
@@ -164,6 +167,7 @@ impl SendSlot {
             completion: true,
             signalled: true,
             fence: false,
+            inline: false,
             parts_left: 0,
             status: WcStatus::Success,
         }
@@ -389,6 +393,7 @@ mod tests {
                 completion: true,
                 signalled: true,
                 fence: false,
+                inline: false,
             };
             SendSlot::new(&wr, 100).sent_len()
         };

@@ -305,6 +305,7 @@ fn suppressed_requests_complete_silently_and_notify_follows_the_flags() {
         completion,
         signalled,
         fence: false,
+        inline: false,
     };
     for id in 0..3 {
         server.recv(id, &[]);
@@ -346,6 +347,7 @@ fn a_fenced_write_waits_for_the_read_before_it() {
             completion: true,
             signalled: true,
             fence: true,
+            inline: false,
         };
         a.rnic.post_send(&client.qp, &fenced).unwrap();
         assert_eq!(client.sent().wr_id, 1);

@@ -110,6 +110,48 @@ fn traffic_is_counted_by_the_way_that_it_took() {
 }
 
 #[test]
+fn the_sender_copies_a_payload_that_is_to_be_sent_inline() {
+    let _alone = alone();
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    move_to_shared_memory(&client, &server);
+    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
+    let sent = || {
+        let traffic = a.rnic.traffic(&client.qp).unwrap();
+        [traffic.ring, traffic.reference].map(|flow| flow.sent.bytes)
+    };
+    // The last ones are longer than a record of the ring.
+    for (seed, len) in [64, 8193, 65_552, 98_304, 1 << 20].into_iter().enumerate() {
+        from.fill(seed);
+        let before = sent();
+        server.recv(1, &[to.sge(0, len)]);
+        let wr = SendWr {
+            wr_id: 1,
+            op: SendOp::Send {
+                solicited: false,
+                invalidate: None,
+            },
+            sgl: &[from.sge(0, len)],
+            completion: true,
+            signalled: true,
+            fence: false,
+            inline: true,
+        };
+        a.rnic.post_send(&client.qp, &wr).unwrap();
+        assert_eq!(server.received().byte_len as usize, len);
+        client.sent();
+        assert!(to.copy(0, len) == from.copy(0, len), "{len}");
+        let after = sent();
+        let [ring, reference] = [after[0] - before[0], after[1] - before[1]];
+        assert_eq!(ring + reference, len as u64);
+        if len <= 65_552 {
+            assert_eq!(reference, 0, "{len}");
+        }
+    }
+}
+
+#[test]
 fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
     let _alone = alone();
     moved::a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(&moved::local);

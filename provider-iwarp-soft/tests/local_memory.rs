@@ -82,6 +82,7 @@ impl<'n> Ends<'n> {
             completion: true,
             signalled: true,
             fence: false,
+            inline: false,
         };
         self.node.rnic.post_send(&self.qps[index], &wr).unwrap();
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use dat_api::{Cno, Ia, IaAttr, ProviderAttr, Pz};
+use dat_api::{Cno, CompletionFlags, Ia, IaAttr, ProviderAttr, Pz};
 
 use crate::wakeup::Wakeup;
 
@@ -25,6 +25,9 @@ pub(crate) struct Adapter {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) private_data_max: usize,
     pub(crate) sink_needs_remote_write: bool,
+    /// The flag of Sends whose payload the sender copies, if the provider has it. The peer's reader
+    /// copies each payload out of a receive buffer, so it is to make no other copy.
+    pub(crate) inline: CompletionFlags,
     /// The longest RDMA Read in bytes.
     pub(crate) read_max: usize,
     /// The wake-up of the stack's thread.
@@ -47,6 +50,10 @@ impl Adapter {
             address: attr.address,
             private_data_max: usize::try_from(provider.max_private_data_size).unwrap_or(0),
             sink_needs_remote_write: provider.rdma_write_for_rdma_read_req,
+            inline: match provider.completion_flags_supported & CompletionFlags::INLINE.bits() {
+                0 => CompletionFlags::DEFAULT,
+                _ => CompletionFlags::INLINE,
+            },
             read_max: attr.max_rdma_size as usize,
             wakeup,
             ticks: AtomicBool::new(false),

@@ -162,7 +162,8 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
             | DAT_COMPLETION_SOLICITED_WAIT_FLAG
             | DAT_COMPLETION_UNSIGNALLED_FLAG
             | DAT_COMPLETION_BARRIER_FENCE_FLAG
-            | DAT_COMPLETION_EVD_THRESHOLD_FLAG,
+            | DAT_COMPLETION_EVD_THRESHOLD_FLAG
+            | DAT_RS_COMPLETION_INLINE_FLAG,
         max_private_data_size: count(attr.private_data_len_max),
         supports_multipath: DAT_FALSE,
         ep_creator: DAT_PSP_CREATES_EP_IFASKED,

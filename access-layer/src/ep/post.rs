@@ -40,7 +40,7 @@ impl<R: Rnic> Ep<R> {
     ) -> DatResult {
         let wired = self.for_requests()?;
         check_segments(sgl, wired.segments.send)?;
-        check_flags(flags, 5)?;
+        check_flags(flags & !DAT_RS_COMPLETION_INLINE_FLAG, 5)?;
         let solicited = flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0;
         self.post(
             wired,
@@ -220,6 +220,7 @@ impl<R: Rnic> Ep<R> {
             completion: flags & DAT_COMPLETION_SUPPRESS_FLAG == 0,
             signalled: flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
             fence: flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
+            inline: flags & DAT_RS_COMPLETION_INLINE_FLAG != 0,
         };
         self.ia.rnic().post_send(&wired.qp, &wr)?;
         self.count(&wr);

@@ -107,6 +107,8 @@ pub struct SendWr<'a> {
     /// The operation waits for earlier RDMA Reads of this queue
     /// (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
     pub fence: bool,
+    /// The sender copies the payload, if the RNIC has a choice (`DAT_RS_COMPLETION_INLINE_FLAG`).
+    pub inline: bool,
 }
 
 /// A receive work request. The segment list is read before the call returns.

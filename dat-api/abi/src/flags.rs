@@ -80,6 +80,12 @@ constants! { DatCompletionFlags:
     DAT_COMPLETION_LMR_INVALIDATE_FENCE_FLAG = 0x20,
 }
 
+/// An addition of this project to `DAT_COMPLETION_FLAGS`, for Sends: the sender copies the payload
+/// where the provider has a choice, as `IBV_SEND_INLINE` does. Without it, the receiver on the same
+/// host reads a long payload in the sender's memory. A provider that accepts the flag has it in
+/// `completion_flags_supported`.
+pub const DAT_RS_COMPLETION_INLINE_FLAG: DatCompletionFlags = 0x4000_0000;
+
 /// `DAT_QOS`.
 pub type DatQos = u32;
 

@@ -686,6 +686,7 @@ mod tests {
             completion: true,
             signalled: true,
             fence: false,
+            inline: false,
         };
         SendSlot {
             sgl: SegmentList::Inline(u8::MAX, [Sge::default(); 4]),

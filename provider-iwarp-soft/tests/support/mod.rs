@@ -542,6 +542,7 @@ impl Side<'_> {
             completion: true,
             signalled: true,
             fence: false,
+            inline: false,
         };
         self.node.rnic.post_send(&self.qp, &wr)
     }

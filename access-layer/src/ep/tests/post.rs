@@ -107,6 +107,10 @@ fn unknown_completion_flags_are_refused() {
         code(ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0x80)),
         bad(DAT_INVALID_ARG6)
     );
+    let inline = DAT_RS_COMPLETION_INLINE_FLAG;
+    assert!(ep.post_send(&[SEGMENT], 0, inline).is_ok());
+    let write = ep.post_rdma_write(&[SEGMENT], 0, &remote(100), inline);
+    assert_eq!(code(write), bad(DAT_INVALID_ARG6), "only Sends take it");
 }
 
 #[test]

@@ -23,6 +23,10 @@ impl CompletionFlags {
     pub const UNSIGNALLED: Self = Self(DAT_COMPLETION_UNSIGNALLED_FLAG);
     /// Starts only after the RDMA Reads posted earlier have completed.
     pub const BARRIER_FENCE: Self = Self(DAT_COMPLETION_BARRIER_FENCE_FLAG);
+    /// The sender copies the payload where the provider has a choice
+    /// ([`ProviderAttr::completion_flags_supported`](crate::ProviderAttr) says whether it takes the
+    /// flag): for Sends whose receiver copies them once more, so that each end copies once.
+    pub const INLINE: Self = Self(DAT_RS_COMPLETION_INLINE_FLAG);
 
     /// The bits.
     #[must_use]

@@ -240,8 +240,7 @@ impl LocalCarrier {
         })
         .map_err(PushFault::Protection)?;
         let pieces = pieces.get(..count).unwrap_or_default();
-        let by_reference = len > INLINE_MAX && self.payload_max == REFERENCE_MAX;
-        let pushed = if by_reference && !pieces.is_empty() {
+        let pushed = if self.is_by_reference(segment, payloads) && !pieces.is_empty() {
             self.push_reference(segment, pieces, memory, payloads)
         } else {
             let header = segment.segment_header();
@@ -260,6 +259,19 @@ impl LocalCarrier {
             Err(Refused::TooLong) => Err(PushFault::Protection(ProtectionFault::Bounds)),
             Err(Refused::Corrupt(corrupt)) => Err(PushFault::Corrupt(corrupt)),
         }
+    }
+
+    /// True if the receiver is to read the payload in the memory of this process.
+    fn is_by_reference(&self, segment: &TransmitFpdu, payloads: &Payloads<'_>) -> bool {
+        let len = segment.payload_len();
+        let is_inline = match segment.payload {
+            TransmitPayload::WorkRequest { token, .. } => {
+                let slot = payloads.outstanding.get(token);
+                slot.is_some_and(|slot| slot.inline) && len <= self.producer.payload_max()
+            }
+            TransmitPayload::None | TransmitPayload::ReadResponse { .. } => false,
+        };
+        len > INLINE_MAX && !is_inline && self.payload_max == REFERENCE_MAX
     }
 
     fn push_reference(

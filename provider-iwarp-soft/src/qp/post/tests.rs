@@ -21,6 +21,7 @@ fn send_wr(wr_id: u64) -> SendWr<'static> {
         completion: true,
         signalled: true,
         fence: false,
+        inline: false,
     }
 }
 
