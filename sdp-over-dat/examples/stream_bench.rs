@@ -1,7 +1,7 @@
 //! An SDP stream against a raw TCP connection, over the same loopback interface.
 //!
 //! ```text
-//! stream_bench [adapter] [lend|zcopy|pipelined|sink|write=BYTES]...
+//! stream_bench [adapter] [registered|zcopy|pipelined|sink|write=BYTES]...
 //! ```
 //!
 //! Prints round trips of small messages and bandwidth of long writes for both, their ratios, and
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
 /// The configuration with the thresholds of the command line.
 fn config(arguments: impl Iterator<Item = String>) -> io::Result<Config> {
     let mut config = Config {
-        lend_threshold: 128 << 10,
+        registered_threshold: 128 << 10,
         zcopy_threshold: 8 << 20,
         ..Config::default()
     };
@@ -54,7 +54,7 @@ fn config(arguments: impl Iterator<Item = String>) -> io::Result<Config> {
         let (name, value) = argument.split_once('=').unwrap_or((&argument, ""));
         let bytes: usize = value.parse().map_err(io::Error::other)?;
         match name {
-            "lend" => config.lend_threshold = bytes,
+            "registered" => config.registered_threshold = bytes,
             "zcopy" => config.zcopy_threshold = bytes,
             "pipelined" => config.pipelined_threshold = bytes,
             "sink" => config.sink_threshold = bytes,

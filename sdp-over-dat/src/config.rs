@@ -26,8 +26,8 @@ pub struct Config {
     /// two halves.
     pub staging: usize,
     /// Blocking writes from this length on are sent straight from the caller's memory, without a
-    /// copy.
-    pub lend_threshold: usize,
+    /// copy at this end.
+    pub registered_threshold: usize,
     /// Blocking writes from this length on are advertised, and the peer reads them.
     pub zcopy_threshold: usize,
     /// The number of advertisements, of both kinds together, that a socket accepts from its peer.
@@ -82,7 +82,7 @@ impl Default for Config {
             start: Start::Full,
             sends_max: 32,
             staging: 512 * 1024,
-            lend_threshold: usize::MAX,
+            registered_threshold: usize::MAX,
             zcopy_threshold: 256 * 1024,
             adverts_max: 16,
             pipelined_threshold: usize::MAX,
@@ -107,18 +107,18 @@ impl Config {
     ///
     /// An adapter reads memory by itself and has to pin it first, so sockets begin with little of
     /// it. Where the processor does the adapter's work, registration costs next to nothing. There
-    /// an advertisement saves a copy by the processor, and costs two more messages during which the
-    /// bytes of a single write do not move. So short writes are copied, and writes from 512 KiB on
-    /// are read or written in the memory of both users. The mechanisms have not been measured on
+    /// an advertisement saves copies by the processor, and costs messages and registrations during
+    /// which no byte moves. So writes below 128 KiB are copied. From there on readers advertise
+    /// their memory, and writers from 512 KiB on as well. The mechanisms have not been measured on
     /// adapters and are off there.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
         match provider.specific(DATA_PATH) {
             Some("processor") => Self {
-                lend_threshold: 128 * 1024,
+                registered_threshold: 128 * 1024,
                 zcopy_threshold: 512 * 1024,
-                pipelined_threshold: 64 * 1024,
-                sink_threshold: 64 * 1024,
+                pipelined_threshold: 128 * 1024,
+                sink_threshold: 128 * 1024,
                 ..Self::default()
             },
             _ => Self {

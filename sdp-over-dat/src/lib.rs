@@ -34,7 +34,7 @@
 //! *Bcopy*: a write copies into the socket's registered ring and returns. The message is posted
 //! with its header from one region and its payload from the ring. The peer receives into a
 //! registered buffer, from which its read copies. A blocking write of at least
-//! [`Config::lend_threshold`] bytes registers the caller's memory instead of copying it, and
+//! [`Config::registered_threshold`] bytes registers the caller's memory instead of copying it, and
 //! returns when the transport has taken the bytes.
 //!
 //! *Read Zcopy*: a blocking write of at least [`Config::zcopy_threshold`] bytes registers the
@@ -46,7 +46,8 @@
 //! registers its memory and advertises it. The peer writes the next bytes of the stream there by
 //! RDMA Write, from its ring or from its writer's memory. The stream is in pipelined mode then,
 //! which its writer begins ([`Config::pipelined_threshold`]). Bytes that were sent before the peer
-//! saw the advertisement use it up, so a reader whose writer is ahead of it advertises seldom.
+//! saw the advertisement use it up. So once readers of the peer advertise, a blocking writer waits
+//! a moment for the next advertisement, and registers its memory meanwhile.
 //!
 //! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
 //! |---|---|---|
@@ -55,6 +56,12 @@
 //! | Read Zcopy, reader waits | 0 and 0 | a registration at each end, one RDMA Read, two Sends |
 //! | Write Zcopy | 1 and 0, or 0 and 0 from the writer's memory | a registration for the read, an RDMA Write, two Sends |
 //! | Read Zcopy, staged | 0 and 1 | as with a waiting reader, without the reader's registration |
+//!
+//! Where the provider has the choice, the Sends of Bcopy ask it to copy the payload at the sender
+//! (`CompletionFlags::INLINE`). Over the shared memory of the software provider the sender then
+//! copies a byte twice and the receiver twice. Without the flag, the receiver would read the
+//! payload in the sender's ring, which takes about twice as long as a copy out of shared memory,
+//! while the sender has nothing to do.
 //!
 //! The best way depends on the provider ([`Config::suited_to`]). Where the processor does an
 //! adapter's work, the provider copies twice for a Send and for a Read alike: of the four copies of

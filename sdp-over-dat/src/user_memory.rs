@@ -1,44 +1,34 @@
 //! The caller's memory, registered for one call.
 //!
-//! Both types borrow the memory. The socket calls that create them return only after the peer can
-//! no longer access it. So no registration outlives the borrow, and none is ever used for other
-//! memory that is later mapped at the same address.
+//! The socket calls that register memory borrow it. They deregister it before they return, and only
+//! after the peer can no longer access it. So no registration outlives the borrow, and none is ever
+//! used for other memory that is later mapped at the same address.
 
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use dat_api::{Error, Lmr, Privileges, Pz, Result};
 
-/// Registered memory whose bytes the peer reads.
+/// The caller's memory. It is deregistered when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) lmr: Lmr,
-}
+pub(crate) struct UserMemory(Option<Lmr>);
 
-/// Registered memory into which the peer's memory is read, or into which the peer writes.
-#[derive(Debug)]
-pub(crate) struct Sink {
-    pub(crate) lmr: Lmr,
-}
-
-impl Source {
-    /// Registers `bytes`. The socket releases the registration before the call that borrowed
-    /// `bytes` returns, and only after the endpoint no longer uses it.
-    pub(crate) fn register(pz: &Pz, bytes: &[u8]) -> Result<Self> {
+impl UserMemory {
+    /// Registers bytes that the peer reads, or that are sent from where they are.
+    pub(crate) fn source(pz: &Pz, bytes: &[u8]) -> Result<Self> {
         let ptr = NonNull::from(bytes).cast();
         let privileges = Privileges::LOCAL_READ | Privileges::REMOTE_READ;
-        // SAFETY: the write that calls this borrows the bytes and deregisters them before it
+        // SAFETY: the write that calls this borrows the bytes and drops this value before it
         // returns. Before that, it waits until the protocol no longer needs them and every Send
         // from them has completed, or until the transport has ended. Nothing writes to them
         // meanwhile, because the registration permits only reading.
         let lmr = unsafe { Lmr::register(pz, ptr, bytes.len(), privileges) }?;
-        Ok(Self { lmr })
+        Ok(Self(Some(lmr)))
     }
-}
 
-impl Sink {
-    /// Registers `bytes`. A peer that writes needs the right of remote write, and so do iWARP
-    /// reads.
-    pub(crate) fn register(pz: &Pz, bytes: &mut [u8], needs_remote_write: bool) -> Result<Self> {
+    /// Registers bytes into which the peer's memory is read, or into which the peer writes. A peer
+    /// that writes needs the right of remote write, and so do iWARP reads.
+    pub(crate) fn sink(pz: &Pz, bytes: &mut [u8], needs_remote_write: bool) -> Result<Self> {
         let len = bytes.len();
         let ptr = NonNull::from(bytes).cast();
         let privileges = if needs_remote_write {
@@ -46,22 +36,32 @@ impl Sink {
         } else {
             Privileges::LOCAL_WRITE
         };
-        // SAFETY: the read that calls this borrows the bytes mutably and deregisters them before it
+        // SAFETY: the read that calls this borrows the bytes mutably and drops this value before it
         // returns. Before that, it waits until its RDMA Reads have completed, or the peer has given
         // up the advertisement, or the transport has ended; until then nothing else accesses the
         // bytes.
         let lmr = unsafe { Lmr::register(pz, ptr, len, privileges) }?;
-        Ok(Self { lmr })
+        Ok(Self(Some(lmr)))
     }
 }
 
-/// Deregisters the memory. If the provider refuses, it may still access the memory, so this
-/// function does not return to the caller.
-pub(crate) fn release(lmr: Lmr) {
-    if let Err((lmr, error)) = lmr.free() {
-        tracing::error!(%error, "the caller's memory could not be deregistered");
-        std::mem::forget(lmr);
-        block_forever(&error);
+impl Deref for UserMemory {
+    type Target = Lmr;
+
+    fn deref(&self) -> &Lmr {
+        self.0.as_ref().expect("only the drop takes the region")
+    }
+}
+
+impl Drop for UserMemory {
+    /// Deregisters the memory. If the provider refuses, it may still access the memory, so the
+    /// thread does not return to the caller.
+    fn drop(&mut self) {
+        if let Some(Err((lmr, error))) = self.0.take().map(Lmr::free) {
+            tracing::error!(%error, "the caller's memory could not be deregistered");
+            std::mem::forget(lmr);
+            block_forever(&error);
+        }
     }
 }
 

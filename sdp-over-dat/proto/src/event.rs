@@ -29,6 +29,9 @@ pub enum Event {
         /// that were received before this event.
         written: u32,
     },
+    /// A reader of the peer has advertised its memory. A message with data may have used the
+    /// advertisement up; [`crate::Connection::sink_room`] shows that.
+    SinkOffered,
     /// The peer asks for receive buffers of this size in bytes, base header included. The engine
     /// answers with [`crate::Connection::answer_buffers`], and may refuse with the present size.
     BuffersAsked(u32),

@@ -27,7 +27,7 @@
 //!
 //! | Mechanism | Commands of the engine | Mode of the half |
 //! |---|---|---|
-//! | Bcopy | [`Connection::write`], [`Connection::lend`] | any |
+//! | Bcopy | [`Connection::write`], [`Connection::write_registered`] | any |
 //! | Read Zcopy | [`Connection::advertise`], [`Connection::begin_read`], [`Connection::refuse_advert`] | combined: one advertisement; pipelined: several |
 //! | Write Zcopy | [`Connection::advertise_sink`], [`Connection::cancel_sinks`], [`Transmit::into`] | pipelined |
 //! | Transaction | none: a SinkAvail carries the bytes that wait for a message | the other half is pipelined, this one is not |

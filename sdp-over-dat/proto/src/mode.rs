@@ -4,7 +4,7 @@
 //! |---|---|
 //! | combined to buffered | the source |
 //! | buffered to combined | the sink |
-//! | combined to pipelined, and back | the source; this implementation never requests it |
+//! | combined to pipelined, and back | the source |
 //!
 //! A change takes effect in message order and is not acknowledged, so it is either legal or a
 //! violation.

@@ -267,6 +267,7 @@ impl Socket {
                         sink.written = Some(written);
                     }
                 }
+                sdp_proto::Event::SinkOffered => inner.expects_sink = true,
                 // This end asks for no other buffers and refuses such requests of the peer.
                 sdp_proto::Event::BuffersAnswered(_) | sdp_proto::Event::BuffersKnown(_) => (),
                 sdp_proto::Event::BuffersAsked(_) => {
@@ -359,7 +360,7 @@ impl Socket {
                     .source
                     .as_ref()
                     .filter(|source| source.taken.is_none());
-                let lmr = &source.ok_or(dat_api::Error::TimedOut)?.lmr;
+                let lmr = &source.ok_or(dat_api::Error::TimedOut)?.memory;
                 (Some(lmr.segment(offset as usize, payload_len)?), None)
             }
         };
@@ -376,8 +377,12 @@ impl Socket {
                     .on_writes_posted(1 + usize::from(second.is_some()));
             }
             (_, None, _) => self.ep.post_send(&[header], cookie, flags)?,
-            (None, Some(first), None) => self.ep.post_send(&[header, first], cookie, flags)?,
+            (None, Some(first), None) => {
+                let flags = flags | self.adapter.inline;
+                self.ep.post_send(&[header, first], cookie, flags)?;
+            }
             (None, Some(first), Some(second)) => {
+                let flags = flags | self.adapter.inline;
                 self.ep.post_send(&[header, first, second], cookie, flags)?;
             }
         }
@@ -502,7 +507,8 @@ impl Socket {
             return Ok(inner);
         }
         let wants_tick = inner.connection.wants_tick();
-        let pause = if wants_tick { Some(TICK) } else { left };
+        let tick = wants_tick.then_some(TICK);
+        let pause = tick.into_iter().chain(left).min();
         let queue = match inner.awaits_connection_event() {
             true => Queue::Connections,
             false => Queue::Completions,
@@ -522,7 +528,7 @@ impl Socket {
                 self.on_event(&mut inner, event);
                 self.take_more(&mut inner, queue, more);
             }
-            Ok(None) if wants_tick => inner.connection.handle_tick(),
+            Ok(None) if wants_tick && pause == tick => inner.connection.handle_tick(),
             Ok(None) => (),
             // A signal, or a kick by another thread.
             Err(error) if error.is(DAT_INTERRUPTED_CALL) || error.is(DAT_INVALID_STATE) => (),

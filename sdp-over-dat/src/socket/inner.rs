@@ -2,7 +2,6 @@
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
-use dat_api::Lmr;
 use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, Payload, SendHalf, Transmit, wire::Mid};
 
@@ -14,6 +13,7 @@ use crate::{
     Options, Readiness, Watch,
     statistics::{Obstacle, Statistics},
     trace::Trace,
+    user_memory::UserMemory,
 };
 
 pub(crate) struct Inner {
@@ -38,6 +38,9 @@ pub(crate) struct Inner {
     /// The memory of a reader that the peer may write.
     pub(super) sink: Option<UserRead>,
     pub(super) sink_pace: SinkPace,
+    /// True if readers of the peer advertise their memory, so that a writer waits for the next
+    /// advertisement.
+    pub(super) expects_sink: bool,
     pub(super) adverts: u64,
     /// The number of bytes that were posted since the completions were last polled.
     pub(super) posted_since_poll: usize,
@@ -77,7 +80,7 @@ pub(super) enum ReadInto {
 #[derive(Debug)]
 pub(super) struct UserWrite {
     pub(super) id: AdvertId,
-    pub(super) lmr: Lmr,
+    pub(super) memory: UserMemory,
     /// The number of bytes that Sends or RDMA Writes of this end carry.
     pub(super) posted: u64,
     /// The number of bytes that the peer has, once the protocol no longer needs the memory.

@@ -8,7 +8,7 @@
 //! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
 //! | `drive.rs` | event handling, message sending and waiting |
 //! | `send.rs`, `receive.rs` | the calls of the two directions |
-//! | `invitation.rs`, `sink_pace.rs` | readers' memory that the peer writes, and how often it is advertised |
+//! | `write_zcopy.rs`, `sink_pace.rs` | readers' memory that the peer writes, and how often it is advertised |
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
 //! | `close.rs` | shutdown, linger and close |
@@ -24,7 +24,6 @@ mod attendance;
 mod close;
 mod drive;
 mod inner;
-mod invitation;
 mod link;
 mod read_half;
 mod receive;
@@ -34,6 +33,7 @@ mod send_ring;
 mod setup;
 mod sink_pace;
 mod user;
+mod write_zcopy;
 
 use std::{
     io,

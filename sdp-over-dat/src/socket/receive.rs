@@ -9,10 +9,7 @@ use super::{
     inner::ReadInto,
     send::{deadline, timed_out_as_would_block},
 };
-use crate::{
-    errors,
-    user_memory::{self, Sink},
-};
+use crate::{errors, user_memory::UserMemory};
 
 /// The flags of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,7 +75,7 @@ impl Socket {
             if !waits {
                 return self.leave(inner, filled, Some(Errno::AGAIN.into()));
             }
-            if self.may_invite(&mut inner, into.len() - filled, flags, deadline) {
+            if self.may_advertise_sink(&mut inner, into.len() - filled, flags, deadline) {
                 let (again, written) = self.receive_written(inner, &mut into[filled..], deadline);
                 inner = again;
                 filled += written;
@@ -149,7 +146,7 @@ impl Socket {
     ) -> (MutexGuard<'a, Inner>, usize) {
         let max = into.len().min(self.adapter.read_max) as u32;
         let needs_remote_write = self.adapter.sink_needs_remote_write;
-        let sink = match Sink::register(&self.adapter.pz, into, needs_remote_write) {
+        let sink = match UserMemory::sink(&self.adapter.pz, into, needs_remote_write) {
             Ok(sink) => sink,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are staged");
@@ -164,7 +161,6 @@ impl Socket {
         if let Some(read) = inner.connection.begin_read(max) {
             let number = self.next_read(&mut inner, read.len, ReadInto::Reader);
             let posted = sink
-                .lmr
                 .segment(0, read.len as usize)
                 .and_then(|segment| self.post_read(&segment, read, number));
             self.check_read(&mut inner, posted);
@@ -176,7 +172,7 @@ impl Socket {
                 .position(is_it)
                 .map_or(0, |at| done.swap_remove(at).1);
         }
-        user_memory::release(sink.lmr);
+        drop(sink);
         inner.statistics.bytes_direct += direct as u64;
         (inner, direct)
     }

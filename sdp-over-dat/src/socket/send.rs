@@ -10,10 +10,7 @@ use rustix::io::Errno;
 use sdp_proto::{Advert, AdvertId, ConnectionState, OnCancel, wire::Mode};
 
 use super::{Inner, Socket, inner::UserWrite};
-use crate::{
-    errors,
-    user_memory::{self, Source},
-};
+use crate::{errors, user_memory::UserMemory};
 
 /// The fewest bytes of advertised memory that are sent with the advertisement.
 const INLINE: u32 = 1;
@@ -24,17 +21,17 @@ const INLINE: u32 = 1;
 const POLL_AFTER: usize = 256 * 1024;
 
 /// The longest memory that is advertised at once, in bytes.
-const ADVERT_MAX: usize = 1 << 30;
+pub(super) const ADVERT_MAX: usize = 1 << 30;
 
 /// The way in which the bytes of a write are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mover {
     /// Copied into the ring, and sent from there.
     Copy,
-    /// Sent straight from the caller's memory.
-    Lend,
+    /// Sent or written to the peer straight from the caller's registered memory.
+    Registered,
     /// Advertised; the peer reads the caller's memory.
-    Advertise,
+    Advertised,
 }
 
 impl Socket {
@@ -53,11 +50,8 @@ impl Socket {
         let deadline = deadline(inner.options.write_timeout);
         let (mut written, mut has_polled) = (0, false);
         loop {
-            if self.awaits_invitation(&inner, bytes.len() - written) {
-                self.progress(&mut inner);
-            } else {
-                self.begin(&mut inner);
-            }
+            let (again, memory) = self.await_sink(inner, &bytes[written..], deadline);
+            inner = again;
             self.end_half_closed(&mut inner);
             if written > 0 && (inner.error.is_some() || !inner.connection.may_write()) {
                 // The next call returns the error.
@@ -65,6 +59,11 @@ impl Socket {
             }
             check_writable(&mut inner)?;
             let left = &bytes[written..];
+            // Bytes behind the advertised memory wait for the next advertisement.
+            let left = match inner.connection.sink_room() {
+                Some(room) if !inner.options.nonblocking => &left[..left.len().min(room as usize)],
+                _ => left,
+            };
             // A writer that does not block stays in its mode: in pipelined mode each of its long
             // writes would poll the events once more, and its peer often does not block either.
             if !inner.options.nonblocking && left.len() >= self.config.pipelined_threshold {
@@ -73,7 +72,7 @@ impl Socket {
             let mover = self.mover(&inner, left.len());
             let has_waited = mover != Mover::Copy;
             let moved = if has_waited {
-                let (again, sent) = self.send_from_user(inner, mover, left, deadline);
+                let (again, sent) = self.send_from_user(inner, mover, (left, memory), deadline);
                 inner = again;
                 sent?
             } else {
@@ -168,12 +167,6 @@ impl Socket {
         Ok(())
     }
 
-    /// True if the peer's reader may have advertised memory for a write of `len` bytes. Then the
-    /// events are polled before the write, because a message would use the advertisement up.
-    fn awaits_invitation(&self, inner: &Inner, len: usize) -> bool {
-        inner.connection.send_mode() == Mode::Pipelined && len >= self.config.write_min as usize
-    }
-
     fn copy_in(&self, inner: &mut Inner, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut copied = 0;
         for piece in pieces {
@@ -220,15 +213,17 @@ impl Socket {
     /// transport has taken it, so a write that must not take long is copied.
     fn mover(&self, inner: &Inner, len: usize) -> Mover {
         let config = &self.config;
-        let may_lend = !inner.options.nonblocking
+        let may_register = !inner.options.nonblocking
             && inner.source.is_none()
             && inner.connection.state() == ConnectionState::Established;
         let may_advertise = inner.connection.send_mode() != Mode::Buffered;
+        let has_sink = inner.connection.sink_room().is_some();
         match len {
-            _ if !may_lend => Mover::Copy,
-            len if len >= config.zcopy_threshold && may_advertise => Mover::Advertise,
-            len if len >= config.lend_threshold && inner.options.write_timeout.is_none() => {
-                Mover::Lend
+            _ if !may_register => Mover::Copy,
+            len if has_sink && len >= config.pipelined_threshold => Mover::Registered,
+            len if len >= config.zcopy_threshold && may_advertise => Mover::Advertised,
+            len if len >= config.registered_threshold && inner.options.write_timeout.is_none() => {
+                Mover::Registered
             }
             _ => Mover::Copy,
         }
@@ -240,12 +235,13 @@ impl Socket {
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         mover: Mover,
-        bytes: &[u8],
+        (bytes, memory): (&[u8], Option<UserMemory>),
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, io::Result<usize>) {
         let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
-        let lmr = match Source::register(&self.adapter.pz, bytes) {
-            Ok(source) => source.lmr,
+        let memory = memory.map_or_else(|| UserMemory::source(&self.adapter.pz, bytes), Ok);
+        let memory = match memory {
+            Ok(memory) => memory,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are copied");
                 let copied = self.copy_in(&mut inner, &[IoSlice::new(bytes)]);
@@ -254,7 +250,7 @@ impl Socket {
         };
         inner.adverts += 1;
         let id = AdvertId(inner.adverts);
-        let remote = lmr.remote();
+        let remote = memory.remote();
         let advert = Advert {
             id,
             len: bytes.len() as u32,
@@ -264,19 +260,18 @@ impl Socket {
         };
         inner.source = Some(UserWrite {
             id,
-            lmr,
+            memory,
             posted: 0,
             taken: None,
         });
         match mover {
-            Mover::Advertise => inner.connection.advertise(advert),
-            Mover::Copy | Mover::Lend => inner.connection.lend(advert),
+            Mover::Advertised => inner.connection.advertise(advert),
+            Mover::Copy | Mover::Registered => inner.connection.write_registered(advert),
         };
         self.pump(&mut inner);
         let (mut inner, taken) = self.wait_for_source(inner, id, deadline);
         if let Some(source) = inner.source.take() {
             inner.count_source(&source);
-            user_memory::release(source.lmr);
         }
         inner.statistics.bytes_sent += taken as u64;
         self.wake_followers(&inner);

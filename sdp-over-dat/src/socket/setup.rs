@@ -154,6 +154,7 @@ impl Socket {
             source: None,
             sink: None,
             sink_pace: SinkPace::default(),
+            expects_sink: false,
             adverts: 0,
             posted_since_poll: 0,
             obstacle: None,

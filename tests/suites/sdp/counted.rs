@@ -18,7 +18,7 @@ fn config() -> Config {
         pipelined_threshold: usize::MAX,
         sink_threshold: 20_000,
         write_min: 1_000,
-        lend_threshold: 30_000,
+        registered_threshold: 30_000,
         zcopy_threshold: 200_000,
         ..Config::default()
     }

@@ -228,7 +228,7 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
 #[test]
 fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
     let config = Config {
-        lend_threshold: 10_000,
+        registered_threshold: 10_000,
         zcopy_threshold: usize::MAX,
         ..Config::default()
     };
@@ -242,8 +242,10 @@ fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
         server.set_options(options);
         let total = 32 << 20;
         transfer(&client, &server, total, 1 << 20, 50_000)?;
-        let lent = client.statistics();
-        ensure!(lent.bytes_sent == total && lent.bytes_copied == 0 && lent.reads == 0);
+        let registered = client.statistics();
+        ensure!(
+            registered.bytes_sent == total && registered.bytes_copied == 0 && registered.reads == 0
+        );
         // Short and long writes, which must stay in order.
         let lens = [9_999, 10_000, 300_000, 1, 70_000];
         for len in lens {
@@ -262,7 +264,7 @@ fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
 #[test]
 fn a_reset_ends_an_uncopied_write() -> Result<()> {
     let config = Config {
-        lend_threshold: 10_000,
+        registered_threshold: 10_000,
         zcopy_threshold: usize::MAX,
         ..Config::default()
     };

@@ -16,7 +16,7 @@ fn memory_grows_with_use() -> Result<()> {
         send_ring: 512 * 1024,
         start: Start::Small,
         zcopy_threshold: usize::MAX,
-        lend_threshold: usize::MAX,
+        registered_threshold: usize::MAX,
         ..Config::default()
     };
     on_stack(config, |stack| {

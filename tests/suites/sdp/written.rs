@@ -19,7 +19,7 @@ fn config() -> Config {
         pipelined_threshold: 1,
         sink_threshold: 20_000,
         write_min: 1_000,
-        lend_threshold: 30_000,
+        registered_threshold: 30_000,
         zcopy_threshold: 200_000,
         ..Config::default()
     }
@@ -84,7 +84,7 @@ fn a_reader_that_waits_is_written_to() -> Result<()> {
 #[test]
 fn bytes_around_the_end_of_the_ring_are_written_in_their_order() -> Result<()> {
     let config = Config {
-        lend_threshold: usize::MAX,
+        registered_threshold: usize::MAX,
         zcopy_threshold: usize::MAX,
         send_ring: 70_001,
         ..config()

@@ -22,7 +22,7 @@ impl Mechanism {
 
     /// The configuration of the writer; `None` for that of the adapter.
     fn config(self) -> Option<Config> {
-        let (lend_threshold, zcopy_threshold, pipelined_threshold) = match self {
+        let (registered_threshold, zcopy_threshold, pipelined_threshold) = match self {
             Self::Chosen => return None,
             Self::Copied => (usize::MAX, usize::MAX, usize::MAX),
             Self::Registered => (1, usize::MAX, usize::MAX),
@@ -30,7 +30,7 @@ impl Mechanism {
             Self::Written => (1, usize::MAX, 1),
         };
         Some(Config {
-            lend_threshold,
+            registered_threshold,
             zcopy_threshold,
             pipelined_threshold,
             ..Config::default()

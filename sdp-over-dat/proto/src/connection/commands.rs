@@ -49,7 +49,7 @@ impl Connection {
     /// Sends. Returns false if the bytes are refused.
     pub fn advertise(&mut self, advert: Advert) -> bool {
         if advert.len < 2 || self.send_mode == Mode::Buffered || self.due.go_buffered {
-            return self.lend(advert);
+            return self.write_registered(advert);
         }
         let counts = self.may_write() && advert.len > 0;
         if counts {
@@ -61,7 +61,7 @@ impl Connection {
     /// The user has written registered memory whose bytes are sent in Sends, straight from that
     /// memory. The engine keeps it registered until [`Event::AdvertDone`]. The memory is not
     /// advertised to the peer. Returns false if the bytes are refused.
-    pub fn lend(&mut self, advert: Advert) -> bool {
+    pub fn write_registered(&mut self, advert: Advert) -> bool {
         let counts = self.may_write() && advert.len > 0;
         if counts {
             self.queue.push_rest_behind(advert);

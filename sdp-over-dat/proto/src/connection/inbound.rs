@@ -201,6 +201,7 @@ impl Connection {
         let is_full = self.is_full();
         let crossing = self.send_credits.unacknowledged_data();
         let verdict = self.write_source.on_offered(advert, crossing)?;
+        self.events.push_back(Event::SinkOffered);
         if verdict == Verdict::Valid {
             let outcomes = self.source.on_revoked();
             self.on_outcomes(outcomes);

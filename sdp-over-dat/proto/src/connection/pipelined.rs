@@ -49,6 +49,13 @@ impl Connection {
         may
     }
 
+    /// The length in bytes of the memory into which the next bytes of the stream are written, if a
+    /// reader of the peer has advertised some.
+    #[must_use]
+    pub fn sink_room(&self) -> Option<u32> {
+        self.write_source.room()
+    }
+
     /// The shortest memory of a reader that may be advertised, in bytes: the payload of the longest
     /// message that may cross the advertisement.
     #[must_use]

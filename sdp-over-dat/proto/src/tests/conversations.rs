@@ -85,7 +85,7 @@ fn advertised_memory_is_read_and_let_go() {
 fn lent_memory_leaves_in_sends_in_its_place_and_is_let_go() {
     let mut pair = Pair::small();
     pair.active.write(vec![1; 30]);
-    pair.active.lend(vec![2; 500]);
+    pair.active.write_registered(vec![2; 500]);
     pair.active.write(vec![3; 30]);
     pair.drain();
     let expected = [vec![1; 30], vec![2; 500], vec![3; 30]].concat();
@@ -97,7 +97,7 @@ fn lent_memory_leaves_in_sends_in_its_place_and_is_let_go() {
 #[test]
 fn lent_memory_that_is_taken_back_ends_where_it_was_sent() {
     let mut pair = Pair::small();
-    pair.active.lend(vec![2; 4_000]);
+    pair.active.write_registered(vec![2; 4_000]);
     exchange(&mut pair);
     assert_eq!(pair.active.registered.len(), 1, "the credits are spent");
     pair.active.cancel(OnCancel::TakeBack, false);

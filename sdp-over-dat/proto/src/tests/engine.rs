@@ -165,8 +165,8 @@ impl Engine {
         self.give(bytes, inline, Connection::advertise)
     }
 
-    pub(super) fn lend(&mut self, bytes: Vec<u8>) -> Option<AdvertId> {
-        self.give(bytes, 1, Connection::lend)
+    pub(super) fn write_registered(&mut self, bytes: Vec<u8>) -> Option<AdvertId> {
+        self.give(bytes, 1, Connection::write_registered)
     }
 
     fn give(
@@ -412,6 +412,7 @@ impl Engine {
                 Event::EndOfStream => self.saw_end = true,
                 Event::AdvertDone { id, taken } => self.let_go(id, taken),
                 Event::SinkDone { id, written } => self.take_sink(id, written),
+                Event::SinkOffered => (),
                 Event::BuffersAsked(size) => self.on_asked(size),
                 Event::BuffersAnswered(_) => (),
                 Event::BuffersKnown(size) => self.buffer_size = size,

@@ -1,6 +1,6 @@
 //! Two differently configured ends with random behaviour, in virtual time.
 //!
-//! An episode is determined by its seed. Both users write, advertise, lend, cancel, read, refuse,
+//! An episode is determined by its seed. Both users write, write registered memory, advertise, cancel, read, refuse,
 //! advertise memory to be written, change modes, resize buffers and send urgent bytes as often as
 //! their characters say. Then the wire recovers, and both users read everything and close. The
 //! invariants: no rule is broken, no end waits for ever, nothing is read from memory that was
@@ -49,7 +49,7 @@ const SPOKEN: [Mid; 13] = [
 struct Character {
     writes: u64,
     advertises: u64,
-    lends: u64,
+    registers: u64,
     reads: u64,
     cancels: u64,
     refuses: u64,
@@ -72,7 +72,7 @@ impl Character {
         Self {
             writes: random.one_of(&[0, 2, 10, 30]),
             advertises: random.one_of(&[0, 5, 20]),
-            lends: random.one_of(&[0, 0, 5, 20]),
+            registers: random.one_of(&[0, 0, 5, 20]),
             reads: random.one_of(&[0, 1, 5, 20, 40]),
             cancels: random.one_of(&[0, 0, 2, 10]),
             refuses: random.one_of(&[0, 0, 2, 10]),
@@ -194,9 +194,9 @@ impl Episode {
             let inline = self.random.below(300) as u32;
             self.pair.end(side).advertise(bytes, inline);
         }
-        if self.random.chance(character.lends) {
+        if self.random.chance(character.registers) {
             let bytes = self.bytes(len);
-            self.pair.end(side).lend(bytes);
+            self.pair.end(side).write_registered(bytes);
         }
         let read_max = 1 + self.random.below(character.read_max);
         let [reads, cancels, refuses, modes, urgent] = [

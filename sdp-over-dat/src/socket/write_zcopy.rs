@@ -25,18 +25,63 @@ use std::{
 
 use sdp_proto::{AdvertId, ConnectionState, SinkAdvert, wire::Mode};
 
-use super::{Inner, Socket, inner::UserRead, receive::ReceiveFlags};
-use crate::{
-    adapter::LONG,
-    user_memory::{self, Sink},
-};
+use super::{Inner, Socket, inner::UserRead, receive::ReceiveFlags, send::ADVERT_MAX};
+use crate::{adapter::LONG, user_memory::UserMemory};
 
-/// The longest memory that is advertised at once, in bytes.
-const SINK_MAX: usize = 1 << 30;
+/// The longest time for which a writer waits for an advertisement. A reader that has received much
+/// and reads it without a pause advertises its memory within this time.
+const PATIENCE: Duration = Duration::from_micros(250);
 
 impl Socket {
+    /// Waits until a reader advertises its memory for the write of `bytes`, if readers of the peer
+    /// have done so, but not for long. Bytes that were sent before the advertisement arrives would
+    /// use it up, so without this wait a stream in one direction would seldom be written into the
+    /// memory of its reader.
+    ///
+    /// The bytes are registered before the wait, while the reader still handles the last ones.
+    pub(super) fn await_sink<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Inner>, Option<UserMemory>) {
+        let is_pipelined = inner.connection.send_mode() == Mode::Pipelined;
+        if !is_pipelined || bytes.len() < self.config.write_min as usize {
+            self.begin(&mut inner);
+            return (inner, None);
+        }
+        // A message would use up an advertisement that was received and not handled.
+        self.progress(&mut inner);
+        if !self.lacks_sink(&inner, bytes.len()) {
+            return (inner, None);
+        }
+        let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
+        let memory = UserMemory::source(&self.adapter.pz, bytes).ok();
+        let until = Instant::now() + PATIENCE;
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        while self.lacks_sink(&inner, bytes.len()) {
+            inner = self.wait(inner, Some(until)).unwrap_or_else(|_| {
+                let mut inner = self.lock();
+                inner.expects_sink = false;
+                inner
+            });
+        }
+        (inner, memory)
+    }
+
+    /// True if a write of `len` bytes is to wait for a reader's memory.
+    fn lacks_sink(&self, inner: &Inner, len: usize) -> bool {
+        inner.expects_sink
+            && inner.connection.sink_room().is_none()
+            && len >= self.config.pipelined_threshold
+            && !inner.options.nonblocking
+            && inner.source.is_none()
+            && inner.error.is_none()
+            && inner.connection.may_write()
+    }
+
     /// True if a reader that waits with so much room may advertise its memory.
-    fn suits_invitation(&self, inner: &Inner, room: usize) -> bool {
+    fn suits_sink(&self, inner: &Inner, room: usize) -> bool {
         let threshold = inner.options.sink_threshold;
         let threshold = threshold.unwrap_or(self.config.sink_threshold);
         let least = threshold.max(inner.connection.sink_min() as usize);
@@ -51,7 +96,7 @@ impl Socket {
     }
 
     /// True if this reader, which is about to wait, advertises its memory.
-    pub(super) fn may_invite(
+    pub(super) fn may_advertise_sink(
         &self,
         inner: &mut Inner,
         room: usize,
@@ -61,7 +106,7 @@ impl Socket {
         let left = deadline.map_or(Duration::MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now())
         });
-        if flags.peek || left < 2 * LONG || !self.suits_invitation(inner, room) {
+        if flags.peek || left < 2 * LONG || !self.suits_sink(inner, room) {
             return false;
         }
         if inner.connection.receive_mode() == Mode::Combined {
@@ -83,11 +128,11 @@ impl Socket {
     ) -> (MutexGuard<'a, Inner>, usize) {
         // Bytes that have been received and not handled would make the advertisement useless.
         self.progress(&mut inner);
-        if !self.suits_invitation(&inner, into.len()) {
+        if !self.suits_sink(&inner, into.len()) {
             return (inner, 0);
         }
-        let max = into.len().min(self.adapter.read_max).min(SINK_MAX);
-        let sink = match Sink::register(&self.adapter.pz, &mut into[..max], true) {
+        let max = into.len().min(self.adapter.read_max).min(ADVERT_MAX);
+        let sink = match UserMemory::sink(&self.adapter.pz, &mut into[..max], true) {
             Ok(sink) => sink,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are copied");
@@ -97,7 +142,7 @@ impl Socket {
         };
         inner.adverts += 1;
         let id = AdvertId(inner.adverts);
-        let remote = sink.lmr.remote();
+        let remote = sink.remote();
         let is_advertised = inner.connection.advertise_sink(SinkAdvert {
             id,
             len: max as u32,
@@ -111,12 +156,12 @@ impl Socket {
             self.pump(&mut inner);
             let until = deadline.map(|deadline| deadline.checked_sub(LONG).unwrap_or(deadline));
             inner = self.wait_for_sink(inner, until);
-            let sink = inner.sink.take();
-            written = sink.and_then(|sink| sink.written).unwrap_or(0) as usize;
+            let done = inner.sink.take();
+            written = done.and_then(|done| done.written).unwrap_or(0) as usize;
             inner.statistics.sinks_used += u64::from(written > 0);
         }
         inner.sink_pace.on_end(written > 0);
-        user_memory::release(sink.lmr);
+        drop(sink);
         inner.statistics.bytes_received += written as u64;
         inner.statistics.bytes_written_by_peer += written as u64;
         inner.statistics.bytes_direct += written as u64;
