@@ -26,8 +26,9 @@ impl Socket {
     /// Reads the bytes that are available. Waits for the first one.
     pub(crate) fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
         let mut inner = self.lock();
-        let deadline = deadline(inner.options.read_timeout);
         let waits = !(inner.options.nonblocking || flags.dont_wait);
+        let timeout = inner.options.read_timeout.filter(|_| waits);
+        let deadline = deadline(timeout);
         let mut filled = 0;
         loop {
             let room = into.len() - filled;

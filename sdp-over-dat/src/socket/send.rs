@@ -47,7 +47,8 @@ impl Socket {
             return Ok(0);
         }
         let mut inner = self.lock();
-        let deadline = deadline(inner.options.write_timeout);
+        let timeout = inner.options.write_timeout;
+        let deadline = deadline(timeout.filter(|_| !inner.options.nonblocking));
         let (mut written, mut has_polled) = (0, false);
         loop {
             let (again, memory) = self.await_sink(inner, &bytes[written..], deadline);

@@ -122,7 +122,9 @@ const ROWS: &[Row] = &[
     mechanism(Written, 64 * KIB, Tcp),
     mechanism(Written, MIB, Tcp),
     sdp_at_least(0.88, Chosen, 64 * KIB, TcpNoCrc),
-    sdp_at_least(0.88, Chosen, MIB, TcpNoCrc),
+    sdp_at_least(0.75, Chosen, MIB, TcpNoCrc),
+    sdp_at_least(0.99, Chosen, 64 * KIB, Shaped),
+    sdp_at_least(0.99, Chosen, MIB, Shaped),
 ];
 
 /// The negotiation of shared memory must not make connections slow.
