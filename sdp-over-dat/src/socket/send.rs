@@ -59,26 +59,9 @@ impl Socket {
                 return Ok(written);
             }
             check_writable(&mut inner)?;
-            let left = &bytes[written..];
-            // Bytes behind the advertised memory wait for the next advertisement.
-            let left = match inner.connection.sink_room() {
-                Some(room) if !inner.options.nonblocking => &left[..left.len().min(room as usize)],
-                _ => left,
-            };
-            // A writer that does not block stays in its mode: in pipelined mode each of its long
-            // writes would poll the events once more, and its peer often does not block either.
-            if !inner.options.nonblocking && left.len() >= self.config.pipelined_threshold {
-                inner.connection.go_pipelined();
-            }
-            let mover = self.mover(&inner, left.len());
-            let has_waited = mover != Mover::Copy;
-            let moved = if has_waited {
-                let (again, sent) = self.send_from_user(inner, mover, (left, memory), deadline);
-                inner = again;
-                sent?
-            } else {
-                self.copy_in(&mut inner, &[IoSlice::new(left)])?
-            };
+            let (again, sent) = self.send_some(inner, (&bytes[written..], memory), deadline);
+            inner = again;
+            let (moved, has_waited) = sent?;
             written += moved;
             if written == bytes.len() {
                 return Ok(written);
@@ -107,6 +90,36 @@ impl Socket {
                 Ok(inner) => inner,
                 Err(error) => return short(written, error),
             };
+        }
+    }
+
+    /// Writes some of `bytes` in the way that suits them. Returns their number, and true if the call
+    /// has waited for the peer.
+    fn send_some<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        (mut bytes, memory): (&[u8], Option<UserMemory>),
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Inner>, io::Result<(usize, bool)>) {
+        if !inner.options.nonblocking {
+            // Bytes behind the advertised memory wait for the next advertisement.
+            let room = inner.connection.sink_room().map(|room| room as usize);
+            bytes = &bytes[..room.unwrap_or(bytes.len()).min(bytes.len())];
+            // A writer that does not block stays in its mode: in pipelined mode each of its long
+            // writes would poll the events once more, and its peer often does not block either.
+            if bytes.len() >= self.config.pipelined_threshold {
+                inner.connection.go_pipelined();
+            }
+        }
+        match self.mover(&inner, bytes.len()) {
+            Mover::Copy => {
+                let copied = self.copy_in(&mut inner, &[IoSlice::new(bytes)]);
+                (inner, copied.map(|copied| (copied, false)))
+            }
+            mover => {
+                let (inner, sent) = self.send_from_user(inner, mover, (bytes, memory), deadline);
+                (inner, sent.map(|sent| (sent, true)))
+            }
         }
     }
 
@@ -218,14 +231,14 @@ impl Socket {
             && inner.source.is_none()
             && inner.connection.state() == ConnectionState::Established;
         let may_advertise = inner.connection.send_mode() != Mode::Buffered;
+        // Posted work cannot be taken back at a timeout.
+        let may_post = inner.options.write_timeout.is_none();
         let has_sink = inner.connection.sink_room().is_some();
         match len {
             _ if !may_register => Mover::Copy,
-            len if has_sink && len >= config.pipelined_threshold => Mover::Registered,
+            len if has_sink && may_post && len >= config.pipelined_threshold => Mover::Registered,
             len if len >= config.zcopy_threshold && may_advertise => Mover::Advertised,
-            len if len >= config.registered_threshold && inner.options.write_timeout.is_none() => {
-                Mover::Registered
-            }
+            len if len >= config.registered_threshold && may_post => Mover::Registered,
             _ => Mover::Copy,
         }
     }
