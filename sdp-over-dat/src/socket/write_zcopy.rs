@@ -56,7 +56,9 @@ impl Socket {
             return (inner, None);
         }
         let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
-        let memory = UserMemory::source(&self.adapter.pz, bytes).ok();
+        let may_post = inner.options.write_timeout.is_none();
+        let memory = may_post.then(|| UserMemory::source(&self.adapter.pz, bytes));
+        let memory = memory.and_then(Result::ok);
         let until = Instant::now() + PATIENCE;
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         while self.lacks_sink(&inner, bytes.len()) {
