@@ -74,6 +74,12 @@ fn a_connection_adopted_before_a_sleep_is_armed() {
 
 /// Writes a byte to a target that makes no calls, and waits until the byte is visible.
 fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
+    write_and_observe(client, server, rounds, || ());
+}
+
+/// As [`write_and_wait`]; calls `observe` when the byte is visible. The thread that has written it
+/// has had no time to sleep by then.
+fn write_and_observe(client: &Side<'_>, server: &Side<'_>, rounds: u8, mut observe: impl FnMut()) {
     let (from, to) = (client.node.memory(64), server.node.memory(64));
     for round in 1..=rounds {
         from.set(0, round);
@@ -83,6 +89,7 @@ fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
             assert!(Instant::now() < deadline, "round {round}");
             std::thread::yield_now();
         }
+        observe();
         client.resting(&client.send_cq);
     }
 }
@@ -97,8 +104,9 @@ fn the_engine_polls_for_a_target_that_makes_no_calls_and_then_sleeps() {
         let mut has_spun = false;
         while !has_spun {
             assert!(Instant::now() < deadline, "the engine does not poll");
-            write_and_wait(client, server, 20);
-            has_spun = progress.attendance.is_spinning() && !is_armed();
+            write_and_observe(client, server, 20, || {
+                has_spun |= progress.attendance.is_spinning() && !is_armed();
+            });
         }
         while !(progress.attendance.is_engines() && is_armed()) {
             assert!(Instant::now() < deadline, "the engine does not sleep");
