@@ -64,7 +64,7 @@ impl Control {
         if self.their_verdict.is_some() {
             bail!(PeerStopped);
         }
-        let line = self.line()?.context("the other process has gone")?;
+        let line = self.line()?.context("the other process has ended")?;
         if let Some(verdict) = line.strip_prefix("end ") {
             self.their_verdict = Some(Verdict::parse(verdict)?);
             bail!(PeerStopped);
@@ -74,7 +74,7 @@ impl Control {
             .and_then(|rest| rest.split_once(' '));
         match said {
             Some((first, hex)) if first == word => unhex(hex),
-            _ => bail!("the other end says {line:?} where {word:?} was due"),
+            _ => bail!("the other end sent {line:?} instead of {word:?}"),
         }
     }
 
@@ -85,7 +85,7 @@ impl Control {
             if let Some(theirs) = self.their_verdict.take() {
                 return Ok(theirs);
             }
-            let line = self.line()?.context("the other process has gone")?;
+            let line = self.line()?.context("the other process has ended")?;
             if let Some(verdict) = line.strip_prefix("end ") {
                 self.their_verdict = Some(Verdict::parse(verdict)?);
             }
@@ -113,7 +113,7 @@ impl Control {
 
 fn unhex(text: &str) -> Result<Vec<u8>> {
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-        bail!("half a byte in {text:?}");
+        bail!("{text:?} has an odd number of digits");
     };
     let byte = |pair: &[u8; 2]| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?);
     pairs.iter().map(byte).collect()

@@ -118,7 +118,7 @@ impl Differences {
         let rows = self.rows.iter().filter(outdated);
         rows.map(|row| {
             format!(
-                "line {}: {} does not differ any more; take the row out ({})",
+                "line {}: {} no longer differs; remove the row ({})",
                 row.line, row.case, row.reason
             )
         })

@@ -12,11 +12,11 @@ use dat_api::{
 
 use crate::side::Side;
 
-/// Waits for the next event of a dispatcher.
+/// Waits for the next event of an EVD.
 pub(crate) fn event(evd: &Evd, side: &Side<'_>) -> Result<Event> {
     let patience = side.patience();
     let event = evd.wait(Some(patience))?;
-    event.with_context(|| format!("no event came in {patience:?}"))
+    event.with_context(|| format!("no event was received within {patience:?}"))
 }
 
 /// Waits for the next completion.
@@ -42,7 +42,7 @@ pub(crate) fn with_status(
     let got = completion(evd, side).with_context(|| format!("work {cookie}"))?;
     ensure!(
         got.cookie == cookie && got.status == status,
-        "work {} ended as {:?} where work {cookie} was to end as {status:?}",
+        "work {} completed with {:?} instead of work {cookie} with {status:?}",
         got.cookie,
         got.status
     );
@@ -55,13 +55,13 @@ pub(crate) fn bound(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<BindCompl
         Event::Bind(bind) => {
             ensure!(
                 bind.cookie == cookie && bind.status.is_success(),
-                "bind {} ended as {:?} where bind {cookie} was due",
+                "bind {} completed with {:?} instead of bind {cookie}",
                 bind.cookie,
                 bind.status
             );
             Ok(bind)
         }
-        other => bail!("{other:?} instead of the end of a bind"),
+        other => bail!("{other:?} instead of a completed bind"),
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn request(evd: &Evd, side: &Side<'_>) -> Result<Cr> {
     }
 }
 
-/// Waits for the next event of the dispatcher of asynchronous errors.
+/// Waits for the next event of the EVD of asynchronous errors.
 pub(crate) fn async_error(evd: &Evd, side: &Side<'_>) -> Result<AsyncError> {
     match event(evd, side).context("waiting for an asynchronous event")? {
         Event::Async(error) => Ok(error),
@@ -125,7 +125,7 @@ pub(crate) fn async_error(evd: &Evd, side: &Side<'_>) -> Result<AsyncError> {
 pub(crate) fn nothing(evd: &Evd, side: &Side<'_>) -> Result<()> {
     match evd.wait(Some(side.quiet()))? {
         None => Ok(()),
-        Some(event) => bail!("{event:?} where nothing was due"),
+        Some(event) => bail!("an unexpected event: {event:?}"),
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn refused_with<T>(
     let names = || -> Vec<String> { due.iter().map(|ty| name(*ty)).collect() };
     let error: anyhow::Error = match result {
         Ok(_) => bail!(
-            "a call succeeded that was due to return {}",
+            "a call succeeded instead of returning {}",
             names().join(" or ")
         ),
         Err(error) => error.into(),

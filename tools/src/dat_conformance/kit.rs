@@ -7,10 +7,10 @@ use dat_api::{Ep, EpAttr, EpEvds, Evd, EvdFlags, Ia, Privileges, Pz, Region};
 
 use crate::side::Side;
 
-/// The number of events that a dispatcher of a kit can hold.
+/// The number of events that an EVD of a kit can hold.
 pub(crate) const QLEN: u32 = 128;
 
-/// An adapter, a zone, and a dispatcher for each stream of events.
+/// An adapter, a zone, and an EVD for each stream of events.
 #[derive(Debug, Clone)]
 pub(crate) struct Kit {
     pub(crate) ia: Ia,
@@ -67,7 +67,7 @@ impl Kit {
     /// The adapter's address.
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let address = self.ia.attr()?.address;
-        address.context("the adapter does not tell its address")
+        address.context("the adapter reports no address")
     }
 }
 

@@ -150,7 +150,7 @@ impl Server {
             BufReader::new(out).read_line(&mut line)?;
         }
         let address = line.trim_end().strip_prefix(LISTENING);
-        let address = address.context("the server does not say where it listens")?;
+        let address = address.context("the server does not print its address")?;
         let address = address.parse()?;
         Ok(Self::Here { child, address })
     }

@@ -34,7 +34,7 @@ impl Link {
         let link = Self { ep, kit };
         let hello = link.kit.region(1)?;
         link.connect(side, &hello, attr)
-            .context("making the connection that the case is about")?;
+            .context("making the connection for the case")?;
         Ok(link)
     }
 

@@ -89,7 +89,7 @@ fn ensure_registered<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<
     let unknown = names.find(|name| known.iter().all(|info| info.ia_name != **name));
     ensure!(
         unknown.is_none(),
-        "no interface adapter {:?} in the registry: `datinfo --list` names those that there are",
+        "no interface adapter {:?} in the registry: `datinfo --list` prints the registered names",
         unknown.map_or("", String::as_str)
     );
     Ok(())
@@ -113,7 +113,7 @@ fn chosen(args: &Args) -> Result<Vec<Case>> {
     for glob in args.only.iter().chain(&args.skip) {
         ensure!(
             cases.iter().any(|case| case::matches(glob, &case.name)),
-            "no case has the name {glob}; --list shows them all"
+            "no case has the name {glob}; --list prints all names"
         );
     }
     cases.retain(|case| {
@@ -123,7 +123,7 @@ fn chosen(args: &Args) -> Result<Vec<Case>> {
     });
     ensure!(
         !cases.is_empty(),
-        "no case is left; --long chooses the long ones too"
+        "no case is selected; --long also selects the long cases"
     );
     Ok(cases)
 }
@@ -165,7 +165,7 @@ mod tests {
             assert!(error.to_string().contains("the name nothing"), "{error:#}");
         }
         let left = of("dat-conformance --ia x --only evd/* --skip evd/*").unwrap_err();
-        assert!(left.to_string().contains("no case is left"), "{left:#}");
+        assert!(left.to_string().contains("no case is selected"), "{left:#}");
         assert!(Args::try_parse_from(["dat-conformance"]).is_err());
         assert!(Args::try_parse_from(["dat-conformance", "--list"]).is_ok());
     }

@@ -34,9 +34,9 @@ impl Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Well => f.write_str("ended in good order"),
-            Self::TooLong => f.write_str("had not finished in time and was ended"),
-            Self::PeerGone => f.write_str("lost the process at the other end"),
+            Self::Well => f.write_str("ended normally"),
+            Self::TooLong => f.write_str("did not finish in time and was killed"),
+            Self::PeerGone => f.write_str("lost its peer process"),
             Self::Killed(number) => match Signal::try_from(*number) {
                 Ok(signal) => write!(f, "was killed by {signal}"),
                 Err(_) => write!(f, "was killed by signal {number}"),

@@ -55,7 +55,7 @@ pub(crate) fn set_context(handle: DatHandle, context: u64) -> Result<()> {
     check("dat_set_consumer_context", code)
 }
 
-/// Creates a dispatcher with arguments that must be refused.
+/// Creates an EVD with arguments that must be refused.
 pub(crate) fn evd_create(ia: DatIaHandle, min_qlen: DatCount, flags: DatEvdFlags) -> Result<()> {
     let mut evd = DAT_HANDLE_NULL;
     // SAFETY: callers give a live adapter; the out-pointer is writable.
@@ -64,13 +64,13 @@ pub(crate) fn evd_create(ia: DatIaHandle, min_qlen: DatCount, flags: DatEvdFlags
     check("dat_evd_create", code)
 }
 
-/// Frees a dispatcher, which must be refused.
+/// Frees an EVD, which must be refused.
 pub(crate) fn evd_free(evd: DatEvdHandle) -> Result<()> {
     // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
     check("dat_evd_free", unsafe { (library()?.dat_evd_free)(evd) })
 }
 
-/// Waits on a live dispatcher without a buffer for the event.
+/// Waits on a live EVD without a buffer for the event.
 pub(crate) fn evd_wait_nowhere(evd: DatEvdHandle) -> Result<()> {
     let mut nmore = 0;
     // SAFETY: callers give a live handle; a null event must be refused.
@@ -151,7 +151,7 @@ pub(crate) fn lmr_free(lmr: DatLmrHandle) -> Result<()> {
     check("dat_lmr_free", unsafe { (library()?.dat_lmr_free)(lmr) })
 }
 
-/// Creates an endpoint with this zone and dispatcher of connection events, which must be refused.
+/// Creates an endpoint with this zone and EVD of connection events, which must be refused.
 pub(crate) fn ep_create(kit: &Kit, pz: DatPzHandle, connect: DatEvdHandle) -> Result<()> {
     let mut ep = DAT_HANDLE_NULL;
     // SAFETY: the adapter is live, the out-pointer writable, and the other handles are for the

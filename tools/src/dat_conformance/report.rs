@@ -81,7 +81,7 @@ impl Report {
             outdated.len()
         );
         if unlisted {
-            println!("what the adapter lacks has to be listed in the table of differences");
+            println!("list the missing features in the table of differences");
         }
         if self.failed > 0 || !outdated.is_empty() || unlisted {
             ExitCode::FAILURE

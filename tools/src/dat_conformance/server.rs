@@ -15,7 +15,7 @@ pub(crate) const LISTENING: &str = "listening at ";
 /// Serves clients, one at a time, until the process is ended.
 pub(crate) fn serve(ia_name: &str, listen: SocketAddr, limit: u32) -> Result<()> {
     let listener = TcpListener::bind(listen)
-        .with_context(|| format!("cannot listen at {listen}; --listen names another place"))?;
+        .with_context(|| format!("cannot listen at {listen}; --listen selects another address"))?;
     println!("{LISTENING}{}", listener.local_addr()?);
     std::io::stdout().flush()?;
     loop {

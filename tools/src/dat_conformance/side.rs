@@ -83,12 +83,12 @@ impl Side<'_> {
     /// Inverse of [`send_address`](Self::send_address).
     pub(crate) fn receive_address(&mut self) -> Result<(SocketAddr, u64)> {
         let text = String::from_utf8(self.receive("at")?)?;
-        let (address, conn_qual) = text.split_once(' ').context("half an address")?;
+        let (address, conn_qual) = text.split_once(' ').context("an address is incomplete")?;
         Ok((address.parse()?, conn_qual.parse()?))
     }
 
     fn control(&mut self) -> Result<&mut Control> {
         let control = self.control.as_deref_mut();
-        control.context("a case of one end has nobody to talk to")
+        control.context("a case without a peer has no control connection")
     }
 }

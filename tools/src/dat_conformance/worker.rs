@@ -141,7 +141,7 @@ fn attempt(side: &mut Side<'_>, part: Part, usual: Holdings) -> Verdict {
     if left.is_none() {
         Verdict::Ok
     } else {
-        Verdict::Failed(format!("left behind: {left}"))
+        Verdict::Failed(format!("leaked: {left}"))
     }
 }
 

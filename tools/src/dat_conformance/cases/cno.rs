@@ -20,54 +20,55 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const ALONE: &[Alone] = &[
-    ("cno/timeout", "a wait ends when its time is over", timeout),
+    ("cno/timeout", "a wait ends after its timeout", timeout),
     (
         "cno/names",
-        "a wait names the dispatcher that got something",
+        "a wait returns the EVD that received an event",
         names,
     ),
-    ("cno/two", "two dispatchers trigger, each is named", two),
+    ("cno/two", "two EVDs trigger, and each is returned", two),
     ("cno/wakes", "an event wakes the waiter", wakes),
     (
         "cno/again",
-        "after its events were taken, a dispatcher triggers again",
+        "an EVD triggers again after its events were dequeued",
         again,
     ),
-    (
-        "cno/disabled",
-        "a disabled dispatcher triggers nothing",
-        disabled,
-    ),
+    ("cno/disabled", "a disabled EVD does not trigger", disabled),
     (
         "cno/enabled",
-        "what came meanwhile triggers when it is enabled",
+        "an EVD that received events while disabled triggers when it is enabled",
         enabled,
     ),
     (
         "cno/detached",
-        "a dispatcher without it triggers nothing",
+        "an EVD that is attached to no CNO triggers none",
         detached,
     ),
     (
         "cno/attached",
-        "a dispatcher triggers what it is attached to later",
+        "an EVD triggers the CNO to which it is attached later",
         attached,
     ),
     (
         "cno/in-use",
-        "one that dispatchers refer to is not freed",
+        "a CNO with attached EVDs is not freed",
         in_use,
     ),
     (
         "cno/fd",
-        "its descriptor is readable while something has triggered",
+        "the descriptor of a CNO is readable after a trigger",
         fd,
     ),
 ];
 
-const BOTH: &[Both] = &[("cno/receive", "a message triggers it", sends, waits)];
+const BOTH: &[Both] = &[(
+    "cno/receive",
+    "a received message triggers the CNO",
+    sends,
+    waits,
+)];
 
-/// A notification object and a dispatcher that triggers it.
+/// A CNO and an EVD that triggers it.
 fn pair(side: &Side<'_>) -> Result<(Cno, Evd)> {
     let ia = side.open()?;
     let cno = Cno::create(&ia)?;
@@ -77,14 +78,17 @@ fn pair(side: &Side<'_>) -> Result<(Cno, Evd)> {
 
 fn names_it(cno: &Cno, evd: &Evd, side: &Side<'_>) -> Result<()> {
     let named = cno.wait(Some(side.patience()))?;
-    let named = named.context("nothing triggered")?;
-    ensure!(named == evd.id(), "another dispatcher is named");
+    let named = named.context("no EVD triggered")?;
+    ensure!(named == evd.id(), "another EVD is returned");
     Ok(())
 }
 
 fn names_none(cno: &Cno, side: &Side<'_>) -> Result<()> {
     let named = cno.wait(Some(side.quiet()))?;
-    ensure!(named.is_none(), "{named:?} is named and nothing happened");
+    ensure!(
+        named.is_none(),
+        "{named:?} is returned, but nothing triggered"
+    );
     Ok(())
 }
 
@@ -92,7 +96,7 @@ fn timeout(side: &mut Side<'_>) -> Result<()> {
     let (cno, _evd) = pair(side)?;
     let due = Duration::from_millis(30);
     let start = Instant::now();
-    ensure!(cno.wait(Some(due))?.is_none(), "something triggered");
+    ensure!(cno.wait(Some(due))?.is_none(), "an EVD triggered");
     expect::took(start.elapsed(), due, side)
 }
 
@@ -100,7 +104,7 @@ fn names(side: &mut Side<'_>) -> Result<()> {
     let (cno, evd) = pair(side)?;
     evd.post_software(1)?;
     names_it(&cno, &evd, side)?;
-    ensure!(evd.dequeue()?.is_some(), "the event is not there");
+    ensure!(evd.dequeue()?.is_some(), "the event is missing");
     names_none(&cno, side)
 }
 
@@ -113,12 +117,12 @@ fn two(side: &mut Side<'_>) -> Result<()> {
     for evd in [&first, &second] {
         let next = cno.wait(Some(side.patience()))?;
         named.push(next.context("only one triggered")?);
-        ensure!(evd.dequeue()?.is_some(), "an event is not there");
+        ensure!(evd.dequeue()?.is_some(), "an event is missing");
     }
     named.sort();
     let mut due = [first.id(), second.id()];
     due.sort();
-    ensure!(named == due, "one dispatcher was named twice");
+    ensure!(named == due, "one EVD was returned twice");
     Ok(())
 }
 
@@ -135,10 +139,10 @@ fn wakes(side: &mut Side<'_>) -> Result<()> {
             .map_err(|_| anyhow::anyhow!("the waiter panicked"))?
             .context("waiting")
     })?;
-    ensure!(named == Some(evd.id()), "{named:?} is named");
+    ensure!(named == Some(evd.id()), "{named:?} is returned");
     ensure!(
         start.elapsed() < patience,
-        "the waiter slept to the end of its time"
+        "the waiter slept until its timeout"
     );
     Ok(())
 }
@@ -148,8 +152,8 @@ fn again(side: &mut Side<'_>) -> Result<()> {
     for round in 0..5 {
         evd.post_software(round)?;
         names_it(&cno, &evd, side).with_context(|| format!("round {round}"))?;
-        ensure!(evd.dequeue()?.is_some(), "the event is not there");
-        ensure!(evd.dequeue()?.is_none(), "another event is there");
+        ensure!(evd.dequeue()?.is_some(), "the event is missing");
+        ensure!(evd.dequeue()?.is_none(), "a second event is in the queue");
     }
     Ok(())
 }
@@ -159,7 +163,7 @@ fn disabled(side: &mut Side<'_>) -> Result<()> {
     evd.set_enabled(false)?;
     evd.post_software(1)?;
     names_none(&cno, side)?;
-    ensure!(evd.dequeue()?.is_some(), "the event is not there");
+    ensure!(evd.dequeue()?.is_some(), "the event is missing");
     Ok(())
 }
 
@@ -195,20 +199,26 @@ fn fd(side: &mut Side<'_>) -> Result<()> {
     let ia = side.open()?;
     let cno = Cno::create_with_fd(&ia)?;
     let evd = Evd::create_with_cno(&ia, 16, EvdFlags::SOFTWARE, &cno)?;
-    let fd = cno.fd().context("it has no descriptor")?;
-    ensure!(!is_readable(fd), "nothing has triggered and it is readable");
+    let fd = cno.fd().context("the CNO has no descriptor")?;
+    ensure!(
+        !is_readable(fd),
+        "the descriptor is readable before a trigger"
+    );
     evd.post_software(1)?;
     ensure!(
         is_readable(fd),
-        "something has triggered and it is not readable"
+        "the descriptor is not readable after a trigger"
     );
     ensure!(
         cno.take_trigger()? == Some(evd.id()),
-        "another dispatcher is named"
+        "another EVD is returned"
     );
-    ensure!(evd.dequeue()?.is_some(), "the event is not there");
-    ensure!(cno.take_trigger()?.is_none(), "it triggered twice");
-    ensure!(!is_readable(fd), "everything was taken and it is readable");
+    ensure!(evd.dequeue()?.is_some(), "the event is missing");
+    ensure!(cno.take_trigger()?.is_none(), "the EVD triggered twice");
+    ensure!(
+        !is_readable(fd),
+        "the descriptor is readable after the last trigger was taken"
+    );
     Ok(())
 }
 
@@ -242,6 +252,6 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     side.send("waiting", &[])?;
     names_it(&cno, &kit.recv, side)?;
     let event = kit.recv.dequeue()?;
-    ensure!(event.is_some(), "the completion is not there");
+    ensure!(event.is_some(), "the completion is missing");
     side.meet("over")
 }

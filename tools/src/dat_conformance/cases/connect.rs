@@ -34,86 +34,86 @@ pub(super) fn cases() -> Vec<Case> {
 
 const ALONE: &[Alone] = &[(
     "connect/unreachable",
-    "an address without a way to it is told",
+    "an attempt to connect to an address without a route is reported as a failure",
     unreachable,
 )];
 
 const BOTH: &[Both] = &[
     (
         "connect/established",
-        "both ends are told, and know the peer",
+        "both ends receive the event of the connection, and the peer's address",
         connects,
         accepts,
     ),
     (
         "connect/nobody",
-        "where nobody listens, nobody accepts",
+        "a connection request fails if no service point listens",
         finds_no_listener,
         listens_no_more,
     ),
     (
         "connect/rejected",
-        "a rejection is told as the peer's",
+        "a rejection is reported as one by the peer",
         is_rejected,
         rejects,
     ),
     (
         "connect/dropped",
-        "a request that goes unanswered is a rejection",
+        "a request that the consumer drops is rejected",
         is_rejected,
         drops_request,
     ),
     (
         "connect/timeout",
-        "an attempt ends when its time is over",
+        "an attempt to connect ends after its timeout",
         times_out,
         never_answers,
     ),
     (
         "connect/again",
-        "after a rejection and a reset an endpoint connects",
+        "an endpoint connects after a rejection and a reset",
         tries_again,
         rejects_once,
     ),
     (
         "connect/cancelled",
-        "an attempt that is given up ends",
+        "an attempt to connect ends when it is disconnected",
         cancels,
         is_cancelled,
     ),
     (
         "connect/duplicate",
-        "a second endpoint connects to where the first is",
+        "a second endpoint connects to the peer of the first one",
         duplicates,
         accepts_twice,
     ),
     (
         "connect/first-at-once",
-        "a message that is sent at once is not lost, ten times",
+        "a message sent right after the connection event is received, ten times",
         speaks_at_once,
         receives_at_once,
     ),
     (
         "connect/passive-first",
-        "the accepting end may speak first",
+        "the accepting end may send first",
         receives_first,
         speaks_first,
     ),
     (
         "connect/second-accept",
-        "a connected endpoint accepts no second request",
+        "a connected endpoint cannot accept a second request",
         asks_twice,
         accepts_second,
     ),
     (
         "connect/shared-evd",
-        "two connections share their dispatchers",
+        "two connections share their EVDs",
         connects_two,
         accepts_two,
     ),
     (
         "connect/too-much-accepted",
-        "an accept has no more private data than allowed",
+        "an accept with private data beyond the limit is refused",
         is_rejected,
         accepts_too_much,
     ),
@@ -129,7 +129,7 @@ fn connects(side: &mut Side<'_>) -> Result<()> {
     let remote = info.remote.context("the peer's address is not known")?;
     ensure!(
         remote.ip() == peer.ip(),
-        "the peer is said to be {remote} instead of {peer}"
+        "the peer is reported as {remote} instead of {peer}"
     );
     side.meet("over")
 }
@@ -192,7 +192,7 @@ fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
     let limit = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
     let (_psp, request) = listen(side, &kit)?;
     match request.accept(Some(&ep), &vec![1; limit + 1]) {
-        Ok(_) => bail!("it was accepted"),
+        Ok(_) => bail!("the accept succeeded"),
         Err(refused) => {
             expect::refused::<()>(Err(refused.error), DAT_INVALID_PARAMETER)?;
             refused.request.reject(&[])?;
@@ -447,7 +447,7 @@ fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
     let ours = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
     side.send("limit", &u64::try_from(ours)?.to_be_bytes())?;
     let theirs = side.receive("limit")?;
-    let theirs = theirs.first_chunk().context("half a number")?;
+    let theirs = theirs.first_chunk().context("a number is incomplete")?;
     let limit = ours.min(usize::try_from(u64::from_be_bytes(*theirs))?);
     Ok(side.size.min(limit))
 }
@@ -457,7 +457,7 @@ fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
 fn same_data(came: &[u8], seed: u8, len: usize) -> Result<()> {
     ensure!(came.len() >= len, "{} bytes of {len}", came.len());
     let (data, rest) = came.split_at(len);
-    ensure!(data == pattern::bytes(seed, len), "the bytes are others");
+    ensure!(data == pattern::bytes(seed, len), "the bytes differ");
     ensure!(
         rest.iter().all(|byte| *byte == 0),
         "{} bytes more than {len}",
@@ -482,7 +482,10 @@ fn answers(side: &mut Side<'_>) -> Result<()> {
     let len = length(side, &kit)?;
     let (psp, request) = listen(side, &kit)?;
     same_data(request.private_data(), 1, len).context("of the connect")?;
-    ensure!(!request.is_truncated(), "it is said to be cut");
+    ensure!(
+        !request.is_truncated(),
+        "the private data is reported as truncated"
+    );
     ensure!(request.conn_qual() == psp.conn_qual(), "another qualifier");
     ensure!(request.service_point() == psp.id(), "another service point");
     request.accept(Some(&ep), &pattern::bytes(2, len))?;

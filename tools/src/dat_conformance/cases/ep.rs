@@ -20,54 +20,58 @@ const CASES: &[Alone] = &[
     ("ep/new", "a new endpoint is unconnected and idle", new),
     (
         "ep/defaults",
-        "an endpoint without attributes has room for work",
+        "an endpoint without attributes accepts work",
         defaults,
     ),
     (
         "ep/granted",
-        "an endpoint has at least what was asked",
+        "the attributes of an endpoint are at least those requested",
         granted,
     ),
     (
         "ep/too-much",
-        "what is beyond the adapter's limits is refused",
+        "attributes beyond the adapter's limits are refused",
         too_much,
     ),
-    ("ep/modify", "limits change while it is unconnected", modify),
-    ("ep/many", "64 endpoints live beside each other", many),
+    (
+        "ep/modify",
+        "the attributes of an unconnected endpoint can be changed",
+        modify,
+    ),
+    ("ep/many", "64 endpoints exist at the same time", many),
     (
         "ep/recv",
-        "receives are posted before there is a connection",
+        "receives can be posted before the endpoint connects",
         recv,
     ),
     (
         "ep/recv-full",
-        "more receives than asked for find no room at last",
+        "posting more receives than requested fails when the queue is full",
         recv_full,
     ),
     (
         "ep/recv-freed",
-        "an endpoint goes with its receives",
+        "an endpoint with posted receives can be freed",
         recv_freed,
     ),
     (
         "ep/recv-iov",
-        "a list longer than the limit is refused",
+        "a receive with more segments than the limit is refused",
         recv_iov,
     ),
     (
         "ep/reset-keeps",
-        "a reset leaves an unconnected endpoint its receives",
+        "a reset keeps the receives of an unconnected endpoint",
         reset_keeps,
     ),
     (
         "ep/no-zone",
-        "an endpoint without a zone does not connect",
+        "an endpoint without a protection zone cannot connect",
         no_zone,
     ),
     (
         "ep/timeout-zero",
-        "an attempt to connect has time",
+        "an attempt to connect with timeout 0 is refused",
         timeout_zero,
     ),
     (
@@ -77,13 +81,17 @@ const CASES: &[Alone] = &[
     ),
     (
         "ep/freed-zone",
-        "an endpoint needs a zone that is there",
+        "an endpoint with a freed protection zone is refused",
         freed_zone,
     ),
-    ("ep/freed", "the handle of a freed endpoint is none", freed),
+    (
+        "ep/freed",
+        "the handle of a freed endpoint is invalid",
+        freed,
+    ),
     (
         "ep/wrong-evd",
-        "connection events need a dispatcher for them",
+        "connection events need an EVD with the connection flag",
         wrong_evd,
     ),
 ];
@@ -224,11 +232,11 @@ fn recv_full(side: &mut Side<'_>) -> Result<()> {
     for cookie in 0..MANY {
         let posted = ep.post_recv(&[region.segment(0, 64)?], cookie);
         if posted.is_err() {
-            ensure!(cookie >= 32, "room for {cookie} receives of 32");
+            ensure!(cookie >= 32, "only {cookie} of 32 receives were accepted");
             return expect::refused(posted, DAT_INSUFFICIENT_RESOURCES);
         }
     }
-    anyhow::bail!("{MANY} receives found room where 32 were asked for")
+    anyhow::bail!("{MANY} receives were accepted, although 32 were requested")
 }
 
 fn recv_freed(side: &mut Side<'_>) -> Result<()> {
@@ -241,7 +249,7 @@ fn recv_freed(side: &mut Side<'_>) -> Result<()> {
     // The provider may choose whether it reports the receives as flushed.
     while let Some(event) = kit.recv.dequeue()? {
         let Event::Dto(completion) = event else {
-            anyhow::bail!("{event:?} after the endpoint has gone");
+            anyhow::bail!("{event:?} after the endpoint was freed");
         };
         ensure!(!completion.status.is_success(), "a receive was filled");
     }

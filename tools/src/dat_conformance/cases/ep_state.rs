@@ -18,43 +18,43 @@ pub(super) fn cases() -> Vec<Case> {
 const CASES: &[Both] = &[
     (
         "ep-state/unconnected",
-        "what a new endpoint takes",
+        "the calls that a new endpoint permits",
         unconnected,
         stands_by,
     ),
     (
         "ep-state/reserved",
-        "what an endpoint takes while it waits at a service point",
+        "the calls that an endpoint permits while it is reserved by a service point",
         reserved,
         stands_by,
     ),
     (
         "ep-state/passive",
-        "what an endpoint takes while its request waits",
+        "the calls that an endpoint permits while its request is unanswered",
         asks,
         passive,
     ),
     (
         "ep-state/active",
-        "what an endpoint takes while it connects",
+        "the calls that an endpoint permits while it connects",
         active,
         leaves_unanswered,
     ),
     (
         "ep-state/connected",
-        "what an endpoint takes while it is connected",
+        "the calls that an endpoint permits while it is connected",
         connected,
         stays_connected,
     ),
     (
         "ep-state/disconnected",
-        "what an endpoint takes after its connection",
+        "the calls that an endpoint permits after its connection",
         disconnected,
         stays_connected,
     ),
     (
         "ep-state/walk",
-        "an endpoint goes from state to state as it should",
+        "an endpoint passes through its states in order",
         walks,
         walks_along,
     ),
@@ -122,7 +122,7 @@ const TABLE: &[(EpState, &[Call], &[Call])] = &[
 fn holds(ep: &Ep, kit: &Kit, state: EpState, side: &Side<'_>) -> Result<()> {
     expect::in_state(ep, state)?;
     let row = TABLE.iter().find(|row| row.0 == state);
-    let (_, refused, taken) = row.context("a state that the table has not")?;
+    let (_, refused, taken) = row.context("a state that is not in the table")?;
     for call in ALL {
         let situation = || format!("{call:?} while {state:?}");
         if refused.contains(&call) {

@@ -1,4 +1,4 @@
-//! Event dispatchers, fed by software events.
+//! EVDs, fed by software events.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const CASES: &[Alone] = &[
-    ("evd/empty", "an empty queue has nothing to take", empty),
-    ("evd/timeout", "a wait ends when its time is over", timeout),
-    ("evd/poll", "a wait of no time returns at once", poll),
+    ("evd/empty", "dequeuing from an empty queue fails", empty),
+    ("evd/timeout", "a wait ends after its timeout", timeout),
+    ("evd/poll", "a wait with timeout 0 returns at once", poll),
     (
         "evd/software",
         "a software event carries its pointer",
@@ -28,17 +28,25 @@ const CASES: &[Alone] = &[
     ),
     (
         "evd/order",
-        "events come in the order in which they were posted",
+        "events are dequeued in the order in which they were posted",
         order,
     ),
-    ("evd/nmore", "a wait tells how many events are left", nmore),
+    (
+        "evd/nmore",
+        "a wait returns the number of remaining events",
+        nmore,
+    ),
     (
         "evd/flag-needed",
-        "software events need their flag",
+        "software events need an EVD with the software flag",
         flag_needed,
     ),
-    ("evd/qlen", "the queue is as long as asked, or longer", qlen),
-    ("evd/qlen-zero", "a queue has room", qlen_zero),
+    (
+        "evd/qlen",
+        "the queue is at least as long as requested",
+        qlen,
+    ),
+    ("evd/qlen-zero", "a queue of length 0 is refused", qlen_zero),
     (
         "evd/qlen-limit",
         "a queue longer than the limit is refused",
@@ -46,60 +54,64 @@ const CASES: &[Alone] = &[
     ),
     (
         "evd/async-flag",
-        "asynchronous events do not merge",
+        "asynchronous events cannot share an EVD with other events",
         async_flag,
     ),
-    ("evd/resize", "events stay while the queue grows", resize),
+    ("evd/resize", "events stay in a queue that grows", resize),
     (
         "evd/resize-pending",
-        "a queue does not shrink below its events",
+        "a queue cannot become shorter than its events need",
         resize_pending,
     ),
     ("evd/full", "a full queue refuses software events", full),
     (
         "evd/unwaitable",
-        "an unwaitable queue is only polled",
+        "an unwaitable EVD can be polled and not waited on",
         unwaitable,
     ),
     (
         "evd/unwaitable-wakes",
-        "who waits when it becomes unwaitable returns",
+        "a waiter returns when its EVD becomes unwaitable",
         unwaitable_wakes,
     ),
     (
         "evd/threshold",
-        "a wait for several events is not content with fewer",
+        "a wait for several events does not end with fewer",
         threshold,
     ),
     (
         "evd/threshold-limit",
-        "a threshold fits the queue",
+        "a threshold longer than the queue is refused",
         threshold_limit,
     ),
     (
         "evd/threshold-zero",
-        "a threshold is at least one",
+        "a threshold of 0 is refused",
         threshold_zero,
     ),
     ("evd/wakes", "an event wakes the waiter", wakes),
-    ("evd/one-waiter", "one waits at a time", one_waiter),
+    ("evd/one-waiter", "a second waiter is refused", one_waiter),
     (
         "evd/waiter-alone",
-        "nothing is taken from under a waiter",
+        "dequeuing is refused while a thread waits",
         waiter_alone,
     ),
-    ("evd/in-use", "a dispatcher in use is not freed", in_use),
+    (
+        "evd/in-use",
+        "an EVD that an endpoint uses is not freed",
+        in_use,
+    ),
     (
         "evd/null-event",
-        "a wait needs a place for the event",
+        "a wait without memory for the event is refused",
         null_event,
     ),
     (
         "evd/unread",
-        "a dispatcher goes with its unread events",
+        "an EVD with unread events can be freed",
         unread,
     ),
-    ("evd/many", "64 dispatchers live beside each other", many),
+    ("evd/many", "64 EVDs exist at the same time", many),
 ];
 
 fn ia(side: &Side<'_>) -> Result<Ia> {
@@ -150,7 +162,7 @@ fn poll(side: &mut Side<'_>) -> Result<()> {
     evd.post_software(3)?;
     match evd.wait(Some(Duration::ZERO))? {
         Some(Event::Software(3)) => Ok(()),
-        other => bail!("{other:?} instead of the event that is there"),
+        other => bail!("{other:?} instead of the posted event"),
     }
 }
 
@@ -171,8 +183,11 @@ fn nmore(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
     (1..=5).try_for_each(|due| evd.post_software(due))?;
     let waited = evd.wait_many(1, Some(side.patience()))?;
-    let (_, left) = waited.context("no event of five")?;
-    ensure!(left == 4, "{left} are said to be left of four");
+    let (_, left) = waited.context("no event, although five were posted")?;
+    ensure!(
+        left == 4,
+        "{left} remaining events are reported instead of 4"
+    );
     Ok(())
 }
 
@@ -185,7 +200,7 @@ fn qlen(side: &mut Side<'_>) -> Result<()> {
     let ia = ia(side)?;
     for asked in [1, 2, 100, 1000] {
         let granted = Evd::create(&ia, asked, EvdFlags::DTO)?.qlen()?;
-        ensure!(granted >= asked, "{granted} places instead of {asked}");
+        ensure!(granted >= asked, "{granted} entries instead of {asked}");
     }
     Ok(())
 }
@@ -221,7 +236,7 @@ fn resize(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
     (1..=10).try_for_each(|due| evd.post_software(due))?;
     evd.resize(200)?;
-    ensure!(evd.qlen()? >= 200, "{} places instead of 200", evd.qlen()?);
+    ensure!(evd.qlen()? >= 200, "{} entries instead of 200", evd.qlen()?);
     (11..=200).try_for_each(|due| evd.post_software(due))?;
     (1..=200).try_for_each(|due| number(&evd, due, side))
 }
@@ -254,7 +269,7 @@ fn unwaitable(side: &mut Side<'_>) -> Result<()> {
     number(&evd, 2, side)
 }
 
-/// Runs `meanwhile` while another thread waits on the dispatcher. Returns that thread's result.
+/// Runs `meanwhile` while another thread waits on the EVD. Returns that thread's result.
 fn with_waiter(
     evd: &Evd,
     side: &Side<'_>,
@@ -281,7 +296,7 @@ fn unwaitable_wakes(side: &mut Side<'_>) -> Result<()> {
     expect::refused(got, DAT_INVALID_STATE)?;
     ensure!(
         start.elapsed() < side.patience(),
-        "the waiter slept to the end of its time"
+        "the waiter slept until its timeout"
     );
     Ok(())
 }
@@ -291,7 +306,7 @@ fn threshold(side: &mut Side<'_>) -> Result<()> {
     evd.post_software(1)?;
     evd.post_software(2)?;
     let early = evd.wait_many(3, Some(side.quiet()))?;
-    ensure!(early.is_none(), "{early:?} when two of three were there");
+    ensure!(early.is_none(), "{early:?} after two of three events");
     evd.post_software(3)?;
     let (event, left) = evd
         .wait_many(3, Some(side.patience()))?
@@ -331,7 +346,7 @@ fn wakes(side: &mut Side<'_>) -> Result<()> {
     );
     ensure!(
         start.elapsed() < side.patience(),
-        "the waiter slept to the end of its time"
+        "the waiter slept until its timeout"
     );
     Ok(())
 }
@@ -377,7 +392,7 @@ fn unread(side: &mut Side<'_>) -> Result<()> {
     let evd = Evd::create(&ia, 16, EvdFlags::SOFTWARE)?;
     (1..=16).try_for_each(|due| evd.post_software(due))?;
     drop(evd);
-    // The close fails if the dispatcher was not freed.
+    // The close fails if the EVD was not freed.
     raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG)?;
     std::mem::forget(ia);
     Ok(())

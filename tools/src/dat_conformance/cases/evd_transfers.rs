@@ -1,4 +1,4 @@
-//! Event dispatchers, fed by transfers.
+//! EVDs, fed by transfers.
 
 use anyhow::{Context, Result, ensure};
 use dat_api::{AsyncKind, CompletionFlags, Ep, EpEvds, Evd, EvdFlags, Region};
@@ -17,13 +17,13 @@ pub(super) fn cases() -> Vec<Case> {
 const BOTH: &[Both] = &[
     (
         "evd/resize-transfers",
-        "completions stay while their queue grows, and more find room",
+        "completions stay in a queue that grows, and more fit",
         sends_twice,
         grows,
     ),
     (
         "evd/overflow",
-        "a completion that finds no room is told of",
+        "a completion that does not fit is reported",
         sends_all,
         overflows,
     ),
@@ -31,7 +31,7 @@ const BOTH: &[Both] = &[
 
 /// The number of messages; each has a receive.
 const MESSAGES: usize = 32;
-/// The queue length of the dispatcher of the receives at first. Devices round it up, at most to
+/// The initial queue length of the EVD of the receives. Devices round it up, at most to
 /// twice the value.
 const QLEN: u32 = 4;
 /// The number of messages before the queue grows.
@@ -79,7 +79,7 @@ fn sends_all(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The end with the small dispatcher.
+/// The end with the small EVD.
 struct Receiver {
     kit: Kit,
     small: Evd,
@@ -122,7 +122,7 @@ fn grows(side: &mut Side<'_>) -> Result<()> {
     let room = small.qlen()? as usize;
     ensure!(
         room >= 2 * MESSAGES,
-        "{room} places instead of {}",
+        "{room} entries instead of {}",
         2 * MESSAGES
     );
     side.send("ready", &[])?;

@@ -1,4 +1,4 @@
-//! Completion flags and thresholds of dispatchers that connections feed.
+//! Completion flags and thresholds of EVDs that connections feed.
 
 use std::time::Instant;
 
@@ -20,43 +20,43 @@ pub(super) fn cases() -> Vec<Case> {
 const CASES: &[Both] = &[
     (
         "flags/suppress",
-        "a suppressed Send that succeeds is not told",
+        "a suppressed Send that succeeds has no completion event",
         suppresses,
         receives,
     ),
     (
         "flags/suppress-slots",
-        "suppressed work gives its place back",
+        "completed suppressed work frees its entries in the queue",
         suppresses_many,
         receives_many,
     ),
     (
         "flags/suppress-failed",
-        "a suppressed Send that fails is told",
+        "a suppressed Send that fails has a completion event",
         suppresses_failing,
         leaves,
     ),
     (
         "flags/suppress-write",
-        "so it is with Writes and Reads",
+        "suppressed Writes and Reads that succeed have no completion event",
         suppresses_rdma,
         offers,
     ),
     (
         "flags/unsignalled",
-        "an unsignalled completion waits until another wakes",
+        "an unsignalled completion does not wake the waiter",
         unsignalled,
         receives,
     ),
     (
         "flags/threshold",
-        "a wait for several messages is not content with fewer",
+        "a wait for several messages does not end with fewer",
         sends_in_time,
         waits_for_three,
     ),
     (
         "flags/solicited",
-        "a solicited message wakes who sleeps until one comes",
+        "a message with solicited wait wakes a waiter for solicited events",
         solicits,
         sleeps_until_solicited,
     ),
@@ -86,16 +86,16 @@ fn suppresses(side: &mut Side<'_>) -> Result<()> {
 /// Far more messages than the queue can hold at once.
 const MANY: u64 = 320;
 /// The interval of signalled messages: one in this many.
-const TOLD: u64 = 16;
+const SIGNAL_INTERVAL: u64 = 16;
 
 fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
     for cookie in 1..=MANY {
-        if cookie % TOLD == 1 {
+        if cookie % SIGNAL_INTERVAL == 1 {
             side.receive("posted")?;
         }
-        let last = cookie % TOLD == 0;
+        let last = cookie % SIGNAL_INTERVAL == 0;
         let flags = if last {
             CompletionFlags::DEFAULT
         } else {
@@ -113,10 +113,11 @@ fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
 fn receives_many(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(8)?;
-    for _ in 0..MANY / TOLD {
-        (0..TOLD).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
+    for _ in 0..MANY / SIGNAL_INTERVAL {
+        (0..SIGNAL_INTERVAL).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
         side.send("posted", &[])?;
-        (0..TOLD).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
+        (0..SIGNAL_INTERVAL)
+            .try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
     }
     side.meet("over")
 }
@@ -208,7 +209,7 @@ fn waits_for_three(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[])?;
     side.receive("two")?;
     let early = link.kit.recv.wait_many(3, Some(side.quiet()))?;
-    ensure!(early.is_none(), "{early:?} when two of three were there");
+    ensure!(early.is_none(), "{early:?} after two of three events");
     side.send("third", &[])?;
     let waited = link.kit.recv.wait_many(3, Some(side.patience()))?;
     let (event, left) = waited.context("three messages do not end a wait for three")?;
@@ -240,7 +241,7 @@ fn sleeps_until_solicited(side: &mut Side<'_>) -> Result<()> {
     expect::done(&link.kit.recv, 1, side)?;
     ensure!(
         start.elapsed() < side.patience(),
-        "the waiter slept to the end of its time"
+        "the waiter slept until its timeout"
     );
     side.meet("over")
 }

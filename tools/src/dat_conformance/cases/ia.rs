@@ -18,68 +18,72 @@ pub(super) fn cases() -> Vec<Case> {
 const CASES: &[Alone] = &[
     (
         "ia/attributes",
-        "limits are there and can be used",
+        "the limits of the adapter are set and can be used",
         attributes,
     ),
     (
         "ia/address",
-        "the adapter has an address that peers can name",
+        "the adapter has an address to which peers can connect",
         address,
     ),
     (
         "ia/provider",
-        "the provider tells its version and what it can",
+        "the provider reports its version and features",
         provider,
     ),
     (
         "ia/unknown",
-        "a name that nobody registered is not found",
+        "opening a name that is not registered fails",
         unknown,
     ),
     (
         "ia/twice",
-        "an adapter is open as often as it was opened",
+        "an adapter that was opened twice stays open after one close",
         twice,
     ),
     (
         "ia/eight",
-        "eight openings have objects of their own",
+        "an adapter can be opened eight times, and each opening has its own objects",
         eight,
     ),
     (
         "ia/async-silent",
-        "nothing has happened to a new adapter",
+        "a new adapter has no asynchronous event",
         async_silent,
     ),
     (
         "ia/leaves-nothing",
-        "an adapter that was opened and closed is gone",
+        "opening and closing an adapter leaks nothing",
         leaves_nothing,
     ),
-    ("ia/close-null", "a null handle is none", close_null),
+    (
+        "ia/close-null",
+        "closing a null handle is refused",
+        close_null,
+    ),
     (
         "ia/close-graceful",
-        "an adapter without objects closes",
+        "an adapter without objects closes gracefully",
         close_graceful,
     ),
     (
         "ia/close-in-use",
-        "a graceful close leaves objects alone",
+        "a graceful close of an adapter with objects is refused",
         close_in_use,
     ),
     (
         "ia/close-abrupt",
-        "an abrupt close takes the objects along",
+        "an abrupt close destroys the adapter's objects",
         close_abrupt,
     ),
     (
         "ia/handle-types",
-        "each handle knows its kind",
+        "each handle has the type of its object",
         handle_types,
     ),
     (
         "ia/context",
-        "a consumer's context stays as it was set",
+        "the consumer's context is returned as it was set",
         context,
     ),
 ];
@@ -176,7 +180,7 @@ fn async_silent(side: &mut Side<'_>) -> Result<()> {
 
 fn leaves_nothing(side: &mut Side<'_>) -> Result<()> {
     let left = Holdings::left_by_opening(side.ia_name)?;
-    ensure!(left.is_none(), "left behind: {left}");
+    ensure!(left.is_none(), "leaked: {left}");
     Ok(())
 }
 
@@ -221,12 +225,12 @@ fn handle_types(side: &mut Side<'_>) -> Result<()> {
     for (what, handle, ty) in [
         ("the adapter", kit.ia.as_raw(), DAT_HANDLE_TYPE_IA),
         ("the zone", kit.pz.as_raw(), DAT_HANDLE_TYPE_PZ),
-        ("the dispatcher", kit.recv.as_raw(), DAT_HANDLE_TYPE_EVD),
+        ("the EVD", kit.recv.as_raw(), DAT_HANDLE_TYPE_EVD),
         ("the endpoint", ep.as_raw(), DAT_HANDLE_TYPE_EP),
         ("the region", region.lmr().as_raw(), DAT_HANDLE_TYPE_LMR),
     ] {
         let reported = raw::handle_type(handle)?;
-        ensure!(reported == ty, "{what} is said to be of kind {reported}");
+        ensure!(reported == ty, "{what} is reported as type {reported}");
     }
     Ok(())
 }

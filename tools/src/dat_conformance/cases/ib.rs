@@ -23,26 +23,26 @@ pub(super) fn cases() -> Vec<Case> {
 
 const ALONE: &[Alone] = &[(
     "ib/counters",
-    "what happened to an adapter is counted",
+    "the counters of an adapter count its operations",
     counts,
 )];
 
 const EACH_WAY: &[Both] = &[
     (
         "ib/immediate",
-        "a Write with immediate data is told to the peer",
+        "the peer of a Write with immediate data receives a completion",
         writes,
         receives_immediate,
     ),
     (
         "ib/fetch-add",
-        "a number is added to, and what it was comes back",
+        "a fetch-and-add adds to the word and returns the value before",
         adds,
         offers_number,
     ),
     (
         "ib/compare-swap",
-        "a number is replaced if it is what was expected",
+        "a compare-and-swap replaces the word if it has the expected value",
         swaps,
         offers_number,
     ),
@@ -51,31 +51,31 @@ const EACH_WAY: &[Both] = &[
 const BOTH: &[Both] = &[
     (
         "ib/immediate-order",
-        "immediate data comes behind what was written before",
+        "immediate data arrives after the data written before it",
         writes_often,
         receives_immediate_often,
     ),
     (
         "ib/immediate-empty",
-        "immediate data needs no bytes beside it",
+        "immediate data can be sent without payload",
         writes_nothing,
         receives_immediate_alone,
     ),
     (
         "ib/fetch-add-often",
-        "no addition is lost when both ends add",
+        "no addition is lost when both ends add at the same time",
         adds_often,
         adds_often,
     ),
     (
         "ib/atomic-right",
-        "no atomic operation without the right to it",
+        "an atomic operation on memory without the privilege fails",
         adds_without_right,
         offers_without_right,
     ),
     (
         "ib/atomic-unaligned",
-        "no atomic operation across words",
+        "an atomic operation on an unaligned word fails",
         adds_unaligned,
         offers_and_breaks,
     ),

@@ -19,14 +19,14 @@ pub(super) fn cases() -> Vec<Case> {
 
 const CASES: &[Both] = &[
     (
-        "invalidate/told",
-        "the receiver is told which window its peer took away",
+        "invalidate/reported",
+        "the receiver's completion names the window that the peer invalidated",
         invalidates,
         is_notified,
     ),
     (
         "invalidate/closed",
-        "an invalidated window is closed",
+        "an invalidated window permits no access",
         invalidates_and_writes,
         stays_closed,
     ),
@@ -38,13 +38,13 @@ const CASES: &[Both] = &[
     ),
     (
         "invalidate/wrong-key",
-        "a key that was never given is not invalidated in silence",
+        "invalidating a key that does not exist is an error",
         invalidates_wrong,
         is_broken,
     ),
     (
         "invalidate/read-to-window",
-        "a Read fills memory through a window",
+        "a Read stores its data through a window",
         reads_to_window,
         offers,
     ),
@@ -163,7 +163,7 @@ fn is_broken(side: &mut Side<'_>) -> Result<()> {
     let received = expect::completion(&link.kit.recv, side)?;
     ensure!(
         !received.status.is_success(),
-        "the message came as if the key were good"
+        "the message was received, although the key does not exist"
     );
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")

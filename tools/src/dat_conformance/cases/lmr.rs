@@ -19,33 +19,45 @@ pub(super) fn cases() -> Vec<Case> {
 const CASES: &[Alone] = &[
     (
         "lmr/lengths",
-        "memory of every length is registered",
+        "memory of every length can be registered",
         lengths,
     ),
-    ("lmr/none", "no memory at no address is not", none),
-    ("lmr/unaligned", "memory begins where it begins", unaligned),
+    ("lmr/none", "registering no bytes is refused", none),
+    (
+        "lmr/unaligned",
+        "a region may begin at any address",
+        unaligned,
+    ),
     (
         "lmr/privileges",
-        "every set of rights is granted",
+        "every set of privileges is granted",
         privileges,
     ),
     (
         "lmr/twice",
-        "the same memory is registered twice, under two keys",
+        "the same memory can be registered twice, with different keys",
         twice,
     ),
     (
         "lmr/untouched",
-        "256 MiB that nobody touched are registered",
+        "256 MiB that were never accessed can be registered",
         untouched,
     ),
-    ("lmr/many", "256 regions live beside each other", many),
-    ("lmr/query", "a region tells what it covers", query),
-    ("lmr/freed", "the handle of a freed region is none", freed),
-    ("lmr/sync", "memory is synchronised on request", sync),
+    ("lmr/many", "256 regions exist at the same time", many),
+    (
+        "lmr/query",
+        "a query returns the address, length and privileges of a region",
+        query,
+    ),
+    (
+        "lmr/freed",
+        "the handle of a freed region is invalid",
+        freed,
+    ),
+    ("lmr/sync", "a region can be synchronised", sync),
     (
         "lmr/no-such-memory",
-        "an unknown kind of memory is refused",
+        "an unknown memory type is refused",
         no_such_memory,
     ),
 ];

@@ -16,7 +16,7 @@ use crate::side::Side;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::all_both(CASES);
     for (size, long) in [(20, false), (1000, true)] {
-        let about = "connections that come and go leave nothing behind";
+        let about = "connections that are made and ended leak nothing";
         let case = Case::both(&format!("many/cycles-{size}"), about, cycles, is_cycled);
         let case = case.sized(size);
         cases.push(if long { case.long() } else { case });
@@ -27,13 +27,13 @@ pub(super) fn cases() -> Vec<Case> {
 const CASES: &[Both] = &[
     (
         "many/endpoints",
-        "64 connections exchange messages at once",
+        "64 connections exchange messages at the same time",
         connects_all,
         accepts_all,
     ),
     (
         "many/threads",
-        "two threads work on connections of their own",
+        "two threads work on separate connections",
         works_twice,
         works_twice,
     ),
@@ -48,7 +48,7 @@ const CASES: &[Both] = &[
 const CROWD: usize = 64;
 const LEN: usize = 512;
 
-/// Dispatchers for many endpoints.
+/// EVDs for many endpoints.
 fn evds(kit: &Kit) -> Result<[Evd; 3]> {
     let evd = |flags| Evd::create(&kit.ia, 4 * CROWD as u32, flags);
     Ok([
@@ -116,7 +116,7 @@ fn accepts_all(side: &mut Side<'_>) -> Result<()> {
         let received = expect::completion(&evds[0], side)?;
         ensure!(received.status.is_success(), "{:?}", received.status);
         let ep = eps.iter().find(|ep| ep.id() == received.ep);
-        let ep = ep.context("a message on an endpoint of nobody")?;
+        let ep = ep.context("a message on an unknown endpoint")?;
         let at = received.cookie as usize * LEN;
         ep.post_send(&[region.segment(at, LEN)?], 0, CompletionFlags::DEFAULT)?;
     }
@@ -215,7 +215,7 @@ fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
         let due = &mut next[(sent.cookie >> 32) as usize];
         ensure!(
             sent.cookie & 0xffff == *due,
-            "the Sends of a thread changed places"
+            "the Sends of a thread were received out of order"
         );
         *due += 1;
     }
@@ -250,10 +250,7 @@ fn cycles(side: &mut Side<'_>) -> Result<()> {
         expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     }
     let left = Holdings::left_over(before, Holdings::default());
-    ensure!(
-        left.is_none(),
-        "left behind while the adapter is open: {left}"
-    );
+    ensure!(left.is_none(), "leaked while the adapter is open: {left}");
     side.meet("over")
 }
 
@@ -278,9 +275,6 @@ fn is_cycled(side: &mut Side<'_>) -> Result<()> {
         }
     }
     let left = Holdings::left_over(before, Holdings::default());
-    ensure!(
-        left.is_none(),
-        "left behind while the adapter is open: {left}"
-    );
+    ensure!(left.is_none(), "leaked while the adapter is open: {left}");
     side.meet("over")
 }

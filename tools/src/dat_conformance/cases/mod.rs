@@ -3,7 +3,7 @@
 //! | File | Object |
 //! |---|---|
 //! | `ia`, `pz`, `lmr` | adapters, zones, regions |
-//! | `evd`, `evd_transfers`, `cno` | event dispatchers, notification objects |
+//! | `evd`, `evd_transfers`, `cno` | EVDs, CNOs |
 //! | `ep`, `ep_state` | endpoints without a connection; the calls that are allowed in each state |
 //! | `connect`, `disconnect` | the beginning and the end of connections |
 //! | `sp` | service points |

@@ -22,67 +22,67 @@ pub(super) fn cases() -> Vec<Case> {
 const EACH_WAY: &[Both] = &[
     (
         "protection/write-right",
-        "no Write where the peer may only read",
+        "a Write into memory without remote write privilege fails",
         write_fails,
         offers_for_reading,
     ),
     (
         "protection/read-right",
-        "no Read where the peer may only write",
+        "a Read of memory without remote read privilege fails",
         read_fails,
         offers_for_writing,
     ),
     (
         "protection/write-beyond",
-        "no Write beyond the end of a region",
+        "a Write beyond the end of a region fails",
         write_beyond,
         offers_all,
     ),
     (
         "protection/read-beyond",
-        "no Read beyond the end of a region",
+        "a Read beyond the end of a region fails",
         read_beyond,
         offers_all,
     ),
     (
         "protection/write-before",
-        "no Write before the beginning of a region",
+        "a Write before the beginning of a region fails",
         write_before,
         offers_all,
     ),
     (
         "protection/write-key",
-        "no Write by a key that was never given",
+        "a Write with a key that does not exist fails",
         write_wrong_key,
         offers_all,
     ),
     (
         "protection/read-key",
-        "no Read by a key that was never given",
+        "a Read with a key that does not exist fails",
         read_wrong_key,
         offers_all,
     ),
     (
         "protection/write-freed",
-        "no Write by the key of a freed region",
+        "a Write with the key of a freed region fails",
         write_fails,
         offers_freed,
     ),
     (
         "protection/read-freed",
-        "no Read by the key of a freed region",
+        "a Read with the key of a freed region fails",
         read_fails,
         offers_freed,
     ),
     (
         "protection/write-zone",
-        "no Write into memory of another zone",
+        "a Write into memory of another protection zone fails",
         write_fails,
         offers_other_zone,
     ),
     (
         "protection/read-zone",
-        "no Read of memory of another zone",
+        "a Read of memory of another protection zone fails",
         read_fails,
         offers_other_zone,
     ),
@@ -94,7 +94,7 @@ const EACH_WAY: &[Both] = &[
     ),
     (
         "protection/no-receive",
-        "a message without a receive is not lost in silence",
+        "a message without a receive waits for one or ends the connection",
         sends_unexpected,
         receives_late,
     ),
@@ -103,37 +103,37 @@ const EACH_WAY: &[Both] = &[
 const BOTH: &[Both] = &[
     (
         "protection/recv-right",
-        "no message into memory that is not written",
+        "a receive into memory without local write privilege fails",
         sends_to_unwritable,
         receives_without_right,
     ),
     (
         "protection/read-sink",
-        "no Read into memory that is not written",
+        "a Read into memory without local write privilege fails",
         reads_without_right,
         offers_quietly,
     ),
     (
         "protection/local-beyond",
-        "no Send from beyond the end of a region",
+        "a Send from memory beyond the end of a region fails",
         sends_from_beyond,
         receives_nothing,
     ),
     (
         "protection/local-key",
-        "no Send by a key that was never given",
+        "a Send with a key that does not exist fails",
         sends_by_wrong_key,
         receives_nothing,
     ),
     (
         "protection/flushes",
-        "work behind the work that failed is flushed",
+        "work posted after work that failed is flushed",
         fails_and_flushes,
         offers_all,
     ),
     (
         "protection/recovers",
-        "after an error both ends connect again",
+        "both ends connect again after an error",
         fails_and_recovers,
         recovers,
     ),
@@ -424,7 +424,9 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[])?;
     side.meet("over")?;
     match link.kit.recv.dequeue()? {
-        Some(Event::Dto(completion)) if completion.status.is_success() => bail!("a message came"),
+        Some(Event::Dto(completion)) if completion.status.is_success() => {
+            bail!("a message was received")
+        }
         _ => Ok(()),
     }
 }

@@ -16,7 +16,11 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const ALONE: &[Alone] = &[
-    ("pz/many", "64 zones live beside each other", many),
+    (
+        "pz/many",
+        "64 protection zones exist at the same time",
+        many,
+    ),
     (
         "pz/in-use-by-region",
         "a zone with a region is not freed",
@@ -27,12 +31,12 @@ const ALONE: &[Alone] = &[
         "a zone with an endpoint is not freed",
         in_use_by_endpoint,
     ),
-    ("pz/freed", "the handle of a freed zone is none", freed),
+    ("pz/freed", "the handle of a freed zone is invalid", freed),
 ];
 
 const BOTH: &[Both] = &[(
     "pz/other-zone",
-    "an endpoint does not touch memory of another zone",
+    "an endpoint cannot access memory of another zone",
     sends_from_other_zone,
     receives_nothing,
 )];
@@ -103,7 +107,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[])?;
     side.meet("over")?;
     if let Some(dat_api::Event::Dto(completion)) = link.kit.recv.dequeue()? {
-        anyhow::ensure!(!completion.status.is_success(), "a message came");
+        anyhow::ensure!(!completion.status.is_success(), "a message was received");
     }
     Ok(())
 }

@@ -30,61 +30,61 @@ pub(super) fn cases() -> Vec<Case> {
 const BOTH: &[Both] = &[
     (
         "write/gather",
-        "the segments of a Write land one behind the other",
+        "a Write stores its segments one after another",
         gathers,
         is_written_in_row,
     ),
     (
         "write/many",
-        "64 Writes land where each belongs",
+        "64 Writes store their data at the right addresses",
         writes_many,
         is_written_in_row,
     ),
     (
         "write/order",
-        "what a Send tells of is there when it arrives",
+        "the data written before a Send is complete when the Send is received",
         writes_and_notifies,
         sees_in_order,
     ),
     (
         "write/last-byte",
-        "the last byte of a Write lands last",
+        "the last byte of a Write is stored last",
         writes_rounds,
         watches_last_byte,
     ),
     (
         "write/both-ways",
-        "both ends write at once",
+        "both ends write at the same time",
         writes_across,
         writes_across,
     ),
     (
         "write/too-long",
-        "a Write longer than the place for it is refused",
+        "a Write longer than its remote region is refused",
         writes_too_long,
         offers,
     ),
     (
         "read/scatter",
-        "a Read fills its segments in turn",
+        "a Read fills its segments in order",
         scatters,
         is_read,
     ),
     (
         "read/outstanding",
-        "several Reads are under way at once",
+        "several Reads are in progress at the same time",
         reads_at_once,
         is_read,
     ),
     (
         "read/beyond-depth",
-        "more Reads than may be under way wait their turn",
+        "Reads beyond the permitted number in progress wait",
         reads_many,
         is_read,
     ),
     (
         "read/both-ways",
-        "both ends read at once",
+        "both ends read at the same time",
         reads_across,
         reads_across,
     ),
@@ -96,37 +96,37 @@ const BOTH: &[Both] = &[
     ),
     (
         "read/fence",
-        "a fenced Send goes when the Reads before it are done",
+        "a fenced Send starts after the earlier Reads have completed",
         fences,
         takes_mixed,
     ),
     (
         "read/overtaken",
-        "what is sent before a Read is answered completes after it",
+        "a Send posted after a Read completes after it",
         posts_behind_long_read,
         takes_behind_long_read,
     ),
     (
         "read/suppressed",
-        "a Read that tells nothing is done when the Write behind it completes",
+        "a suppressed Read is complete when the Write posted after it completes",
         posts_behind_quiet_read,
         takes_behind_long_read,
     ),
     (
         "read/fenced-read",
-        "a fenced Read waits for the Read before it, and what is behind it goes",
+        "a fenced Read waits for the earlier Read, and later work then continues",
         fences_read,
         takes_behind_long_read,
     ),
     (
         "read/operation",
-        "a completion says what it was of",
+        "a completion names its operation",
         names_operations,
         offers,
     ),
     (
         "read/own-memory",
-        "what was read can be written back",
+        "data that a Read fetched can be written back",
         echoes,
         is_echoed,
     ),
@@ -141,7 +141,9 @@ pub(super) fn send_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<(
 
 pub(super) fn receive_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
     let bytes = side.receive("region")?;
-    let bytes = bytes.first_chunk().context("half a region")?;
+    let bytes = bytes
+        .first_chunk()
+        .context("the description of a region is incomplete")?;
     Ok(RemoteRegion::from_bytes(bytes))
 }
 
@@ -342,13 +344,13 @@ fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     send_region(side, region.remote())?;
     for round in 1..=ROUNDS {
-        // A program that watches memory polls its dispatcher too, at intervals.
+        // A program that watches memory also polls its EVD, at intervals.
         while region.load(OFFERED - 1)? != round {
             ensure!(
                 link.kit.connect.dequeue()?.is_none(),
                 "the connection ended"
             );
-            ensure!(link.kit.recv.dequeue()?.is_none(), "a message came");
+            ensure!(link.kit.recv.dequeue()?.is_none(), "a message was received");
         }
         let whole = region.to_vec(0, OFFERED)?;
         ensure!(
@@ -416,7 +418,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
     let mut whole = region.to_vec(5000, 3000)?;
     whole.extend(region.to_vec(0, 1)?);
     whole.extend(region.to_vec(8, 4000)?);
-    ensure!(whole == pattern::bytes(5, 7001), "the pieces are others");
+    ensure!(whole == pattern::bytes(5, 7001), "the pieces differ");
     side.meet("over")
 }
 

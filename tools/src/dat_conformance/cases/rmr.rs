@@ -22,10 +22,10 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const ALONE: &[Alone] = &[
-    ("rmr/create", "windows come and go", create),
+    ("rmr/create", "windows can be created and freed", create),
     (
         "rmr/bind-unconnected",
-        "a window is bound over a connection",
+        "binding a window on an unconnected endpoint is refused",
         bind_unconnected,
     ),
 ];
@@ -45,25 +45,25 @@ const BOTH: &[Both] = &[
     ),
     (
         "rmr/read-only",
-        "no write through a window for reading",
+        "a Write through a read-only window fails",
         write_fails,
         binds_for_reading_only,
     ),
     (
         "rmr/bounds",
-        "no write beyond a window, though the region goes on",
+        "a Write beyond a window fails, although the region is longer",
         write_beyond,
         binds_a_part,
     ),
     (
         "rmr/unbound",
-        "an unbound window is closed",
+        "an unbound window permits no access",
         write_fails,
         binds_and_unbinds,
     ),
     (
         "rmr/unbound-twice",
-        "a window is unbound once more when its region is gone",
+        "a window can be unbound again after its region was freed",
         keeps_connected,
         unbinds_twice,
     ),
@@ -75,25 +75,25 @@ const BOTH: &[Both] = &[
     ),
     (
         "rmr/old-key",
-        "the key of before is dead when a window is bound again",
+        "the previous key of a window is invalid after another bind",
         write_fails,
         binds_elsewhere,
     ),
     (
         "rmr/region-in-use",
-        "a region with a window on it is not freed",
+        "a region with a bound window is not freed",
         keeps_connected,
         frees_region,
     ),
     (
         "rmr/freed",
-        "a window that was freed is closed",
+        "a freed window permits no access",
         write_fails,
         binds_and_frees,
     ),
     (
         "rmr/for-endpoint",
-        "a window made for an endpoint serves its peer",
+        "a window created for an endpoint serves its peer",
         writes,
         binds_for_endpoint,
     ),
@@ -158,7 +158,9 @@ fn send_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
 
 fn receive_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
     let bytes = side.receive("region")?;
-    let bytes = bytes.first_chunk().context("half a region")?;
+    let bytes = bytes
+        .first_chunk()
+        .context("the description of a region is incomplete")?;
     Ok(RemoteRegion::from_bytes(bytes))
 }
 

@@ -37,7 +37,7 @@ pub(super) const LENGTHS: [(usize, &str); 16] = [
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (len, name) in LENGTHS {
-        let about = "a message arrives whole, in the receive posted for it";
+        let about = "a message is complete in the receive that was posted for it";
         let case = Case::both(&format!("send/{name}"), about, sends, receives);
         cases.extend(case.sized(len).each_way());
     }
@@ -49,19 +49,19 @@ pub(super) fn cases() -> Vec<Case> {
 const EACH_WAY: &[Both] = &[
     (
         "send/gather",
-        "the segments of a Send are one message",
+        "the segments of a Send are received as one message",
         gathers,
         receives_one,
     ),
     (
         "send/scatter",
-        "a message fills the segments of a receive in turn",
+        "a message fills the segments of a receive in order",
         sends_one,
         scatters,
     ),
     (
         "send/empty-segments",
-        "segments without bytes add nothing",
+        "segments of length 0 add no bytes",
         gathers_empty,
         receives_one,
     ),
@@ -76,49 +76,49 @@ const EACH_WAY: &[Both] = &[
 const BOTH: &[Both] = &[
     (
         "send/both-ways",
-        "messages pass each other",
+        "both ends send at the same time",
         crosses,
         crosses,
     ),
     (
         "send/ping-pong",
-        "50 messages go there and back",
+        "50 messages are sent and returned",
         pings,
         pongs,
     ),
     (
         "send/cookies",
-        "cookies come back whole",
+        "a completion returns all bits of its cookie",
         sends_cookies,
         receives_cookies,
     ),
     (
         "send/queue-full",
-        "a full queue says so and goes on when there is room",
+        "a full queue refuses work, and accepts it after completions",
         fills_queue,
         takes_all,
     ),
     (
         "send/iov-limit",
-        "a list longer than the limit is refused",
+        "a Send with more segments than the limit is refused",
         list_too_long,
         stands_by,
     ),
     (
         "send/no-segments",
-        "a message may be of no segments",
+        "a message may have no segments",
         sends_nothing,
         receives_nothing,
     ),
     (
         "send/operation",
-        "a completion says what it was of",
+        "a completion names its operation",
         sends_named,
         receives_named,
     ),
     (
         "send/waiter",
-        "a message wakes who sleeps",
+        "a message wakes a sleeping receiver",
         sends_late,
         sleeps,
     ),
@@ -228,7 +228,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
     for (place, (_, len)) in PLACES.iter().zip(PIECES) {
         whole.extend(region.to_vec(*place, len)?);
     }
-    ensure!(whole == pattern::bytes(2, WHOLE), "the pieces are others");
+    ensure!(whole == pattern::bytes(2, WHOLE), "the pieces differ");
     pattern::untouched(&region, PIECES[2].1, ROOM - PIECES[2].1)?;
     side.meet("over")
 }
@@ -315,7 +315,7 @@ fn pings(side: &mut Side<'_>) -> Result<()> {
         expect::done(&link.kit.recv, round, side)?;
         ensure!(
             back.to_vec(0, 8)? == round.to_be_bytes(),
-            "another answer to {round}"
+            "a wrong answer in round {round}"
         );
     }
     side.meet("over")
@@ -378,8 +378,8 @@ fn fills_queue(side: &mut Side<'_>) -> Result<()> {
         let posted = link.ep.post_recv(&segment, cookie);
         posted.err().map(|error| (cookie, error))
     });
-    let (room, error) = refused.context("receives find room without end")?;
-    ensure!(room >= 30, "room for {room} receives");
+    let (room, error) = refused.context("the queue accepts every receive")?;
+    ensure!(room >= 30, "only {room} receives were accepted");
     expect::refused::<()>(Err(error), DAT_INSUFFICIENT_RESOURCES)?;
     side.send("full", &room.to_be_bytes())?;
     for cookie in 0..room.min(8) {

@@ -15,36 +15,52 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const ALONE: &[Alone] = &[
-    ("psp/any", "each service gets a qualifier of its own", any),
-    ("psp/in-use", "a qualifier is one service's", in_use),
+    (
+        "psp/any",
+        "each service point gets a connection qualifier of its own",
+        any,
+    ),
+    (
+        "psp/in-use",
+        "a connection qualifier belongs to one service point",
+        in_use,
+    ),
     (
         "psp/again",
-        "the qualifier of a service that ended is free",
+        "the qualifier of a freed service point can be used again",
         again,
     ),
     (
         "psp/wrong-evd",
-        "requests need a dispatcher for them",
+        "connection requests need an EVD with the request flag",
         wrong_evd,
     ),
     (
         "rsp/release",
-        "an endpoint is free again without its service point",
+        "an endpoint is unconnected again after its service point is freed",
         release,
     ),
-    ("rsp/busy", "an endpoint waits at one service point", busy),
+    (
+        "rsp/busy",
+        "an endpoint can be reserved by one service point only",
+        busy,
+    ),
     (
         "csp/address",
-        "a common service point tells where it listens",
+        "a query of a common service point returns its address",
         csp_address,
     ),
-    ("csp/in-use", "an address is one service's", csp_in_use),
+    (
+        "csp/in-use",
+        "an address belongs to one common service point",
+        csp_in_use,
+    ),
 ];
 
 const BOTH: &[Both] = &[
     (
         "psp/named",
-        "a service under a number of the consumer's choice",
+        "a service point uses the qualifier that the consumer chose",
         connects,
         named,
     ),
@@ -56,43 +72,43 @@ const BOTH: &[Both] = &[
     ),
     (
         "psp/several",
-        "a service takes one peer after another",
+        "a service point accepts one peer after another",
         connects_thrice,
         accepts_thrice,
     ),
     (
         "psp/origin",
-        "a request tells where it comes from",
+        "a request reports the peer's address",
         connects_and_sends_address,
         sees_origin,
     ),
     (
         "psp/handoff",
-        "a request is handed to another service",
+        "a request can be handed to another service point",
         connects,
         hands_off,
     ),
     (
         "rsp/accept",
-        "a request takes the endpoint that waits for it",
+        "accepting a request connects the reserved endpoint",
         connects,
         rsp_accept,
     ),
     (
         "rsp/once",
-        "a reserved service point takes one request",
+        "a reserved service point delivers one request",
         connects_once,
         rsp_once,
     ),
     (
         "rsp/reject",
-        "a rejection frees the endpoint",
+        "a rejection releases the reserved endpoint",
         is_rejected,
         rsp_reject,
     ),
     (
         "csp/accept",
-        "any stack connects to a common service point",
+        "an endpoint connects to a common service point",
         connects_to_address,
         csp_accept,
     ),
@@ -261,7 +277,7 @@ fn sees_origin(side: &mut Side<'_>) -> Result<()> {
     let (_psp, request) = listen(side, &kit)?;
     let origin = request
         .remote()
-        .context("the request does not tell its origin")?;
+        .context("the request does not report the address of its origin")?;
     let _ep = accept(request, &kit, side)?;
     let (client, _) = side.receive_address()?;
     ensure!(origin.ip() == client.ip(), "{origin} instead of {client}");
@@ -331,7 +347,7 @@ fn rsp_once(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     side.meet("over")?;
     if let Some(event) = kit.requests.dequeue()? {
-        bail!("{event:?} at a service point that has had its request");
+        bail!("{event:?} at a service point whose request was already delivered");
     }
     Ok(())
 }

@@ -19,19 +19,23 @@ pub(super) fn cases() -> Vec<Case> {
 const ALONE: &[Alone] = &[
     (
         "srq/create",
-        "a queue takes as many receives as asked",
+        "a shared queue accepts as many receives as requested",
         create,
     ),
-    ("srq/full", "a full queue takes no more", full),
-    ("srq/resize", "a queue grows and keeps its receives", resize),
+    ("srq/full", "a full shared queue refuses receives", full),
+    (
+        "srq/resize",
+        "a shared queue that grows keeps its receives",
+        resize,
+    ),
     (
         "srq/in-use",
-        "a queue with an endpoint is not freed",
+        "a shared queue with an endpoint is not freed",
         in_use,
     ),
     (
         "srq/endpoint-posts",
-        "an endpoint of a queue takes no receives of its own",
+        "an endpoint with a shared queue refuses receives of its own",
         endpoint_posts,
     ),
 ];
@@ -39,31 +43,31 @@ const ALONE: &[Alone] = &[
 const BOTH: &[Both] = &[
     (
         "srq/one",
-        "messages take receives of the queue, in order",
+        "messages use the receives of the shared queue in order",
         sends,
         one,
     ),
     (
         "srq/two",
-        "two endpoints take receives of one queue",
+        "two endpoints use receives of one shared queue",
         sends_on_two,
         two,
     ),
     (
         "srq/low-watermark",
-        "a queue that runs low is told once",
+        "one event reports that a shared queue has reached its low watermark",
         sends,
         runs_low,
     ),
     (
         "srq/last",
-        "the end of an endpoint tells when it has taken its last",
+        "an event reports that a disconnected endpoint has used its last shared receive",
         leaves,
         last,
     ),
     (
         "srq/outlives",
-        "receives stay for other endpoints when one goes",
+        "receives stay in the shared queue when one of its endpoints is freed",
         leaves_and_sends,
         outlives,
     ),
@@ -100,11 +104,14 @@ fn full(side: &mut Side<'_>) -> Result<()> {
     for cookie in 0..MANY {
         let posted = srq.post_recv(&[region.segment(0, LEN)?], cookie);
         if posted.is_err() {
-            ensure!(cookie >= DEPTH.into(), "room for {cookie} of {DEPTH}");
+            ensure!(
+                cookie >= DEPTH.into(),
+                "only {cookie} of {DEPTH} receives were accepted"
+            );
             return expect::refused(posted, DAT_INSUFFICIENT_RESOURCES);
         }
     }
-    anyhow::bail!("{MANY} receives found room where {DEPTH} were asked for")
+    anyhow::bail!("{MANY} receives were accepted, although {DEPTH} were requested")
 }
 
 fn resize(side: &mut Side<'_>) -> Result<()> {
@@ -200,7 +207,7 @@ fn one(side: &mut Side<'_>) -> Result<()> {
         let cookie = receive(&kit, &ep, &region, seed, side)?;
         ensure!(
             cookie == u64::from(seed),
-            "message {seed} took receive {cookie}"
+            "message {seed} completed receive {cookie}"
         );
     }
     side.meet("over")

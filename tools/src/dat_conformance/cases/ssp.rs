@@ -31,55 +31,55 @@ const CASES: &[Both] = &[
     ),
     (
         "ssp/rejected",
-        "after a rejection both ends go on in streaming mode",
+        "both ends continue in streaming mode after a rejection",
         is_rejected,
         rejects,
     ),
     (
         "ssp/freed",
-        "a service point that is freed gives its socket back",
+        "freeing a service point returns its socket",
         keeps_streaming,
         frees,
     ),
     (
         "ssp/socket-down",
-        "a peer that closes is told",
+        "an event reports that the peer closed the socket",
         closes,
         sees_down,
     ),
     (
         "ssp/no-request",
-        "what is no request for RDMA is told",
+        "an event reports that the peer sent other bytes than a request",
         talks,
         sees_down,
     ),
     (
         "ssp/reserved",
-        "its endpoint is reserved, and free again afterwards",
+        "the endpoint is reserved, and released when the service point is freed",
         keeps_streaming,
         reserves,
     ),
     (
         "ssp/busy-endpoint",
-        "an endpoint in use is refused, and the socket stays",
+        "an endpoint in use is refused, and its socket stays with the consumer",
         keeps_streaming,
         is_busy,
     ),
     (
         "ssp/no-rdma",
-        "a peer that speaks no RDMA refuses",
+        "an attempt over a socket to a peer without RDMA fails",
         meets_other_protocol,
         answers_otherwise,
     ),
     (
         "ssp/timeout",
-        "an attempt over a socket ends when its time is over",
+        "an attempt over a socket ends after its timeout",
         times_out,
         is_silent,
     ),
     (
         "ssp/timeout-zero",
-        "an attempt over a socket has time",
+        "an attempt over a socket with timeout 0 is refused",
         has_no_time,
         only_streams,
     ),
@@ -121,13 +121,13 @@ fn chat(socket: &mut TcpStream) -> Result<()> {
 }
 
 fn back(socket: Option<OwnedFd>) -> Result<TcpStream> {
-    Ok(socket.context("the socket did not come back")?.into())
+    Ok(socket.context("the socket was not returned")?.into())
 }
 
 fn receive_last_words(socket: &mut TcpStream) -> Result<()> {
     let mut text = vec![0; LAST_WORDS.len()];
     socket.read_exact(&mut text).context("the final message")?;
-    ensure!(text == LAST_WORDS, "another final message");
+    ensure!(text == LAST_WORDS, "the final message differs");
     Ok(())
 }
 
@@ -172,7 +172,7 @@ fn failed(
     kinds: &[ConnectionKind],
 ) -> Result<(TcpStream, Vec<u8>)> {
     match outcome {
-        Ok(_) => bail!("a connection came about"),
+        Ok(_) => bail!("a connection was established"),
         Err(ConnectError {
             reason: ConnectFailure::Ended(kind),
             private_data,
@@ -259,7 +259,7 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
     let spare = TcpStream::connect(other.local_addr()?)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
     match Ssp::create(spare, &ep, &kit.requests, b"") {
-        Ok(_) => bail!("an endpoint waits on two sockets"),
+        Ok(_) => bail!("one endpoint was accepted for two sockets"),
         Err(refused) => {
             expect::refused::<()>(Err(refused.error), DAT_INVALID_STATE)?;
             TcpStream::from(refused.socket).write_all(b"it still works")?;
@@ -295,7 +295,7 @@ fn sees_down(side: &mut Side<'_>) -> Result<()> {
     match ssp.wait_request(Some(side.patience())) {
         Err(SspWaitError::SocketDown) => {}
         Err(other) => return Err(other.into()),
-        Ok(_) => bail!("a request came"),
+        Ok(_) => bail!("a request was received"),
     }
     ensure!(
         ssp.state()? == SspState::NonOperational,
@@ -348,7 +348,7 @@ fn has_no_time(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     match ep.start_connect_socket(socket, Some(Duration::ZERO), b"") {
-        Ok(()) => bail!("an attempt without time was begun"),
+        Ok(()) => bail!("an attempt with timeout 0 was accepted"),
         Err(refused) => {
             expect::refused::<()>(Err(refused.error), DAT_INVALID_PARAMETER)?;
             chat(&mut TcpStream::from(refused.socket))?;
