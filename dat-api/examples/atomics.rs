@@ -32,19 +32,19 @@ fn main() -> Result<()> {
         .collect::<Result<Vec<Ep>>>()?;
 
     // Each counter's last write completes a receive here and delivers a number with it.
-    let mut told = 0;
+    let mut immediate_sum = 0;
     for _ in 0..COUNTERS {
         let event = owner.transfers.wait(SOON)?.context("a counter is silent")?;
         let Event::Dto(done) = event else {
             anyhow::bail!("unexpected: {event:?}");
         };
         ensure!(done.status.is_success(), "{}", done.status);
-        told += done.immediate.context("no number came with the write")?;
+        immediate_sum += done.immediate.context("the write has no immediate data")?;
     }
     let mut total = [0; WORD];
     memory.read(0, &mut total)?;
     let total = u64::from_ne_bytes(total);
-    ensure!(total == COUNTERS as u64 * STEPS && u64::from(told) == total);
+    ensure!(total == COUNTERS as u64 * STEPS && u64::from(immediate_sum) == total);
     for counter in counters {
         counter.join().expect("a counter panicked")?;
     }

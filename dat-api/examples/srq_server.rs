@@ -58,8 +58,8 @@ fn serve(node: &Node) -> Result<usize> {
 
     let answer = Region::from_bytes(&node.pz, b"taken", Privileges::LOCAL)?;
     let (mut used, mut refills) = (Vec::new(), 0);
-    let mut told: HashMap<EpId, usize> = HashMap::new();
-    while told.values().sum::<usize>() < CLIENTS * MESSAGES {
+    let mut received: HashMap<EpId, usize> = HashMap::new();
+    while received.values().sum::<usize>() < CLIENTS * MESSAGES {
         let event = node.transfers.wait(SOON)?.context("no message")?;
         let Event::Dto(done) = event else {
             anyhow::bail!("unexpected: {event:?}");
@@ -67,7 +67,7 @@ fn serve(node: &Node) -> Result<usize> {
         ensure!(done.status.is_success(), "{}", done.status);
         // The event names the endpoint that received the message, although the receives are shared.
         let client = clients.get(&done.ep).context("a message for nobody")?;
-        *told.entry(done.ep).or_default() += 1;
+        *received.entry(done.ep).or_default() += 1;
         used.push(done.cookie as usize);
         if is_low(node, &srq)? {
             used.drain(..).try_for_each(post)?;
@@ -81,7 +81,7 @@ fn serve(node: &Node) -> Result<usize> {
             CompletionFlags::SUPPRESS,
         )?;
     }
-    ensure!(told.values().all(|count| *count == MESSAGES));
+    ensure!(received.values().all(|count| *count == MESSAGES));
     for ep in clients.values() {
         ep.wait_disconnected(SOON)?;
     }

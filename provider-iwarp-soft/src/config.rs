@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_input_is_refused() {
         for line in [
             "",
             "   ",

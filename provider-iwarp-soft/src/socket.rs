@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_keeps_returned_sockets_and_no_taken_ones() {
+    fn a_child_keeps_returned_sockets_and_not_those_in_use() {
         crate::forking::prepare();
         let (client, _server) = pair();
         let number = client.as_raw_fd();

@@ -128,7 +128,7 @@ fn write_every_size(params: &str) {
 }
 
 #[test]
-fn writes_of_every_size_are_there_when_the_send_behind_them_is() {
+fn writes_of_every_size_are_complete_when_the_next_send_is_received() {
     write_every_size("lo 0");
     write_every_size("lo 0 crc=off");
 }
@@ -161,7 +161,7 @@ fn read_every_size(params: &str) {
 }
 
 #[test]
-fn reads_of_every_size_fetch_what_is_there() {
+fn reads_of_every_size_fetch_the_current_data() {
     read_every_size("lo 0");
     read_every_size("lo 0 crc=off");
 }

@@ -84,7 +84,7 @@ fn a_program_that_polled_before_its_first_connection_is_served_by_the_engine() {
 }
 
 #[test]
-fn a_program_that_looks_at_queues_and_does_not_drive_is_served_by_the_engine() {
+fn a_program_that_checks_queues_without_driving_is_served_by_the_engine() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
@@ -106,7 +106,7 @@ fn a_program_that_looks_at_queues_and_does_not_drive_is_served_by_the_engine() {
 }
 
 #[test]
-fn requests_held_back_leave_even_if_their_consumer_never_looks_again() {
+fn delayed_requests_are_sent_even_if_their_consumer_never_polls_again() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
@@ -404,7 +404,7 @@ fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
 }
 
 #[test]
-fn a_full_completion_queue_is_told() {
+fn a_full_completion_queue_is_reported() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let client = a.side(10);
     let small = b.rnic.create_cq(2, CqToken(77)).unwrap();

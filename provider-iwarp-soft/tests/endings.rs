@@ -144,7 +144,7 @@ fn a_graceful_disconnect_finishes_posted_requests_first() {
 }
 
 #[test]
-fn a_graceful_disconnect_does_not_wait_for_ever_for_a_read_that_nobody_answers() {
+fn a_graceful_disconnect_does_not_wait_for_ever_for_an_unanswered_read() {
     let node = Node::new("lo 0 close_timeout_ms=20");
     let client = node.side(10);
     // The peer is alive and does not read, answer or close.
@@ -164,7 +164,7 @@ fn a_graceful_disconnect_does_not_wait_for_ever_for_a_read_that_nobody_answers()
 }
 
 #[test]
-fn a_graceful_disconnect_waits_for_a_peer_that_goes_on() {
+fn a_graceful_disconnect_waits_for_a_peer_that_continues() {
     let node = Node::new("lo 0 close_timeout_ms=20");
     let client = node.side(10);
     let (mut raw, _) = raw_peer(&client, &node);
@@ -407,7 +407,7 @@ fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
 }
 
 #[test]
-fn what_came_before_a_reset_is_received_even_if_a_send_meets_the_reset_first() {
+fn bytes_before_a_reset_are_received_even_if_a_send_detects_the_reset_first() {
     /// A Send number 1, "hello" (RFC 5044, golden bytes of `frames.rs`).
     const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
     for round in 0..50 {

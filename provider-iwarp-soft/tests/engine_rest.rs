@@ -51,7 +51,7 @@ fn await_message(side: &Side<'_>, waker: &Arc<Waker>) -> u64 {
 }
 
 #[test]
-fn waits_that_come_and_go_wake_no_engine() {
+fn short_waits_do_not_wake_the_engine() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);

@@ -236,7 +236,7 @@ fn more_reads_than_announced_end_the_connection() {
 }
 
 #[test]
-fn an_ird_that_nobody_chose_follows_the_peers_wish() {
+fn a_default_ird_follows_the_peers_request() {
     for (read_depth_is_consumers, announced) in [(true, 16_u16), (false, 32)] {
         let b = Node::new("lo 0");
         let server = b.side_with(
@@ -309,7 +309,7 @@ fn a_terminate_message_from_the_peer_breaks_the_connection_silently() {
 }
 
 #[test]
-fn a_terminate_message_is_charged_to_a_read_only_if_it_can_be_about_one() {
+fn a_terminate_message_fails_a_read_only_if_it_can_refer_to_one() {
     /// Lengths and headers of quoted segments, up to the MO.
     const SEND_INVALIDATE: &str = "0017 4144 0badc0de 00000000 00000001 00000000";
     const IMMEDIATE: &str = "001a 4148 00000000 00000000 00000001 00000000";
@@ -381,7 +381,7 @@ fn a_terminate_message_is_charged_to_a_read_only_if_it_can_be_about_one() {
 }
 
 #[test]
-fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
+fn a_terminate_message_fails_the_read_that_it_quotes() {
     use WcStatus::{Flushed, RemoteAccess};
     // The MSN that is quoted of three Reads, the second in two parts, and the request that fails. 0
     // and 9 belong to none of them, so the oldest unanswered request fails.
@@ -488,7 +488,7 @@ fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() 
 }
 
 #[test]
-fn a_bind_of_a_freed_window_fails_whoever_has_its_place_now() {
+fn a_bind_of_a_freed_window_fails_after_its_slot_was_reused() {
     let a = Node::new("lo 0");
     let (client, heir_side) = (a.side(10), a.side(20));
     let memory = a.memory(100);
@@ -519,7 +519,7 @@ fn a_bind_of_a_freed_window_fails_whoever_has_its_place_now() {
 }
 
 #[test]
-fn what_waits_at_a_fence_is_flushed_in_its_place() {
+fn work_that_waits_for_a_fence_is_flushed_in_order() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let memory = a.memory(100);

@@ -105,7 +105,7 @@ fn cycles(a: &Node, b: &Node, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn connections_that_move_and_end_leave_nothing_behind() {
+fn connections_that_move_and_end_leak_nothing() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     cycles(&a, &b, 0..WARM_CYCLES);
     let before = Census::settled();

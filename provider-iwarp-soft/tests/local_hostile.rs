@@ -174,7 +174,7 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
 }
 
 #[test]
-fn a_reference_of_a_peer_that_names_no_word_is_not_followed() {
+fn a_reference_of_a_peer_to_an_invalid_word_is_not_followed() {
     static TARGET: [u8; 64] = [7; 64];
     on_ground(|ground| {
         for known in [
@@ -232,7 +232,7 @@ fn garbage_where_a_header_should_be_ends_its_connection_with_a_terminate_message
 }
 
 #[test]
-fn a_consumer_that_releases_what_was_not_produced_ends_its_connection_only() {
+fn a_consumer_that_releases_unproduced_bytes_ends_its_connection_only() {
     on_ground(|ground| {
         for released in [1, 63, 64 * 100_000, u64::MAX, u64::MAX - 63, 1 << 63] {
             let victim = ground.victim();
@@ -265,7 +265,7 @@ const NO_SEND: SendOp = SendOp::Send {
 };
 
 #[test]
-fn a_peer_that_never_reads_holds_up_nobody_but_itself() {
+fn a_peer_that_never_reads_delays_only_itself() {
     on_ground(|ground| {
         for way in ["abrupt", "peer closes", "peer resets"] {
             let victim = ground.victim();
@@ -295,7 +295,7 @@ fn a_peer_that_never_reads_holds_up_nobody_but_itself() {
 }
 
 #[test]
-fn what_is_in_the_ring_of_a_peer_that_never_rings_is_received_before_its_end() {
+fn records_of_a_peer_that_never_rings_the_doorbell_are_received_before_its_end() {
     on_ground(|ground| {
         let victim = ground.victim();
         let mut moved = Moved::new(&victim, |_| ());
@@ -451,7 +451,7 @@ fn is_quiet(node: &Node) -> bool {
 }
 
 #[test]
-fn a_peer_that_closes_the_doorbell_alone_keeps_nobody_busy() {
+fn a_peer_that_closes_only_the_doorbell_causes_no_busy_loop() {
     on_ground(|ground| {
         let victim = ground.victim();
         let mut moved = Moved::new(&victim, |_| ());
@@ -509,7 +509,7 @@ fn a_full_ring_is_received_while_a_timer_runs() {
 }
 
 #[test]
-fn a_peer_that_dies_while_it_reads_memory_is_not_waited_for() {
+fn no_wait_for_a_peer_that_dies_while_it_reads_memory() {
     on_ground(|ground| {
         for is_deregistered in [false, true] {
             let victim = ground.victim();

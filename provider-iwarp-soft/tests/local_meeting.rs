@@ -44,7 +44,7 @@ fn refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
 }
 
 #[test]
-fn a_hello_that_is_not_one_leaves_the_connection_on_tcp() {
+fn an_invalid_hello_leaves_the_connection_on_tcp() {
     on_ground(|ground| {
         type Change = fn(&mut Vec<u8>);
         let changes: [(&str, Change); 8] = [
@@ -69,7 +69,7 @@ fn a_hello_that_is_not_one_leaves_the_connection_on_tcp() {
 }
 
 #[test]
-fn memory_that_is_not_as_it_must_be_leaves_the_connection_on_tcp() {
+fn invalid_shared_memory_leaves_the_connection_on_tcp() {
     on_ground(|ground| {
         let seals = [
             SealFlags::empty(),
@@ -155,7 +155,7 @@ fn a_hello_in_pieces_is_one_hello() {
 }
 
 #[test]
-fn processes_that_say_nothing_are_turned_away() {
+fn silent_processes_are_refused() {
     on_ground(|ground| {
         attack_hello(ground, "silence", |place, token| {
             let pending_peers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
@@ -284,7 +284,7 @@ fn attack_initiator(
 }
 
 #[test]
-fn offers_that_lead_nowhere_leave_the_connection_on_tcp() {
+fn invalid_offers_leave_the_connection_on_tcp() {
     on_ground(|ground| {
         let event = attack_initiator(ground, "nobody listens", |peer, victim| {
             for _ in 0..3 {
@@ -327,7 +327,7 @@ fn an_offer_that_is_never_answered_costs_nothing_but_the_memory() {
 }
 
 #[test]
-fn a_move_that_was_not_agreed_on_ends_the_connection() {
+fn a_move_without_agreement_ends_the_connection() {
     on_ground(|ground| {
         let event = attack_initiator(ground, "moved without an offer", |peer, _| {
             peer.send_moved();
@@ -376,7 +376,7 @@ fn receive_with(unix: &UnixStream) -> (Vec<u8>, OwnedFd) {
 }
 
 #[test]
-fn what_follows_a_move_on_tcp_is_a_violation() {
+fn segments_on_tcp_after_a_move_are_a_violation() {
     on_ground(|ground| {
         type Act = fn(&mut Scripted);
         let acts: [(&str, Act); 3] = [

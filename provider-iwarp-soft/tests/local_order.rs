@@ -51,7 +51,7 @@ fn nothing_is_read_or_written_after_deregistration() {
 }
 
 #[test]
-fn what_a_sender_deregisters_is_not_read_any_more() {
+fn memory_that_a_sender_deregistered_is_no_longer_read() {
     let _alone = alone();
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = pair(&a, &b);

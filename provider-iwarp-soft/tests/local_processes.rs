@@ -244,7 +244,7 @@ fn a_peer_that_is_killed_in_the_middle_of_long_messages_is_reported() {
 }
 
 #[test]
-fn a_stopped_peer_holds_up_its_own_connection_only() {
+fn a_stopped_peer_delays_its_own_connection_only() {
     let _alone = alone();
     let node = Node::new("lo 0");
     let before = warm_up(&node);
@@ -309,7 +309,7 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
 }
 
 #[test]
-fn a_fork_in_the_middle_takes_nothing_with_it() {
+fn a_fork_during_an_operation_leaks_nothing() {
     let _alone = alone();
     let node = Node::new("lo 0");
     let before = warm_up(&node);

@@ -71,7 +71,7 @@ fn without_address_space_a_connection_stays_on_tcp() {
 }
 
 #[test]
-fn where_files_must_be_short_a_connection_stays_on_tcp() {
+fn with_a_low_file_size_limit_a_connection_stays_on_tcp() {
     stays_on_tcp("file size", true, Limit::Fsize, || 4096);
 }
 
@@ -82,7 +82,7 @@ fn busy_us() -> u64 {
 }
 
 #[test]
-fn a_peer_that_connects_while_there_is_no_descriptor_keeps_nobody_busy() {
+fn a_peer_that_connects_while_descriptors_are_exhausted_causes_no_busy_loop() {
     let _alone = alone();
     let node = Node::new("lo 0");
     let victim = node.side(10);

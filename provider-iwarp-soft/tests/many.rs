@@ -54,7 +54,7 @@ fn readable(fds: &mut [libc::pollfd], timeout_ms: i32) -> bool {
 }
 
 #[test]
-fn a_blocked_consumer_gets_what_comes_on_each_of_them() {
+fn a_blocked_consumer_receives_from_each_connection() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
@@ -80,7 +80,7 @@ fn a_blocked_consumer_gets_what_comes_on_each_of_them() {
 }
 
 #[test]
-fn a_polling_consumer_gets_what_comes_on_each_of_them() {
+fn a_polling_consumer_receives_from_each_connection() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);

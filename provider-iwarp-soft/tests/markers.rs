@@ -200,7 +200,7 @@ fn lengths() -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn what_we_send_has_its_markers_where_the_peer_looks_for_them() {
+fn sent_markers_are_where_the_peer_expects_them() {
     for (settings, wishes) in [("lo 0", 0xC0), ("lo 0 crc=off", 0x80)] {
         let node = Node::new(settings);
         let memory = node.memory(4096);
@@ -227,7 +227,7 @@ fn what_we_send_has_its_markers_where_the_peer_looks_for_them() {
 }
 
 #[test]
-fn what_a_peer_sends_is_understood_however_it_is_cut() {
+fn messages_of_a_peer_are_parsed_wherever_they_are_split() {
     let count = lengths().count();
     for (settings, pieces) in [
         ("lo 0 markers=on", [7, 1448]),

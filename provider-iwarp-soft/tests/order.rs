@@ -47,7 +47,7 @@ fn accept_all(node: &Node, sides: &[Side<'_>], request: &str) -> Vec<TcpStream> 
 }
 
 #[test]
-fn an_ending_is_told_after_the_beginnings_that_its_peer_caused_before() {
+fn a_disconnect_event_follows_the_established_events_that_its_peer_caused_before() {
     for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
         let node = Node::new("lo 0");
         let sides: Vec<_> = (1..=8).map(|n| node.side(100 * n)).collect();
@@ -59,22 +59,22 @@ fn an_ending_is_told_after_the_beginnings_that_its_peer_caused_before() {
             raw.shutdown(Shutdown::Write).unwrap();
         }
         node.recorder.release_requests();
-        let told: Vec<_> = (0..12).map(|_| node.recorder.any_connection()).collect();
-        let (first, last) = told.split_at(8);
+        let events: Vec<_> = (0..12).map(|_| node.recorder.any_connection()).collect();
+        let (first, last) = events.split_at(8);
         let is_beginning = |event: &Event| matches!(event, Event::Established { .. });
         assert!(
             first.iter().all(|(_, event)| is_beginning(event)),
-            "{told:?}"
+            "{events:?}"
         );
         assert!(
             last.iter().all(|(_, event)| *event == Event::Disconnected),
-            "{told:?}"
+            "{events:?}"
         );
     }
 }
 
 #[test]
-fn a_connection_that_stays_silent_holds_no_ending_up() {
+fn a_silent_connection_delays_no_disconnect_event() {
     let node = Node::new("lo 0");
     let sides: Vec<_> = (1..=3).map(|n| node.side(100 * n)).collect();
     let mut streams = accept_all(&node, &sides, REQUEST_REV2);
@@ -127,22 +127,22 @@ fn while_an_established_is_held(then: impl FnOnce(&Node, &[Side<'_>])) {
 }
 
 #[test]
-fn an_ending_waits_for_a_beginning_that_another_thread_tells() {
+fn a_disconnect_event_waits_for_an_established_event_of_another_thread() {
     while_an_established_is_held(|node, _| {
         std::thread::sleep(Duration::from_millis(50));
         assert!(!node.recorder.has_connection_news(100));
         node.recorder.release_established();
-        let told = [0; 2].map(|_| node.recorder.any_connection());
+        let events = [0; 2].map(|_| node.recorder.any_connection());
         assert!(
-            matches!(told[0], (200, Event::Established { .. })),
-            "{told:?}"
+            matches!(events[0], (200, Event::Established { .. })),
+            "{events:?}"
         );
-        assert_eq!(told[1], (100, Event::Disconnected));
+        assert_eq!(events[1], (100, Event::Disconnected));
     });
 }
 
 #[test]
-fn an_ending_that_waits_for_its_turn_is_told_by_an_abrupt_disconnect() {
+fn an_abrupt_disconnect_delivers_a_delayed_disconnect_event() {
     while_an_established_is_held(|node, sides| {
         node.rnic.disconnect(&sides[0].qp, true);
         assert_eq!(sides[0].event(), Event::Disconnected);
@@ -154,7 +154,7 @@ fn an_ending_that_waits_for_its_turn_is_told_by_an_abrupt_disconnect() {
 }
 
 #[test]
-fn an_ending_does_not_wait_for_ever() {
+fn a_disconnect_event_is_not_delayed_for_ever() {
     while_an_established_is_held(|_, sides| {
         assert_eq!(sides[0].event(), Event::Disconnected);
     });
@@ -203,7 +203,7 @@ fn expect_established_then_received(side: &Side<'_>) {
 }
 
 #[test]
-fn a_message_to_an_accepting_side_completes_after_the_connection_is_told() {
+fn a_message_to_an_accepting_side_completes_after_the_established_event() {
     for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
         let node = Node::new("lo 0");
         let memory = node.memory(64);
@@ -223,7 +223,7 @@ fn a_message_to_an_accepting_side_completes_after_the_connection_is_told() {
 }
 
 #[test]
-fn a_message_to_a_connecting_side_completes_after_the_connection_is_told() {
+fn a_message_to_a_connecting_side_completes_after_the_established_event() {
     let node = Node::new("lo 0");
     let memory = node.memory(64);
     let client = node.side(100);
@@ -245,7 +245,7 @@ fn a_message_to_a_connecting_side_completes_after_the_connection_is_told() {
 }
 
 #[test]
-fn a_connection_that_ends_while_it_is_told_completes_its_work_in_between() {
+fn a_connection_that_ends_during_its_established_event_completes_its_work_in_between() {
     for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
         let node = Node::new("lo 0");
         let memory = node.memory(64);
@@ -273,7 +273,7 @@ fn a_connection_that_ends_while_it_is_told_completes_its_work_in_between() {
 }
 
 #[test]
-fn a_connection_that_is_never_told_completes_its_work_before_its_failure() {
+fn a_connection_without_established_event_completes_its_work_before_its_failure() {
     let node = Node::new("lo 0");
     let server = node.side(100);
     server.recv(1, &[]);
@@ -297,7 +297,7 @@ fn a_connection_that_is_never_told_completes_its_work_before_its_failure() {
 
 /// A consumer that reads both EVDs in turn takes the two events for those of one endpoint.
 #[test]
-fn the_last_receives_of_a_shared_queue_are_told_in_the_order_of_the_endings() {
+fn the_last_receives_of_a_shared_queue_are_reported_in_the_order_of_the_disconnects() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let srq = b.rnic.create_srq(&b.pd, 16, 1, SrqToken(1)).unwrap();
     let clients = [10, 20].map(|token| a.side(token));
@@ -313,8 +313,8 @@ fn the_last_receives_of_a_shared_queue_are_told_in_the_order_of_the_endings() {
         scope.spawn(|| b.rnic.disconnect(&servers[1].qp, true));
         std::thread::sleep(Duration::from_millis(50));
     });
-    let told = [0; 2].map(|_| b.recorder.asynchronous());
+    let events = [0; 2].map(|_| b.recorder.asynchronous());
     let expected = [100, 200].map(|qp| AsyncEvent::LastWqeReached(QpToken(qp)));
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
     assert_eq!(servers[1].event(), Event::Disconnected);
 }

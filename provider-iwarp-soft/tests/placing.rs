@@ -113,7 +113,7 @@ fn cuts() -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn long_messages_arrive_wherever_their_frames_are_cut() {
+fn long_messages_are_received_wherever_their_frames_are_split() {
     let node = Node::new("lo 0 crc=off");
     let (server, mut raw) = accepted(&node);
     let memory = node.memory(3 * LONG);
@@ -175,7 +175,7 @@ fn a_message_of_several_frames_fills_scattered_memory() {
 }
 
 #[test]
-fn writes_go_where_they_say_and_nowhere_else() {
+fn writes_are_stored_in_their_range_and_nowhere_else() {
     let node = Node::new("lo 0 crc=off");
     let (server, mut raw) = accepted(&node);
     let memory = node.memory(LONG + 200);
@@ -198,7 +198,7 @@ fn terminate(raw: &mut TcpStream) -> [u8; 3] {
 }
 
 #[test]
-fn what_is_refused_is_refused_before_a_byte_is_placed() {
+fn refused_segments_place_no_byte() {
     let long = patterned(1, LONG);
     for (case, reason) in [
         ("an unknown STag", [1, 1, 0]),
@@ -265,7 +265,7 @@ fn memory_that_is_deregistered_in_the_middle_of_a_write_takes_no_more() {
 }
 
 #[test]
-fn a_peer_that_goes_in_the_middle_of_a_payload_leaves_a_broken_connection() {
+fn a_peer_that_disconnects_within_a_payload_leaves_a_broken_connection() {
     let node = Node::new("lo 0 crc=off");
     let (server, mut raw) = accepted(&node);
     let memory = node.memory(LONG);
@@ -319,7 +319,7 @@ fn protect(of: &Sge) {
 }
 
 #[test]
-fn memory_that_the_consumer_has_taken_away_ends_the_connection_and_not_the_process() {
+fn memory_that_the_consumer_unmapped_ends_the_connection_and_not_the_process() {
     let node = Node::new("lo 0 crc=off");
     let (server, mut raw) = accepted(&node);
     let (_mr, sge) = mapped(&node);
@@ -340,7 +340,7 @@ fn memory_that_the_consumer_has_taken_away_ends_the_connection_and_not_the_proce
 }
 
 #[test]
-fn a_read_whose_sink_was_taken_away_fails_with_that() {
+fn a_read_whose_sink_was_deregistered_reports_the_sink() {
     let node = Node::new("lo 0 crc=off peer_to_peer=off");
     let client = node.side(10);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

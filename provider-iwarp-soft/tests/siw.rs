@@ -64,7 +64,7 @@ fn is_not_reset(raw: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn a_reply_to_siw_that_its_kernel_would_not_survive_is_not_made() {
+fn a_reply_that_would_crash_the_kernel_of_siw_is_not_sent() {
     let b = Node::new("lo 0");
     let (_listener, port) = b
         .rnic
@@ -87,7 +87,7 @@ fn a_reply_to_siw_that_its_kernel_would_not_survive_is_not_made() {
 }
 
 #[test]
-fn an_attempt_that_is_given_up_ends_by_a_fin_and_not_by_a_reset() {
+fn a_cancelled_attempt_ends_by_a_fin_and_not_by_a_reset() {
     let a = Node::new("lo 0");
     let listener = listener();
     let (client, mut raw, _) = connecting(&a, &listener);
@@ -146,7 +146,7 @@ fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
 }
 
 #[test]
-fn the_first_frame_is_not_repeated_to_a_peer_that_was_heard() {
+fn the_first_frame_is_not_repeated_to_a_peer_that_has_sent_a_frame() {
     let a = Node::new("lo 0");
     let listener = listener();
     let (client, mut raw) = connected(&a, &listener);
@@ -158,7 +158,7 @@ fn the_first_frame_is_not_repeated_to_a_peer_that_was_heard() {
 }
 
 #[test]
-fn our_fin_comes_behind_a_repeated_first_frame() {
+fn our_fin_follows_a_repeated_first_frame() {
     for abrupt in [false, true] {
         let a = Node::new("lo 0");
         let listener = listener();
@@ -197,7 +197,7 @@ fn small_reads_are_cut_at_the_pages_of_their_source() {
 }
 
 #[test]
-fn a_request_says_what_the_settings_say() {
+fn a_request_has_the_configured_flags() {
     // Flags and revision, and the enhanced words if there are any.
     let rows: [(&str, &[u8]); 6] = [
         ("lo 0", &[0x50, 2, 0, 4, 0x80, 16, 0xc0, 16]),

@@ -108,7 +108,7 @@ fn both_sides_of_a_used_stream_become_a_connection() {
 }
 
 #[test]
-fn a_rejected_socket_goes_back_on_both_sides() {
+fn a_rejected_socket_is_returned_on_both_sides() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let client = a.side(10);
     let (one, other) = pair();
@@ -137,7 +137,7 @@ fn a_rejected_socket_goes_back_on_both_sides() {
 }
 
 #[test]
-fn a_disarmed_socket_goes_back_with_its_unread_bytes() {
+fn a_disarmed_socket_is_returned_with_its_unread_bytes() {
     let b = Node::new("lo 0");
     let (one, other) = pair();
     (&one).write_all(b"MPA ID").unwrap();
@@ -252,7 +252,7 @@ fn a_long_final_message_is_sent_whole_over_a_nonblocking_socket() {
 }
 
 #[test]
-fn a_request_that_came_before_the_service_point_is_found() {
+fn a_request_received_before_the_service_point_is_delivered() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     let (one, other) = pair();
@@ -275,7 +275,7 @@ fn a_request_that_came_before_the_service_point_is_found() {
 }
 
 #[test]
-fn a_timeout_gives_the_socket_back() {
+fn a_timeout_returns_the_socket() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let (one, other) = pair();
@@ -292,7 +292,7 @@ fn a_timeout_gives_the_socket_back() {
 }
 
 #[test]
-fn a_peer_that_streams_something_else_is_refused_and_its_bytes_stay() {
+fn a_peer_that_streams_other_bytes_is_refused_and_the_bytes_stay_unread() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let (one, other) = pair();
@@ -325,7 +325,7 @@ fn two_initiators_over_one_stream_refuse_each_other() {
 }
 
 #[test]
-fn a_disconnect_during_the_attempt_gives_the_socket_back() {
+fn a_disconnect_during_the_attempt_returns_the_socket() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let (one, other) = pair();
@@ -338,7 +338,7 @@ fn a_disconnect_during_the_attempt_gives_the_socket_back() {
 }
 
 #[test]
-fn an_accept_that_is_not_answered_gives_the_socket_back() {
+fn an_accept_that_is_not_answered_returns_the_socket() {
     let b = Node::new("lo 0 mpa_timeout_ms=20");
     for (gives_up, event) in [(false, Event::AcceptFailed), (true, Event::Disconnected)] {
         let server = b.side(20);
@@ -363,7 +363,7 @@ fn an_accept_that_is_not_answered_gives_the_socket_back() {
 }
 
 #[test]
-fn the_number_is_closed_when_the_end_has_been_told() {
+fn the_descriptor_is_closed_after_the_disconnect_event() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let (one, mut other) = pair();
@@ -509,7 +509,7 @@ fn a_socket_that_carries_a_connection_is_not_taken_again() {
 const MUCH: usize = 16 << 20;
 
 #[test]
-fn a_final_message_that_the_peer_does_not_take_is_a_failure_and_gives_the_socket_back() {
+fn a_final_message_that_the_peer_does_not_receive_is_a_failure_and_returns_the_socket() {
     let node = Node::new("lo 0 mpa_timeout_ms=200");
     for request in ["", REQUEST_REV1] {
         let (mut one, other) = pair();
@@ -536,7 +536,7 @@ fn a_final_message_that_the_peer_does_not_take_is_a_failure_and_gives_the_socket
 }
 
 #[test]
-fn a_peer_that_goes_while_the_final_message_is_sent_is_told_once() {
+fn a_peer_that_disconnects_during_the_final_message_causes_one_event() {
     let node = Node::new("lo 0");
     let (one, other) = pair();
     let armed = std::thread::scope(|scope| {

@@ -69,8 +69,8 @@ fn private_data_of_every_length_arrives_and_longer_is_refused() {
         a.rnic
             .connect(&client.qp, &a.connect_params(port, &data))
             .unwrap();
-        let (request, told) = b.recorder.request(7);
-        assert_eq!(told, data);
+        let (request, reported) = b.recorder.request(7);
+        assert_eq!(reported, data);
         b.rnic
             .accept(
                 request,
@@ -94,7 +94,7 @@ fn private_data_of_every_length_arrives_and_longer_is_refused() {
 }
 
 #[test]
-fn private_data_beyond_a_lowered_limit_is_cut_and_said_to_be() {
+fn private_data_beyond_a_lowered_limit_is_truncated_and_reported_as_truncated() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0 private_data=16"));
     let (_listener, port) = b
         .rnic
@@ -120,7 +120,7 @@ fn private_data_beyond_a_lowered_limit_is_cut_and_said_to_be() {
 }
 
 #[test]
-fn a_connect_before_the_listen_succeeds_once_somebody_listens() {
+fn a_connect_before_the_listen_succeeds_after_the_listen() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     let port = TcpListener::bind("127.0.0.1:0")
@@ -230,7 +230,7 @@ fn a_silent_peer_times_out() {
 }
 
 #[test]
-fn an_attempt_can_be_given_up() {
+fn an_attempt_can_be_cancelled() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -339,7 +339,7 @@ fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
 }
 
 #[test]
-fn an_initiator_that_never_says_ready_fails_the_accept() {
+fn an_initiator_without_ready_message_fails_the_accept() {
     let b = Node::new("lo 0 mpa_timeout_ms=20");
     let server = b.side(20);
     server.recv(1, &[]);
@@ -474,7 +474,7 @@ fn inbound_garbage_and_silence_cost_nothing() {
 /// All peers connect before the first sends its Request, as the endpoints of one program do that
 /// connects them in a row.
 #[test]
-fn more_peers_at_once_than_half_open_places_are_all_heard() {
+fn more_simultaneous_peers_than_half_open_slots_are_all_served() {
     const COUNT: usize = 40;
     let b = Node::new("lo 0 half_open_max=4 half_open_ms=60000");
     let (_listener, port) = b
@@ -491,7 +491,7 @@ fn more_peers_at_once_than_half_open_places_are_all_heard() {
 }
 
 #[test]
-fn a_place_is_taken_from_who_has_been_silent_for_long() {
+fn a_process_that_has_been_silent_for_long_loses_its_slot() {
     let b = Node::new("lo 0 half_open_max=4 half_open_ms=20 mpa_timeout_ms=3600000");
     let (_listener, port) = b
         .rnic
@@ -536,7 +536,7 @@ fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_acce
 }
 
 #[test]
-fn an_accept_that_fails_tells_of_the_receives_that_it_flushes() {
+fn a_failed_accept_reports_the_receives_that_it_flushes() {
     let b = Node::new("lo 0");
     let (_listener, port) = b
         .rnic

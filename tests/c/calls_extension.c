@@ -117,7 +117,7 @@ static void immediate(void)
 	pair_close(&pair);
 }
 
-static DAT_UINT64 requests_told(struct kit *kit)
+static DAT_UINT64 request_events(struct kit *kit)
 {
 	DAT_UINT64 value = 0;
 
@@ -132,15 +132,15 @@ static void stop_counters(void)
 
 	pair_open(&pair);
 	pair_connect(&pair);
-	expect(requests_told(&pair.passive) == 1);
+	expect(request_events(&pair.passive) == 1);
 	must("dat_ib_stop_counter", dat_ib_stop_counter(pair.passive.ia, DCNT_IA_CM));
 	pair_disconnect(&pair);
 	must("dat_ep_reset", dat_ep_reset(pair.active.ep));
 	must("dat_ep_reset", dat_ep_reset(pair.passive.ep));
 	pair_connect(&pair);
-	expect(requests_told(&pair.passive) == 1);
+	expect(request_events(&pair.passive) == 1);
 	must("dat_ib_start_counter", dat_ib_start_counter(pair.passive.ia, DCNT_IA_CM));
-	expect(requests_told(&pair.passive) == 0);
+	expect(request_events(&pair.passive) == 0);
 	must_refuse("dat_ib_start_counter", dat_ib_start_counter(pair.passive.ia, 3),
 		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
 	pair_close(&pair);

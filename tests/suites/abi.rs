@@ -60,7 +60,7 @@ fn structures_have_the_layout_of_compiled_programs() -> Result<()> {
 }
 
 #[test]
-fn a_wrong_layout_would_be_noticed() -> Result<()> {
+fn a_wrong_layout_is_detected() -> Result<()> {
     let source = assertions("DAT_PZ_PARAM 8 ia_handle 8:8\n")?;
     ensure!(compiles(&Stage::find()?, "cc", "-std=c11", "layout.c", &source).is_err());
     Ok(())

@@ -257,7 +257,7 @@ fn every_sentence_is_held_by_tests_that_exist_or_has_a_reason() -> Result<()> {
 }
 
 #[test]
-fn a_test_that_is_not_there_is_noticed() {
+fn a_missing_test_is_detected() {
     for test in [
         "nothing",
         "calls::calls_events::there_is_no_such_trial",
@@ -307,14 +307,14 @@ fn every_call_has_sentences_and_every_sentence_a_call_that_exists() -> Result<()
         .collect();
     ensure!(calls.len() > 80, "{EXPORTS} lists {} calls", calls.len());
     let sentences = sentences(&CALLS)?;
-    let told: BTreeSet<&str> = sentences
+    let described: BTreeSet<&str> = sentences
         .iter()
         .map(|sentence| sentence.part.as_str())
         .filter(|part| *part != "*")
         .collect();
-    let untold: Vec<_> = calls.difference(&told).collect();
-    let unknown: Vec<_> = told.difference(&calls).collect();
-    ensure!(untold.is_empty(), "nothing is said of {untold:?}");
+    let missing: Vec<_> = calls.difference(&described).collect();
+    let unknown: Vec<_> = described.difference(&calls).collect();
+    ensure!(missing.is_empty(), "no sentence describes {missing:?}");
     ensure!(unknown.is_empty(), "there are no calls {unknown:?}");
     Ok(())
 }

@@ -265,8 +265,8 @@ fn a_listener_counts_what_its_workers_accept() -> Result<()> {
     server.wait_for("taken", DEADLINE)?;
     client.finish(DEADLINE)?.success()?;
     let listed = sockets(pages.path())?;
-    let told = "accepted 1 offloaded and 2 over TCP";
-    ensure!(listed.contains(told), "not {told}:\n{listed}");
+    let output_text = "accepted 1 offloaded and 2 over TCP";
+    ensure!(listed.contains(output_text), "not {output_text}:\n{listed}");
     server.signal(Signal::SIGKILL)?;
     let _ = server.finish(DEADLINE);
     Ok(())
@@ -320,9 +320,12 @@ fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
     let link = link.display().to_string();
     let rules = rules.display().to_string();
     let line = ["--rules", &rules, "--explain", "listen", "--program", &link];
-    let told = opsrun(&[&line[..], &["127.0.0.1:80"]].concat())?;
-    let told = text(&told.stdout);
-    ensure!(told.contains("line 1 of the rule file says tcp"), "{told}");
+    let output_text = opsrun(&[&line[..], &["127.0.0.1:80"]].concat())?;
+    let output_text = text(&output_text.stdout);
+    ensure!(
+        output_text.contains("line 1 of the rule file says tcp"),
+        "{output_text}"
+    );
     Ok(())
 }
 
@@ -419,9 +422,12 @@ fn settings_and_the_adapter_are_reported() -> Result<()> {
     // The sample applies to every address, as does an absent file.
     let sample = Stage::find()?.root().join("etc/dat.conf");
     for dat_conf in [None, Some(sample.as_path())] {
-        let told = explained(&args, dat_conf)?;
-        ensure!(told.contains(&line), "{told}");
-        ensure!(told.ends_with("verdict  sdp and tcp\n"), "{told}");
+        let output_text = explained(&args, dat_conf)?;
+        ensure!(output_text.contains(&line), "{output_text}");
+        ensure!(
+            output_text.ends_with("verdict  sdp and tcp\n"),
+            "{output_text}"
+        );
     }
     Ok(())
 }
@@ -431,19 +437,20 @@ fn an_explanation_names_the_listeners_that_stay_on_tcp() -> Result<()> {
     let line_of_local = |role: &str| -> Result<String> {
         let output = opsrun(&["--explain", role, "127.0.0.1:1"])?;
         ensure!(output.status.success(), "{output:?}");
-        let told = text(&output.stdout);
-        let mut lines = told.lines().filter(|line| line.starts_with("local"));
+        let output_text = text(&output.stdout);
+        let mut lines = output_text.lines().filter(|line| line.starts_with("local"));
         Ok(lines.next_back().unwrap_or_default().to_owned())
     };
-    let told = line_of_local("listen")?;
+    let output_text = line_of_local("listen")?;
     ensure!(
-        told.starts_with("local    can carry it, unless SO_REUSEPORT"),
-        "{told}"
+        output_text.starts_with("local    can carry it, unless SO_REUSEPORT"),
+        "{output_text}"
     );
-    let told = line_of_local("connect")?;
+    let output_text = line_of_local("connect")?;
     ensure!(
-        told.starts_with("local    no: ") && told.ends_with("the listener has SO_REUSEPORT"),
-        "{told}"
+        output_text.starts_with("local    no: ")
+            && output_text.ends_with("the listener has SO_REUSEPORT"),
+        "{output_text}"
     );
     Ok(())
 }
@@ -487,12 +494,12 @@ fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> 
         output.status.code() == Some(1) && output.stdout.is_empty(),
         "{output:?}"
     );
-    let told = text(&output.stderr);
+    let output_text = text(&output.stderr);
     let known = "sdp.send-buffer, sdp.receive-buffers, sdp.receive-size";
     let expected = format!(
         "opsrun: {rules}:1:24: unknown setting `sdp.zcopi`; offload protocols have {known}\n"
     );
-    ensure!(told == expected, "{told}");
+    ensure!(output_text == expected, "{output_text}");
     Ok(())
 }
 
@@ -538,14 +545,14 @@ fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;
     let rules = rules.display().to_string();
     let output = opsrun(&["--rules", &rules, "echo", "started"])?;
-    let told = text(&output.stderr);
+    let output_text = text(&output.stderr);
     ensure!(
         output.status.code() == Some(1) && output.stdout.is_empty(),
         "{output:?}"
     );
     ensure!(
-        told.starts_with(&format!("opsrun: {rules}:2:20: ")),
-        "{told}"
+        output_text.starts_with(&format!("opsrun: {rules}:2:20: ")),
+        "{output_text}"
     );
     Ok(())
 }
@@ -689,8 +696,11 @@ fn processes_of_mpi_pass_messages_within_the_host() -> Result<()> {
         .env_remove("OPS_RULES")
         .env_remove("LD_PRELOAD")
         .output()?;
-    let (told, reported) = (text(&output.stdout), text(&output.stderr));
-    ensure!(output.status.success() && told == "done\n", "{output:?}");
+    let (output_text, reported) = (text(&output.stdout), text(&output.stderr));
+    ensure!(
+        output.status.success() && output_text == "done\n",
+        "{output:?}"
+    );
     ensure!(reported.contains("a connection is offloaded"), "{reported}");
     Ok(())
 }

@@ -81,8 +81,8 @@ fn refuses(bad: &str) -> Result<()> {
     let text = format!("{}{bad}\n{}", line("before"), line("after"));
     let kept = ["[before] 2.0 nonthreadsafe", "[after] 2.0 nonthreadsafe"];
     let ours = shows(&text, &kept)?;
-    let told = ours.text.lines().any(|line| !line.starts_with("PROVIDER"));
-    ensure!(told, "nothing was said about the bad line");
+    let is_reported = ours.text.lines().any(|line| !line.starts_with("PROVIDER"));
+    ensure!(is_reported, "the bad line was not reported");
     Ok(())
 }
 
@@ -175,7 +175,7 @@ fn an_open_quote_ends_at_the_end_of_its_line() -> Result<()> {
 }
 
 #[test]
-fn a_carriage_return_is_no_blank() -> Result<()> {
+fn a_carriage_return_is_not_a_blank() -> Result<()> {
     refuses(&line("bad").replace('\n', "\r"))
 }
 

@@ -463,7 +463,7 @@ fn bound(rmr: &Rmr, ep: &Ep, requests: &Evd, memory: &Region) -> Result<dat_api:
 }
 
 #[test]
-fn a_window_is_bound_used_and_taken_away() -> Result<()> {
+fn a_window_is_bound_used_and_invalidated() -> Result<()> {
     let _turn = turn();
     for for_ep in [false, true] {
         let mut node = Node::new()?;

@@ -317,10 +317,10 @@ fn read(victim: &SdpStream, patience: Duration) -> Result<Seen> {
     };
     if seen == Seen::Reset {
         // As with TCP: a reset is reported once, and then the stream is at its end.
-        ensure!(victim.read(&mut bytes)? == 0, "bytes behind a reset");
+        ensure!(victim.read(&mut bytes)? == 0, "bytes after a reset");
         let written = victim.write(b"x");
-        let told = written.as_ref().err().and_then(Errno::from_io_error);
-        ensure!(told == Some(Errno::PIPE), "{written:?} behind a reset");
+        let errno = written.as_ref().err().and_then(Errno::from_io_error);
+        ensure!(errno == Some(Errno::PIPE), "{written:?} after a reset");
     }
     ensure!(start.elapsed() < 2 * DEADLINE, "a read that ends too late");
     Ok(seen)
@@ -520,8 +520,8 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
             let _ = attacker.ep.disconnect(Close::Abrupt);
             let written = writes.join().expect("a writer that does not panic");
             ensure!(took < DEADLINE / 2, "{written:?} after {took:?}");
-            let told = written.as_ref().err().and_then(Errno::from_io_error);
-            ensure!(told == Some(Errno::TIMEDOUT), "{written:?}");
+            let errno = written.as_ref().err().and_then(Errno::from_io_error);
+            ensure!(errno == Some(Errno::TIMEDOUT), "{written:?}");
             Ok(())
         })?;
     }
@@ -557,8 +557,8 @@ fn readers_memory_without_an_answer_does_not_hold_its_reader() -> Result<()> {
     let after = victim.statistics();
     let counts = (after.sinks, after.sinks_used, after.sinks_cancelled);
     ensure!(counts == (1, 0, 1), "{after:?}");
-    let told = read.as_ref().err().and_then(Errno::from_io_error);
-    ensure!(told == Some(Errno::TIMEDOUT), "{read:?}");
+    let errno = read.as_ref().err().and_then(Errno::from_io_error);
+    ensure!(errno == Some(Errno::TIMEDOUT), "{read:?}");
     // The victim has ended the connection, so the disconnect may fail.
     let _ = attacker.ep.disconnect(Close::Abrupt);
     drop((attacker, victim));
@@ -604,7 +604,7 @@ fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()>
             ensure!(start.elapsed() < DEADLINE, "the advertisement is lost");
             thread::sleep(Duration::from_millis(1));
         }
-        let told = loop {
+        let errno = loop {
             ensure!(start.elapsed() < DEADLINE, "the writer gets no error");
             match (&victim).write(&[7; 1_000]) {
                 Ok(len) => {
@@ -614,8 +614,8 @@ fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()>
                 Err(error) => break Errno::from_io_error(&error),
             }
         };
-        let is_end = matches!(told, Some(Errno::CONNRESET | Errno::PIPE));
-        ensure!(is_end, "{told:?} with {len} bytes");
+        let is_end = matches!(errno, Some(Errno::CONNRESET | Errno::PIPE));
+        ensure!(is_end, "{errno:?} with {len} bytes");
     }
     scene.finish()
 }

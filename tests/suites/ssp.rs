@@ -216,10 +216,10 @@ fn a_conversion_without_answer_ends_at_its_timeout() -> Result<()> {
     let (active, silent) = RawPeer::pair()?;
     let args = format!("upgrade {} timeout_ms=500", fd_source());
     let active = orderly(peers.start_with(&args, active.into())?)?;
-    let told = ["EVENT timed-out", "EVENT unreachable"]
+    let is_reported = ["EVENT timed-out", "EVENT unreachable"]
         .iter()
         .any(|e| active.text.contains(e));
-    ensure!(told, "{}", active.tail());
+    ensure!(is_reported, "{}", active.tail());
     active.says("SOCKET open")?;
     drop(silent);
     Ok(())

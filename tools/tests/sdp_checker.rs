@@ -78,7 +78,7 @@ fn messages_of_a_good_connection_are_printed() -> Result {
 }
 
 #[test]
-fn a_broken_rule_stands_below_the_message_that_breaks_it() -> Result {
+fn a_violation_is_printed_below_its_message() -> Result {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("1-0.active");
     fs::write(&file, recorded([3, 4]))?;
@@ -97,7 +97,7 @@ fn a_broken_rule_stands_below_the_message_that_breaks_it() -> Result {
 }
 
 #[test]
-fn what_is_no_record_is_told() -> Result {
+fn bytes_that_are_no_record_are_reported() -> Result {
     let dir = tempfile::tempdir()?;
     let (junk, other) = (dir.path().join("a.passive"), dir.path().join("notes"));
     fs::write(&junk, "junk")?;

@@ -309,11 +309,11 @@ fn connections_under(opsrun: &Path) -> Result<String> {
 }
 
 fn print_lines(finished: &Finished, words: &[&str]) {
-    let telling = |line: &&str| words.iter().any(|word| line.contains(word));
+    let is_relevant = |line: &&str| words.iter().any(|word| line.contains(word));
     finished
         .text
         .lines()
-        .filter(telling)
+        .filter(is_relevant)
         .for_each(|line| println!("    | {line}"));
 }
 

@@ -341,7 +341,7 @@ fn a_cno_with_a_descriptor_reports_it_and_has_no_agent() {
 }
 
 #[test]
-fn descriptor_calls_check_their_places() {
+fn descriptor_calls_check_their_out_pointers() {
     let dat = Dat::open();
     let (mut fd, mut cno) = (-1, ptr::null_mut());
     let none = ptr::null_mut();
@@ -617,7 +617,7 @@ unsafe extern "C" fn be_slow(instance_data: DatPvoid, _evd: DatEvdHandle) {
 }
 
 #[test]
-fn threads_that_wait_for_the_agent_take_no_turn_from_waiters() {
+fn threads_that_wait_for_the_agent_do_not_delay_waiters() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evds = [(); 2].map(|()| software_evd(&dat, cno));

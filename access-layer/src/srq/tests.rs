@@ -109,7 +109,7 @@ fn query_resize_and_watermark_answer_as_documented() {
 }
 
 #[test]
-fn a_new_size_holds_what_is_posted() {
+fn a_new_size_keeps_the_posted_receives() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
     let mut iov = DatLmrTriplet::zeroed();

@@ -107,7 +107,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn addresses_survive_the_way_to_c_and_back() {
+    fn addresses_are_unchanged_by_a_round_trip_through_c() {
         for text in [
             "192.0.2.7:4711",
             "0.0.0.0:0",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_may_lie_anywhere() {
+    fn addresses_may_have_any_alignment() {
         let address: SocketAddr = "[2001:db8::1]:80".parse().unwrap();
         let mut bytes = [0; CSocketAddr::LEN + 1];
         bytes[1..].copy_from_slice(CSocketAddr::from(address).bytes());

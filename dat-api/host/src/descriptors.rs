@@ -143,7 +143,7 @@ mod tests {
 
     /// Simulates another library, whose number depends on an earlier limit.
     #[test]
-    fn a_limit_that_was_lowered_counts() {
+    fn a_lowered_limit_is_in_force() {
         let _limit = lock(&LIMIT);
         let _ours = raise(OwnedFd::from(File::open("/dev/null").unwrap())).unwrap();
         let before = getrlimit(Resource::Nofile);

@@ -36,7 +36,7 @@ mod tests {
 
     /// Privileged programs are tested by the suite `registry`, which creates such a program.
     #[test]
-    fn an_ordinary_program_is_told_what_is_set() {
+    fn an_ordinary_program_reads_the_variables_that_are_set() {
         assert!(is_trusted());
         assert_eq!(variable("PATH"), std::env::var_os("PATH"));
         assert_eq!(text("PATH"), std::env::var("PATH").ok());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_thread_takes_no_signal_but_those_of_its_own_faults() {
+    fn a_thread_of_the_library_receives_only_signals_of_its_own_faults() {
         const PROGRAMS: [libc::c_int; 6] = [
             libc::SIGINT,
             libc::SIGTERM,

@@ -230,7 +230,7 @@ fn an_urgent_byte_shows_pri() {
 }
 
 #[test]
-fn the_library_hears_of_the_last_close() {
+fn the_library_is_notified_of_the_last_close() {
     let (program, library) = host::stand_in::established(Flags::default()).unwrap();
     let second = program.try_clone().unwrap();
     drop(program);
@@ -240,7 +240,7 @@ fn the_library_hears_of_the_last_close() {
 }
 
 #[test]
-fn behind_the_end_a_calm_close_is_no_reset() {
+fn after_the_end_an_orderly_close_is_no_reset() {
     let (program, library) = host::stand_in::established(Flags::default()).unwrap();
     library.end().unwrap();
     library.discard_unread();
@@ -375,7 +375,7 @@ fn walk(seed: u64) {
             let reported = set.edge();
             assert!(
                 reported.contains(edge),
-                "seed {seed}, step {step}: {name} tells {reported:?} of {edge:?}"
+                "seed {seed}, step {step}: {name} reports {reported:?} of {edge:?}"
             );
         }
     }

@@ -283,7 +283,7 @@ fn waiting_for_one_completion_leaves_the_others_in_order() {
 }
 
 #[test]
-fn a_socket_that_is_refused_comes_back_at_once() {
+fn a_refused_socket_is_returned_at_once() {
     let mock = Mock::new();
     let all = objects();
     mock.set(|state| {
@@ -336,7 +336,7 @@ fn an_established_connection_keeps_the_socket_to_its_end() {
 }
 
 #[test]
-fn the_ending_of_an_earlier_connection_does_not_touch_a_later_socket() {
+fn the_end_of_an_earlier_connection_does_not_affect_a_later_socket() {
     let mock = Mock::new();
     let all = objects();
     let (first, _peer) = UnixStream::pair().unwrap();
@@ -373,7 +373,7 @@ fn handle_after(ep: &Ep) -> DatHandle {
 }
 
 #[test]
-fn a_service_point_without_request_gives_the_socket_back() {
+fn a_service_point_without_request_returns_the_socket() {
     let mock = Mock::new();
     let all = objects();
     let (ours, mut peer) = UnixStream::pair().unwrap();
@@ -389,7 +389,7 @@ fn a_service_point_without_request_gives_the_socket_back() {
 }
 
 #[test]
-fn a_service_point_whose_socket_went_down_gives_back_what_is_left() {
+fn a_service_point_whose_socket_was_disconnected_returns_the_rest() {
     let mock = Mock::new();
     let all = objects();
     let (ours, mut peer) = UnixStream::pair().unwrap();
@@ -407,7 +407,7 @@ fn a_service_point_whose_socket_went_down_gives_back_what_is_left() {
 }
 
 #[test]
-fn a_rejected_request_gives_the_socket_back_and_the_service_point_none() {
+fn a_rejected_request_returns_the_socket_and_the_service_point_returns_none() {
     let mock = Mock::new();
     let all = objects();
     let (ours, mut peer) = UnixStream::pair().unwrap();
@@ -451,7 +451,7 @@ fn an_accepted_request_takes_the_reserved_endpoint_and_the_socket_with_it() {
 }
 
 #[test]
-fn an_accepted_request_whose_peer_went_away_gives_the_socket_back() {
+fn an_accepted_request_whose_peer_disconnected_returns_the_socket() {
     let mock = Mock::new();
     let all = objects();
     let (ours, mut peer) = UnixStream::pair().unwrap();

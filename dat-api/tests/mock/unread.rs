@@ -70,7 +70,7 @@ fn an_unread_request_leaves_nothing_behind_whatever_is_dropped_first() {
 
 /// Here the endpoint holds the dispatcher in which its own request is queued.
 #[test]
-fn nor_does_one_in_the_dispatcher_of_the_endpoints_own_events() {
+fn an_unread_request_in_the_endpoints_own_dispatcher_keeps_nothing_open() {
     for over_socket in [true, false] {
         for read_past in [true, false] {
             let mock = Mock::new();
@@ -111,7 +111,7 @@ fn a_request_of_a_reserved_endpoint_outlives_its_service_point_unread() {
 }
 
 #[test]
-fn a_request_put_aside_still_has_its_endpoint() {
+fn a_request_kept_for_later_still_has_its_endpoint() {
     let mock = Mock::new();
     let all = objects();
     let unread = with_unread(&mock, &all, &all.requests, true);

@@ -29,7 +29,7 @@ fn freed_regions(mock: &Mock) -> usize {
 }
 
 #[test]
-fn a_window_lets_go_of_what_it_is_not_bound_to_any_more() {
+fn a_window_releases_regions_to_which_it_is_no_longer_bound() {
     let mock = Mock::new();
     let all = objects();
     let rmr = Rmr::create(&all.pz).unwrap();
@@ -46,7 +46,7 @@ fn a_window_lets_go_of_what_it_is_not_bound_to_any_more() {
 }
 
 #[test]
-fn what_may_be_bound_is_kept() {
+fn regions_that_may_be_bound_are_kept_alive() {
     let mock = Mock::new();
     let all = objects();
     let rmr = Rmr::create(&all.pz).unwrap();
@@ -86,7 +86,7 @@ fn what_may_be_bound_is_kept() {
 }
 
 #[test]
-fn a_dispatcher_goes_although_somebody_waits_on_its_notification_object() {
+fn a_dispatcher_is_freed_while_a_thread_waits_on_its_notification_object() {
     let mock = Mock::new();
     let ia = Ia::open("mock").unwrap();
     let cno = Cno::create(&ia).unwrap();

@@ -52,16 +52,16 @@ pub fn run(data: &[u8]) {
             *byte ^= flip;
         }
     }
-    let heard = receive_both(&stream, cuts, crc);
+    let received = receive_both(&stream, cuts, crc);
     let damaged = (0..stream.len()).find(|&at| stream[at] != sent.stream[at]);
     let whole = sent
         .ends
         .partition_point(|&end| damaged.is_none_or(|at| end <= at));
-    assert!(heard.ulpdus.starts_with(&ulpdus[..whole]));
+    assert!(received.ulpdus.starts_with(&ulpdus[..whole]));
     if damaged.is_none() || crc {
-        assert_eq!(heard.ulpdus.len(), whole);
+        assert_eq!(received.ulpdus.len(), whole);
     }
-    assert!(damaged.is_some() || heard.error.is_none());
+    assert!(damaged.is_some() || received.error.is_none());
 }
 
 /// A stream with markers.
@@ -121,13 +121,13 @@ impl Sent {
 
 /// The result of receiving a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Received {
     ulpdus: Vec<Vec<u8>>,
     error: Option<MpaError>,
 }
 
 /// Receives the stream whole and in pieces, and checks that both give the same result.
-fn receive_both(stream: &[u8], cuts: &[u8], crc: bool) -> Heard {
+fn receive_both(stream: &[u8], cuts: &[u8], crc: bool) -> Received {
     let whole = receive(stream, &[], crc);
     let cuts = if cuts.is_empty() {
         &[1, 3, 200][..]
@@ -138,26 +138,26 @@ fn receive_both(stream: &[u8], cuts: &[u8], crc: bool) -> Heard {
     whole
 }
 
-fn receive(stream: &[u8], cuts: &[u8], crc: bool) -> Heard {
-    let (mut rx, mut heard) = (MarkedRx::default(), Heard::default());
+fn receive(stream: &[u8], cuts: &[u8], crc: bool) -> Received {
+    let (mut rx, mut received) = (MarkedRx::default(), Received::default());
     let (mut staging, mut done) = (Vec::new(), 0);
     in_pieces(stream, cuts, |piece| {
         staging.extend_from_slice(piece);
-        while heard.error.is_none() {
+        while received.error.is_none() {
             let front: &mut [u8] = &mut staging[done..];
             match rx.take(front, crc) {
                 Ok(Some(taken)) => {
                     assert!(taken.ulpdu.end + CRC_LEN <= taken.consumed);
                     assert!(taken.ulpdu.len() >= ULPDU_MIN);
-                    heard.ulpdus.push(front[taken.ulpdu].to_vec());
+                    received.ulpdus.push(front[taken.ulpdu].to_vec());
                     done += taken.consumed;
                 }
                 Ok(None) => return,
-                Err(error) => heard.error = Some(error),
+                Err(error) => received.error = Some(error),
             }
         }
     });
-    heard
+    received
 }
 
 /// Lengths that put markers before, inside and right after FPDUs, and damage to each part.

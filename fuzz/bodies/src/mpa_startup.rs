@@ -57,17 +57,17 @@ pub fn run(data: &[u8]) {
 
     let (initiator, request) =
         Initiator::request(config, b"").expect("no private data always fits");
-    let heard = judge(request.as_bytes(), |front| responder.handle_input(front));
+    let progress = judge(request.as_bytes(), |front| responder.handle_input(front));
     assert!(
-        matches!(heard, Progress::Frame { .. }),
-        "a Request of ours is {heard:?}"
+        matches!(progress, Progress::Frame { .. }),
+        "a Request of ours is {progress:?}"
     );
     let reply = judge(stream, |front| initiator.handle_input(front));
     if let Progress::Frame { value, .. } = reply {
         check_outcome(&config, value);
     }
-    let heard = judge(stream, |front| responder.handle_input(front));
-    if let Progress::Frame { value, .. } = heard {
+    let progress = judge(stream, |front| responder.handle_input(front));
+    if let Progress::Frame { value, .. } = progress {
         check_answers(&responder, &value, params, &vec![7; answer_len], &config);
     }
 }

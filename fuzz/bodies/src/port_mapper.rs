@@ -70,7 +70,10 @@ fn check_asking(request: &Message, datagram: &[u8]) {
     question.handle_datagram(datagram);
     let answer = question.answer();
     let own = Message::parse(datagram).is_ok_and(|message| message.handle() == HANDLE);
-    assert!(own || answer.is_none(), "a stranger was heard");
+    assert!(
+        own || answer.is_none(),
+        "a message of another process was accepted"
+    );
     if let Some(Answer::Mapped(to)) = answer {
         let service = request.accepting();
         assert_eq!(to.is_ipv4(), service.is_ipv4());

@@ -23,14 +23,14 @@ use crate::{
 
 struct End {
     connection: Connection,
-    /// Bytes written and not sent; below it, memory that may be read, with its length.
+    /// Bytes written and not sent, and memory that may be read, with its length.
     queued: u64,
     registered: BTreeMap<u64, u32>,
     /// Memory of readers that the peer may write, with its length.
     sinks: BTreeMap<u64, u32>,
     adverts: u64,
-    /// Messages received, and below it messages sent.
-    told: u32,
+    /// Messages that the connection has received and sent.
+    received: u32,
     sent: u32,
     reading: Vec<u32>,
     failure: Option<Failure>,
@@ -56,7 +56,7 @@ pub fn run(data: &[u8]) {
         registered: BTreeMap::new(),
         sinks: BTreeMap::new(),
         adverts: 0,
-        told: 0,
+        received: 0,
         sent: 0,
         reading: Vec::new(),
         failure: None,
@@ -131,7 +131,7 @@ impl End {
         if mends & 0x20 == 0 && message.len() >= 16 {
             let len = message.len() as u32;
             message[4..8].copy_from_slice(&len.to_be_bytes());
-            message[8..12].copy_from_slice(&(self.told + 1).to_be_bytes());
+            message[8..12].copy_from_slice(&(self.received + 1).to_be_bytes());
             message[12..16].copy_from_slice(&self.sent.to_be_bytes());
         }
         let before = self.connection.state();
@@ -139,7 +139,7 @@ impl End {
         if let Ok(inbound) = result {
             let end = inbound.payload_at as usize + inbound.payload_len as usize;
             assert!(end <= message.len());
-            self.told += u32::from(!before.has_ended());
+            self.received += u32::from(!before.has_ended());
             if inbound.payload_len == 0 {
                 self.connection.handle_posted();
             }
@@ -231,7 +231,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         .map(|index| seed("sdp_sequence", MESSAGES[index].0, vec![13, 0, index as u8]))
         .collect();
     let conversations: [(&str, &[u8]); 7] = [
-        ("write-and-hear", &[13, 4, 0, 9, 0, 1, 11, 0, 0, 0, 5]),
+        ("write-and-receive", &[13, 4, 0, 9, 0, 1, 11, 0, 0, 0, 5]),
         ("be-read", &[13, 6, 0, 9, 5, 0, 4, 0, 7, 7, 1, 0, 0, 7]),
         ("reading", &[0, 0, 3, 8, 255, 255, 9, 0, 0, 0, 1]),
         ("cancelled-read", &[0, 0, 3, 8, 9, 0, 0, 8, 9, 0, 1, 0, 5]),

@@ -112,9 +112,9 @@ fn check_reported(error: ProtocolError) {
         peer: iwarp_proto::Peer::Unknown,
     });
     let (memory, mut receives) = (Memory::default(), Receives::default());
-    let heard = connection.handle_ulpdu(ulpdu, &memory, &mut receives);
-    let Ok(Inbound::Terminated(Some(heard))) = heard else {
-        panic!("our Terminate message is {heard:?}");
+    let received = connection.handle_ulpdu(ulpdu, &memory, &mut receives);
+    let Ok(Inbound::Terminated(Some(received))) = received else {
+        panic!("our Terminate message is {received:?}");
     };
     // The connection above is fresh: no FPDU was sent or received, which resolves ambiguities in
     // its own way.
@@ -124,7 +124,7 @@ fn check_reported(error: ProtocolError) {
     };
     let len = ulpdu.len().min(18);
     let expected = terminate::parse(&ulpdu[len..], context).map(|received| received.code);
-    assert_eq!(Some(heard.code), expected);
+    assert_eq!(Some(received.code), expected);
     let later = connection.handle_ulpdu(ulpdu, &memory, &mut receives);
     assert_eq!(later, Ok(Inbound::Dropped));
     assert_eq!(connection.terminate(&error), None);

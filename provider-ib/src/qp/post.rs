@@ -481,7 +481,7 @@ mod tests {
     const SIW: u32 = 0x0062_6d74;
 
     #[test]
-    fn reads_are_late_and_never_silent_where_others_overtake_them() {
+    fn reads_that_are_overtaken_are_late_and_never_silent() {
         let siw = Quirks::of(Transport::Iwarp, SIW);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         for silent in [false, true] {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bind_is_fenced_when_it_is_to_wait_for_reads() {
+    fn a_bind_that_waits_for_reads_is_fenced() {
         for fence in [false, true] {
             let request = bind_request(&BindMw::<IbRnic> {
                 wr_id: 1,

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_takes_no_place_of_the_consumers() {
+    fn a_marker_uses_no_queue_entry_of_the_consumer() {
         let ring = Ring::new(2).unwrap();
         let silent = request(1, At::DeviceSilently);
         ring.push(&silent).unwrap();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_siw_survives() {
+    fn limits_that_protect_the_kernel_of_siw() {
         let peer = Peer::Siw;
         assert_eq!(peer.reply_pd_length_max(), 256);
         assert_eq!(peer.request_pd_length_max(true), 256);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_does_not_draw_the_words_of_its_parent() {
+    fn a_child_does_not_draw_the_random_words_of_its_parent() {
         let mut source = source(&[5, 5]);
         assert_eq!(source.draw(|_| false).unwrap(), 5);
         source.pid = source.pid.wrapping_add(1);

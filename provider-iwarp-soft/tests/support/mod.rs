@@ -193,7 +193,7 @@ impl Recorder {
         let wait = self
             .gates_changed
             .wait_timeout_while(gates, DEADLINE, |gates| !gates.is_established_held);
-        assert!(!wait.unwrap().1.timed_out(), "nobody tells");
+        assert!(!wait.unwrap().1.timed_out(), "no event was reported");
     }
 
     fn pass_request_gate(&self, listener: u64) {

@@ -36,12 +36,12 @@ fn line(case: Case) -> Trial {
 
 /// A test that reports its time in a full run.
 fn trial(name: &str, run: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
-    let told = name.to_owned();
+    let label = name.to_owned();
     Trial::test(name, move || {
         let begun = Instant::now();
         let result = run().map_err(|error| Failed::from(format!("{error:#}")));
         if is_full() {
-            eprintln!("{told}: {:.1} s", begun.elapsed().as_secs_f64());
+            eprintln!("{label}: {:.1} s", begun.elapsed().as_secs_f64());
         }
         result
     })

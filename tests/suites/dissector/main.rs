@@ -203,7 +203,7 @@ fn messages_are_found_without_hello_and_in_every_kind_of_send() -> Result<()> {
 }
 
 #[test]
-fn what_is_not_sdp_is_left_alone() -> Result<()> {
+fn segments_of_other_protocols_are_ignored() -> Result<()> {
     let mut pcap = Pcap::new();
     pcap.start_up(&frame_writer::request(&[]), &frame_writer::reply(&[]));
     pcap.sends(Sender::Client, &[b"a message of another protocol"]);

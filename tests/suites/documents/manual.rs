@@ -120,8 +120,8 @@ fn every_setting_of_a_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> 
             Some(key.to_owned())
         });
         let page = written("dat.conf.5")?;
-        let told = items(section(&page, heading)?);
-        agree("settings", &told, &keys.collect())?;
+        let documented = items(section(&page, heading)?);
+        agree("settings", &documented, &keys.collect())?;
     }
     Ok(())
 }

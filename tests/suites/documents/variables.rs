@@ -136,14 +136,14 @@ fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
         constants.extend(by_constant);
     }
     names.extend(values(&sources, &constants));
-    let mut told = BTreeSet::new();
+    let mut documented = BTreeSet::new();
     for page in PAGES {
-        told.extend(described(page)?);
+        documented.extend(described(page)?);
     }
     let (read_there, quoted_there) = of_work_on_dat_rs()?;
     names.extend(read_there);
-    names.extend(told.intersection(&quoted_there).cloned());
-    agree("variables", &told, &names)
+    names.extend(documented.intersection(&quoted_there).cloned());
+    agree("variables", &documented, &names)
 }
 
 /// A variable that is read in another way would have an effect in programs with raised privileges.

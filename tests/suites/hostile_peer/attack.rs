@@ -149,7 +149,7 @@ impl Attack {
         let is_fault = matches!(self.verdict, Verdict::Terminate(..));
         ensure!(
             !is_fault || ending == ConnectionKind::Broken,
-            "the consumer was told {ending:?}"
+            "the consumer received {ending:?}"
         );
         for left in (0..outstanding).rev() {
             victim

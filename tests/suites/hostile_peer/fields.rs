@@ -329,13 +329,13 @@ fn attack((kind, field, value, outcome): Row) -> Attack {
             unchanged
         }
     };
-    let told = match value {
+    let text = match value {
         Is(value) => format!("= {value:#x}"),
         Plus(by) => format!("{by:+}"),
         Of(_) => "of the victim's".to_owned(),
     };
     Attack {
-        name: format!("{kind:?} with {field} {told}"),
+        name: format!("{kind:?} with {field} {text}"),
         scene: kind.scene(),
         act: Box::new(move |target| {
             let frame = target.frame(kind);

@@ -79,7 +79,7 @@ fn segments_that_end_early() -> Result<()> {
 }
 
 #[test]
-fn segments_that_go_on_too_long() -> Result<()> {
+fn segments_that_are_too_long() -> Result<()> {
     let victim = Victim::new()?;
     let mut attacks = Vec::new();
     for kind in Kind::ALL {
@@ -123,7 +123,7 @@ fn streams_that_end_within_a_frame() -> Result<()> {
 }
 
 #[test]
-fn bytes_that_changed_under_the_crc() -> Result<()> {
+fn bytes_that_change_while_the_crc_is_computed() -> Result<()> {
     let victim = Victim::new()?;
     let mut attacks = Vec::new();
     for kind in Kind::ALL {

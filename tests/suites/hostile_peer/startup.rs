@@ -78,7 +78,7 @@ fn ask(victim: &Victim, request: &[u8], answer: Answer) -> Result<()> {
             let said = peer.read_to_end()?;
             ensure!(said.is_empty(), "an answer {said:02x?}");
             if let Some(event) = victim.requests.dequeue()? {
-                bail!("the consumer was told {event:?}");
+                bail!("the consumer received {event:?}");
             }
         }
         Accepts(rev) => {
@@ -164,7 +164,7 @@ fn requests_that_end_early() -> Result<()> {
         ensure!(said.is_empty(), "an answer to {len} bytes: {said:02x?}");
         ensure!(
             victim.requests.dequeue()?.is_none(),
-            "{len} bytes were told"
+            "{len} bytes were reported"
         );
     }
     victim.bystander_is_fine()?;
@@ -261,7 +261,7 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     peer.send(reply)?;
     // The call fails if the victim has closed and reset the connection.
     let _ = peer.finish_sending();
-    let told = match ep.wait_established(Some(DEADLINE)) {
+    let outcome = match ep.wait_established(Some(DEADLINE)) {
         Ok(_) => None,
         Err(error) => match error.reason {
             ConnectFailure::Ended(kind) => Some(kind),
@@ -270,16 +270,19 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     };
     match outcome {
         Established => {
-            ensure!(told.is_none(), "{told:?}");
+            ensure!(outcome.is_none(), "{outcome:?}");
             ep.wait_disconnected(Some(DEADLINE))?;
         }
         Fails(kind) => {
-            ensure!(told == Some(kind), "{told:?}");
+            ensure!(outcome == Some(kind), "{outcome:?}");
             let said = peer.read_to_end()?;
             ensure!(said.is_empty(), "{said:02x?}");
         }
         Refused(code) => {
-            ensure!(told == Some(ConnectionKind::NonPeerRejected), "{told:?}");
+            ensure!(
+                outcome == Some(ConnectionKind::NonPeerRejected),
+                "{outcome:?}"
+            );
             let terminate = peer.read_terminate()?;
             ensure!(terminate == [0x20, code, 0, 0], "{terminate:02x?}");
         }

@@ -127,22 +127,22 @@ fn in_child(
     bytes: &mut Vec<u8>,
     work: impl FnOnce(&mut Vec<u8>) -> Result<i64, i32>,
 ) -> Result<i64, i32> {
-    let (mut told, mut tell) = io::pipe().map_err(|error| error.raw_os_error().unwrap_or(0))?;
+    let (mut reader, mut writer) = io::pipe().map_err(|error| error.raw_os_error().unwrap_or(0))?;
     // SAFETY: the child makes only calls of this module, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let result = work(bytes);
         let number = result.unwrap_or_else(|error| -i64::from(error));
-        let _ = tell.write_all(&number.to_ne_bytes());
-        let _ = tell.write_all(bytes);
+        let _ = writer.write_all(&number.to_ne_bytes());
+        let _ = writer.write_all(bytes);
         // SAFETY: the call ends the child.
         unsafe { libc::_exit(0) };
     }
-    drop(tell);
+    drop(writer);
     let mut number = [0; 8];
-    let read = told
+    let read = reader
         .read_exact(&mut number)
-        .and_then(|()| told.read_to_end(bytes));
+        .and_then(|()| reader.read_to_end(bytes));
     // SAFETY: the process is our own child; its status is not used.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     read.map_err(|error| error.raw_os_error().unwrap_or(0))?;

@@ -54,7 +54,10 @@ fn acceptance_is_reported_and_connects_the_endpoint() -> Result<()> {
     let connected = connect(&node, pair()?)?;
     ensure!(connected.active.state()? == EpState::Connected);
     ensure!(connected.passive.state()? == EpState::Connected);
-    ensure!(node.connections.dequeue()?.is_none(), "told once each");
+    ensure!(
+        node.connections.dequeue()?.is_none(),
+        "each side receives one event"
+    );
     Ok(())
 }
 

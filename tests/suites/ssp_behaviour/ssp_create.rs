@@ -90,7 +90,7 @@ fn a_second_request_on_the_socket_is_not_reported() -> Result<()> {
     ensure!(ssp.state()? == SspState::NonOperational);
     let socket = request.reject(b"")?.expect("the socket came with it");
     expect_bytes(&socket.into(), &REQUEST)?;
-    ensure!(node.requests.dequeue()?.is_none(), "told twice");
+    ensure!(node.requests.dequeue()?.is_none(), "a second event");
     Ok(())
 }
 
@@ -372,7 +372,10 @@ fn a_disconnected_socket_is_reported_in_the_service_points_evd() -> Result<()> {
         );
         ensure!(ep.state()? == EpState::Unconnected);
     }
-    ensure!(node.requests.dequeue()?.is_none(), "told once each");
+    ensure!(
+        node.requests.dequeue()?.is_none(),
+        "each service point receives one event"
+    );
     Ok(())
 }
 

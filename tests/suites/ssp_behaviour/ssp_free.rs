@@ -87,7 +87,7 @@ fn an_unread_request_event_outlives_its_service_point() -> Result<()> {
 #[test]
 fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> {
     let node = Node::new()?;
-    let (mut told, mut left) = (0, 0);
+    let (mut reported, mut left) = (0, 0);
     for round in 0_u64..200 {
         let (mut peer, socket) = pair()?;
         let ep = node.ep()?;
@@ -99,14 +99,17 @@ fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> 
             Some(socket) => {
                 left += 1;
                 ensure!(ep.state()? == EpState::Unconnected);
-                ensure!(node.requests.dequeue()?.is_none(), "told as well");
+                ensure!(
+                    node.requests.dequeue()?.is_none(),
+                    "an event in addition to the socket"
+                );
                 expect_unanswered_or_rejected(&peer, &socket.into())?;
             }
             None => {
-                told += 1;
+                reported += 1;
                 ensure!(ep.state()? == EpState::PassiveConnectionPending);
                 let Some(Event::ConnectionRequest(request)) = node.requests.dequeue()? else {
-                    anyhow::bail!("the socket is gone and no request told");
+                    anyhow::bail!("the socket was closed without a request event");
                 };
                 let socket = request.reject(b"")?.expect("the socket came with it");
                 expect_reject(&peer)?;
@@ -114,7 +117,7 @@ fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> 
             }
         }
     }
-    ensure!(told + left == 200);
+    ensure!(reported + left == 200);
     Ok(())
 }
 
@@ -185,7 +188,10 @@ fn a_request_after_the_free_is_not_delivered() -> Result<()> {
     let (kind, _, _) = failure(&asker)?;
     // The result is the same as without a listener (DAT 2.0 section 6.6.5).
     ensure!(kind == ConnectionKind::NonPeerRejected, "{kind}");
-    ensure!(node.requests.dequeue()?.is_none(), "told of nothing");
+    ensure!(
+        node.requests.dequeue()?.is_none(),
+        "an event without a cause"
+    );
     Ok(())
 }
 

@@ -156,7 +156,7 @@ static void done(const char *what)
 		give_up(what);
 }
 
-static void tell(struct message message)
+static void send_message(struct message message)
 {
 	message.command = htonl(message.command);
 	message.size = htonl(message.size);
@@ -170,13 +170,13 @@ static void tell(struct message message)
 	done("a message");
 }
 
-static void tell_short(enum command command, size_t size)
+static void send_command(enum command command, size_t size)
 {
-	tell((struct message){ .command = command, .size = (uint32_t)size });
+	send_message((struct message){ .command = command, .size = (uint32_t)size });
 }
 
 /* The next message. No receive is posted afterwards. */
-static struct message hear(void)
+static struct message receive_message(void)
 {
 	struct message message;
 
@@ -193,17 +193,17 @@ static struct message hear(void)
 	return message;
 }
 
-static struct message hear_and_listen(void)
+static struct message receive_and_listen(void)
 {
-	struct message message = hear();
+	struct message message = receive_message();
 
 	post_receive(INBOX, MESSAGE_LEN);
 	return message;
 }
 
-static void hear_ok(const char *what)
+static void expect_ok(const char *what)
 {
-	if (hear_and_listen().command != OK)
+	if (receive_and_listen().command != OK)
 		give_up(what);
 }
 
@@ -220,17 +220,17 @@ static void exchange_hello(int connects, int acts)
 	my_seed = connects ? 1 : 2;
 	peer_seed = 3 - my_seed;
 	if (speaks)
-		tell(hello);
-	theirs = hear_and_listen();
+		send_message(hello);
+	theirs = receive_and_listen();
 	if (theirs.command != HELLO)
 		give_up("no hello came");
 	peer = (struct place){ theirs.address, theirs.key };
 	if (!speaks)
-		tell(hello);
+		send_message(hello);
 	if (speaks && !acts)
-		tell_short(OK, 0);
+		send_command(OK, 0);
 	if (!speaks && acts)
-		hear_ok("the peer does not go on");
+		expect_ok("the peer does not go on");
 }
 
 static struct place of_peer(size_t offset)
@@ -290,13 +290,13 @@ static void do_send(size_t size)
 static void receive_data(size_t size)
 {
 	post_receive(SINK, size);
-	tell_short(OK, 0);
+	send_command(OK, 0);
 	if (wait_received() != (long)size)
 		give_up("a message of another length");
 	verify("sent", SINK, size, peer_seed, 0);
 	verify_blank("sent", size);
 	post_receive(INBOX, MESSAGE_LEN);
-	tell_short(OK, 0);
+	send_command(OK, 0);
 }
 
 /* ---- the side that leads ---- */
@@ -304,23 +304,23 @@ static void receive_data(size_t size)
 static void lead_write(size_t size)
 {
 	do_write(size);
-	tell_short(CHECK, size);
-	hear_ok("what was written is not right");
+	send_command(CHECK, size);
+	expect_ok("what was written is not right");
 }
 
 static void lead_send(size_t size)
 {
-	tell_short(EXPECT, size);
-	hear_ok("the peer is not ready");
+	send_command(EXPECT, size);
+	expect_ok("the peer is not ready");
 	do_send(size);
-	hear_ok("what was sent is not right");
+	expect_ok("what was sent is not right");
 }
 
 static void ask_write(size_t size)
 {
 	blank(size);
-	tell_short(WRITE, size);
-	hear_ok("the peer did not write");
+	send_command(WRITE, size);
+	expect_ok("the peer did not write");
 	verify("written", SINK, size, peer_seed, 0);
 	verify_blank("written", size);
 }
@@ -328,37 +328,37 @@ static void ask_write(size_t size)
 static void ask_flood(size_t size)
 {
 	blank(size);
-	tell_short(FLOOD, size);
-	hear_ok("the peer did not flood");
+	send_command(FLOOD, size);
+	expect_ok("the peer did not flood");
 	verify("flooded", SINK, size, peer_seed, 0);
 }
 
 static void ask_reads(size_t size, size_t offset, unsigned count)
 {
-	tell((struct message){ .command = READ, .size = (uint32_t)size,
+	send_message((struct message){ .command = READ, .size = (uint32_t)size,
 			       .offset = (uint32_t)offset, .count = count });
-	hear_ok("the peer did not read");
+	expect_ok("the peer did not read");
 }
 
 static void ask_send(size_t size)
 {
 	blank(size);
-	tell_short(SEND, size);
-	if (hear().command != OK)
+	send_command(SEND, size);
+	if (receive_message().command != OK)
 		give_up("the peer does not send");
 	receive_data(size);
-	hear_ok("the peer has not seen its send acknowledged");
+	expect_ok("the peer has not seen its send acknowledged");
 }
 
 /* ---- the side that follows ---- */
 
 static void follow_send(size_t size)
 {
-	tell_short(OK, 0);
-	hear_ok("the leader is not ready");
+	send_command(OK, 0);
+	expect_ok("the leader is not ready");
 	do_send(size);
-	hear_ok("what was sent is not right");
-	tell_short(OK, 0);
+	expect_ok("what was sent is not right");
+	send_command(OK, 0);
 }
 
 /* ---- faults ---- */
@@ -372,19 +372,19 @@ static void spoil_invalidated(void)
 {
 	struct message lent;
 
-	tell_short(LEND, 0);
-	lent = hear_and_listen();
+	send_command(LEND, 0);
+	lent = receive_and_listen();
 	if (lent.command != LENT)
 		give_up("nothing was lent");
 	post_write(SOURCE, 100, (struct place){ lent.address, lent.key });
 	done("a write to what was lent");
-	tell((struct message){ .command = CHECK, .size = 100 });
-	hear_ok("what was written to what was lent is not right");
+	send_message((struct message){ .command = CHECK, .size = 100 });
+	expect_ok("what was written to what was lent is not right");
 	memset(buffer + OUTBOX, 0, MESSAGE_LEN);
 	((struct message *)(void *)(buffer + OUTBOX))->command = htonl(OK);
 	post_send_invalidating(OUTBOX, MESSAGE_LEN, lent.key);
 	done("a send that invalidates");
-	hear_ok("the invalidation was not seen");
+	expect_ok("the invalidation was not seen");
 	printf("INVALIDATED\n");
 	post_write(SOURCE, 100, (struct place){ lent.address, lent.key });
 }
@@ -421,14 +421,14 @@ static void follow_lend(void)
 	uint32_t key = lend(SINK, 4096);
 
 	blank(4096);
-	tell((struct message){ .command = LENT, .key = key,
+	send_message((struct message){ .command = LENT, .key = key,
 			       .address = my_place().address + SINK });
-	if (hear_and_listen().command != CHECK)
-		give_up("the lender heard something else");
+	if (receive_and_listen().command != CHECK)
+		give_up("the owner of the window received another message");
 	verify("written to what was lent", SINK, 100, peer_seed, 0);
-	tell_short(OK, 0);
-	hear_ok("no message that invalidates");
-	tell_short(OK, 0);
+	send_command(OK, 0);
+	expect_ok("no message that invalidates");
+	send_command(OK, 0);
 	wait_for_end();
 }
 
@@ -452,8 +452,8 @@ static void lead_size(size_t size)
 static void lead_flood(void)
 {
 	do_flood(FLOOD_LEN);
-	tell_short(CHECK, FLOOD_LEN);
-	hear_ok("the flood is not right");
+	send_command(CHECK, FLOOD_LEN);
+	expect_ok("the flood is not right");
 	ask_flood(FLOOD_LEN);
 	printf("TALKED flood\n");
 }
@@ -484,19 +484,19 @@ static int follow_one(struct message message)
 	case CHECK:
 		verify("written", SINK, message.size, peer_seed, 0);
 		blank(message.size);
-		tell_short(OK, 0);
+		send_command(OK, 0);
 		return 1;
 	case WRITE:
 		do_write(message.size);
-		tell_short(OK, 0);
+		send_command(OK, 0);
 		return 1;
 	case FLOOD:
 		do_flood(message.size);
-		tell_short(OK, 0);
+		send_command(OK, 0);
 		return 1;
 	case READ:
 		do_reads(message.size, message.offset, message.count);
-		tell_short(OK, 0);
+		send_command(OK, 0);
 		return 1;
 	case SEND:
 		follow_send(message.size);
@@ -509,7 +509,7 @@ static int follow_one(struct message message)
 static void follow(void)
 {
 	for (;;) {
-		struct message message = hear();
+		struct message message = receive_message();
 
 		if (message.command == EXPECT) {
 			blank(message.size);
@@ -559,7 +559,7 @@ void converse(int connects)
 			lead_flood();
 		else if (strcmp(set.talk, "greet"))
 			lead();
-		tell_short(BYE, 0);
+		send_command(BYE, 0);
 	} else {
 		follow();
 	}

@@ -267,7 +267,7 @@ static void connect_pair(unsigned pair, const char *host, unsigned port)
 
 /* ---- the removal ---- */
 
-static void *hear_async(void *unused)
+static void *await_async_event(void *unused)
 {
 	DAT_EVENT event;
 	DAT_COUNT more;
@@ -277,9 +277,9 @@ static void *hear_async(void *unused)
 	return unused;
 }
 
-static void *hear_ends(void *unused)
+static void *await_disconnects(void *unused)
 {
-	for (unsigned heard = 0; heard < 2 * pairs; heard++) {
+	for (unsigned received = 0; received < 2 * pairs; received++) {
 		DAT_EVENT event;
 		DAT_COUNT more;
 		unsigned number = 0;
@@ -365,23 +365,23 @@ static void say_ended(void)
 static void transfer_until_the_end(void)
 {
 	pthread_t async, end;
-	unsigned told = 0;
+	unsigned started = 0;
 
-	pthread_create(&async, NULL, hear_async, NULL);
-	pthread_create(&end, NULL, hear_ends, NULL);
+	pthread_create(&async, NULL, await_async_event, NULL);
+	pthread_create(&end, NULL, await_disconnects, NULL);
 	for (unsigned pair = 0; pair < pairs; pair++)
 		for (unsigned depth = 0; depth < DEPTH; depth++)
 			post(2 * pair);
-	for (time_t begin = time(NULL); told < pairs; take_completion(1)) {
+	for (time_t begin = time(NULL); started < pairs; take_completion(1)) {
 		if (time(NULL) - begin > PATIENCE_S)
 			give_up("the transfers do not begin");
-		for (told = 0; told < pairs && ends[2 * told].successes >= 2 * DEPTH; told++)
+		for (started = 0; started < pairs && ends[2 * started].successes >= 2 * DEPTH; started++)
 			;
 	}
 	printf("TRANSFERRING\n");
 	await(async, "HANGS: the asynchronous EVD says nothing");
 	disconnect_what_goes_on();
-	await(end, "HANGS: not every endpoint has heard of the end");
+	await(end, "HANGS: not every endpoint received the disconnect event");
 	for (time_t begin = time(NULL); left(); take_completion(0)) {
 		if (time(NULL) - begin <= PATIENCE_S)
 			continue;
@@ -396,7 +396,7 @@ static void open_and_listen(const char *name)
 {
 	must("dat_ia_open", dat_ia_open((char *)name, 8, &at.async_evd, &at.ia));
 	printf("OPEN\n");
-	hear_async(NULL);
+	await_async_event(NULL);
 	must("dat_ia_close", dat_ia_close(at.ia, DAT_CLOSE_GRACEFUL_FLAG));
 	printf("CLOSED\n");
 }

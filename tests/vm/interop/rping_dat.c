@@ -53,7 +53,7 @@ static DAT_LMR_HANDLE lmr;
 static DAT_LMR_CONTEXT lmr_context;
 static DAT_RMR_CONTEXT rmr_context;
 static struct area *area;
-static unsigned heard;
+static unsigned received;
 
 static void must(const char *call, DAT_RETURN ret)
 {
@@ -129,9 +129,9 @@ static void post_receive(unsigned box)
 }
 
 /* Receives complete in the order in which they were posted. */
-static struct place hear(void)
+static struct place receive_text(void)
 {
-	unsigned box = heard++ % RECEIVES;
+	unsigned box = received++ % RECEIVES;
 	struct place place;
 
 	finish(recv_evd, "a message", sizeof(place));
@@ -204,7 +204,7 @@ static void check_text(const char *what, const char *text, unsigned round, size_
 static void serve(unsigned rounds)
 {
 	for (unsigned round = 0; round < rounds; round++) {
-		struct place text = hear();
+		struct place text = receive_text();
 
 		if (text.length < 32 || text.length > TEXT_MAX)
 			give_up("a text of an impossible length");
@@ -212,7 +212,7 @@ static void serve(unsigned rounds)
 		read_text(text);
 		check_text("what was read", area->text, round, text.length);
 		say(NULL, 0);
-		write_text(hear(), text.length);
+		write_text(receive_text(), text.length);
 		say(NULL, 0);
 	}
 }
@@ -223,9 +223,9 @@ static void ping(unsigned rounds, size_t len)
 		make_text(area->text, round, len);
 		memset(area->copy, 0, len);
 		say(area->text, len);
-		hear();
+		receive_text();
 		say(area->copy, len);
-		hear();
+		receive_text();
 		check_text("what was written", area->copy, round, len);
 	}
 }

@@ -110,7 +110,7 @@ run_theirs() {
 # wait_ready FILE WHO PROCESS: waits until the peer prints that it listens. Otherwise the trial has
 # failed.
 wait_ready() {
-    wait_for "$2 says that it is READY" has_told "$1" "$3" && ! is_gone "$1" "$3" && return
+    wait_for "$2 says that it is READY" has_reported "$1" "$3" && ! is_gone "$1" "$3" && return
     late=${late:-$2 ended before it was READY}
     return 1
 }
@@ -123,7 +123,7 @@ is_gone() {
     ! is_ready "$1" && ! kill -0 "$2" 2> /dev/null
 }
 
-has_told() {
+has_reported() {
     is_ready "$1" || is_gone "$1" "$2"
 }
 

@@ -31,7 +31,7 @@ idle_trial() {
     wait_until test -e "$work/removed" || wrong "the device is not removed"
     wait "${consumers[0]}" || wrong "the process failed"
     grep -q "^ASYNC 0x08002" "$work/1" || wrong "no asynchronous event says that the adapter is lost"
-    step "it has heard of the removal, and closed"
+    step "the process received the removal event, and closed"
     leave
 }
 

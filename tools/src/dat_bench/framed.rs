@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_whole_wherever_the_stream_is_cut() {
+    fn messages_are_complete_wherever_the_stream_is_split() {
         let message: Vec<u8> = (0..40_001u32).map(|i| (i % 251) as u8).collect();
         for payload_max in [Framer::payload_in_segment(1448), PAYLOAD_LONG] {
             let mut sender = Framer::new();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_is_noticed() {
+    fn a_changed_bit_is_detected() {
         let mut framer = Framer::new();
         let mut stream = framer.assemble(&[9; 100], 1).unwrap().to_vec();
         stream[60] ^= 1;

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_lines_are_taken_apart_by_column() {
+    fn the_kernels_lines_are_parsed_by_column() {
         let stat = "cpu  10 1 20 100 5 2 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
         assert_eq!(parse_cpu_line(stat), Some((145, 35)));
         assert_eq!(parse_cpu_line("intr 1\n"), None);

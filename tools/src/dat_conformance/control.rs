@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_waits_for_a_word_learns_that_none_will_come() {
+    fn an_end_that_waits_for_a_word_is_notified_of_the_peers_failure() {
         let (mut near, mut far) = pair();
         near.put("end failed: it broke").unwrap();
         let error = far.receive("at").unwrap_err();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_gone_is_an_error_and_no_more_cases() {
+    fn an_ended_process_is_an_error_and_runs_no_more_cases() {
         let (near, mut far) = pair();
         drop(near);
         assert!(far.next_case().unwrap().is_none());

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_no_case_bears_out_is_outdated() {
+    fn a_row_that_no_case_confirms_is_outdated() {
         let mut table = Differences::parse(TABLE, "ofa-rxe").unwrap();
         assert!(table.outdated().is_empty(), "no case has run");
         table.judge("srq/a", Verdict::Ok);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_the_table_are_named_with_their_line() {
+    fn faults_in_the_table_are_reported_with_their_line() {
         for (text, what) in [
             ("x", "the case is missing"),
             ("x y sometimes z", "instead of fails"),

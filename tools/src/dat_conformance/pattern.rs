@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_changed_places_are_seen() {
+    fn pieces_out_of_order_are_detected() {
         let pattern = bytes(1, 1 << 18);
         for apart in [1, 8, 256, 1448, 4096, 16_384, 65_536] {
             assert_ne!(pattern[..apart], pattern[apart..2 * apart], "{apart}");

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_are_told_apart() {
+    fn endings_are_distinguished() {
         let of = |raw| Ended::of(ExitStatus::from_raw(raw));
         assert_eq!(of(0), Ended::Well);
         assert_eq!(of(TOO_LONG << 8), Ended::TooLong);

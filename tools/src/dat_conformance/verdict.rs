@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_read_as_they_were_written() {
+    fn verdicts_are_parsed_as_they_were_written() {
         for verdict in [Verdict::Ok, failed("a: b"), lacks("no windows")] {
             assert_eq!(Verdict::parse(&verdict.to_string()).unwrap(), verdict);
         }
@@ -131,7 +131,7 @@ mod tests {
     struct GivenBack(#[source] dat_api::Error);
 
     #[test]
-    fn what_a_provider_does_not_have_is_no_failure() {
+    fn a_missing_feature_of_a_provider_is_no_failure() {
         let lacking = Err(Lacks("no windows")).context("binding");
         assert!(matches!(Verdict::of(lacking), Verdict::Lacks(_)));
         let missing = dat_api::Error::Missing {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_closed_is_gone_and_one_that_is_silent_is_not() {
+    fn a_peer_that_closed_is_detected_and_a_silent_one_is_kept() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let far = listener.accept().unwrap().0;

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_used_or_says_why_not() {
+    fn every_line_is_used_or_has_a_reason() {
         let content = b"# a comment\n\
             a u2.0 nonthreadsafe default liba.so x.1.0 \"lo 0\" \"\"\n\
             a u2.0 nonthreadsafe default libb.so x.1.0 \"lo 1\" \"\"\n\

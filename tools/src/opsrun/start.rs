@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_have_it_in_other_places() {
+    fn the_library_is_found_in_the_directories_of_distributions() {
         let prefix = tempfile::tempdir().unwrap();
         let program = prefix.path().join("bin/opsrun");
         for place in ["lib64", libraries::MULTIARCH, "lib"] {

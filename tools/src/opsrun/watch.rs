@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_cut_to_the_screen() {
+    fn a_frame_is_truncated_to_the_screen() {
         let text = on_screen("first line\nsecond\nthird\n", Some((3, 5)));
         assert_eq!(text, "\x1b[Hfirst\x1b[K\nsecon\x1b[K\n\x1b[J");
         assert!(on_screen("a\n", None).contains('a'));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_linked_is_listed() {
+    fn only_linked_packages_are_listed() {
         let metadata = serde_json::json!({
             "packages": [
                 {"id": "tool", "name": "tool", "source": null, "targets": [{"kind": ["bin"]}]},

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_told_without_their_parameters() {
+    fn modules_are_listed_without_their_parameters() {
         let shown = "builtin ipv6\ninsmod /k/a.ko.xz \ninsmod /k/dummy.ko numdummies=0\n";
         let expected = ["/k/a.ko.xz", "/k/dummy.ko"].map(PathBuf::from);
         assert_eq!(loaded_files(shown), expected);

@@ -99,7 +99,7 @@ fn a_taken_port_is_in_use_and_no_object_remains() {
 }
 
 #[test]
-fn an_arrival_names_the_service_point_and_is_accepted_like_any_other() {
+fn a_request_names_the_service_point_and_is_accepted_like_any_other() {
     let bench = Bench::new();
     let csp = csp(&bench, "0.0.0.0:4712").unwrap();
     bench.request(csp.handle(), 1, b"hello");

@@ -89,7 +89,7 @@ fn query_fills_every_member() {
 }
 
 #[test]
-fn an_arrival_carries_the_whole_qualifier() {
+fn a_request_carries_the_whole_qualifier() {
     let bench = Bench::new();
     let qualifier = 0x0AFF_AB1E_0000_0001;
     let psp = Psp::create(

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_is_handed_out_again() {
+    fn returned_blocks_are_allocated_again() {
         let arena = Box::new(Arena::<256>::new());
         let first = arena.take(layout(100, 1));
         let second = arena.take(layout(100, 1));

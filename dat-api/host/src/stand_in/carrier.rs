@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_out_before_bytes_begin() {
+    fn signals_are_sent_before_the_first_byte() {
         let signals = crate::stand_in::Signals::new();
         let (program, end) = established(Flags::default()).unwrap();
         crate::stand_in::close_window(&program, &signals).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_program_comes_behind_its_bytes() {
+    fn the_end_of_the_program_follows_its_bytes() {
         let (program, mut carrier) = pair();
         give(&program, b"last");
         drop(program);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_rests_only_when_no_byte_is_on_its_way() {
+    fn the_owner_sleeps_only_when_no_byte_is_in_flight() {
         let handover = Handover::default();
         let ticket = handover.issue();
         for _ in 0..2 {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_died_is_stood_in_for() {
+    fn a_dead_waker_is_replaced() {
         let handover = Handover::default();
         let ticket = handover.issue();
         handover.make(ticket, Move::Ask);

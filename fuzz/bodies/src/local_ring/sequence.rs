@@ -65,7 +65,7 @@ impl World {
             7 => self.revoke(first),
             8 => self.sleep(),
             9 => self.wait()?,
-            10 => self.give_back(),
+            10 => self.return_pages(),
             _ => self.mutate(first, second),
         }
         Ok(())
@@ -191,7 +191,7 @@ impl World {
         Ok(())
     }
 
-    fn give_back(&mut self) {
+    fn return_pages(&mut self) {
         let before = self.ring.blocks();
         self.ring.producer.return_pages();
         assert!(self.ring.blocks() <= before);

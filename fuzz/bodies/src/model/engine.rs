@@ -143,7 +143,7 @@ impl Engine {
         loop {
             let had = self.connection.has_transmit();
             let fpdu = self.connection.poll_transmit();
-            assert_eq!(had, fpdu.is_some(), "has_transmit tells what comes");
+            assert_eq!(had, fpdu.is_some(), "has_transmit predicts poll_transmit");
             let Some(fpdu) = fpdu else { return };
             assert_eq!(self.connection.state(), StreamState::Operational);
             self.send(&fpdu);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn carriers_wait_until_the_peer_is_going_to_know() {
+    fn carriers_wait_until_the_peer_will_be_notified() {
         let lengths = ALL.map(Agreement::ulpdu_max);
         assert_eq!(lengths, [None, None, Some(1_000), Some(1_000)]);
         let carriers = ALL.map(Agreement::has_carriers);

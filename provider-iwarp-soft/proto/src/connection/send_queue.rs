@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_transmitted_completes_in_its_place() {
+    fn work_that_is_not_transmitted_completes_in_order() {
         let mut queue = SendQueue::new(8);
         queue.push(read(1));
         queue.skip();

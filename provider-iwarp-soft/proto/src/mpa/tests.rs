@@ -144,7 +144,7 @@ fn responder_of_512() -> Responder {
 }
 
 #[test]
-fn no_reply_to_siw_is_longer_than_its_kernel_survives() {
+fn no_reply_to_siw_is_long_enough_to_crash_its_kernel() {
     let siw = request(&hex(
         "4d504120 49442052 65712046 72616d65 10020004 00040004",
     ));
@@ -542,7 +542,7 @@ fn reject_carries_private_data_and_depths() {
 }
 
 #[test]
-fn rejects_are_understood_however_poorly_made() {
+fn malformed_rejects_are_understood() {
     let (initiator, _) = initiator(PLAIN);
     // siw: flags R and S without words; an unenhanced responder; a later revision.
     for (flags, rev, rest) in [(0x30, 2, &b""[..]), (0x20, 1, b"no"), (0x20, 3, b"")] {
@@ -654,7 +654,7 @@ fn markers_are_agreed_on_for_each_direction_alone() {
 }
 
 #[test]
-fn private_data_stays_within_what_peers_survive() {
+fn private_data_is_limited_to_what_the_peer_can_process() {
     let max = InitiatorConfig::default().private_data_max();
     assert_eq!(max, 252);
     let request = |len| Initiator::request(InitiatorConfig::default(), &vec![1; len]).map(|_| ());

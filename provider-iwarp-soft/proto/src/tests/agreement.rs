@@ -81,7 +81,7 @@ fn segment_size_matters_until_there_is_an_agreement() {
 }
 
 #[test]
-fn start_up_differs_in_bytes_that_nobody_else_looks_at() {
+fn start_up_differs_in_bytes_that_other_implementations_ignore() {
     let first = |offer: Option<usize>| {
         let mut engine = Engine::new(side(Role::Initiator, RtrKind::Read));
         if let Some(offer) = offer {
@@ -115,7 +115,7 @@ fn an_initiator_that_sends_before_the_answer_keeps_to_segments() {
 }
 
 #[test]
-fn later_zero_length_reads_mean_nothing() {
+fn later_zero_length_reads_have_no_effect() {
     let mut pair = started(RtrKind::Read, [None, Some(OFFER)]);
     pair.initiator.register(0x20, 0, Vec::new());
     // A consumer of another implementation happens to read into the address that an initiator of

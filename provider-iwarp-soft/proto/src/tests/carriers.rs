@@ -361,7 +361,7 @@ fn faults_of_a_peer_that_has_agreed_have_these_codes() {
 }
 
 #[test]
-fn payload_of_fpdus_is_not_foreseen_behind_moved() {
+fn no_target_is_predicted_for_fpdus_after_moved() {
     let mut engine = agreed().responder;
     let write = hex("c140 00000001 0000000000001000 01020304");
     let (header, len) = split(&write);

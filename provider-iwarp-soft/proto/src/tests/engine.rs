@@ -273,8 +273,8 @@ impl Engine {
         let had = self.conn.has_transmit();
         let fpdu = self.conn.poll_transmit_limited(ulpdu_max);
         // Toward siw, some work is done without an FPDU.
-        let is_told = had == fpdu.is_some() || had && self.conn.config().peer == Peer::Siw;
-        assert!(is_told, "has_transmit tells what poll_transmit does");
+        let is_predicted = had == fpdu.is_some() || had && self.conn.config().peer == Peer::Siw;
+        assert!(is_predicted, "has_transmit predicts poll_transmit");
         let Some(fpdu) = fpdu else {
             self.complete();
             return None;

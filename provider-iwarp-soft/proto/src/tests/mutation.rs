@@ -58,7 +58,7 @@ fn handle_without_panic(role: Role, segment: &[u8]) {
 const PLACE_STEP: usize = if cfg!(miri) { 5 } else { 1 };
 
 #[test]
-fn every_value_of_every_header_byte_is_survived() {
+fn no_value_of_a_header_byte_causes_a_panic() {
     for text in SEGMENTS {
         let segment = hex(text);
         for at in (0..segment.len()).step_by(PLACE_STEP) {
@@ -73,7 +73,7 @@ fn every_value_of_every_header_byte_is_survived() {
 }
 
 #[test]
-fn every_truncation_is_survived() {
+fn no_truncation_causes_a_panic() {
     for text in SEGMENTS {
         let segment = hex(text);
         for len in (0..segment.len()).step_by(PLACE_STEP) {
@@ -84,7 +84,7 @@ fn every_truncation_is_survived() {
 }
 
 #[test]
-fn random_changes_of_many_bytes_are_survived() {
+fn random_changes_of_many_bytes_cause_no_panic() {
     let mut prng = Prng::new(77);
     for round in 0..20_000 / VALUE_STEP {
         let mut segment = hex(SEGMENTS[round % SEGMENTS.len()]);
@@ -102,7 +102,7 @@ fn random_changes_of_many_bytes_are_survived() {
 }
 
 #[test]
-fn random_bytes_as_a_stream_are_survived() {
+fn random_bytes_as_a_stream_cause_no_panic() {
     let mut prng = Prng::new(78);
     for _ in 0..2_000 / VALUE_STEP {
         let mut engine = engine(Role::Responder);
@@ -115,7 +115,7 @@ fn random_bytes_as_a_stream_are_survived() {
 }
 
 #[test]
-fn random_segments_of_another_carrier_are_survived() {
+fn random_segments_of_another_carrier_cause_no_panic() {
     let mut prng = Prng::new(80);
     for round in 0..20_000 / VALUE_STEP {
         let mut segment = hex(SEGMENTS[round % SEGMENTS.len()]);
@@ -145,7 +145,7 @@ fn random_segments_of_another_carrier_are_survived() {
 }
 
 #[test]
-fn lone_codecs_survive_random_bytes() {
+fn codecs_do_not_panic_on_random_bytes() {
     let mut prng = Prng::new(79);
     for _ in 0..20_000 / VALUE_STEP {
         let len = prng.below(60);

@@ -204,7 +204,7 @@ fn traffic_of_all_kinds_in_both_directions_completes_in_order() {
 }
 
 #[test]
-fn reads_beyond_ord_wait_and_hold_up_what_is_behind_them() {
+fn reads_beyond_ord_wait_and_delay_the_work_after_them() {
     let mut pair = Pair::operational(1);
     pair.responder.register(0x10, 0, vec![7; 100]);
     pair.initiator.register(0x20, 0, vec![0; 100]);
@@ -474,7 +474,7 @@ fn immediate_data_consumes_a_receive() {
 }
 
 #[test]
-fn immediate_data_tells_the_length_of_the_write_before_it() {
+fn immediate_data_reports_the_length_of_the_write_before_it() {
     let write = |to| WorkKind::Write {
         stag: Stag(0x10),
         to,
@@ -523,9 +523,9 @@ fn immediate_data_tells_the_length_of_the_write_before_it() {
             pair.initiator.post(token, kind, vec![9; len], false);
         }
         pair.run();
-        let told = pair.responder.received();
-        let told: Vec<u32> = told.iter().map(|(_, len)| *len).collect();
-        assert_eq!(told, lengths, "{name}");
+        let received = pair.responder.received();
+        let received: Vec<u32> = received.iter().map(|(_, len)| *len).collect();
+        assert_eq!(received, lengths, "{name}");
     }
 }
 
@@ -622,7 +622,7 @@ fn work_that_cannot_be_done_is_refused_when_posted() {
 }
 
 #[test]
-fn fpdus_keep_the_segment_sizes_of_the_standard() {
+fn fpdus_have_the_segment_sizes_of_the_standard() {
     // RFC 5041 section 5.2: 2048 bytes at MULPDU 1500.
     let mut engine = Engine::new(Config {
         mulpdu: 1500,

@@ -58,7 +58,7 @@ fn tagged(inbound: Option<Inbound<usize>>) -> Option<(Access, u64, usize)> {
 }
 
 #[test]
-fn the_placement_of_a_write_has_what_was_resolved_for_it() {
+fn the_placement_of_a_write_has_its_resolved_target() {
     let mut conn = Connection::new(config(Role::Responder));
     let memory = Numbered::default();
     let first = "8140 00000001 0000000000001000 0102";
@@ -73,7 +73,7 @@ fn the_placement_of_a_write_has_what_was_resolved_for_it() {
 }
 
 #[test]
-fn the_placement_of_a_read_response_says_so() {
+fn the_placement_of_a_read_response_is_marked_as_one() {
     let mut reader = Engine::new(config(Role::Initiator));
     reader.post_read(1, (9, 0), (1, 0x1000), 4, false);
     reader.transmit_all();
@@ -109,7 +109,7 @@ fn an_empty_segment_resolves_nothing() {
 }
 
 #[test]
-fn a_foreseen_place_is_not_resolved() {
+fn a_predicted_place_is_not_resolved() {
     let mut conn = Connection::new(config(Role::Responder));
     let memory = Numbered::default();
     judge(&mut conn, &memory, &["c140 00000000 0000000000000000"]);

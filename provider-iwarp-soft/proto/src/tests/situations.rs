@@ -187,7 +187,7 @@ fn every_kind_of_segment_in_every_situation() {
 /// A segment that is not the first of its stream is foreseen if it has consumer's payload and would
 /// be accepted. Repeated calls change no visible state.
 #[test]
-fn payload_is_foreseen_where_it_would_be_taken() {
+fn the_predicted_target_of_payload_is_its_target() {
     let mut foreseen = Vec::new();
     for (name, segment) in SEGMENTS {
         let engines = situations();

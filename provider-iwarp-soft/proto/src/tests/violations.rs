@@ -527,7 +527,7 @@ fn atomic_response_must_carry_the_id_of_the_oldest_request() {
 }
 
 #[test]
-fn sink_that_went_away_is_a_tagged_error() {
+fn a_deregistered_sink_is_a_tagged_error() {
     let mut engine = reader();
     engine.memory.0.remove(&1);
     let error = engine.handle(&hex("c142 00000001 00000000 00001004 00000000"));
@@ -550,7 +550,7 @@ fn reader() -> Engine {
 }
 
 #[test]
-fn receive_of_a_broken_message_is_given_back() {
+fn the_receive_of_a_broken_message_is_returned_to_the_queue() {
     let mut engine = responder();
     engine.handle(&hex(FIRST_HALF)).expect("legal");
     assert_eq!(
@@ -604,7 +604,7 @@ fn faults_of_the_engine_end_the_stream_too() {
 }
 
 #[test]
-fn read_from_a_revoked_region_reports_how_far_it_came() {
+fn a_read_from_a_revoked_region_reports_its_progress() {
     for first_refused in 0..3 {
         let mut engine = Engine::new(config(Role::Responder));
         engine.register(1, 0x1000, vec![0; 400]);
@@ -661,7 +661,7 @@ fn terminate_that_cannot_be_read_still_ends_the_stream() {
 }
 
 #[test]
-fn ambiguous_terminates_are_read_by_what_went_before() {
+fn ambiguous_terminates_are_interpreted_by_the_messages_before() {
     use TerminateCode::{Mpa, RemoteOperation as Operation};
     let judge = |mut engine: Engine, control: &str| {
         let segment = hex(&format!(

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn crc_goes_out_least_significant_byte_first() {
+    fn crc_is_sent_least_significant_byte_first() {
         assert_eq!(crc_field(0x0CB1_90B9), [0xb9, 0x90, 0xb1, 0x0c]);
     }
 }

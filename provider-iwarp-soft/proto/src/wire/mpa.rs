@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_apart_as_soon_as_bytes_differ() {
+    fn keys_are_distinguished_at_the_first_different_byte() {
         let request = FrameKind::Request.key();
         for len in 0..KEY_LEN {
             assert_eq!(Key::detect(&request[..len]), Key::Undecided);

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_and_swap_looks_and_writes_through_its_masks() {
+    fn compare_and_swap_compares_and_writes_through_its_masks() {
         let op = AtomicOp::CmpSwap {
             swap: 0xAAAA,
             swap_mask: 0xFF,

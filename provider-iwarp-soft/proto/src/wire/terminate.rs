@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_told_apart() {
+    fn layouts_are_distinguished() {
         let first = Context {
             is_first_fpdu: true,
             sent_fpdu: true,

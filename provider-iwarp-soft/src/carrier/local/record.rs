@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_messages_are_two_lines_long() {
+    fn small_messages_are_two_cache_lines_long() {
         // Untagged and tagged DDP headers with their RDMAP control (RFC 5041 section 4).
         for header_len in [18, 14] {
             assert_eq!(inline_len(header_len, 64), 2 * LINE);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_to_an_address_of_this_host() {
+    fn a_name_resolves_to_an_address_of_this_host() {
         let own: Vec<IpAddr> = ["127.0.0.1", "192.0.2.7"]
             .map(|ip| ip.parse().unwrap())
             .into();

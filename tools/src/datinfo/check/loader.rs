@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_ours_by_a_function_that_only_it_has() {
+    fn our_library_is_recognised_by_a_function_that_only_it_exports() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(LIBRARY_NAME);
         fs::write(&file, "\x7fELF\0dat_cno_wait\0dat_cno_trigger\0").unwrap();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_tried_is_not_called_a_problem() {
+    fn an_untested_item_is_not_reported_as_a_problem() {
         let dir = tempfile::tempdir().unwrap();
         let failed = Err(io::Error::from_raw_os_error(libc::EAGAIN));
         let items = items(&Host::at(dir.path()), failed, Privileges::default());

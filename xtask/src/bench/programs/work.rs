@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_of_the_same_work_do_not_meet() {
+    fn paths_of_the_same_work_do_not_share_state() {
         for work in [Work::Pgbench, Work::Iperf { streams: 1 }] {
             assert_ne!(work.port(Way::Plain), work.port(Way::Stays));
         }

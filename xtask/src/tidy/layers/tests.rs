@@ -202,7 +202,7 @@ fn a_fault_names_the_cycle_and_its_weakest_use() {
 }
 
 #[test]
-fn long_lists_of_places_are_cut() {
+fn long_lists_of_places_are_truncated() {
     let place = |line| Place {
         file: "a.rs".into(),
         line,

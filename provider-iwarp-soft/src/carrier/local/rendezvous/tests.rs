@@ -86,7 +86,7 @@ fn descriptors_are_not_low_and_do_not_block() {
 }
 
 #[test]
-fn an_unknown_name_is_not_here() {
+fn an_unknown_name_is_not_an_address_of_this_host() {
     crate::forking::prepare();
     let name = Rendezvous::open().unwrap().name();
     assert_eq!(dial(&name).unwrap_err(), WhyNot::NotHere);
