@@ -133,17 +133,17 @@ fn serve(address: SocketAddr, args: &Args) -> Result<()> {
         read_line(&mut socket)?
     );
     write_line(&mut socket, &format!("HELLO {WHO}"))?;
-    let wish = read_line(&mut socket)?;
-    println!("server: streaming mode: the client says {wish:?}");
+    let requested = read_line(&mut socket)?;
+    println!("server: streaming mode: the client says {requested:?}");
 
-    let rdma = if wish == "RDMA yes" && !args.no_rdma {
+    let rdma = if requested == "RDMA yes" && !args.no_rdma {
         open_rdma(&args.ia, "server")
     } else {
         None
     };
     let Some(rdma) = rdma else {
         write_line(&mut socket, "RDMA no")?;
-        println!("server: no RDMA; going on in streaming mode");
+        println!("server: no RDMA; continuing in streaming mode");
         return serve_stream(socket);
     };
     match serve_conversion(&rdma, socket, args.reject)? {
@@ -285,7 +285,7 @@ fn visit(address: SocketAddr, args: &Args) -> Result<()> {
     let answer = read_line(&mut socket)?;
     println!("client: streaming mode: the server says {answer:?}");
     let Some(rdma) = rdma.filter(|_| answer == "RDMA go") else {
-        println!("client: no RDMA; going on in streaming mode on the same connection");
+        println!("client: no RDMA; continuing in streaming mode on the same connection");
         return visit_stream(socket);
     };
     rdma.post_receives(SERVER_MESSAGES)?;
@@ -300,7 +300,7 @@ fn visit(address: SocketAddr, args: &Args) -> Result<()> {
             socket: Some(socket),
             ..
         }) => {
-            println!("client: {reason}; going on in streaming mode on the same connection");
+            println!("client: {reason}; continuing in streaming mode on the same connection");
             visit_stream(socket.into())
         }
         Err(error) => Err(error.into()),

@@ -69,7 +69,7 @@ static int failed(const char *call, DAT_RETURN ret)
 static void must(const char *call, DAT_RETURN ret)
 {
 	if (failed(call, ret))
-		die("cannot go on");
+		die("cannot continue");
 }
 
 /* ---------------------------------------------------------------------------- RDMA */
@@ -393,7 +393,7 @@ static void serve(const struct sockaddr_in *address, char *ia, int no_rdma, int 
 
 	if (no_rdma || strcmp(line, "RDMA yes") != 0 || !open_rdma(&rdma, ia)) {
 		write_line(fd, "RDMA no");
-		say("no RDMA; going on in streaming mode\n");
+		say("no RDMA; continuing in streaming mode\n");
 		serve_stream(fd);
 		return;
 	}
@@ -489,7 +489,7 @@ static int visit_conversion(struct rdma *rdma, int fd)
 		return 0;
 	event = connection_event(rdma);
 	if (event.event_number != DAT_CONNECTION_EVENT_ESTABLISHED) {
-		say("no RDMA connection (event 0x%x); going on in streaming mode on the same connection\n",
+		say("no RDMA connection (event 0x%x); continuing in streaming mode on the same connection\n",
 		    (unsigned)event.event_number);
 		return 0;
 	}
@@ -515,7 +515,7 @@ static void visit(const struct sockaddr_in *address, char *ia, int no_rdma)
 	read_line(fd, line);
 	say("streaming mode: the server says \"%s\"\n", line);
 	if (!ready || strcmp(line, "RDMA go") != 0) {
-		say("no RDMA; going on in streaming mode on the same connection\n");
+		say("no RDMA; continuing in streaming mode on the same connection\n");
 		visit_stream(fd);
 	} else if (visit_conversion(&rdma, fd)) {
 		visit_rdma(&rdma);

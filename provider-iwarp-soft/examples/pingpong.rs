@@ -18,12 +18,12 @@ const LEN_MAX: usize = 1 << 20;
 const RECEIVES: u32 = 8192;
 
 #[derive(Default)]
-struct News {
+struct Notifications {
     request: Mutex<Option<SoftRequest>>,
     established: Mutex<u32>,
 }
 
-impl EventUpcall for News {
+impl EventUpcall for Notifications {
     fn cq_ready(&self, _: CqToken) {}
 
     fn connection(&self, _: QpToken, event: ConnectionEvent<'_>) {
@@ -41,7 +41,7 @@ impl EventUpcall for News {
     }
 }
 
-impl Upcall<SoftRnic> for News {
+impl Upcall<SoftRnic> for Notifications {
     fn connection_request(&self, _: ListenToken, request: SoftRequest, _: &RequestInfo<'_>) {
         *lock(&self.request) = Some(request);
     }
@@ -55,17 +55,17 @@ struct End {
     addr: u64,
     _pd: SoftPd,
     rnic: SoftRnic,
-    news: Arc<News>,
+    notifications: Arc<Notifications>,
 }
 
 impl End {
     fn new(line: &str) -> Result<Self, RnicError> {
-        let news = Arc::new(News::default());
+        let notifications = Arc::new(Notifications::default());
         let config = RnicConfig {
             ia_name: "bench".to_owned(),
             ia_params: line.to_owned(),
         };
-        let rnic = SoftRnic::open(&config, news.clone())?;
+        let rnic = SoftRnic::open(&config, notifications.clone())?;
         let pd = rnic.create_pd()?;
         let (send_cq, recv_cq) = (
             rnic.create_cq(8192, CqToken(1))?,
@@ -105,7 +105,7 @@ impl End {
             addr,
             _pd: pd,
             rnic,
-            news,
+            notifications,
         })
     }
 
@@ -176,13 +176,13 @@ fn connect(line: &str) -> Result<(End, End), RnicError> {
         },
     )?;
     let request = loop {
-        if let Some(request) = lock(&b.news.request).take() {
+        if let Some(request) = lock(&b.notifications.request).take() {
             break request;
         }
     };
     b.rnic
         .accept(request, &b.qp, &AcceptParams { private_data: &[] })?;
-    while *lock(&a.news.established) == 0 || *lock(&b.news.established) == 0 {}
+    while *lock(&a.notifications.established) == 0 || *lock(&b.notifications.established) == 0 {}
     Ok((a, b))
 }
 

@@ -1,6 +1,6 @@
 //! Messages of all kinds and sizes over a connection.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -575,7 +575,7 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
     // No receive is left: the next message ends its own connection only.
     clients[1].send(2, &[]);
     assert_eq!(servers[1].event(), Event::Broken);
-    assert!(!b.recorder.has_connection_news(servers[0].token));
+    assert!(!b.recorder.has_connection_event(servers[0].token));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which thread makes progress: the engine alone, blocked consumers, several threads at once.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! The ends of connections, and the completion of posted work.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -84,7 +84,7 @@ fn work_posted_after_the_end_completes_flushed_and_a_reset_makes_the_queue_pair_
         a.rnic.reset_qp(&client.qp).unwrap();
         b.rnic.reset_qp(&server.qp).unwrap();
     }
-    assert!(!a.recorder.has_connection_news(10) && !b.recorder.has_connection_news(20));
+    assert!(!a.recorder.has_connection_event(10) && !b.recorder.has_connection_event(20));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn both_sides_may_disconnect_at_once() {
             (Event::Disconnected, Event::Disconnected)
         );
         a.rnic.disconnect(&client.qp, abrupt);
-        assert!(!a.recorder.has_connection_news(10));
+        assert!(!a.recorder.has_connection_event(10));
     }
 }
 
@@ -206,7 +206,7 @@ fn dropping_a_connected_queue_pair_disconnects_its_peer() {
     connect(&client, &server);
     drop(client);
     assert_eq!(server.event(), Event::Disconnected);
-    assert!(!a.recorder.has_connection_news(10));
+    assert!(!a.recorder.has_connection_event(10));
 }
 
 #[test]

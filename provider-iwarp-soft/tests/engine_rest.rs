@@ -1,7 +1,7 @@
 //! An engine stays asleep while consumers block and wake again and again. A separate test binary,
 //! because it counts how often the engines of the process sleep.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Frames on the wire, byte by byte, against a peer of plain TCP (golden bytes of RFC 5044, 5040).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -111,7 +111,7 @@ fn first_frames_of_peer_to_peer_establish_and_are_not_surfaced() {
         let request = format!("4d504120 49442052 65712046 72616d65 {words}");
         let (server, mut raw, reply) = accepted(&b, &request, &memory);
         assert_eq!((reply[16], reply[17]), (0x50, 2));
-        assert!(!b.recorder.has_connection_news(server.token));
+        assert!(!b.recorder.has_connection_event(server.token));
         raw.write_all(&hex(first)).unwrap();
         assert!(matches!(server.event(), Event::Established { .. }));
         let answer = hex(answer);

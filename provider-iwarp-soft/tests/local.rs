@@ -1,6 +1,6 @@
 //! Connections between processes of one host move to shared memory, here within one process.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! Connections that are made, move to shared memory and end leave nothing behind. A separate test
 //! binary, because descriptors, mappings and threads of the process are counted.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -3,7 +3,7 @@
 //! happened. Another connection of the same adapter works all the time. No mapping and no
 //! descriptor is left.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -245,7 +245,7 @@ fn a_consumer_that_releases_unproduced_bytes_ends_its_connection_only() {
             word.store(released, Ordering::Release);
             // The index is loaded when the ring looks full.
             let mut round = 3;
-            while !ground.node().recorder.has_connection_news(victim.token) && round < 8000 {
+            while !ground.node().recorder.has_connection_event(victim.token) && round < 8000 {
                 // A queue pair without a connection takes requests and flushes them.
                 let _ = victim.try_post(round, NO_SEND, &[]);
                 round += 1;

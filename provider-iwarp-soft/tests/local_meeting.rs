@@ -2,7 +2,7 @@
 //! moves. The connection stays on TCP, or ends as the specification says. Another connection of the
 //! same adapter works all the time. No mapping and no descriptor is left.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

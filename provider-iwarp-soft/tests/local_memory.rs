@@ -1,7 +1,7 @@
 //! The memory of a thousand connections that have moved and are idle, at both ends. The process at
 //! the other end is this test binary again, in another role.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

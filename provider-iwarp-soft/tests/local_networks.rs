@@ -1,7 +1,7 @@
 //! The move to shared memory between two network namespaces of one host, and over the addresses of
 //! one link. The process at the other end is this test binary again, in another role.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

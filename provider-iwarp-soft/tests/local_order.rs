@@ -1,7 +1,7 @@
 //! The order of operations across the move to shared memory, the resources that endpoints share
 //! while they move, and that nothing is read or written after deregistration.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

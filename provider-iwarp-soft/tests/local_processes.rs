@@ -1,7 +1,7 @@
 //! Two processes whose connection is in shared memory: one of them dies, stops, forks, or belongs
 //! to another user. The other process is this test binary again, in another role.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -62,7 +62,7 @@ fn other_process() {
             server.send(done.wr_id, &[answers.sge(slot * 8, 8)]);
         }
         server.resting(&server.send_cq);
-        if node.recorder.has_connection_news(10) {
+        if node.recorder.has_connection_event(10) {
             println!("END {:?}", server.event());
             return;
         }

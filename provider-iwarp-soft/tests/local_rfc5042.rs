@@ -1,7 +1,7 @@
 //! The attacks of RFC 5042 that concern memory and queues, over both carriers: each ends the same
 //! way over TCP and through shared memory, and touches no byte.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! Too few descriptors, too little memory and too low limits for shared memory: the connection
 //! stays on TCP and works. A separate test binary, because limits belong to the process.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Connections that began as a consumer's sockets move to shared memory like all others.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

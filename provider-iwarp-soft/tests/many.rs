@@ -1,6 +1,6 @@
 //! Consumers with more connections than the provider polls one by one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -148,7 +148,7 @@ fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
     }
     let ended = || {
         let mut ended = servers.iter().step_by(2);
-        ended.all(|server| b.recorder.has_connection_news(server.token))
+        ended.all(|server| b.recorder.has_connection_event(server.token))
     };
     let deadline = Instant::now() + DEADLINE;
     while !ended() || readable(&mut fds, 0) {

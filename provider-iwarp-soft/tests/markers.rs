@@ -1,7 +1,7 @@
 //! MPA markers (RFC 5044 section 4.3) against a peer of plain TCP that inserts and removes them
 //! byte by byte, written from the text of the RFC only.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -149,10 +149,10 @@ fn length_of(bytes: &[u8]) -> usize {
 
 /// A node, its accepted side, and the raw initiator with the Reply's flags.
 ///
-/// The flags of the Request express the initiator's wishes: 0x80 markers, 0x40 CRC.
+/// The Request has the flags `flags_of_request`: 0x80 markers, 0x40 CRC.
 fn accepted<'n>(
     node: &'n Node,
-    wishes: u8,
+    flags_of_request: u8,
     receives: usize,
     memory: &Memory,
 ) -> (Side<'n>, TcpStream, u8) {
@@ -161,7 +161,7 @@ fn accepted<'n>(
         server.recv(id as u64, &[memory.sge(id * ROOM, ROOM)]);
     }
     let mut request = b"MPA ID Req Frame\x00\x01\x00\x00".to_vec();
-    request[16] = wishes;
+    request[16] = flags_of_request;
     let (raw, reply) = accept_on(&server, &request);
     assert!(matches!(server.event(), Event::Established { .. }));
     (server, raw, reply[16])
@@ -201,13 +201,13 @@ fn lengths() -> impl Iterator<Item = usize> {
 
 #[test]
 fn sent_markers_are_where_the_peer_expects_them() {
-    for (settings, wishes) in [("lo 0", 0xC0), ("lo 0 crc=off", 0x80)] {
+    for (settings, flags_of_request) in [("lo 0", 0xC0), ("lo 0 crc=off", 0x80)] {
         let node = Node::new(settings);
         let memory = node.memory(4096);
         memory.fill(0);
-        let (server, mut raw, flags) = accepted(&node, wishes, 1, &memory);
+        let (server, mut raw, flags) = accepted(&node, flags_of_request, 1, &memory);
         let crc = flags & 0x40 != 0;
-        assert_eq!(crc, wishes & 0x40 != 0);
+        assert_eq!(crc, flags_of_request & 0x40 != 0);
         let mut writer = Writer::new(false, crc);
         writer.send(1, b"");
         raw.write_all(&writer.take()).unwrap();

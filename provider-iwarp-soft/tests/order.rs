@@ -1,6 +1,6 @@
 //! Events of different connections are delivered in the order in which their peers caused them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -87,7 +87,7 @@ fn a_silent_connection_delays_no_disconnect_event() {
         assert!(matches!(side.event(), Event::Established { .. }));
         assert_eq!(side.event(), Event::Disconnected);
     }
-    assert!(!node.recorder.has_connection_news(300));
+    assert!(!node.recorder.has_connection_event(300));
     streams[2].write_all(&hex(RTR_WRITE)).unwrap();
     assert!(matches!(sides[2].event(), Event::Established { .. }));
 }
@@ -130,7 +130,7 @@ fn while_an_established_is_held(then: impl FnOnce(&Node, &[Side<'_>])) {
 fn a_disconnect_event_waits_for_an_established_event_of_another_thread() {
     while_an_established_is_held(|node, _| {
         std::thread::sleep(Duration::from_millis(50));
-        assert!(!node.recorder.has_connection_news(100));
+        assert!(!node.recorder.has_connection_event(100));
         node.recorder.release_established();
         let events = [0; 2].map(|_| node.recorder.any_connection());
         assert!(
@@ -149,7 +149,7 @@ fn an_abrupt_disconnect_delivers_a_delayed_disconnect_event() {
         node.rnic.reset_qp(&sides[0].qp).unwrap();
         node.recorder.release_established();
         assert!(matches!(sides[1].event(), Event::Established { .. }));
-        assert!(!node.recorder.has_connection_news(100));
+        assert!(!node.recorder.has_connection_event(100));
     });
 }
 
@@ -175,16 +175,16 @@ fn receive_before_established(side: &Side<'_>, left: u32) {
     }
     assert_eq!(side.resting(&side.recv_cq).len(), 0, "before Established");
     assert!(!rnic.arm_cq(&side.recv_cq, false));
-    assert!(!side.node.recorder.has_connection_news(side.token));
+    assert!(!side.node.recorder.has_connection_event(side.token));
 }
 
 /// Expects the upcalls of `side` in this order: `Established`, then the nudge of its receive queue,
 /// which holds a completion by then.
 fn expect_established_then_received(side: &Side<'_>) {
     let recorder = &side.node.recorder;
-    let next = || recorder.expect("upcall", |_| true, |news| news);
+    let next = || recorder.expect("upcall", |_| true, |it| it);
     let first = next();
-    let News::Connection {
+    let Notification::Connection {
         qp,
         event: Event::Established { .. },
     } = &first
@@ -194,7 +194,7 @@ fn expect_established_then_received(side: &Side<'_>) {
     assert_eq!(*qp, side.token);
     let second = next();
     assert!(
-        matches!(second, News::CqReady(cq) if cq == side.token + 2),
+        matches!(second, Notification::CqReady(cq) if cq == side.token + 2),
         "{second:?}"
     );
     let received = side.resting(&side.recv_cq);

@@ -1,7 +1,7 @@
 //! Long frames without CRC, whose payload is received straight to its target, against a peer of
 //! plain TCP that cuts them at any position.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

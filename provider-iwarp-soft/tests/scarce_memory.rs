@@ -1,6 +1,6 @@
 //! Errors for a lack of memory. A separate test binary, because the limit belongs to the process.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

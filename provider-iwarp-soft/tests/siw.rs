@@ -1,6 +1,6 @@
 //! The rules for Linux siw, byte by byte, against a peer of plain TCP in its place.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

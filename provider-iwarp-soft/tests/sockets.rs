@@ -1,6 +1,6 @@
 //! Consumers' sockets: conversions, and their return (DAT 2.0 iWARP extensions 3.1).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Making connections, and every failure of it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -106,9 +106,9 @@ fn private_data_beyond_a_lowered_limit_is_truncated_and_reported_as_truncated() 
         .unwrap();
     let (len, truncated) = b.recorder.expect(
         "request",
-        |upcall| matches!(upcall, News::Request { .. }),
+        |upcall| matches!(upcall, Notification::Request { .. }),
         |upcall| match upcall {
-            News::Request {
+            Notification::Request {
                 private_data,
                 truncated,
                 ..
@@ -556,8 +556,8 @@ fn a_failed_accept_reports_the_receives_that_it_flushes() {
         .unwrap();
     assert_eq!(server.event(), Event::AcceptFailed);
     b.recorder.expect(
-        "news of the flushed receive",
-        |upcall| matches!(upcall, News::CqReady(22)),
+        "notification of the flushed receive",
+        |upcall| matches!(upcall, Notification::CqReady(22)),
         drop,
     );
     assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::Flushed);

@@ -215,12 +215,12 @@ static void status(void)
 static void providers_related(void)
 {
 	DAT_HA_RELATIONSHIP answer;
-	char name[] = "iwarp-lo", stranger[] = "nobody";
+	char name[] = "iwarp-lo", unregistered[] = "nobody";
 
 	must("dat_registry_providers_related", dat_registry_providers_related(name, name, &answer));
 	expect(answer == DAT_HA_UNKNOWN);
 	must_refuse("dat_registry_providers_related",
-		    dat_registry_providers_related(name, stranger, &answer), DAT_PROVIDER_NOT_FOUND,
+		    dat_registry_providers_related(name, unregistered, &answer), DAT_PROVIDER_NOT_FOUND,
 		    DAT_NAME_NOT_REGISTERED);
 	printf("PASSED\n");
 }

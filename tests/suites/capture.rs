@@ -157,9 +157,9 @@ fn the_judge_detects_a_bad_crc_and_unexpected_bytes() -> Result<()> {
     bad[23] ^= 1;
     active.send(&bad)?;
     passive.read(bad.len())?;
-    let (stranger, other) = RawPeer::pair()?;
-    let (mut stranger, mut other) = (RawPeer::over(stranger)?, RawPeer::over(other)?);
-    stranger.send(b"no frame at all")?;
+    let (plain, other) = RawPeer::pair()?;
+    let (mut plain, mut other) = (RawPeer::over(plain)?, RawPeer::over(other)?);
+    plain.send(b"no frame at all")?;
     other.read(15)?;
     let decoded = capture.decode()?;
     ensure!(decoded.count("Good CRC32") == 1, "{}", decoded.text);

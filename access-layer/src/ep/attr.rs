@@ -54,7 +54,9 @@ pub(crate) struct SegmentLimits {
 impl EpAttrs {
     /// Returns the attributes of an endpoint for which the consumer passes none.
     pub(crate) fn defaults(limits: &RnicAttr, has_recv_evd: bool, has_request_evd: bool) -> Self {
-        let count = |wish: u32, limit: u32, wanted: bool| if wanted { wish.min(limit) } else { 0 };
+        let count = |requested: u32, limit: u32, wanted: bool| {
+            if wanted { requested.min(limit) } else { 0 }
+        };
         Self {
             service_type: DAT_SERVICE_TYPE_RC,
             max_message_size: limits.message_len_max.min(DEFAULT_SIZE),
@@ -257,7 +259,8 @@ impl EpAttrs {
     /// Returns the segment limits in force. A limit of zero selects the default, which for RDMA
     /// operations is the limit of sends.
     pub(crate) fn segment_limits(&self, limits: &RnicAttr) -> SegmentLimits {
-        let or = |wish: u32, otherwise: u32| if wish == 0 { otherwise } else { wish };
+        let or =
+            |requested: u32, otherwise: u32| if requested == 0 { otherwise } else { requested };
         let send = or(self.max_request_iov, DEFAULT_IOV.min(limits.sge_max));
         SegmentLimits {
             recv: or(self.max_recv_iov, DEFAULT_IOV.min(limits.sge_max)),
@@ -309,10 +312,10 @@ fn set_count(is_named: bool, place: &mut u32, count: DatCount, limit: u32) -> Op
     Some(())
 }
 
-fn size(wish: u32, limits: &RnicAttr) -> Option<u32> {
+fn size(requested: u32, limits: &RnicAttr) -> Option<u32> {
     // Consumers pass the value from dat_ia_query, which is at least DEFAULT_SIZE if the RNIC
     // supports that size.
-    (wish <= limits.message_len_max).then_some(wish)
+    (requested <= limits.message_len_max).then_some(requested)
 }
 
 #[cfg(test)]
@@ -402,11 +405,13 @@ mod tests {
             (|a| &mut a.max_rdma_write_iov, 8),
         ];
         for (number, (field, limit)) in fields.into_iter().enumerate() {
-            for (wish, passes) in [(limit as i32, true), (limit as i32 + 1, false), (-1, false)] {
+            for (requested, passes) in
+                [(limit as i32, true), (limit as i32 + 1, false), (-1, false)]
+            {
                 let mut attr = DatEpAttr::zeroed();
-                *field(&mut attr) = wish;
+                *field(&mut attr) = requested;
                 let taken = EpAttrs::from_dat(&attr, &limits());
-                assert_eq!(taken.is_some(), passes, "field {number} = {wish}");
+                assert_eq!(taken.is_some(), passes, "field {number} = {requested}");
             }
         }
     }
@@ -414,24 +419,24 @@ mod tests {
     #[test]
     fn only_masked_attributes_are_taken_over() {
         let mut attrs = EpAttrs::defaults(&limits(), true, true);
-        let wish = DatEpAttr {
+        let requested = DatEpAttr {
             max_recv_dtos: 50,
             max_request_dtos: 60,
             ..DatEpAttr::zeroed()
         };
         attrs
-            .apply(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &wish, &limits())
+            .apply(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested, &limits())
             .unwrap();
         assert_eq!((attrs.max_recv_dtos, attrs.max_request_dtos), (50, 16));
     }
 
     #[test]
     fn read_depths_count_as_the_consumers_once_it_sets_them() {
-        let wish = DatEpAttr {
+        let requested = DatEpAttr {
             max_rdma_read_in: 4,
             ..DatEpAttr::zeroed()
         };
-        let attrs = EpAttrs::from_dat(&wish, &limits()).unwrap();
+        let attrs = EpAttrs::from_dat(&requested, &limits()).unwrap();
         assert!(attrs.qp_attr(&limits()).read_depth_is_consumers);
         assert!(!EpAttrs::defaults(&limits(), true, true).read_depth_is_consumers);
     }

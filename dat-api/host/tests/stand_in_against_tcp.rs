@@ -1,7 +1,7 @@
 //! The stand-in compared with a TCP connection in the same state: the same readiness by `poll` and
 //! by level-triggered `epoll`, and an edge wherever TCP has one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

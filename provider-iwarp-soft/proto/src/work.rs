@@ -49,7 +49,7 @@ pub enum WorkKind {
     },
     /// Eight bytes that consume a receive at the peer (RFC 7306 section 6).
     ImmediateData {
-        /// The bytes, as they go on the wire.
+        /// The bytes in wire order.
         data: [u8; 8],
         /// Raise a solicited event at the peer.
         solicited: bool,

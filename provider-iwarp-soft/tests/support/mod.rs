@@ -57,7 +57,7 @@ pub enum Event {
 
 /// An upcall, as it was made.
 #[derive(Debug)]
-pub enum News {
+pub enum Notification {
     CqReady(u64),
     Request {
         listener: u64,
@@ -77,7 +77,7 @@ pub enum News {
 /// Records upcalls; nudges wake the wakers that were registered for them.
 #[derive(Default)]
 pub struct Recorder {
-    news: Mutex<VecDeque<News>>,
+    notifications: Mutex<VecDeque<Notification>>,
     changed: Condvar,
     wakers: Mutex<Vec<(u64, Arc<Waker>)>>,
     gates: Mutex<Gates>,
@@ -98,8 +98,8 @@ impl Recorder {
         self.wakers.lock().unwrap().push((cq, waker.clone()));
     }
 
-    fn push(&self, news: News) {
-        self.news.lock().unwrap().push_back(news);
+    fn push(&self, notification: Notification) {
+        self.notifications.lock().unwrap().push_back(notification);
         self.changed.notify_all();
     }
 
@@ -107,32 +107,32 @@ impl Recorder {
     pub fn expect<T>(
         &self,
         what: &str,
-        mut wanted: impl FnMut(&News) -> bool,
-        take: impl FnOnce(News) -> T,
+        mut wanted: impl FnMut(&Notification) -> bool,
+        take: impl FnOnce(Notification) -> T,
     ) -> T {
         let deadline = Instant::now() + DEADLINE;
-        let mut news = self.news.lock().unwrap();
+        let mut notifications = self.notifications.lock().unwrap();
         loop {
-            if let Some(at) = news.iter().position(&mut wanted) {
-                return take(news.remove(at).unwrap());
+            if let Some(at) = notifications.iter().position(&mut wanted) {
+                return take(notifications.remove(at).unwrap());
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "no {what}; there is {news:?}");
-            news = self.changed.wait_timeout(news, left).unwrap().0;
+            assert!(!left.is_zero(), "no {what}; there is {notifications:?}");
+            notifications = self.changed.wait_timeout(notifications, left).unwrap().0;
         }
     }
 
     /// Takes the first event, if there is any.
-    pub fn try_next(&self) -> Option<News> {
-        self.news.lock().unwrap().pop_front()
+    pub fn try_next(&self) -> Option<Notification> {
+        self.notifications.lock().unwrap().pop_front()
     }
 
     pub fn connection(&self, qp: u64) -> Event {
         self.expect(
             "connection event",
-            |news| matches!(news, News::Connection { qp: token, .. } if *token == qp),
-            |news| match news {
-                News::Connection { event, .. } => event,
+            |it| matches!(it, Notification::Connection { qp: token, .. } if *token == qp),
+            |it| match it {
+                Notification::Connection { event, .. } => event,
                 _ => unreachable!(),
             },
         )
@@ -141,9 +141,9 @@ impl Recorder {
     pub fn request(&self, listener: u64) -> (SoftRequest, Vec<u8>) {
         self.expect(
             "connection request",
-            |news| matches!(news, News::Request { listener: token, .. } if *token == listener),
-            |news| match news {
-                News::Request {
+            |it| matches!(it, Notification::Request { listener: token, .. } if *token == listener),
+            |it| match it {
+                Notification::Request {
                     request,
                     private_data,
                     ..
@@ -222,9 +222,9 @@ impl Recorder {
     pub fn any_connection(&self) -> (u64, Event) {
         self.expect(
             "connection event",
-            |news| matches!(news, News::Connection { .. }),
-            |news| match news {
-                News::Connection { qp, event } => (qp, event),
+            |it| matches!(it, Notification::Connection { .. }),
+            |it| match it {
+                Notification::Connection { qp, event } => (qp, event),
                 _ => unreachable!(),
             },
         )
@@ -233,24 +233,25 @@ impl Recorder {
     pub fn socket_down(&self, token: u64) {
         self.expect(
             "socket down",
-            |news| matches!(news, News::SocketDown(t) if *t == token),
+            |it| matches!(it, Notification::SocketDown(t) if *t == token),
             drop,
         );
     }
 
     /// True if an event of this queue pair is waiting.
-    pub fn has_connection_news(&self, qp: u64) -> bool {
-        let news = self.news.lock().unwrap();
-        news.iter()
-            .any(|n| matches!(n, News::Connection { qp: token, .. } if *token == qp))
+    pub fn has_connection_event(&self, qp: u64) -> bool {
+        let notifications = self.notifications.lock().unwrap();
+        notifications
+            .iter()
+            .any(|n| matches!(n, Notification::Connection { qp: token, .. } if *token == qp))
     }
 
     pub fn asynchronous(&self) -> AsyncEvent {
         self.expect(
             "asynchronous event",
-            |news| matches!(news, News::Async(_)),
-            |news| match news {
-                News::Async(event) => event,
+            |it| matches!(it, Notification::Async(_)),
+            |it| match it {
+                Notification::Async(event) => event,
                 _ => unreachable!(),
             },
         )
@@ -264,7 +265,7 @@ impl EventUpcall for Recorder {
                 waker.wake();
             }
         }
-        self.push(News::CqReady(cq.0));
+        self.push(Notification::CqReady(cq.0));
     }
 
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
@@ -292,18 +293,18 @@ impl EventUpcall for Recorder {
             ConnectionEvent::Broken => Event::Broken,
         };
         let is_end = event == Event::Disconnected;
-        self.push(News::Connection { qp: qp.0, event });
+        self.push(Notification::Connection { qp: qp.0, event });
         if is_end {
             self.pass_disconnected_gate(qp.0);
         }
     }
 
     fn socket_down(&self, armed: ListenToken) {
-        self.push(News::SocketDown(armed.0));
+        self.push(Notification::SocketDown(armed.0));
     }
 
     fn async_event(&self, event: AsyncEvent) {
-        self.push(News::Async(event));
+        self.push(Notification::Async(event));
     }
 }
 
@@ -314,7 +315,7 @@ impl Upcall<SoftRnic> for Recorder {
         request: SoftRequest,
         info: &RequestInfo<'_>,
     ) {
-        self.push(News::Request {
+        self.push(Notification::Request {
             listener: listener.0,
             request,
             remote: info.remote,
@@ -657,7 +658,7 @@ pub fn connect(client: &Side<'_>, server: &Side<'_>) {
 impl Recorder {
     /// Returns an event to the recorder that a helper has taken.
     pub fn expect_again(&self, event: Event, qp: u64) {
-        self.push(News::Connection { qp, event });
+        self.push(Notification::Connection { qp, event });
     }
 }
 

@@ -319,7 +319,7 @@ pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
                 assert!(bytes.copy(0, len) == patterned(7, len), "{len} {is_write}");
                 // On a busy machine the thread may have posted nothing so far.
                 wait_until("the connection outlives the registration", || {
-                    a.recorder.has_connection_news(10)
+                    a.recorder.has_connection_event(10)
                 });
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
             });

@@ -345,7 +345,9 @@ impl Stream {
 fn wait_for_probe(victim: &Victim, msn: u32, outstanding: &mut usize) -> Result<(usize, Vec<u8>)> {
     let receive = msn as usize - 1;
     loop {
-        let done = victim.completion().context("the stream does not go on")?;
+        let done = victim
+            .completion()
+            .context("the stream does not continue")?;
         *outstanding -= 1;
         ensure!(
             done.status.is_none_or(|status| status.is_success()),

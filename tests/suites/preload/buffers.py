@@ -48,7 +48,7 @@ for size in 1, 4096, 30_000, 100_000:
         taken, by_tcp = fill(ours[0]), fill(tcp[0])
         assert taken <= 2 * by_tcp, (size, taken, by_tcp)
         assert LOCAL or by_tcp <= 4 * taken, (size, taken, by_tcp)
-        # Bytes go on as soon as the reader makes room.
+        # Bytes are sent as soon as the reader makes room.
         send_while_drained(ours, 300_000, taken)
         ours, tcp = ours[::-1], tcp[::-1]
     for sock in *ours, *tcp:

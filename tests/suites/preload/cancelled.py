@@ -36,7 +36,7 @@ def in_thread(work):
 
 
 def until_gone(thread):
-    until(lambda: not os.path.exists(f"/proc/self/task/{thread}"), "the thread goes on", 0.002)
+    until(lambda: not os.path.exists(f"/proc/self/task/{thread}"), "the thread still runs", 0.002)
 
 
 def until_asleep_in_call(thread):

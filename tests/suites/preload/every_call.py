@@ -474,7 +474,7 @@ for name, data in (("aio_write", HELLO), ("aio_read", None)):
             block.buf = ctypes.cast(part, ctypes.c_void_p)
             begun = call(name, ctypes.byref(block))
             is_over = lambda: C.aio_error(ctypes.byref(block)) != errno.EINPROGRESS
-            until(is_over, "it goes on", 0.001)
+            until(is_over, "the call still runs", 0.001)
             done = C.aio_return(ctypes.byref(block))
             return begun, done, part.raw, drain(b, done) if data else drain(a, 6)
 

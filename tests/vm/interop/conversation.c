@@ -18,8 +18,8 @@ enum command {
 	READ, /* read `size` bytes at `offset` of the sender's source, `count` reads at once */
 	SEND, /* send `size` bytes */
 	FLOOD, /* write `size` bytes in pieces of odd lengths */
-	LEND, /* send a key that the sender will invalidate */
-	LENT,
+	EXPOSE, /* send a key that the sender will invalidate */
+	EXPOSED,
 	BYE,
 };
 
@@ -370,23 +370,23 @@ static int fault_is(const char *name)
 
 static void spoil_invalidated(void)
 {
-	struct message lent;
+	struct message exposed;
 
-	send_command(LEND, 0);
-	lent = receive_and_listen();
-	if (lent.command != LENT)
-		give_up("nothing was lent");
-	post_write(SOURCE, 100, (struct place){ lent.address, lent.key });
-	done("a write to what was lent");
+	send_command(EXPOSE, 0);
+	exposed = receive_and_listen();
+	if (exposed.command != EXPOSED)
+		give_up("the peer exposed no memory");
+	post_write(SOURCE, 100, (struct place){ exposed.address, exposed.key });
+	done("a write to the exposed memory");
 	send_message((struct message){ .command = CHECK, .size = 100 });
-	expect_ok("what was written to what was lent is not right");
+	expect_ok("the data written to the exposed memory is wrong");
 	memset(buffer + OUTBOX, 0, MESSAGE_LEN);
 	((struct message *)(void *)(buffer + OUTBOX))->command = htonl(OK);
-	post_send_invalidating(OUTBOX, MESSAGE_LEN, lent.key);
+	post_send_invalidating(OUTBOX, MESSAGE_LEN, exposed.key);
 	done("a send that invalidates");
 	expect_ok("the invalidation was not seen");
 	printf("INVALIDATED\n");
-	post_write(SOURCE, 100, (struct place){ lent.address, lent.key });
+	post_write(SOURCE, 100, (struct place){ exposed.address, exposed.key });
 }
 
 static void spoil(void)
@@ -416,16 +416,16 @@ static void spoil(void)
 	wait_for_end();
 }
 
-static void follow_lend(void)
+static void follow_expose(void)
 {
-	uint32_t key = lend(SINK, 4096);
+	uint32_t key = expose(SINK, 4096);
 
 	blank(4096);
-	send_message((struct message){ .command = LENT, .key = key,
+	send_message((struct message){ .command = EXPOSED, .key = key,
 			       .address = my_place().address + SINK });
 	if (receive_and_listen().command != CHECK)
 		give_up("the owner of the window received another message");
-	verify("written to what was lent", SINK, 100, peer_seed, 0);
+	verify("written to the exposed memory", SINK, 100, peer_seed, 0);
 	send_command(OK, 0);
 	expect_ok("no message that invalidates");
 	send_command(OK, 0);
@@ -519,8 +519,8 @@ static void follow(void)
 		post_receive(INBOX, MESSAGE_LEN);
 		if (message.command == BYE)
 			break;
-		if (message.command == LEND)
-			return follow_lend();
+		if (message.command == EXPOSE)
+			return follow_expose();
 		if (!follow_one(message))
 			give_up("a message that means nothing");
 	}

@@ -135,7 +135,7 @@ int wait_posted(void)
 	return completion(request_evd, "operation").status != DAT_DTO_SUCCESS;
 }
 
-uint32_t lend(size_t offset, size_t len)
+uint32_t expose(size_t offset, size_t len)
 {
 	DAT_LMR_TRIPLET range = part(offset, len);
 	DAT_RMR_COOKIE cookie = { .as_64 = 0 };

@@ -85,7 +85,7 @@ void post_read(size_t offset, size_t len, struct place from);
 /* Waits for the oldest operation. Returns 0 on success; otherwise it has printed the status. */
 int wait_posted(void);
 /* A key for part of the buffer that the peer may write to and invalidate. */
-uint32_t lend(size_t offset, size_t len);
+uint32_t expose(size_t offset, size_t len);
 /* Waits for the end of the connection and prints its kind. */
 void wait_for_end(void);
 

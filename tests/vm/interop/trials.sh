@@ -35,7 +35,7 @@ wait_for() {
     late=
     until "$@"; do
         if [ $SECONDS -ge $end ]; then
-            late="waited $patience s in vain: $what"
+            late="not reached within $patience s: $what"
             return 1
         fi
         sleep 0.05

@@ -19,7 +19,7 @@ static struct rdma_event_channel *channel;
 static struct rdma_cm_id *id;
 static struct ibv_pd *pd;
 static struct ibv_cq *send_cq, *recv_cq;
-static struct ibv_mr *mr, *lent;
+static struct ibv_mr *mr, *exposed;
 
 static void fail(const char *what)
 {
@@ -128,14 +128,14 @@ int wait_posted(void)
 	return completion(send_cq, "operation").status != IBV_WC_SUCCESS;
 }
 
-uint32_t lend(size_t offset, size_t len)
+uint32_t expose(size_t offset, size_t len)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-	lent = ibv_reg_mr(pd, buffer + offset, len, access);
-	if (!lent)
+	exposed = ibv_reg_mr(pd, buffer + offset, len, access);
+	if (!exposed)
 		fail("ibv_reg_mr");
-	return lent->rkey;
+	return exposed->rkey;
 }
 
 /* ---- connections ---- */
@@ -196,9 +196,9 @@ static void make_queues(void)
 static void free_queues(void)
 {
 	rdma_destroy_qp(id);
-	if (lent)
-		ibv_dereg_mr(lent);
-	lent = NULL;
+	if (exposed)
+		ibv_dereg_mr(exposed);
+	exposed = NULL;
 	ibv_dereg_mr(mr);
 	ibv_destroy_cq(send_cq);
 	ibv_destroy_cq(recv_cq);

@@ -31,7 +31,7 @@ under() {
 wait_until() {
     local end=$((SECONDS + patience))
     until "$@"; do
-        [ $SECONDS -lt $end ] || { echo "waited $patience s in vain: $*"; return 1; }
+        [ $SECONDS -lt $end ] || { echo "not reached within $patience s: $*"; return 1; }
         sleep 0.05
     done
 }

@@ -99,9 +99,9 @@ mod tests {
         let row = BenchRow::of(line).unwrap();
         assert_eq!((row.title, row.unit), ("64 B send ping-pong", "us"));
         assert_eq!((row.raw, row.own, row.ratio), (2.689, 0.405, 0.151));
-        let beside =
+        let other =
             "  bare MPA framing with CRC, to raw    us     2.689     3.055  1.136 [1.1-1.2]";
-        assert_eq!(BenchRow::of(beside), None);
+        assert_eq!(BenchRow::of(other), None);
         assert_eq!(BenchRow::of("shared memory: in use"), None);
         let not_run = "64 B send ping-pong                 not run: no right to make networks";
         assert_eq!(BenchRow::of(not_run), None);

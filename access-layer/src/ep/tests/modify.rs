@@ -78,9 +78,9 @@ fn a_changed_limit_creates_another_queue_pair() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
-    let mut wish = param(&bench);
-    wish.ep_attr.max_recv_dtos = 100;
-    ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &wish)
+    let mut requested = param(&bench);
+    requested.ep_attr.max_recv_dtos = 100;
+    ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested)
         .unwrap();
     assert!(
         matches!(&bench.script.calls()[..], [Call::CreateQp { attr, .. }]
@@ -94,9 +94,9 @@ fn attributes_outside_the_queue_pair_do_not_replace_it() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
-    let mut wish = param(&bench);
-    wish.ep_attr.max_rdma_size = 0x10000;
-    ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE, &wish)
+    let mut requested = param(&bench);
+    requested.ep_attr.max_rdma_size = 0x10000;
+    ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE, &requested)
         .unwrap();
     assert_eq!(bench.script.calls(), []);
     assert_eq!(ep.query().ep_attr.max_rdma_size, 0x10000);
@@ -107,10 +107,10 @@ fn posted_receives_keep_their_queue_pair() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.set_pending(1, 0);
-    let mut wish = param(&bench);
-    wish.ep_attr.max_recv_dtos = 100;
+    let mut requested = param(&bench);
+    requested.ep_attr.max_recv_dtos = 100;
     assert_eq!(
-        code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &wish)),
+        code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested)),
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
     );
     assert_eq!(ep.query().ep_attr.max_recv_dtos, 16);
@@ -148,11 +148,12 @@ fn a_replaced_evd_can_be_freed() {
     let bench = Bench::new();
     let ep = bench.ep();
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
-    let wish = DatEpParam {
+    let requested = DatEpParam {
         connect_evd_handle: other.as_dat(),
         ..param(&bench)
     };
-    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &wish).unwrap();
+    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &requested)
+        .unwrap();
     free_evd(bench.conn.handle()).unwrap();
 }
 
@@ -184,11 +185,12 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
     bench.report(&ep, ConnectionEvent::Disconnected);
     ep.reset().unwrap();
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
-    let wish = DatEpParam {
+    let requested = DatEpParam {
         connect_evd_handle: other.as_dat(),
         ..param(&bench)
     };
-    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &wish).unwrap();
+    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &requested)
+        .unwrap();
     Ep::free(&ep).unwrap();
     let data = private_data();
     assert_eq!(
@@ -201,10 +203,13 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
 fn a_limit_set_before_its_evd_is_kept() {
     let bench = Bench::new();
     let ep = bare(&bench);
-    let mut wish = param(&bench);
-    (wish.ep_attr.max_recv_iov, wish.ep_attr.max_rdma_write_iov) = (2, 3);
+    let mut requested = param(&bench);
+    (
+        requested.ep_attr.max_recv_iov,
+        requested.ep_attr.max_rdma_write_iov,
+    ) = (2, 3);
     let iovs = DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV;
-    ep.modify(PARTS | iovs, &wish).unwrap();
+    ep.modify(PARTS | iovs, &requested).unwrap();
     let attr = ep.query().ep_attr;
     assert_eq!((attr.max_recv_dtos, attr.max_recv_iov), (16, 2));
     assert_eq!((attr.max_request_iov, attr.max_rdma_write_iov), (4, 3));

@@ -52,12 +52,12 @@ fn private_data_and_timeout_are_passed_to_the_remote_side() {
     let (stream, _listener) = socket();
     let ep = bench.ep();
     bench.script.calls();
-    let wish = SocketConnectArgs {
+    let requested = SocketConnectArgs {
         timeout_us: 7,
         private_data: b"attrs",
         ..args(stream.as_raw_fd())
     };
-    ep.socket_connect(&wish).unwrap();
+    ep.socket_connect(&requested).unwrap();
     assert_eq!(
         bench.script.calls(),
         [Call::ConnectSocket {
@@ -175,12 +175,12 @@ fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays_with_the_consu
     let (stream, _listener) = socket();
     let ep = bench.ep();
     bench.script.calls();
-    let wish = SocketConnectArgs {
+    let requested = SocketConnectArgs {
         timeout_us: 0,
         ..args(stream.as_raw_fd())
     };
     assert_eq!(
-        code(ep.socket_connect(&wish)),
+        code(ep.socket_connect(&requested)),
         (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
     );
     assert_eq!((state(&ep), owner(&ep)), (DAT_EP_STATE_UNCONNECTED, None));
@@ -192,11 +192,11 @@ fn more_private_data_than_supported_is_an_invalid_parameter() {
     let bench = Bench::new();
     let (stream, _listener) = socket();
     let ep = bench.ep();
-    let wish = SocketConnectArgs {
+    let requested = SocketConnectArgs {
         private_data: &[0; 65],
         ..args(stream.as_raw_fd())
     };
-    assert_eq!(code(ep.socket_connect(&wish)).0, DAT_INVALID_PARAMETER);
+    assert_eq!(code(ep.socket_connect(&requested)).0, DAT_INVALID_PARAMETER);
     let most = SocketConnectArgs {
         private_data: &[0; 64],
         ..args(stream.as_raw_fd())
@@ -369,13 +369,13 @@ fn the_consumers_own_communicator_stays() {
     let bench = Bench::new();
     let (stream, _listener) = socket();
     let ep = bench.ep();
-    let mut wish = DatEpParam::zeroed();
-    wish.comm = DatComm {
+    let mut requested = DatEpParam::zeroed();
+    requested.comm = DatComm {
         domain: libc::AF_INET,
         r#type: libc::SOCK_STREAM,
         protocol: libc::IPPROTO_TCP,
     };
-    ep.modify(DAT_EP_FIELD_COMM, &wish).unwrap();
+    ep.modify(DAT_EP_FIELD_COMM, &requested).unwrap();
     bench.script.fault(SocketFault::NotRouted);
     assert!(ep.socket_connect(&args(stream.as_raw_fd())).is_err());
     assert_eq!(comm(&ep).0, libc::AF_INET);

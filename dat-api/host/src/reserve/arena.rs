@@ -69,7 +69,7 @@ impl<const LEN: usize> Arena<LEN> {
 
     /// Frees a block. The layout must be that of its allocation.
     #[cold]
-    pub(super) fn give_back(&self, block: *mut u8, layout: Layout) {
+    pub(super) fn free(&self, block: *mut u8, layout: Layout) {
         let at = block.addr() - self.bytes.get().addr();
         self.with(|state| {
             state.blocks -= 1;
@@ -123,14 +123,14 @@ mod tests {
         let first = arena.take(layout(100, 1));
         let second = arena.take(layout(100, 1));
         assert!(arena.take(layout(100, 1)).is_null());
-        arena.give_back(second, layout(100, 1));
+        arena.free(second, layout(100, 1));
         assert_eq!(arena.take(layout(100, 1)), second);
-        arena.give_back(first, layout(100, 1));
+        arena.free(first, layout(100, 1));
         assert!(
             arena.take(layout(100, 1)).is_null(),
             "the hole is not at the end"
         );
-        arena.give_back(second, layout(100, 1));
+        arena.free(second, layout(100, 1));
         assert_eq!(arena.take(layout(200, 1)), first);
     }
 }

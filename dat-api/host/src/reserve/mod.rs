@@ -83,7 +83,7 @@ unsafe impl GlobalAlloc for Reserve {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if ARENA.holds(block) {
-            ARENA.give_back(block, layout);
+            ARENA.free(block, layout);
         } else {
             // SAFETY: the block came from the system with this layout.
             unsafe { System.dealloc(block, layout) };

@@ -35,7 +35,7 @@ impl LibraryEnd {
             return Ok(());
         }
         self.signal(SendFlags::empty()).inspect_err(|_| {
-            signals.give_back(1);
+            signals.subtract_announcements(1);
         })
     }
 

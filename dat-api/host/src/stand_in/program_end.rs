@@ -110,7 +110,7 @@ pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<(
     }
     match recv(&program, &mut bytes[..wanted], RecvFlags::DONTWAIT) {
         Ok((_, count)) => {
-            signals.give_back(u32::try_from(count).unwrap_or(u32::MAX));
+            signals.subtract_announcements(u32::try_from(count).unwrap_or(u32::MAX));
             Ok(())
         }
         Err(Errno::AGAIN | Errno::CONNRESET) => Ok(()),

@@ -46,11 +46,11 @@ impl Signals {
     }
 
     /// Subtracts announcements that were read, or could not be sent.
-    pub(super) fn give_back(&self, count: u32) {
-        let give_back = |announced: u32| Some(announced.saturating_sub(count));
+    pub(super) fn subtract_announcements(&self, count: u32) {
+        let subtract = |announced: u32| Some(announced.saturating_sub(count));
         let _ = self
             .announced
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, give_back);
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, subtract);
     }
 
     /// Resets the record after the bytes were removed from the pair: nothing is announced, and the

@@ -13,7 +13,7 @@ use crate::{
 /// to 1000..1010.
 const SEGMENTS: [(&str, &str); 17] = [
     ("Write", "c140 00000001 0000000000001000 01020304"),
-    ("Write, goes on", "8140 00000001 0000000000001000 01020304"),
+    ("Write, not last", "8140 00000001 0000000000001000 01020304"),
     ("empty Write", "c140 00000000 0000000000000000"),
     (
         "Read Request",
@@ -31,7 +31,7 @@ const SEGMENTS: [(&str, &str); 17] = [
     ),
     ("Send", "4143 00000000 00000000 00000001 00000000 6869"),
     (
-        "Send, goes on",
+        "Send, not last",
         "0143 00000000 00000000 00000001 00000000 6869",
     ),
     (
@@ -74,13 +74,13 @@ const SEGMENTS: [(&str, &str); 17] = [
 /// type and code.
 const OUTCOMES: &str = "\
 Write | written | written | written | written | written | written | dropped
-Write, goes on | placed | placed | placed | placed | placed | placed | dropped
+Write, not last | placed | placed | placed | placed | placed | placed | dropped
 empty Write | written | ready | written | written | written | written | dropped
 Read Request | asked | asked | asked | asked | asked | asked | dropped
 empty Read Request | asked | ready | asked | asked | asked | asked | dropped
 Read Response | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | read | 0/2/06 | dropped
 Send | received | received | 1/2/04 | 1/2/02 | received | received | dropped
-Send, goes on | placed | placed | 1/2/04 | 1/2/02 | placed | placed | dropped
+Send, not last | placed | placed | 1/2/04 | 1/2/02 | placed | placed | dropped
 second half of a Send | 1/2/04 | 1/2/04 | received | 1/2/04 | 1/2/04 | 1/2/04 | dropped
 empty Send | received | ready | 1/2/04 | 1/2/02 | received | received | dropped
 Send, invalidate | received | received | 0/2/06 | 1/2/02 | received | received | dropped
@@ -221,10 +221,10 @@ fn the_predicted_target_of_payload_is_its_target() {
     }
     let expected = [
         "Write: 0 2 3 4 5",
-        "Write, goes on: 0 2 3 4 5",
+        "Write, not last: 0 2 3 4 5",
         "Read Response: 4",
         "Send: 0 4 5",
-        "Send, goes on: 0 4 5",
+        "Send, not last: 0 4 5",
         "second half of a Send: 2",
         "Send, solicited: 0 4 5",
     ];

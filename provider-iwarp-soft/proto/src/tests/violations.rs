@@ -473,7 +473,7 @@ fn read_responses_must_continue_the_oldest_read_exactly() {
             (1, 1, 0x01),
         ),
         (
-            "too long, and goes on",
+            "too long, and not last",
             "8142 00000001 00000000 00001004 0000000000",
             (1, 1, 0x01),
         ),

@@ -109,7 +109,7 @@ fn a_queue_is_notified_of_completions_of_a_freed_queue_pair() {
     left.make_upcalls(&effects);
     node.recorder.expect(
         "notification",
-        |event| matches!(event, News::CqReady(11)),
+        |event| matches!(event, Notification::CqReady(11)),
         drop,
     );
 }

@@ -13,7 +13,7 @@ use crate::case::{Case, Work};
 use crate::raw::STALL;
 
 /// The connection events that may be unread.
-const NEWS: u32 = 4096;
+const CONNECTION_EVENTS: u32 = 4096;
 /// The flushed receives that may be unread.
 const FLUSHED: u32 = 4096;
 /// Bytes of the one receive of an idle endpoint.
@@ -24,7 +24,7 @@ pub(super) struct Crowd {
     pz: Pz,
     completions: Evd,
     /// Connection requests and connection events.
-    news: Evd,
+    connection_evd: Evd,
     region: Region,
     side: Side,
     eps: HashMap<EpId, Ep>,
@@ -51,22 +51,22 @@ impl Crowd {
     /// The side that accepts connections.
     pub(super) fn passive(ia: &Ia, pz: &Pz) -> Result<Self> {
         let flags = EvdFlags::CONNECTION_REQUEST | EvdFlags::CONNECTION;
-        let news = Evd::create(ia, NEWS, flags)?;
-        let psp = Psp::create_any(ia, &news)?;
-        Self::new(ia, pz, news, Side::Passive(psp))
+        let connection_evd = Evd::create(ia, CONNECTION_EVENTS, flags)?;
+        let psp = Psp::create_any(ia, &connection_evd)?;
+        Self::new(ia, pz, connection_evd, Side::Passive(psp))
     }
 
     /// The side that connects.
     pub(super) fn active(ia: &Ia, pz: &Pz, to: SocketAddr, conn_qual: u64) -> Result<Self> {
-        let news = Evd::create(ia, NEWS, EvdFlags::CONNECTION)?;
-        Self::new(ia, pz, news, Side::Active(to, conn_qual))
+        let connection_evd = Evd::create(ia, CONNECTION_EVENTS, EvdFlags::CONNECTION)?;
+        Self::new(ia, pz, connection_evd, Side::Active(to, conn_qual))
     }
 
-    fn new(ia: &Ia, pz: &Pz, news: Evd, side: Side) -> Result<Self> {
+    fn new(ia: &Ia, pz: &Pz, connection_evd: Evd, side: Side) -> Result<Self> {
         Ok(Self {
             pz: pz.clone(),
             completions: Evd::create(ia, FLUSHED, EvdFlags::DTO)?,
-            news,
+            connection_evd,
             region: Region::create(pz, RECEIVE, Privileges::ALL)?,
             side,
             eps: HashMap::new(),
@@ -76,7 +76,7 @@ impl Crowd {
     /// The service point and the EVD of its requests; only the passive side has them.
     pub(super) fn service(&self) -> Option<(&Psp, &Evd)> {
         match &self.side {
-            Side::Passive(psp) => Some((psp, &self.news)),
+            Side::Passive(psp) => Some((psp, &self.connection_evd)),
             Side::Active(..) => None,
         }
     }
@@ -99,17 +99,17 @@ impl Crowd {
                 self.eps.insert(ep.id(), ep);
                 begun += 1;
             }
-            let mut news = self.news.wait(Some(STALL))?;
-            while let Some(event) = news {
-                over += self.on_news(event, fate)?;
-                news = self.news.dequeue()?;
+            let mut next = self.connection_evd.wait(Some(STALL))?;
+            while let Some(event) = next {
+                over += self.on_connection_event(event, fate)?;
+                next = self.connection_evd.dequeue()?;
             }
         }
         Ok(())
     }
 
     /// The number of connections that reached their fate with this event: zero or one.
-    fn on_news(&mut self, event: Event, fate: Fate) -> Result<u64> {
+    fn on_connection_event(&mut self, event: Event, fate: Fate) -> Result<u64> {
         let event = match event {
             Event::ConnectionRequest(request) => {
                 let ep = self.endpoint()?;
@@ -118,7 +118,7 @@ impl Crowd {
                 return Ok(0);
             }
             Event::Connection(event) => event,
-            other => bail!("{other:?} among the news of connections"),
+            other => bail!("{other:?} among the connection events"),
         };
         match (event.kind, fate) {
             (ConnectionKind::Established, Fate::Kept) => Ok(1),
@@ -145,7 +145,7 @@ impl Crowd {
         let evds = EpEvds {
             recv: &self.completions,
             request: &self.completions,
-            connect: &self.news,
+            connect: &self.connection_evd,
         };
         let ep = Ep::create(&self.pz, evds, None)?;
         ep.post_recv(&[self.region.segment(0, RECEIVE)?], 0)?;

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     const BENCH: &str = "\
-loopback, shared memory (local=on): DAT, iwarp-lo to 127.0.0.1, beside TCP to 127.0.0.1
+loopback, shared memory (local=on): DAT, iwarp-lo to 127.0.0.1, next to TCP to 127.0.0.1
 case                                 unit   raw TCP       DAT  DAT / raw [min-max]   target
 64 KiB send, 16 queued               GB/s     10.44     18.83  1.804 [1.80-1.80]     >= 1.80 met
 shared memory: in use
