@@ -96,6 +96,6 @@ pub struct ReceiveBuffer {
 pub trait ReceiveQueue {
     /// Takes the next posted receive, once per message. `None` at the message's first segment ends
     /// the stream, because iWARP has no "receiver not ready". While that segment is incomplete
-    /// ([`crate::Connection::foresee`]), `None` only means that the protocol asks again.
+    /// ([`crate::Connection::predict_target`]), `None` only means that the protocol asks again.
     fn next(&mut self) -> Option<ReceiveBuffer>;
 }

@@ -219,12 +219,13 @@ impl Engine {
             .map_or(0, |byte| ddp::Control(*byte).header_len());
         let (header, payload) = ulpdu.split_at(header_len.min(ulpdu.len()));
         let len = payload.len();
-        let foreseen = if ulpdu.len() % 2 == 1 {
-            self.connection.foresee(header, len, memory, receives)
+        let predicted = if ulpdu.len() % 2 == 1 {
+            self.connection
+                .predict_target(header, len, memory, receives)
         } else {
             None
         };
-        let Some(target) = foreseen else {
+        let Some(target) = predicted else {
             return self.connection.handle_ulpdu(ulpdu, memory, receives);
         };
         let judged = self
@@ -234,7 +235,7 @@ impl Engine {
             Ok(Inbound::Place(placement)) => Some(placement.target.unresolved()),
             _ => None,
         };
-        assert_eq!(placed, Some(target), "foreseen, then {judged:?}");
+        assert_eq!(placed, Some(target), "predicted, then {judged:?}");
         judged
     }
 

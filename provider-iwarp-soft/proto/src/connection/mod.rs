@@ -1,7 +1,7 @@
 //! A stream in full operation: DDP and RDMAP in both directions.
 //!
 //! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges complete
-//! segments, `foresight.rs` judges segments that are placed while they arrive, `ending.rs` ends
+//! segments, `prediction.rs` judges segments that are placed while they arrive, `ending.rs` ends
 //! streams, `state.rs` defines the states, `agreement.rs` is the agreement between two ends of this
 //! implementation, `carrier.rs` the move from TCP to another carrier, and `send_queue.rs` and
 //! `requests.rs` hold requests in flight.
@@ -9,9 +9,9 @@
 mod agreement;
 mod carrier;
 mod ending;
-mod foresight;
 mod inbound;
 mod outbound;
+mod prediction;
 mod requests;
 mod send_queue;
 mod state;
@@ -80,7 +80,7 @@ impl Config {
 
 /// A stream in full operation.
 ///
-/// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`foresee`, `handle_*`,
+/// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`predict_target`, `handle_*`,
 /// `on_*`, `answer_*`), output (`poll_*`), and getters. None of them blocks, and none allocates
 /// beyond the first time a queue reaches a new length.
 ///

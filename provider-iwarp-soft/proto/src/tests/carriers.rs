@@ -366,10 +366,18 @@ fn no_target_is_predicted_for_fpdus_after_moved() {
     let write = hex("c140 00000001 0000000000001000 01020304");
     let (header, len) = split(&write);
     let (memory, receives) = (&engine.memory, &mut engine.receives);
-    assert!(engine.conn.foresee(header, len, memory, receives).is_some());
+    assert!(
+        engine
+            .conn
+            .predict_target(header, len, memory, receives)
+            .is_some()
+    );
     engine.handle(&hex(MOVED)).expect("legal");
     let (memory, receives) = (&engine.memory, &mut engine.receives);
-    assert_eq!(engine.conn.foresee(header, len, memory, receives), None);
+    assert_eq!(
+        engine.conn.predict_target(header, len, memory, receives),
+        None
+    );
     engine
         .handle_segment(&write)
         .expect("legal on the new carrier");

@@ -400,7 +400,7 @@ impl Engine {
         let (header, len) = split(ulpdu);
         let done = self.completions.len() + self.deliveries.len();
         let (memory, receives) = (&self.memory, &mut self.receives);
-        let Some(target) = self.conn.foresee(header, len, memory, receives) else {
+        let Some(target) = self.conn.predict_target(header, len, memory, receives) else {
             return Ok(false);
         };
         assert!(self.conn.poll_completion().is_none());
@@ -409,7 +409,7 @@ impl Engine {
             .conn
             .handle_segment(header, len, &self.memory, &mut self.receives)?;
         let Inbound::Place(placement) = inbound else {
-            panic!("foreseen as payload: {inbound:?}");
+            panic!("predicted as payload: {inbound:?}");
         };
         assert_eq!(placement.target, target);
         self.placed_early += 1;

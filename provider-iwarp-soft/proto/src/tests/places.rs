@@ -115,12 +115,12 @@ fn a_predicted_place_is_not_resolved() {
     judge(&mut conn, &memory, &["c140 00000000 0000000000000000"]);
     let write = hex("c140 00000001 0000000000001000 01020304");
     let (header, len) = split(&write);
-    let foreseen = conn.foresee(header, len, &memory, &mut Receives::default());
+    let predicted = conn.predict_target(header, len, &memory, &mut Receives::default());
     let expected = Target::Tagged {
         access: Access::RemoteWrite,
         stag: Stag(1),
         to: 0x1000,
         place: (),
     };
-    assert_eq!(foreseen, Some(expected));
+    assert_eq!(predicted, Some(expected));
 }

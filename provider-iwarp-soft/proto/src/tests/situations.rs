@@ -136,7 +136,7 @@ fn situations() -> [Engine; 7] {
     ]
 }
 
-/// The result of a segment, in a word. `early`: the segment is foreseen before its payload is
+/// The result of a segment, in a word. `early`: the segment is predicted before its payload is
 /// received.
 fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
     let Engine {
@@ -146,7 +146,7 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
         ..
     } = &mut engine;
     let (header, len) = split(segment);
-    let judged = if early && conn.foresee(header, len, memory, receives).is_some() {
+    let judged = if early && conn.predict_target(header, len, memory, receives).is_some() {
         conn.handle_segment(header, len, memory, receives)
     } else {
         conn.handle_ulpdu(segment, memory, receives)
@@ -184,11 +184,11 @@ fn every_kind_of_segment_in_every_situation() {
     }
 }
 
-/// A segment that is not the first of its stream is foreseen if it has consumer's payload and would
+/// A segment that is not the first of its stream is predicted if it has consumer's payload and would
 /// be accepted. Repeated calls change no visible state.
 #[test]
 fn the_predicted_target_of_payload_is_its_target() {
-    let mut foreseen = Vec::new();
+    let mut predicted = Vec::new();
     for (name, segment) in SEGMENTS {
         let engines = situations();
         let mut places = Vec::new();
@@ -202,9 +202,12 @@ fn the_predicted_target_of_payload_is_its_target() {
             let segment = hex(segment);
             let (header, len) = split(&segment);
             let (memory, receives) = (&engine.memory, &mut engine.receives);
-            let target = engine.conn.foresee(header, len, memory, receives);
+            let target = engine.conn.predict_target(header, len, memory, receives);
             let left = receives.0.len();
-            assert_eq!(engine.conn.foresee(header, len, memory, receives), target);
+            assert_eq!(
+                engine.conn.predict_target(header, len, memory, receives),
+                target
+            );
             assert_eq!(
                 receives.0.len(),
                 left,
@@ -216,7 +219,7 @@ fn the_predicted_target_of_payload_is_its_target() {
             }
         }
         if !places.is_empty() {
-            foreseen.push(format!("{name}: {}", places.join(" ")));
+            predicted.push(format!("{name}: {}", places.join(" ")));
         }
     }
     let expected = [
@@ -228,7 +231,7 @@ fn the_predicted_target_of_payload_is_its_target() {
         "second half of a Send: 2",
         "Send, solicited: 0 4 5",
     ];
-    assert_eq!(foreseen, expected);
+    assert_eq!(predicted, expected);
 }
 
 #[test]

@@ -119,15 +119,15 @@ impl Rx {
         sinks: &mut Sinks<'_>,
     ) -> Result<(), RxEnd> {
         let frame = &staging[..self.end];
-        let foreseen = Placing::of(frame, |header, ulpdu_len| {
+        let predicted = Placing::of(frame, |header, ulpdu_len| {
             if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
                 return None;
             }
             sinks.with_proto(|proto, memory, receives| {
-                proto.foresee(header, ulpdu_len - header.len(), memory, receives)
+                proto.predict_target(header, ulpdu_len - header.len(), memory, receives)
             })
         });
-        let Some(mut placing) = foreseen else {
+        let Some(mut placing) = predicted else {
             return Ok(());
         };
         let payload = &frame[LENGTH_LEN + placing.header_len()..];

@@ -2,7 +2,7 @@
 //!
 //! An engine that receives a long payload straight into its target must determine the target from
 //! the header alone, and a segment has no effect before it is complete. So the engine presents such
-//! a segment twice. [`Connection::foresee`] returns the target of the payload; its only other
+//! a segment twice. [`Connection::predict_target`] returns the target of the payload; its only other
 //! effect is that a Send takes its receive, as its first segment does.
 //! [`Connection::handle_segment`] handles the segment when its last byte is received.
 //!
@@ -32,7 +32,7 @@ impl Connection {
     /// `None` is not a refusal. The segment must be handled when it is complete, because segments
     /// of its kind cannot be placed early, because no receive is posted yet, or because it will be
     /// refused.
-    pub fn foresee<M: MemoryTable, Q: ReceiveQueue>(
+    pub fn predict_target<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
         header: &[u8],
         payload_len: usize,
@@ -59,8 +59,8 @@ impl Connection {
         }
         let header = Untagged::parse(header.first_chunk()?);
         let opcode = opcode_of(header.rdmap).ok()?;
-        let is_foreseen = matches!(opcode, Opcode::Send | Opcode::SendSolicited);
-        if !is_foreseen || header.qn != qn::SEND || header.msn != self.rx.next_send() {
+        let is_predictable = matches!(opcode, Opcode::Send | Opcode::SendSolicited);
+        if !is_predictable || header.qn != qn::SEND || header.msn != self.rx.next_send() {
             return None;
         }
         let message = self.message_of(&header, opcode, segment, receives).ok()?;
