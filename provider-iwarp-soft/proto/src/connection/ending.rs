@@ -27,8 +27,8 @@ impl Connection {
     }
 
     /// Ends the stream because the target memory of a segment of `len` bytes was deregistered
-    /// between [`Self::handle_ulpdu`] or [`Self::predict_target`] and the copy. `ulpdu` has at least the
-    /// header of the segment.
+    /// between [`Self::handle_ulpdu`] or [`Self::predict_target`] and the copy. `ulpdu` has at
+    /// least the header of the segment.
     pub fn refuse_placement(
         &mut self,
         ulpdu: &[u8],

@@ -160,7 +160,8 @@ impl Connection {
 
     /// Checks a DDP segment whose payload of `payload_len` bytes is not part of `header`, because a
     /// carrier other than MPA has delivered the segment, or because the payload was placed at the
-    /// target that [`Self::predict_target`] returned. The 16 bits of MPA's length field set no limit here.
+    /// target that [`Self::predict_target`] returned. The 16 bits of MPA's length field set no
+    /// limit here.
     ///
     /// For payload that is placed, `header` is exactly the DDP header. For a message without such
     /// payload (Read Request, Terminate, atomics, Immediate Data, carrier messages) `header` is the

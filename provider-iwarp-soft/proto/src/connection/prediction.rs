@@ -2,8 +2,8 @@
 //!
 //! An engine that receives a long payload straight into its target must determine the target from
 //! the header alone, and a segment has no effect before it is complete. So the engine presents such
-//! a segment twice. [`Connection::predict_target`] returns the target of the payload; its only other
-//! effect is that a Send takes its receive, as its first segment does.
+//! a segment twice. [`Connection::predict_target`] returns the target of the payload; its only
+//! other effect is that a Send takes its receive, as its first segment does.
 //! [`Connection::handle_segment`] handles the segment when its last byte is received.
 //!
 //! This is for FPDUs without CRC only: with CRC, a header is not trusted before the payload is

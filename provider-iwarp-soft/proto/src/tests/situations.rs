@@ -184,8 +184,8 @@ fn every_kind_of_segment_in_every_situation() {
     }
 }
 
-/// A segment that is not the first of its stream is predicted if it has consumer's payload and would
-/// be accepted. Repeated calls change no visible state.
+/// A segment that is not the first of its stream is predicted if it has consumer's payload and
+/// would be accepted. Repeated calls change no visible state.
 #[test]
 fn the_predicted_target_of_payload_is_its_target() {
     let mut predicted = Vec::new();
