@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
+use tool_args::bench::case::{Case, Stack};
 
-use crate::case::{Case, Stack};
 use crate::dat::DatLink;
 use crate::raw::RawLink;
 use crate::sdp::SdpLink;

@@ -18,8 +18,7 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-
-use crate::case::{Case, Stack};
+use tool_args::bench::case::{Case, Stack};
 
 /// The line that ends a sample.
 const END: &str = "end";
@@ -186,7 +185,7 @@ pub(crate) fn send(line: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::Work;
+    use tool_args::bench::case::Work;
 
     #[test]
     fn orders_are_read_as_they_were_written() {

@@ -8,8 +8,7 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use iwarp_proto::Msn;
 use iwarp_proto::wire::ddp::{UNTAGGED_LEN, Untagged, qn};
 use iwarp_proto::wire::fpdu::{self, Deframed};
-
-use crate::case::SIZE_MAX;
+use tool_args::bench::case::SIZE_MAX;
 
 /// Payload of one FPDU where its length is free, as between two ends of the software provider.
 pub(crate) const PAYLOAD_LONG: usize = 16 << 10;

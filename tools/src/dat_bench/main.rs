@@ -9,8 +9,8 @@
 //! figure would show only the pacing. For the rows over virtual Ethernet the second process runs in
 //! a namespace of its own too.
 //!
-//! - `args.rs` the command line; `case.rs` the cases that can be measured; `rows.rs` the cases that
-//!   are measured, and their targets
+//! - `tool_args::bench` the command line and the cases that can be measured; `rows.rs` the cases
+//!   that are measured, and their targets
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs`
 //!   the files with the results; `progress.rs` the bar on a terminal
 //! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, one file per stack;
@@ -20,9 +20,7 @@
 //!   network; `load.rs` the load by other processes; `syscalls.rs` the count of system calls;
 //!   `clock.rs` the clock that both processes read
 
-mod args;
 mod cable;
-mod case;
 mod clock;
 mod contender;
 mod control;
@@ -46,9 +44,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use tool_args::bench::case::{Stack, Wire};
+use tool_args::bench::{Args, Contender};
 
-use crate::args::{Args, Contender};
-use crate::case::{Stack, Wire};
 use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::report::Tally;
@@ -157,30 +155,4 @@ fn rows(args: &Args) -> Vec<Row> {
         rows.retain(|row| args.place.contains(&row.case.wire));
     }
     rows
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
-    /// The lines and the columns of a terminal window of common size.
-    const SCREEN: (usize, usize) = (40, 100);
-
-    #[test]
-    fn the_help_fits_on_a_screen_and_names_every_work_and_place() {
-        let command = Args::command();
-        let help = command.try_get_matches_from(["dat-bench", "--help"]);
-        let help = help.unwrap_err().to_string();
-        let widest = help.lines().map(|line| line.chars().count()).max();
-        assert!(help.lines().count() <= SCREEN.0, "{help}");
-        assert!(widest.is_some_and(|width| width <= SCREEN.1), "{help}");
-        for name in case::names_of_works() {
-            assert!(help.contains(name), "{name}");
-        }
-        for place in Wire::ALL {
-            assert!(help.contains(place.name()), "{}", place.name());
-        }
-    }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use tool_args::bench::case::{BATCH, Case, Stack, Wire, Work};
 
-use crate::case::{BATCH, Case, Stack, Wire, Work};
 use crate::contender::Contender;
 use crate::control::{Counted, Peer};
 use crate::progress::Progress;

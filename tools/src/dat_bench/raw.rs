@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use tool_args::bench::case::{BATCH, Case, SIZE_MAX, Stack, Wire, Work};
 
-use crate::case::{BATCH, Case, SIZE_MAX, Stack, Wire, Work};
 use crate::clock;
 use crate::framed::{Framer, PAYLOAD_LONG};
 

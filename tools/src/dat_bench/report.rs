@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::case::{Case, Stack};
+use tool_args::bench::case::{Case, Stack};
+
 use crate::measure::{Outcome, Spread};
 use crate::results::{Measured, NotRun, Results};
 use crate::rows::{Row, Target};
@@ -267,7 +268,7 @@ fn count(value: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Wire, Work};
+    use tool_args::bench::case::{Wire, Work};
 
     #[test]
     fn a_row_is_judged_by_another_one_only_after_that_one() {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tool_args::bench::case::{Case, Stack};
 
-use crate::case::{Case, Stack};
 use crate::measure::{Outcome, Plan, Spread};
 
 /// The rows of a run.
@@ -302,8 +302,8 @@ fn replace((path, file): &mut (PathBuf, File), content: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::{Mechanism, Wire, Work};
     use crate::measure::Other;
+    use tool_args::bench::case::{Mechanism, Wire, Work};
 
     const PLAN: Plan = Plan {
         rounds: 3,

@@ -6,44 +6,33 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
+use tool_args::bench::case::{Case, Mechanism, SIZE_MAX, Work};
 
-use crate::case::{Case, Mechanism, SIZE_MAX, Work};
 use crate::raw::STALL;
 
-impl Mechanism {
-    /// All mechanisms, in the order in which the streams are made.
-    const ALL: [Self; 5] = [
-        Self::Chosen,
-        Self::Copied,
-        Self::Registered,
-        Self::Read,
-        Self::Written,
-    ];
+/// Returns the configuration of a writer that uses the mechanism; `None` for that of the adapter.
+fn writer_config(mechanism: Mechanism) -> Option<Config> {
+    let (registered_threshold, zcopy_threshold, pipelined_threshold) = match mechanism {
+        Mechanism::Chosen => return None,
+        Mechanism::Copied => (usize::MAX, usize::MAX, usize::MAX),
+        Mechanism::Registered => (1, usize::MAX, usize::MAX),
+        Mechanism::Read => (1, 1, usize::MAX),
+        Mechanism::Written => (1, usize::MAX, 1),
+    };
+    Some(Config {
+        registered_threshold,
+        zcopy_threshold,
+        pipelined_threshold,
+        ..Config::default()
+    })
+}
 
-    /// The configuration of the writer; `None` for that of the adapter.
-    fn config(self) -> Option<Config> {
-        let (registered_threshold, zcopy_threshold, pipelined_threshold) = match self {
-            Self::Chosen => return None,
-            Self::Copied => (usize::MAX, usize::MAX, usize::MAX),
-            Self::Registered => (1, usize::MAX, usize::MAX),
-            Self::Read => (1, 1, usize::MAX),
-            Self::Written => (1, usize::MAX, 1),
-        };
-        Some(Config {
-            registered_threshold,
-            zcopy_threshold,
-            pipelined_threshold,
-            ..Config::default()
-        })
-    }
-
-    /// The room from which on a reader advertises its memory; `None` for that of the adapter.
-    const fn sink_threshold(self) -> Option<usize> {
-        match self {
-            Self::Chosen => None,
-            Self::Written => Some(1),
-            Self::Copied | Self::Registered | Self::Read => Some(usize::MAX),
-        }
+/// Returns the room from which on a reader advertises its memory; `None` for that of the adapter.
+const fn sink_threshold(mechanism: Mechanism) -> Option<usize> {
+    match mechanism {
+        Mechanism::Chosen => None,
+        Mechanism::Written => Some(1),
+        Mechanism::Copied | Mechanism::Registered | Mechanism::Read => Some(usize::MAX),
     }
 }
 
@@ -65,14 +54,18 @@ impl SdpLink {
         let own = stack.address().context("the adapter has no address")?;
         let listener = SdpListener::bind(&stack, SocketAddr::new(own.ip(), 0))?;
         announce(listener.local_addr(), listener.conn_qual())?;
-        let next = || listener.accept_timeout(Some(STALL)).context("nobody came");
+        let next = || {
+            listener
+                .accept_timeout(Some(STALL))
+                .context("no peer connected")
+        };
         Self::new(|_| Ok(next()?.0))
     }
 
     /// Connects to the peer that announced itself.
     pub(crate) fn connect(ia: &str, address: SocketAddr) -> Result<Self> {
         Self::new(|mechanism| {
-            let stack = match mechanism.config() {
+            let stack = match writer_config(mechanism) {
                 Some(config) => Stack::open_with(ia, config),
                 None => Stack::open(ia),
             };
@@ -110,7 +103,7 @@ impl SdpLink {
                 (0..count).try_for_each(|_| send(stream, message))?;
                 receive(stream, &mut message[..1])
             }
-            work => bail!("{work:?} is none of a stream"),
+            work => bail!("{work:?} is no work of a stream"),
         }
     }
 
@@ -127,7 +120,7 @@ impl SdpLink {
                 drain(stream, buffer, case.size as u64 * count)?;
                 send(stream, &[0])
             }
-            work => bail!("{work:?} is none of a stream"),
+            work => bail!("{work:?} is no work of a stream"),
         }
     }
 
@@ -140,7 +133,7 @@ impl SdpLink {
         stream.set_options(Options {
             nonblocking: case.is_ping() && !case.is_blocking(),
             read_timeout: Some(STALL),
-            sink_threshold: mechanism.sink_threshold(),
+            sink_threshold: sink_threshold(mechanism),
             ..Options::default()
         });
         (stream, &mut self.buffer)

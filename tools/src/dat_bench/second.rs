@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::{SysconfVar, sysconf};
+use tool_args::bench::Args;
+use tool_args::bench::case::{Case, Stack, Work};
 
-use crate::args::Args;
-use crate::case::{Case, Stack, Work};
 use crate::contender::Contender;
 use crate::control::{self, Counted};
 use crate::raw::RawLink;

@@ -4,9 +4,9 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use tool_args::bench::Args;
+use tool_args::bench::case::{Stack, Wire};
 
-use crate::args::Args;
-use crate::case::{Stack, Wire};
 use crate::contender::Contender;
 use crate::control::Peer;
 use crate::load::LoadMeter;

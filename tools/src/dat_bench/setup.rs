@@ -16,9 +16,9 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
+use tool_args::bench::case::Wire;
 
 use crate::cable::{self, Cable, Lane};
-use crate::case::Wire;
 use crate::net_space::{self, CONGESTION, RENO};
 
 /// The environment variable that names the registry file.

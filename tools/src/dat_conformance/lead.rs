@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tool_args::conformance::Args;
 
-use crate::args::Args;
 use crate::case::Case;
 use crate::process::{self, Ended};
 use crate::server::LISTENING;

@@ -9,7 +9,6 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `args` | the command line |
 //! | `case`, `cases` | the definition of a case; all cases, by DAT object |
 //! | `side` | one end of a case |
 //! | `kit`, `link`, `expect`, `pattern`, `raw` | building blocks of cases |
@@ -18,7 +17,6 @@
 //! | `watchdog`, `leaks` | checks that no case hangs or leaks |
 //! | `verdict`, `differences`, `report` | the result of a case, whether it was known, and the output |
 
-mod args;
 mod case;
 mod cases;
 mod control;
@@ -44,8 +42,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use tool_args::conformance::{Args, Role};
 
-use crate::args::{Args, Role};
 use crate::case::Case;
 use crate::differences::Differences;
 use crate::report::Report;

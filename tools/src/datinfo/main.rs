@@ -1,6 +1,6 @@
 //! Lists the interface adapters of the DAT registry, and checks the configuration of this host.
 //!
-//! - `args.rs` the command line
+//! - `tool_args::datinfo` the command line
 //! - `check` the check of the configuration: what is wrong, and how to mend it
 //! - `lines.rs` the result of each line of the registry file, and why a line is not used
 //! - `fields.rs` attributes as names and values
@@ -10,7 +10,6 @@
 //! - `table.rs` the short form, one line per adapter; `text.rs` the long form with all attributes;
 //!   `--json` prints the data of the long form as one object
 
-mod args;
 mod check;
 mod fields;
 mod lines;
@@ -26,8 +25,7 @@ use clap::Parser;
 use dat_api::{Ia, Library, list_providers};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use serde_json::{Value, json};
-
-use crate::args::Args;
+use tool_args::datinfo::Args;
 
 fn main() -> ExitCode {
     let args = Args::parse();

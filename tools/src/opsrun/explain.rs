@@ -11,8 +11,8 @@ use ops::netlink::NetStack;
 use ops::{Intent, OffloadProtocol, Program, Registry, StackRequest, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
 use ops_sdp_protocol::SdpProtocol;
+use tool_args::opsrun::{Args, Role};
 
-use crate::args::{Args, Role};
 use crate::start::SOFTWARE;
 use crate::{libraries, load_rules};
 

@@ -1,7 +1,7 @@
 //! Runs a program whose TCP connections are offloaded where possible, explains the choice for one
 //! socket, or lists the sockets of all such programs.
 //!
-//! - `args.rs` the command line
+//! - `tool_args::opsrun` the command line
 //! - `columns.rs` text in aligned columns
 //! - `explain.rs` the explanation of a decision
 //! - `libraries.rs` the directories of our libraries
@@ -10,7 +10,6 @@
 //!   `openmetrics.rs` as metrics
 //! - `start.rs` starts a program with the library loaded before its C library
 
-mod args;
 mod columns;
 mod explain;
 mod libraries;
@@ -26,8 +25,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use ops::rules::{Loaded, Source};
-
-use crate::args::{Args, Command};
+use tool_args::opsrun::{Args, Command};
 
 fn main() -> ExitCode {
     let args = Args::parse();

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use ops::observe::{Carrier, Counter, Kind, Process, Row, State};
 use serde_json::{Value, json};
+use tool_args::opsrun::Listed;
 
-use crate::args::Listed;
 use crate::columns::{self, Column};
 use crate::mechanisms;
 
@@ -201,7 +201,7 @@ mod tests {
     use ops::observe::{Description, Listing, Meter as _, Place, Writer};
 
     use super::*;
-    use crate::args::{Args, Command};
+    use tool_args::opsrun::{Args, Command};
 
     fn written(dir: &std::path::Path) -> Listing {
         static WRITER: Writer = Writer::new();

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use ops::observe::{Listing, Place};
 use serde_json::{Value, json};
+use tool_args::opsrun::Listed;
 
-use crate::args::Listed;
 use crate::sockets::{self, Shown};
 use crate::{openmetrics, watch};
 

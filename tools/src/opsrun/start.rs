@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use tool_args::opsrun::Args;
 
-use crate::args::Args;
 use crate::{libraries, load_rules};
 
 /// The file name of the library.

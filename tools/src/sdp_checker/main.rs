@@ -1,12 +1,7 @@
 //! `sdp-checker`: prints the messages of recorded SDP connections and the first rule that each one
 //! breaks. Programs write the records into the directory that `SDP_TRACE` names.
 
-//!
-//! - `args.rs` the command line
-
 #![forbid(unsafe_code)]
-
-mod args;
 
 use std::{
     fs,
@@ -17,8 +12,7 @@ use std::{
 
 use clap::Parser;
 use sdp_checker::{Checker, Kind, Records, Side};
-
-use crate::args::Args;
+use tool_args::sdp_checker::Args;
 
 /// Every file was read, and no rule is broken.
 const KEPT: u8 = 0;

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use dat_api::{
     Close, ConnectionKind, Ep, EpEvds, EpId, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz, Region,
 };
+use tool_args::bench::case::{Case, Work};
 
-use crate::case::{Case, Work};
 use crate::raw::STALL;
 
 /// The connection events that may be unread.

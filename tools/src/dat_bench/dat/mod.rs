@@ -17,9 +17,9 @@ use dat_api::abi::{DatEpHandle, DatEvdHandle};
 use dat_api::{
     Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Library, Privileges, Pz, Region, RemoteRegion,
 };
+use tool_args::bench::case::SIZE_MAX;
 
 use self::crowd::Crowd;
-use crate::case::SIZE_MAX;
 use crate::raw::STALL;
 
 /// Receives that are always posted at each side.

@@ -1,10 +1,10 @@
 //! Both sides of a sample.
 
 use anyhow::{Result, bail};
+use tool_args::bench::case::{Case, Work};
 
 use super::posts::{Got, Patience};
 use super::{ACK_LEN, CREDIT, CREDIT_LEN, CREDIT_STEP, DatLink, SINK, SOURCE};
-use crate::case::{Case, Work};
 
 /// The sender's view of a stream of one sample.
 struct Flow {

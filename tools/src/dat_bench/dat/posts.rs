@@ -7,9 +7,9 @@ use dat_api::abi::{
     DAT_COMPLETION_DEFAULT_FLAG, DAT_DTO_COMPLETION_EVENT, DAT_DTO_SUCCESS, DAT_QUEUE_EMPTY,
     DAT_TIMEOUT_EXPIRED, DatCompletionFlags, DatContext, DatEvent, DatLmrTriplet, DatRmrTriplet,
 };
+use tool_args::bench::case::SIZE_MAX;
 
 use super::{DatLink, RECV, REQUEST, SINK, SOURCE};
-use crate::case::SIZE_MAX;
 use crate::raw::STALL;
 
 /// Empty polls between two checks of the clock.

@@ -1,10 +1,10 @@
 //! Targets that do not poll the EVD of the connection: one polls its memory, one another EVD.
 
 use anyhow::{Result, bail};
+use tool_args::bench::case::Case;
 
 use super::posts::Patience;
 use super::{DatLink, FLAG, SINK};
-use crate::case::Case;
 use crate::clock;
 use crate::raw::RawLink;
 

@@ -29,10 +29,10 @@ use std::process::ExitCode;
 
 use dat_api::Library;
 use serde_json::{Value, json};
+use tool_args::datinfo::Args;
 
 use self::host::{Host, Privileges};
 use self::item::{Item, Outcome};
-use crate::args::Args;
 use crate::lines::Registry;
 use crate::{lines, reason};
 

@@ -1,4 +1,4 @@
-//! The command line. This file is separate because the manual page is generated from it too.
+//! The command line of `dat-conformance`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use clap::{Parser, ValueEnum};
     version,
     override_usage = "dat-conformance --ia <NAME> [OPTIONS]\n       dat-conformance --list"
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// The interface adapter to test.
     #[arg(long, value_name = "NAME", required_unless_present = "list")]
-    pub(crate) ia: Option<String>,
+    pub ia: Option<String>,
     /// The ends that run on this machine.
     #[arg(long, value_enum, default_value_t = Role::Both)]
-    pub(crate) role: Role,
+    pub role: Role,
     /// With both ends on this machine: the interface adapter of the server, if it is another one.
     #[arg(long, value_name = "NAME", conflicts_with = "peer")]
-    pub(crate) peer_ia: Option<String>,
+    pub peer_ia: Option<String>,
     /// With only the client on this machine: the address and port at which the server listens.
     #[arg(long, value_name = "ADDRESS:PORT", required_if_eq("role", "client"))]
-    pub(crate) peer: Option<SocketAddr>,
+    pub peer: Option<SocketAddr>,
     /// The address and port at which the server waits for the client, on plain TCP.
     #[arg(
         long,
@@ -32,37 +32,37 @@ pub(crate) struct Args {
         default_value = "0.0.0.0:45300",
         conflicts_with = "peer"
     )]
-    pub(crate) listen: SocketAddr,
+    pub listen: SocketAddr,
     /// Run only cases whose names match; * matches any text. Separate several patterns by commas.
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
-    pub(crate) only: Vec<String>,
+    pub only: Vec<String>,
     /// Run no cases whose names match.
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
-    pub(crate) skip: Vec<String>,
+    pub skip: Vec<String>,
     /// Also run the long cases.
     #[arg(long)]
-    pub(crate) long: bool,
+    pub long: bool,
     /// List the cases with the requirement that each tests, and run none.
     #[arg(long)]
-    pub(crate) list: bool,
+    pub list: bool,
     /// The time limit of a case, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
-    pub(crate) limit: u32,
+    pub limit: u32,
     /// The name, in the table of differences, of this adapter and of the system on which it runs.
     #[arg(long, value_name = "NAME", requires = "differences")]
-    pub(crate) ground: Option<String>,
+    pub ground: Option<String>,
     /// The table of known differences.
     #[arg(long, value_name = "FILE", requires = "ground")]
-    pub(crate) differences: Option<PathBuf>,
+    pub differences: Option<PathBuf>,
     /// For a process that runs cases: the address of its peer, or - for a connection at standard
     /// input.
     #[arg(long, hide = true, value_name = "PEER")]
-    pub(crate) worker: Option<String>,
+    pub worker: Option<String>,
 }
 
 /// The ends of the connections that a process of this tool has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
+pub enum Role {
     /// Both, in two processes.
     Both,
     /// The one that listens.

@@ -1,4 +1,4 @@
-//! The command line. This file is separate because the manual page is generated from it too.
+//! The command line of `opsrun`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,26 +16,26 @@ use clap::{Parser, Subcommand, ValueEnum};
     subcommand_negates_reqs = true,
     disable_help_subcommand = true
 )]
-pub(crate) struct Args {
+pub struct Args {
     /// The command to execute instead of a program. `opsrun -- ss` runs the program of that name.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub command: Option<Command>,
     /// Run no program. Print the protocol that would carry a socket that connects to ADDRESS:PORT,
     /// or listens there, and the reason.
     #[arg(long, value_name = "WHAT")]
-    pub(crate) explain: Option<Role>,
+    pub explain: Option<Role>,
     /// The rule file. Without it, the file that OPS_RULES or LIBSDP_CONFIG_FILE names, else that of
     /// /etc.
     #[arg(long, value_name = "FILE")]
-    pub(crate) rules: Option<PathBuf>,
+    pub rules: Option<PathBuf>,
     /// Carry each socket by SDP over the software provider, for development and tests; it is slower
     /// than TCP. Without this option, SDP carries only the sockets for which a rule names `sdp`.
     #[arg(long)]
-    pub(crate) software: bool,
+    pub software: bool,
     /// Have threads poll connections within the host for 50 microseconds before they sleep, if a
     /// processor is idle. This shortens the response time and takes more processor time.
     #[arg(long)]
-    pub(crate) spin: bool,
+    pub spin: bool,
     /// With --explain: the program whose socket it is, as a shell would start it.
     #[arg(
         long,
@@ -43,7 +43,7 @@ pub(crate) struct Args {
         default_value = "opsrun",
         requires = "explain"
     )]
-    pub(crate) program: String,
+    pub program: String,
     /// The program and its arguments. With --explain: an address and port, such as `192.0.2.1:6379`
     /// or `[::]:80`.
     #[arg(
@@ -52,12 +52,12 @@ pub(crate) struct Args {
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
-    pub(crate) words: Vec<OsString>,
+    pub words: Vec<OsString>,
 }
 
 /// The call that the socket is about to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
+pub enum Role {
     /// Connect to the address.
     Connect,
     /// Listen at the address.
@@ -66,7 +66,7 @@ pub(crate) enum Role {
 
 /// The commands that run no program.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// List the sockets of all programs that run under opsrun, and the reasons for which some are
     /// on TCP.
     Ss(Listed),
@@ -74,13 +74,13 @@ pub(crate) enum Command {
 
 /// The output format of a list of sockets.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// Print JSON, with the totals of each process since its first socket.
     #[arg(long, conflicts_with_all = ["openmetrics", "watch"])]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Print metrics of each process in the OpenMetrics text format, for Prometheus.
     #[arg(long, conflicts_with = "watch")]
-    pub(crate) openmetrics: bool,
+    pub openmetrics: bool,
     /// Print the list again and again, with the bytes per second since the last time. The interval
     /// is in seconds; without a number, 1 second.
     #[arg(
@@ -90,14 +90,14 @@ pub(crate) struct Listed {
         default_missing_value = "1",
         value_parser = seconds
     )]
-    pub(crate) watch: Option<Duration>,
+    pub watch: Option<Duration>,
     /// Below each connection over SDP, print its bytes by mechanism, its advertisements of memory,
     /// its credits, and how often bytes had to wait.
     #[arg(short, long, conflicts_with_all = ["json", "openmetrics"])]
-    pub(crate) info: bool,
+    pub info: bool,
     /// Print no line with the names of the columns.
     #[arg(short = 'H', long)]
-    pub(crate) no_header: bool,
+    pub no_header: bool,
 }
 
 /// The shortest and the longest interval, in seconds.

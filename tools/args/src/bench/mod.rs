@@ -1,10 +1,12 @@
-//! The command line. This file is separate because the manual page is generated from it too.
+//! The command line of `dat-bench`.
 
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use super::case::{Case, Wire};
+pub mod case;
+
+use self::case::{Case, Wire};
 
 /// The part of the help below the options.
 const AFTER_HELP: &str = "\
@@ -28,40 +30,40 @@ Examples:
 /// Measures latency and bandwidth of DAT and of SDP streams, compared with raw TCP.
 #[derive(Debug, Parser)]
 #[command(name = "dat-bench", version, after_help = AFTER_HELP)]
-pub(crate) struct Args {
+pub struct Args {
     /// Measure seven cases in a few seconds.
     #[arg(long)]
-    pub(crate) quick: bool,
+    pub quick: bool,
     /// Interface adapter; default: the software provider on loopback.
     #[arg(long, value_name = "NAME")]
-    pub(crate) ia: Option<String>,
+    pub ia: Option<String>,
     /// Measure only these cases, with commas in between.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
-    pub(crate) cases: Vec<Case>,
+    pub cases: Vec<Case>,
     /// Measure only the rows of these places, with commas in between.
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
-    pub(crate) place: Vec<Wire>,
+    pub place: Vec<Wire>,
     /// Measure only the rows of one contender: dat or sdp.
     #[arg(long, value_name = "CONTENDER", hide_possible_values = true)]
-    pub(crate) only: Option<Contender>,
+    pub only: Option<Contender>,
     /// Rounds of each case; default: 7, with --quick 3.
     #[arg(long, value_name = "N")]
-    pub(crate) rounds: Option<usize>,
+    pub rounds: Option<usize>,
     /// Length of a sample; default: 150, with --quick 120.
     #[arg(long, value_name = "MILLISECONDS")]
-    pub(crate) sample_ms: Option<u32>,
+    pub sample_ms: Option<u32>,
     /// Sleep in dat_evd_wait during bulk transfers instead of polling.
     #[arg(long)]
-    pub(crate) sleep_on_bulk: bool,
+    pub sleep_on_bulk: bool,
     /// Use the caller's network instead of a network namespace.
     #[arg(long)]
-    pub(crate) no_namespace: bool,
+    pub no_namespace: bool,
     /// Write the results to a file as one JSON object.
     #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
     /// Write the results to a file as CSV, one line per row and stack.
     #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
+    pub csv: Option<PathBuf>,
     /// Run as the second process, with the values that the first process determined.
     #[arg(
         long,
@@ -69,14 +71,40 @@ pub(crate) struct Args {
         num_args = 7,
         value_names = ["CONTENDER", "IA", "ADDRESS", "CPU", "SPARE", "CC", "TRACEPOINT"]
     )]
-    pub(crate) serve: Option<Vec<String>>,
+    pub serve: Option<Vec<String>>,
 }
 
 /// The stack that is measured against raw TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Contender {
+pub enum Contender {
     /// DAT endpoints.
     Dat,
     /// SDP streams over DAT.
     Sdp,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The lines and the columns of a terminal window of common size.
+    const SCREEN: (usize, usize) = (40, 100);
+
+    #[test]
+    fn the_help_fits_on_a_screen_and_names_every_work_and_place() {
+        let command = Args::command();
+        let help = command.try_get_matches_from(["dat-bench", "--help"]);
+        let help = help.unwrap_err().to_string();
+        let widest = help.lines().map(|line| line.chars().count()).max();
+        assert!(help.lines().count() <= SCREEN.0, "{help}");
+        assert!(widest.is_some_and(|width| width <= SCREEN.1), "{help}");
+        for name in case::WORK_NAMES.map(|(_, name)| name) {
+            assert!(help.contains(name), "{name}");
+        }
+        for place in Wire::ALL {
+            assert!(help.contains(place.name()), "{}", place.name());
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The command line. This file is separate because the manual page is generated from it too.
+//! The command line of `sdp-checker`.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use clap::Parser;
 /// Prints the messages of recorded SDP connections and the rules that they break.
 #[derive(Debug, Parser)]
 #[command(name = "sdp-checker", version)]
-pub(crate) struct Args {
+pub struct Args {
     /// The files that a program with SDP_TRACE wrote. Their names end in .active or .passive.
     #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The command line. This file is separate because the manual page is generated from it too.
+//! The command line of `datinfo`.
 
 use clap::Parser;
 
@@ -6,23 +6,23 @@ use clap::Parser;
 /// this host.
 #[derive(Debug, Parser)]
 #[command(name = "datinfo", version)]
-pub(crate) struct Args {
+pub struct Args {
     /// Print one JSON object, with all attributes.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Print all attributes of each adapter, and the lines of the registry file that are not used.
     /// With --check, print the checks without a problem too.
     #[arg(short, long)]
-    pub(crate) verbose: bool,
+    pub verbose: bool,
     /// Do not open the adapters.
     #[arg(long)]
-    pub(crate) list: bool,
+    pub list: bool,
     /// Connect each adapter to itself, and print whether shared memory or TCP carries the payload.
     #[arg(long, conflicts_with = "list")]
-    pub(crate) counters: bool,
+    pub counters: bool,
     /// Print the problems of the DAT configuration of this host, and the action that solves each.
     #[arg(long, conflicts_with_all = ["list", "counters", "names"])]
-    pub(crate) check: bool,
+    pub check: bool,
     /// Print only these interface adapters, with all attributes.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
 }

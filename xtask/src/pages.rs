@@ -3,20 +3,6 @@
 //! The options of a page come from the declaration with which the tool itself parses its command
 //! line. The rest of the page is written manually in `docs/man`, and so are the other pages.
 
-mod bench;
-#[allow(dead_code, reason = "the file is also a module of dat-conformance")]
-#[path = "../../../tools/src/dat_conformance/args.rs"]
-mod conformance;
-#[allow(dead_code, reason = "the file is also a module of datinfo")]
-#[path = "../../../tools/src/datinfo/args.rs"]
-mod datinfo;
-#[allow(dead_code, reason = "the file is also a module of opsrun")]
-#[path = "../../../tools/src/opsrun/args.rs"]
-mod opsrun;
-#[allow(dead_code, reason = "the file is also a module of sdp-checker")]
-#[path = "../../../tools/src/sdp_checker/args.rs"]
-mod sdp_checker;
-
 use std::fs;
 use std::path::Path;
 
@@ -24,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use tool_args::{bench, conformance, datinfo, opsrun, sdp_checker};
 
 /// A page: its path below `share`, and its text.
 pub(crate) type Page = (String, String);

@@ -7,7 +7,7 @@ use anyhow::{Context, Error, bail};
 
 /// The pattern of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub enum Work {
     /// Sends in both directions, with busy polling. Raw: send and recv, spinning.
     SendPing,
     /// RDMA Writes in both directions; each side watches the last byte. Raw: as for `SendPing`.
@@ -51,7 +51,7 @@ pub(crate) enum Work {
 
 /// The mechanism by which an SDP stream transfers the bytes of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mechanism {
+pub enum Mechanism {
     /// The stream chooses by the length of a write.
     Chosen,
     /// Each byte is copied into and out of the stream's buffers.
@@ -64,9 +64,20 @@ pub(crate) enum Mechanism {
     Written,
 }
 
+impl Mechanism {
+    /// All mechanisms.
+    pub const ALL: [Self; 5] = [
+        Self::Chosen,
+        Self::Copied,
+        Self::Registered,
+        Self::Read,
+        Self::Written,
+    ];
+}
+
 /// The network between the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wire {
+pub enum Wire {
     /// The loopback device, with the provider's defaults: traffic moves to shared memory.
     Local,
     /// The loopback device, where the provider keeps to TCP (`local=off`).
@@ -82,18 +93,22 @@ pub(crate) enum Wire {
     Shaped,
 }
 
-/// A case: a pattern, the bytes per message, the number of messages in flight, and the network.
+/// A case that can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Case {
-    pub(crate) work: Work,
-    pub(crate) size: usize,
-    pub(crate) depth: usize,
-    pub(crate) wire: Wire,
+pub struct Case {
+    /// The pattern.
+    pub work: Work,
+    /// Bytes per message.
+    pub size: usize,
+    /// Messages in flight.
+    pub depth: usize,
+    /// The network.
+    pub wire: Wire,
 }
 
 /// The unit of a case's figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Half a round trip, or one direction, in microseconds; less is better.
     Microseconds,
     /// Gigabytes per second; more is better.
@@ -110,7 +125,7 @@ pub(crate) enum Unit {
 
 /// The stack that carries the bytes of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stack {
+pub enum Stack {
     /// A TCP socket, one system call per message.
     Raw,
     /// A TCP socket, sixteen messages per `writev`.
@@ -124,13 +139,14 @@ pub(crate) enum Stack {
 }
 
 /// Largest message, in bytes.
-pub(crate) const SIZE_MAX: usize = 1 << 20;
+pub const SIZE_MAX: usize = 1 << 20;
 
 /// Messages in one `writev` of [`Stack::RawBatch`].
-pub(crate) const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 
 impl Case {
-    pub(crate) const fn new(work: Work, size: usize, depth: usize, wire: Wire) -> Self {
+    /// Creates a case from its four parts.
+    pub const fn new(work: Work, size: usize, depth: usize, wire: Wire) -> Self {
         Self {
             work,
             size,
@@ -139,7 +155,8 @@ impl Case {
         }
     }
 
-    pub(crate) fn is_ping(self) -> bool {
+    /// True if each message is answered before the next one is sent.
+    pub fn is_ping(self) -> bool {
         matches!(
             self.work,
             Work::SendPing
@@ -159,48 +176,37 @@ impl Case {
     }
 
     /// True if the figure is made of the processor time of both processes.
-    pub(crate) fn is_cost(self) -> bool {
+    pub fn is_cost(self) -> bool {
         self.work == Work::SendCost
     }
 
     /// True if the endpoints sleep in `dat_evd_wait` between completions of bulk work: a link that
     /// is slower than the processors leaves time to sleep, and raw TCP sleeps there too.
-    pub(crate) fn sleeps_on_bulk(self) -> bool {
+    pub fn sleeps_on_bulk(self) -> bool {
         self.wire == Wire::Shaped
     }
 
     /// True if the target's program and the provider's thread next to it need a processor each, in
     /// addition to the initiator's.
-    pub(crate) fn needs_third_cpu(self) -> bool {
+    pub fn needs_third_cpu(self) -> bool {
         self.work == Work::UnattendedPing
     }
 
     /// The contender that is measured against raw TCP.
-    pub(crate) const fn contender(self) -> Stack {
+    pub const fn contender(self) -> Stack {
         match self.work {
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => Stack::Sdp,
             _ => Stack::Dat,
         }
     }
 
-    /// True for writes to an SDP stream that uses one mechanism alone without a copy. Such a row
-    /// shows the cost of the mechanism and has no target, because streams choose the mechanism
-    /// themselves.
-    #[cfg(test)]
-    pub(crate) const fn is_of_one_mechanism(self) -> bool {
-        let Work::SdpWrite(mechanism) = self.work else {
-            return false;
-        };
-        !matches!(mechanism, Mechanism::Chosen | Mechanism::Copied)
-    }
-
     /// True if both sides of a ping-pong sleep until an event is received.
-    pub(crate) const fn is_blocking(self) -> bool {
+    pub const fn is_blocking(self) -> bool {
         matches!(self.work, Work::BlockedPing | Work::SdpBlockedPing)
     }
 
     /// True if the program at the other end does not call DAT during a sample.
-    pub(crate) fn is_unattended(self) -> bool {
+    pub fn is_unattended(self) -> bool {
         matches!(
             self.work,
             Work::UnattendedWrite | Work::UnattendedRead | Work::UnattendedPing
@@ -208,16 +214,17 @@ impl Case {
     }
 
     /// True if the case measures the connections and not the traffic on them.
-    pub(crate) fn is_scale(self) -> bool {
+    pub fn is_scale(self) -> bool {
         matches!(self.work, Work::Connect | Work::IdleEndpoints)
     }
 
     /// True for small messages in one direction, where the figure is the number of messages.
-    pub(crate) fn is_message_rate(self) -> bool {
+    pub fn is_message_rate(self) -> bool {
         !self.is_ping() && !self.is_scale() && self.size < 1024
     }
 
-    pub(crate) fn unit(self) -> Unit {
+    /// The unit of the figure.
+    pub fn unit(self) -> Unit {
         match self {
             _ if self.work == Work::Connect => Unit::KiloConnections,
             _ if self.work == Work::IdleEndpoints => Unit::Kibibytes,
@@ -229,7 +236,7 @@ impl Case {
     }
 
     /// The figure of `count` operations in `seconds`.
-    pub(crate) fn figure(self, count: u64, seconds: f64) -> f64 {
+    pub fn figure(self, count: u64, seconds: f64) -> f64 {
         let count = count as f64;
         match self.unit() {
             Unit::KiloConnections => count / seconds / 1e3,
@@ -244,7 +251,7 @@ impl Case {
     }
 
     /// The text that names this pattern in the table.
-    pub(crate) fn title(self) -> String {
+    pub fn title(self) -> String {
         let size = match self.size {
             size if size >= 1 << 20 => format!("{} MiB", size >> 20),
             size if size >= 1 << 10 => format!("{} KiB", size >> 10),
@@ -287,7 +294,7 @@ impl Mechanism {
 
 impl Stack {
     /// The text that names this unit in the table.
-    pub(crate) const fn title(self) -> &'static str {
+    pub const fn title(self) -> &'static str {
         match self {
             Self::Raw => "raw TCP",
             Self::RawBatch => "writev",
@@ -300,14 +307,15 @@ impl Stack {
 
 impl Unit {
     /// True if a smaller figure is better.
-    pub(crate) fn is_less_better(self) -> bool {
+    pub fn is_less_better(self) -> bool {
         matches!(
             self,
             Self::Microseconds | Self::Kibibytes | Self::SecondsPerGib
         )
     }
 
-    pub(crate) fn label(self) -> &'static str {
+    /// The abbreviation in the table.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Microseconds => "us",
             Self::Gigabytes => "GB/s",
@@ -319,7 +327,7 @@ impl Unit {
     }
 }
 
-const WORK_NAMES: [(Work, &str); 21] = [
+pub(super) const WORK_NAMES: [(Work, &str); 21] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::ReadPing, "read-ping"),
@@ -343,15 +351,9 @@ const WORK_NAMES: [(Work, &str); 21] = [
     (Work::SdpWrite(Mechanism::Written), "sdp-rdma-write"),
 ];
 
-/// The words with which cases begin.
-#[cfg(test)]
-pub(crate) fn names_of_works() -> impl Iterator<Item = &'static str> {
-    WORK_NAMES.into_iter().map(|(_, name)| name)
-}
-
 impl Work {
     /// The first word of a case.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         WORK_NAMES
             .iter()
             .find(|(work, _)| *work == self)
@@ -361,7 +363,7 @@ impl Work {
 
 impl Wire {
     /// All wires, in the order of the table.
-    pub(crate) const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self::Local,
         Self::Tcp,
         Self::TcpNoCrc,
@@ -371,7 +373,7 @@ impl Wire {
     ];
 
     /// The word behind the `@` of a case.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Tcp => "tcp",
@@ -383,7 +385,7 @@ impl Wire {
     }
 
     /// The line above the rows of a place.
-    pub(crate) const fn title(self) -> &'static str {
+    pub const fn title(self) -> &'static str {
         match self {
             Self::Local => "loopback, shared memory (local=on)",
             Self::Tcp => "loopback, TCP (local=off)",
