@@ -34,7 +34,10 @@ fn main() -> Result<()> {
     // Each counter's last write completes a receive here and delivers a number with it.
     let mut immediate_sum = 0;
     for _ in 0..COUNTERS {
-        let event = owner.transfers.wait(SOON)?.context("a counter is silent")?;
+        let event = owner
+            .transfers
+            .wait(SOON)?
+            .context("a counter sends no message")?;
         let Event::Dto(done) = event else {
             anyhow::bail!("unexpected: {event:?}");
         };

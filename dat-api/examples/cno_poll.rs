@@ -92,7 +92,7 @@ fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     });
     // SAFETY: the set is in this frame and has the given length; the descriptors are borrowed.
     let ready = unsafe { libc::poll(set.as_mut_ptr(), N as libc::nfds_t, 10_000) };
-    ensure!(ready > 0, "nothing happens");
+    ensure!(ready > 0, "no event was received");
     Ok(set.map(|entry| entry.revents & libc::POLLIN != 0))
 }
 

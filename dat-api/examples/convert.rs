@@ -167,7 +167,7 @@ fn serve_conversion(rdma: &Rdma, socket: TcpStream, reject: bool) -> Result<Opti
             return Ok(Some(socket));
         }
     };
-    println!("server: the socket is in a service point, which has said \"RDMA go\"");
+    println!("server: the service point has the socket, and has sent \"RDMA go\"");
     let request = match ssp.wait_request(PATIENCE) {
         Ok(request) => request,
         Err(error) => {
@@ -178,7 +178,7 @@ fn serve_conversion(rdma: &Rdma, socket: TcpStream, reject: bool) -> Result<Opti
     let said = String::from_utf8_lossy(request.private_data()).into_owned();
     println!("server: request for RDMA with private data {said:?}");
     if reject {
-        println!("server: rejecting it, as asked; the socket comes back");
+        println!("server: rejecting it, as requested; the socket is returned");
         return Ok(request.reject(b"not today")?.map(TcpStream::from));
     }
     match request
@@ -212,7 +212,7 @@ fn serve_rdma(rdma: &Rdma) -> Result<()> {
     let sum = checksum_of(&memory)?;
     ensure!(
         sum == written.checksum,
-        "the client wrote {:016x}, here is {sum:016x}",
+        "the client wrote data with checksum {:016x}, and the memory has {sum:016x}",
         written.checksum
     );
     println!("server: RDMA Write arrived, checksum {sum:016x} agrees");
@@ -230,7 +230,7 @@ fn serve_rdma(rdma: &Rdma) -> Result<()> {
     println!("server: the client has read it back, checksum agrees");
     match rdma.ep.wait_disconnected(PATIENCE)? {
         ConnectionKind::Disconnected => println!("server: disconnected"),
-        other => bail!("the connection ended badly: {other}"),
+        other => bail!("the connection did not end normally: {other}"),
     }
     Ok(())
 }
@@ -353,7 +353,7 @@ fn visit_rdma(rdma: &Rdma) -> Result<()> {
     );
     let back = checksum_of(&sink)?;
     ensure!(back == sum, "read back {back:016x} instead of {sum:016x}");
-    println!("client: what came back has the checksum {back:016x} too");
+    println!("client: the data that was read back has the checksum {back:016x} too");
     rdma.send(&Message {
         checksum: back,
         ..Message::new("DONE")
@@ -362,7 +362,7 @@ fn visit_rdma(rdma: &Rdma) -> Result<()> {
     rdma.ep.disconnect(Close::Graceful)?;
     match rdma.ep.wait_disconnected(PATIENCE)? {
         ConnectionKind::Disconnected => println!("client: disconnected"),
-        other => bail!("the connection ended badly: {other}"),
+        other => bail!("the connection did not end normally: {other}"),
     }
     Ok(())
 }
@@ -629,7 +629,7 @@ fn read_line(socket: &mut TcpStream) -> Result<String> {
         let mut byte = [0];
         socket
             .read_exact(&mut byte)
-            .context("the peer hung up in streaming mode")?;
+            .context("the peer closed the connection in streaming mode")?;
         match byte[0] {
             b'\n' => return Ok(String::from_utf8_lossy(&line).into_owned()),
             byte if line.len() < 256 => line.push(byte),

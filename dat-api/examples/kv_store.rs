@@ -139,7 +139,7 @@ fn serve(node: &Node, service: Psp) -> Result<usize> {
         let event = node
             .transfers
             .wait(SOON)?
-            .context("no client says anything")?;
+            .context("no client sends a message")?;
         let Event::Dto(done) = event else {
             bail!("unexpected: {event:?}");
         };

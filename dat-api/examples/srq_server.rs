@@ -66,7 +66,9 @@ fn serve(node: &Node) -> Result<usize> {
         };
         ensure!(done.status.is_success(), "{}", done.status);
         // The event names the endpoint that received the message, although the receives are shared.
-        let client = clients.get(&done.ep).context("a message for nobody")?;
+        let client = clients
+            .get(&done.ep)
+            .context("a message on an unknown endpoint")?;
         *received.entry(done.ep).or_default() += 1;
         used.push(done.cookie as usize);
         if is_low(node, &srq)? {

@@ -94,7 +94,7 @@ fn serve(listener: &TcpListener) -> Result<()> {
     for _ in 0..CLIENTS {
         let (socket, _) = listener.accept()?;
         let mut reader = BufReader::new(socket.try_clone()?);
-        let first = line(&mut reader)?.context("the client says nothing")?;
+        let first = line(&mut reader)?.context("the client sends nothing")?;
         if first == "RDMA" {
             // No second handle of the socket may exist when it is converted.
             drop(reader);

@@ -91,7 +91,7 @@ void read_all(int fd, void *data, size_t len)
 		if (got < 0)
 			die("reading: %s", strerror(errno));
 		if (got == 0)
-			die("the peer hung up in streaming mode");
+			die("the peer closed the connection in streaming mode");
 		at += got;
 		len -= (size_t)got;
 	}

@@ -319,7 +319,7 @@ static int answer(struct rdma *rdma, DAT_CR_HANDLE cr, int reject)
 	say("request for RDMA with private data \"%.*s\"\n", (int)param.private_data_size,
 	    (const char *)param.private_data);
 	if (reject) {
-		say("rejecting it, as asked; the socket comes back\n");
+		say("rejecting it, as requested; the socket is returned\n");
 		must("dat_cr_reject", dat_cr_reject(cr, 9, "not today"));
 		return 0;
 	}
@@ -354,7 +354,7 @@ static int serve_conversion(struct rdma *rdma, int fd, int reject)
 		write_line(fd, "RDMA no");
 		return 0;
 	}
-	say("the socket is in a service point, which has said \"RDMA go\"\n");
+	say("the service point has the socket, and has sent \"RDMA go\"\n");
 	if (failed("waiting for the request",
 		   dat_evd_wait(rdma->requests, PATIENCE_US, 1, &event, &more)))
 		event.event_number = DAT_SOFTWARE_EVENT;

@@ -32,17 +32,17 @@ fn refused(result: Result<Ssp, SocketRefused>, ty: DatReturnType) -> Result<TcpS
 
 #[test]
 fn a_request_at_the_last_byte_of_the_final_message_is_always_received() -> Result<()> {
-    const LAST_WORDS: &[u8] = b"rdma from here on\n";
+    const FINAL_MESSAGE: &[u8] = b"rdma from here on\n";
     let node = Node::new()?;
     for _ in 0..50 {
         let (asker, socket) = pair()?;
         let asker = std::thread::spawn(move || -> Result<TcpStream> {
-            expect_bytes(&asker, LAST_WORDS)?;
+            expect_bytes(&asker, FINAL_MESSAGE)?;
             (&asker).write_all(&REQUEST)?;
             Ok(asker)
         });
         let ep = node.ep()?;
-        let ssp = Ssp::create(socket, &ep, &node.requests, LAST_WORDS)?;
+        let ssp = Ssp::create(socket, &ep, &node.requests, FINAL_MESSAGE)?;
         let request = ssp.wait_request(Some(DEADLINE))?;
         drop(asker.join().expect("the peer's thread does not panic")?);
         request.reject(b"")?;

@@ -26,7 +26,7 @@ impl Contender {
         match stack {
             Stack::Dat => DatLink::listen(ia, sleep_on_bulk, announce).map(Self::from),
             Stack::Sdp => SdpLink::listen(ia, announce).map(|link| Self::Sdp(link.into())),
-            _ => bail!("{stack} is no contender"),
+            _ => bail!("{stack} is not a contender"),
         }
         .with_context(|| format!("listening on {ia}"))
     }
@@ -42,7 +42,7 @@ impl Contender {
         match stack {
             Stack::Dat => DatLink::connect(ia, sleep_on_bulk, address, conn_qual).map(Self::from),
             Stack::Sdp => SdpLink::connect(ia, address).map(|link| Self::Sdp(link.into())),
-            _ => bail!("{stack} is no contender"),
+            _ => bail!("{stack} is not a contender"),
         }
         .with_context(|| format!("connecting over {ia}"))
     }

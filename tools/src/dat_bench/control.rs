@@ -67,7 +67,7 @@ impl Peer {
         count: u64,
         counted: Counted,
     ) -> Result<()> {
-        let to = self.to.as_mut().context("the child is gone")?;
+        let to = self.to.as_mut().context("the child has ended")?;
         let verb = counted.verb();
         writeln!(to, "{verb} {stack} {case} {count}")?;
         to.flush()?;
@@ -77,7 +77,7 @@ impl Peer {
     /// Ends the sample and waits until the child has ended its side. Returns the child's count, if
     /// the child could take one.
     pub(crate) fn done(&mut self) -> Result<Option<u64>> {
-        let to = self.to.as_mut().context("the child is gone")?;
+        let to = self.to.as_mut().context("the child has ended")?;
         // A child that has failed does not read this line, but has already sent the reason.
         let sent = writeln!(to, "{END}").and_then(|()| to.flush());
         let calls = self.expect("done")?.parse().ok();

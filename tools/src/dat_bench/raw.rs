@@ -165,7 +165,7 @@ impl RawLink {
     }
 
     fn answer_calls(&mut self, count: u64) -> Result<()> {
-        let listener = self.listener.as_ref().context("nowhere to call")?;
+        let listener = self.listener.as_ref().context("no listener of the peer")?;
         for _ in 0..count {
             let (mut call, _) = listener.accept()?;
             call.set_nodelay(true)?;
@@ -263,7 +263,7 @@ impl RawLink {
                 Await::Asleep => self.socket.read(room).context("recv")?,
                 Await::Spinning => spin(&self.socket, room, || Ok(()))?,
             };
-            ensure!(got > 0, "the peer hung up");
+            ensure!(got > 0, "the peer closed the connection");
             messages += self.framer.arrived(got)?;
         }
         Ok(())
@@ -281,7 +281,7 @@ impl RawLink {
         while len > 0 {
             let room = usize::try_from(len).unwrap_or(usize::MAX).min(RECV_LEN);
             let got = self.socket.read(&mut self.buffer[..room]).context("recv")?;
-            ensure!(got > 0, "the peer hung up");
+            ensure!(got > 0, "the peer closed the connection");
             len -= got as u64;
         }
         Ok(())
@@ -341,7 +341,7 @@ fn spin(
             )
         };
         if let Ok(got) = usize::try_from(got) {
-            ensure!(got > 0, "the peer hung up");
+            ensure!(got > 0, "the peer closed the connection");
             return Ok(got);
         }
         let error = std::io::Error::last_os_error();
@@ -351,7 +351,7 @@ fn spin(
         if spins.is_multiple_of(SPINS_PER_LOOK)
             && since.get_or_insert_with(Instant::now).elapsed() > STALL
         {
-            bail!("nothing arrived for {STALL:?}");
+            bail!("no data was received for {STALL:?}");
         }
     }
 }

@@ -163,7 +163,7 @@ fn send(mut stream: &SdpStream, mut bytes: &[u8]) -> Result<()> {
 fn receive(mut stream: &SdpStream, mut bytes: &mut [u8]) -> Result<()> {
     while !bytes.is_empty() {
         match stream.read(bytes) {
-            Ok(0) => bail!("the peer hung up"),
+            Ok(0) => bail!("the peer closed the connection"),
             Ok(got) => bytes = &mut bytes[got..],
             Err(error) if is_full(stream, error.kind()) => {}
             Err(error) => return Err(error).context("read"),
@@ -181,7 +181,7 @@ fn drain(mut stream: &SdpStream, buffer: &mut [u8], mut len: u64) -> Result<()> 
     while len > 0 {
         let room = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
         let got = stream.read(&mut buffer[..room]).context("read")?;
-        ensure!(got > 0, "the peer hung up");
+        ensure!(got > 0, "the peer closed the connection");
         len -= got as u64;
     }
     Ok(())

@@ -115,7 +115,7 @@ impl Session<'_> {
             self.cpus.ours,
             self.cpus.theirs,
             if self.cpus.ours == self.cpus.theirs {
-                " (one CPU: figures mean little)"
+                " (one CPU: figures are unreliable)"
             } else {
                 ""
             },

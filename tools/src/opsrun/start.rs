@@ -81,7 +81,7 @@ fn preload_list(library: &Path, present: Option<OsString>) -> Result<OsString> {
         !own.as_bytes()
             .iter()
             .any(|byte| matches!(byte, b':' | b' ')),
-        "the loader takes no path with a colon or a blank: {}; install opsrun somewhere else",
+        "the loader accepts no path with a colon or a blank: {}; install opsrun somewhere else",
         library.display()
     );
     let mut list = own.to_owned();

@@ -100,7 +100,7 @@ fn print_messages(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<
         Some(_) => writeln!(out, "  {messages} messages, no rule is broken")?,
         None => writeln!(
             out,
-            "  {messages} messages, a rule is broken; what comes after that is not checked"
+            "  {messages} messages, a rule is broken; later messages are not checked"
         )?,
     }
     Ok(if checker.is_some() { KEPT } else { BROKEN })

@@ -187,7 +187,7 @@ fn control(sources: &Sources, name: &str, size: u64, needed: &str) -> Result<Str
         .lines()
         .find(|line| line.contains(": @") || line.contains(", @"))
     {
-        bail!("{name}/control has a place that nothing fills: {rest}");
+        bail!("{name}/control has a placeholder without a value: {rest}");
     }
     Ok(text)
 }

@@ -186,7 +186,7 @@ impl Packages {
     fn find(workspace: &Workspace) -> Result<Self> {
         let ask = || {
             let depends = apt_cache(workspace, &format!("depends {META}"))?;
-            let image = dependency(&depends).context("it does not depend on an image")?;
+            let image = dependency(&depends).context("the package depends on no kernel image")?;
             let shown = apt_cache(workspace, &format!("show --no-all-versions {image}"))?;
             Self::of(image, &shown)
         };

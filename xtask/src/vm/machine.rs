@@ -220,7 +220,7 @@ impl<'a> Machine<'a> {
         lossy(&status).trim().parse().with_context(|| {
             let log = lossy(&log);
             format!(
-                "the guest died (QEMU: {qemu}); its kernel's log:\n{}",
+                "the guest crashed (QEMU: {qemu}); its kernel's log:\n{}",
                 error_lines(&log)
             )
         })

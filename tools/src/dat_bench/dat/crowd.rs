@@ -136,7 +136,7 @@ impl Crowd {
                 while self.completions.dequeue()?.is_some() {}
                 Ok(1)
             }
-            (kind, _) => bail!("one of many connections: {kind}"),
+            (kind, _) => bail!("a connection of the row failed: {kind}"),
         }
     }
 

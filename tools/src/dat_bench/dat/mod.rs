@@ -147,7 +147,7 @@ impl DatLink {
             psp.conn_qual(),
         )?;
         let Some(Event::ConnectionRequest(request)) = requests.wait(Some(STALL))? else {
-            bail!("nobody connected");
+            bail!("no peer connected");
         };
         let private_data = request.private_data().to_vec();
         let ep = request.accept(Some(&parts.ep), &parts.region.remote().to_bytes())?;

@@ -34,7 +34,7 @@ impl DatLink {
                 self.pour(case, count, u64::MAX)?;
                 self.raise_flag()?;
             }
-            Work::UnattendedPing => bail!("{case} takes the other connection as well"),
+            Work::UnattendedPing => bail!("{case} also needs the other connection"),
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => {
                 bail!("{case} is of streams")
@@ -59,7 +59,7 @@ impl DatLink {
                 self.await_message(self.target_sleeps(case))?;
             }
             Work::ReadOtherEvd => self.poll_other_evd()?,
-            Work::UnattendedPing => bail!("{case} takes the other connection as well"),
+            Work::UnattendedPing => bail!("{case} also needs the other connection"),
             // No DAT call is made: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,

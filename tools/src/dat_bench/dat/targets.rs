@@ -55,7 +55,7 @@ impl DatLink {
         let mut patience = Patience::default();
         while self.region.load(FLAG)? != RAISED {
             if let Some(event) = self.other_evd.dequeue()? {
-                bail!("{event:?} from an EVD that nothing feeds");
+                bail!("{event:?} from an EVD without a source");
             }
             patience.spend()?;
         }

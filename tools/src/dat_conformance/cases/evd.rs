@@ -315,7 +315,10 @@ fn threshold(side: &mut Side<'_>) -> Result<()> {
         matches!(event, Event::Software(1)),
         "{event:?} is not the oldest"
     );
-    ensure!(left == 2, "{left} are said to be left of two");
+    ensure!(
+        left == 2,
+        "{left} remaining events are reported instead of 2"
+    );
     Ok(())
 }
 

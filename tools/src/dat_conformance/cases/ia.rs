@@ -133,13 +133,16 @@ fn address(side: &mut Side<'_>) -> Result<()> {
 
 fn provider(side: &mut Side<'_>) -> Result<()> {
     let attr = side.open()?.provider_attr()?;
-    ensure!(!attr.name.is_empty(), "it has no name");
+    ensure!(!attr.name.is_empty(), "an attribute has no name");
     ensure!(
         attr.dapl_version.0 == 2,
         "DAT version {:?}",
         attr.dapl_version
     );
-    ensure!(attr.max_private_data_size > 0, "it takes no private data");
+    ensure!(
+        attr.max_private_data_size > 0,
+        "the adapter accepts no private data"
+    );
     let table = attr.evd_stream_merging_supported;
     for (row, column) in (0..table.len()).flat_map(|row| (0..row).map(move |column| (row, column)))
     {

@@ -86,7 +86,10 @@ fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
     match posted {
         Ok(()) => {
             let ended = expect::completion(&link.kit.request, side)?;
-            anyhow::ensure!(!ended.status.is_success(), "it was sent from another zone");
+            anyhow::ensure!(
+                !ended.status.is_success(),
+                "a message was sent from memory of another zone"
+            );
         }
         refused => expect::refused_with(
             refused,

@@ -86,7 +86,7 @@ const CASES: &[Both] = &[
 ];
 
 /// The last message of the passive end in streaming mode.
-const LAST_WORDS: &[u8] = b"RDMA, please\n";
+const FINAL_MESSAGE: &[u8] = b"RDMA, please\n";
 
 fn kit(side: &Side<'_>) -> Result<Kit> {
     let kit = Kit::open(side)?;
@@ -125,9 +125,9 @@ fn back(socket: Option<OwnedFd>) -> Result<TcpStream> {
 }
 
 fn receive_last_words(socket: &mut TcpStream) -> Result<()> {
-    let mut text = vec![0; LAST_WORDS.len()];
+    let mut text = vec![0; FINAL_MESSAGE.len()];
     socket.read_exact(&mut text).context("the final message")?;
-    ensure!(text == LAST_WORDS, "the final message differs");
+    ensure!(text == FINAL_MESSAGE, "the final message differs");
     Ok(())
 }
 
@@ -151,7 +151,7 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
     let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     let request = ssp.wait_request(Some(side.patience()))?;
     ensure!(
         request.private_data() == b"hello",
@@ -199,7 +199,7 @@ fn rejects(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     let request = ssp.wait_request(Some(side.patience()))?;
     let mut socket = back(request.reject(b"not now")?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
@@ -211,7 +211,7 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     let mut socket = back(ssp.free()?)?;
     side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
@@ -241,7 +241,7 @@ fn reserves(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     expect::in_state(&ep, EpState::Reserved)?;
     ensure!(ssp.state()? == SspState::Operational, "{:?}", ssp.state()?);
     let mut socket = back(ssp.free()?)?;
@@ -257,7 +257,7 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
     let socket = socket(&kit, side)?;
     let other = TcpListener::bind((kit.address()?.ip(), 0))?;
     let spare = TcpStream::connect(other.local_addr()?)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     match Ssp::create(spare, &ep, &kit.requests, b"") {
         Ok(_) => bail!("one endpoint was accepted for two sockets"),
         Err(refused) => {
@@ -291,7 +291,7 @@ fn sees_down(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     match ssp.wait_request(Some(side.patience())) {
         Err(SspWaitError::SocketDown) => {}
         Err(other) => return Err(other.into()),

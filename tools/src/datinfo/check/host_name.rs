@@ -16,7 +16,7 @@ const SUBJECT: &str = "names";
 /// The time that the resolver may take. A resolver whose server is silent takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Checks that the name of this host leads to an address of this host.
+/// Checks that the name of this host resolves to an address of this host.
 pub(super) fn item(host: &Host) -> Item {
     let Some(name) = host.text("proc/sys/kernel/hostname") else {
         return Item::not_checked(SUBJECT, "the name of this host cannot be read");
@@ -65,7 +65,7 @@ fn judge(name: &str, resolved: io::Result<Vec<IpAddr>>, own: &[IpAddr]) -> Item 
         Ok(found) => Item::problem(
             SUBJECT,
             format!(
-                "the name of this host, {name}, leads to {}, which no network device here has",
+                "the name of this host, {name}, resolves to {}, which no network device of this host has",
                 list(&found)
             ),
             fix,
@@ -92,7 +92,7 @@ mod tests {
         assert!(!judge("192.0.2.7").is_problem());
         assert!(!judge("127.0.1.1").is_problem());
         let wrong = judge("192.0.2.8").to_string();
-        assert!(wrong.contains("leads to 192.0.2.8, which no"), "{wrong}");
+        assert!(wrong.contains("resolves to 192.0.2.8, which no"), "{wrong}");
         assert!(
             wrong.ends_with("add the line `192.0.2.7 node7` to /etc/hosts"),
             "{wrong}"

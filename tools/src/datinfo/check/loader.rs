@@ -190,7 +190,7 @@ fn judge(choice: &Choice) -> Vec<Item> {
         items.push(Item::problem(
             SUBJECT,
             format!(
-                "DAT_LIBRARY has the tools load {}, but {programs}",
+                "the tools load {} because of DAT_LIBRARY, but {programs}",
                 tools.path.display()
             ),
             prepend(named),
@@ -280,7 +280,7 @@ mod tests {
         assert!(problems(&on_path(&[OURS, THEIRS])).is_empty());
         assert!(
             problems(&on_path(&[THEIRS])).is_empty(),
-            "nothing of dat-rs is here"
+            "dat-rs is not installed here"
         );
         let order = problems(&on_path(&[THEIRS, OURS]));
         assert_eq!(order.len(), 1);
@@ -320,10 +320,7 @@ mod tests {
         for paths in [&[THEIRS][..], &[]] {
             let found = problems(&choice(paths));
             assert_eq!(found.len(), 1, "{found:?}");
-            assert!(
-                found[0].contains("DAT_LIBRARY has the tools load"),
-                "{found:?}"
-            );
+            assert!(found[0].contains("because of DAT_LIBRARY"), "{found:?}");
         }
     }
 
