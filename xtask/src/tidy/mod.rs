@@ -2,7 +2,7 @@
 //!
 //! - `text.rs`: line width, marks of unfinished work, paths of one machine.
 //! - `rust.rs`: length of files and functions.
-//! - `words.rs`: the first words of doc comments, and words that they do not have.
+//! - `words.rs`: the first words of doc comments, and words that no comment or document has.
 //! - `modules.rs`: `.rs` files that no target reaches.
 //! - `tables.rs`: tables of modules from which one is missing.
 //! - `dependencies.rs`: dependencies that no source names.
@@ -106,6 +106,7 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<Fault>) -> Result<()> {
             words::check(&source, &mut report);
             tables::check(&source, &mut report);
         }
+        "md" => words::check_document(&source, &mut report),
         "toml" if file.ends_with("Cargo.toml") => check_manifest(&source, &mut report),
         _ => (),
     }

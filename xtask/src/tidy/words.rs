@@ -1,13 +1,13 @@
-//! The words of doc comments.
+//! The words of comments and documents.
 //!
 //! A doc comment begins with a noun phrase or with a verb in the third person. A comment that
-//! begins with one of [`REFUSED_FIRST`] makes its reader guess the noun. A comment with one of
-//! [`REFUSED`] has a word of everyday speech where the field has a term.
+//! begins with one of [`REFUSED_FIRST`] makes its reader guess the noun. A comment or a document
+//! with one of [`REFUSED`] has a word of everyday speech where the field has a term.
 
 /// First words that no doc comment has.
 const REFUSED_FIRST: [&str; 4] = ["What ", "Whether ", "Who ", "The same "];
 
-/// Words that no line of a doc comment has, and words to write instead.
+/// Words that no line of a comment or of a document has, and words to write instead.
 const REFUSED: [(&str, &str); 17] = [
     ("tell", "notify, report"),
     ("tells", "notifies, reports"),
@@ -31,11 +31,11 @@ const REFUSED: [(&str, &str); 17] = [
 pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
     let mut is_inside = false;
     for (index, line) in source.lines().enumerate() {
-        let text = comment(line);
-        if let Some((word, better)) = text.and_then(refused) {
-            let message = format!("a doc comment has `{word}`; write `{better}`");
+        if let Some((word, better)) = comment(line).and_then(refused) {
+            let message = format!("a comment has `{word}`; write `{better}`");
             report(index + 1, message);
         }
+        let text = doc_comment(line);
         let is_first = text.is_some() && !is_inside;
         is_inside = text.is_some();
         let Some(text) = text.filter(|_| is_first) else {
@@ -47,6 +47,16 @@ pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
                 "a doc comment begins with `{word}`; begin with a noun, or with a verb such as \
                  `Returns`"
             );
+            report(index + 1, message);
+        }
+    }
+}
+
+/// Checks the lines of a document.
+pub(super) fn check_document(source: &str, report: &mut impl FnMut(usize, String)) {
+    for (index, line) in source.lines().enumerate() {
+        if let Some((word, better)) = refused(line) {
+            let message = format!("a document has `{word}`; write `{better}`");
             report(index + 1, message);
         }
     }
@@ -69,8 +79,13 @@ fn refused(text: &str) -> Option<&'static (&'static str, &'static str)> {
     REFUSED.iter().find(|(word, _)| has(word))
 }
 
-/// Returns the text of a line of a doc comment.
+/// Returns the text of a line that contains only a comment.
 fn comment(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("//")
+}
+
+/// Returns the text of a line of a doc comment.
+fn doc_comment(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let text = line
         .strip_prefix("///")
@@ -94,6 +109,19 @@ mod tests {
         ] {
             assert_eq!(word(fine), None, "{fine}");
         }
+    }
+
+    #[test]
+    fn comments_and_documents_are_checked_and_code_is_not() {
+        let mut lines = Vec::new();
+        let source = "//! It is told.\n    // It is told.\nlet told = 1;\nlet it = 1;";
+        check(source, &mut |line, _| lines.push(line));
+        assert_eq!(lines, [1, 2]);
+        lines.clear();
+        check_document("The peer\nis told.\n`told`", &mut |line, _| {
+            lines.push(line)
+        });
+        assert_eq!(lines, [2]);
     }
 
     #[test]
