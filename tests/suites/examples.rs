@@ -238,7 +238,7 @@ fn every_example_is_run() -> Result<()> {
 #[test]
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;
-    for (name, last_words) in [
+    for (name, final_message) in [
         ("tutorial", "server: received by RDMA: hello over RDMA"),
         ("send-recv", "100 round trips of 64 bytes"),
         ("rdma", "wrote and read 1048576 bytes of the peer"),
@@ -266,7 +266,7 @@ fn the_short_examples_run() -> Result<()> {
             .spawn()?
             .finish(DEADLINE)?
             .success()?
-            .says(last_words)?;
+            .says(final_message)?;
     }
     Ok(())
 }

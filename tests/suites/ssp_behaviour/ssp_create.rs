@@ -387,13 +387,13 @@ fn a_socket_that_was_disconnected_before_is_also_reported() -> Result<()> {
     let (peer, reset) = pair()?;
     RawPeer::over(peer)?.reset()?;
     let never = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-    for (socket, last_words) in [
+    for (socket, final_message) in [
         (OwnedFd::from(closed), &b""[..]),
         (OwnedFd::from(reset), b"anybody there?"),
         (OwnedFd::from(never), b""),
     ] {
         let ep = node.ep()?;
-        let ssp = Ssp::create(socket, &ep, &node.requests, last_words)?;
+        let ssp = Ssp::create(socket, &ep, &node.requests, final_message)?;
         expect_down(&node, &ssp)?;
     }
     Ok(())

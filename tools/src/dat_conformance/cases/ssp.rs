@@ -124,7 +124,7 @@ fn back(socket: Option<OwnedFd>) -> Result<TcpStream> {
     Ok(socket.context("the socket was not returned")?.into())
 }
 
-fn receive_last_words(socket: &mut TcpStream) -> Result<()> {
+fn receive_final_message(socket: &mut TcpStream) -> Result<()> {
     let mut text = vec![0; FINAL_MESSAGE.len()];
     socket.read_exact(&mut text).context("the final message")?;
     ensure!(text == FINAL_MESSAGE, "the final message differs");
@@ -135,7 +135,7 @@ fn converts(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     let mut socket = socket(&kit, side)?;
-    receive_last_words(&mut socket)?;
+    receive_final_message(&mut socket)?;
     let welcome = ep.connect_socket(socket, Some(side.patience()), b"hello")?;
     ensure!(welcome == b"welcome", "{welcome:?}");
     expect::in_state(&ep, EpState::Connected)?;
@@ -186,7 +186,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let ep = kit.ep()?;
     let mut socket = socket(&kit, side)?;
-    receive_last_words(&mut socket)?;
+    receive_final_message(&mut socket)?;
     let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
     let (mut socket, why) = failed(outcome, &[ConnectionKind::PeerRejected])?;
     ensure!(why == b"not now", "{why:?}");
@@ -223,7 +223,7 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
 fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    receive_last_words(&mut socket)?;
+    receive_final_message(&mut socket)?;
     // Data that was received earlier would be taken for a request.
     side.receive("freed")?;
     chat(&mut socket)?;
@@ -274,7 +274,7 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
 fn closes(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    receive_last_words(&mut socket)?;
+    receive_final_message(&mut socket)?;
     drop(socket);
     side.meet("over")
 }
@@ -282,7 +282,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
 fn talks(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    receive_last_words(&mut socket)?;
+    receive_final_message(&mut socket)?;
     socket.write_all(b"GET / HTTP/1.1\r\nHost: an.example\r\n\r\n")?;
     side.meet("over")
 }

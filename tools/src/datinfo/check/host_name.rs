@@ -65,7 +65,8 @@ fn judge(name: &str, resolved: io::Result<Vec<IpAddr>>, own: &[IpAddr]) -> Item 
         Ok(found) => Item::problem(
             SUBJECT,
             format!(
-                "the name of this host, {name}, resolves to {}, which no network device of this host has",
+                "the name of this host, {name}, resolves to {}, which no network device \
+                 of this host has",
                 list(&found)
             ),
             fix,
