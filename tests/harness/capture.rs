@@ -165,7 +165,8 @@ impl Capture {
 
 /// True if dumpcap's report says that it dropped no packet.
 fn lost_none(report: &str) -> bool {
-    // Packets received/dropped on interface 'Loopback: lo': 88/0 (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0)
+    // The line is: Packets received/dropped on interface 'Loopback: lo': 88/0
+    // (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0)
     let counts = report
         .split_once("dropped on interface")
         .and_then(|(_, rest)| rest.split_once("': "))

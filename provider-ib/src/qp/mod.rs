@@ -372,7 +372,7 @@ impl Qp {
         attr.qp_state = IBV_QPS_ERR;
         let entered = self.modify(&mut attr, IBV_QP_STATE);
         if let Err(why) = &entered {
-            tracing::debug!(qp = self.token.0, %why, "the queue pair did not enter the error state");
+            tracing::debug!(qp = self.token.0, %why, "the error state was not entered");
         }
         let (transport, is_gone) = (
             self.shared.device.transport,
