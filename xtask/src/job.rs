@@ -78,6 +78,12 @@ impl Job {
         self
     }
 
+    /// Sets the working directory, which is the workspace's without this call.
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.program = self.program.current_dir(directory);
+        self
+    }
+
     /// Repeats the output as it is received.
     pub(crate) fn echo(mut self) -> Self {
         self.program = self.program.echo();

@@ -10,7 +10,7 @@ use crate::install::{
     Need, POSTGRES, PYTHON, REDIS, REDIS_TOOLS, SOCKET_ACTIVATE, VSFTPD, WRK,
 };
 use crate::stage::{self, Progress};
-use crate::suites::finished_suite;
+use crate::suites::Suite;
 use crate::table::{Page, Scope};
 use crate::workspace::Workspace;
 
@@ -73,7 +73,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     provide_more(workspace, options.full);
     println!("{}", stage::run(workspace, Progress::Shown)?);
     let step = "suite programs";
-    let finished = finished_suite(workspace, options.full, "stack-tests", step, &options.only)?;
+    let finished =
+        Suite::build(workspace, options.full, "stack-tests", step)?.run(&options.only)?;
     let lines = finished.text.lines();
     lines
         .filter(|line| line.starts_with("test "))

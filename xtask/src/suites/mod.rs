@@ -2,17 +2,21 @@
 //!
 //! | File | Contents |
 //! |---|---|
+//! | `program` | building a suite, and how its program runs |
 //! | `count` | libtest's summaries |
 
 mod count;
+mod program;
 
 use anyhow::{Result, bail, ensure};
 use stack_tests::Finished;
 
+pub(crate) use self::program::SuiteProgram;
+
 use self::count::{Counts, NOT_RUN, failure_reports, failures};
 use crate::job::Job;
 use crate::report::Outcome;
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::Workspace;
 
 /// The end of the name of a suite that keeps connections on TCP.
 pub(crate) const OVER_TCP: &str = " over TCP";
@@ -22,75 +26,73 @@ pub(crate) const BUILD_MINUTES: u64 = 40;
 
 /// Compiles tests before their time limit begins. The limit is for tests that hang, and compiling
 /// on a slow machine must not count.
-pub(crate) fn build(workspace: &Workspace, step: &str, which: &str) -> Result<Finished> {
-    let args = format!("test {which} --no-run");
+pub(crate) fn build(workspace: &Workspace, step: &str, which: &str) -> Result<()> {
+    let args = format!("test --workspace {which} --no-run");
     let job = Job::cargo(workspace, &format!("build {step}"), &args);
-    job.minutes(BUILD_MINUTES).check()
+    job.minutes(BUILD_MINUTES).check().map(drop)
 }
 
-/// Runs those tests of a suite whose names contain `filter`.
-pub(crate) fn finished_suite(
-    workspace: &Workspace,
-    full: bool,
-    package: &str,
-    step: &str,
-    filter: &str,
-) -> Result<Finished> {
-    let job = built_suite(workspace, full, package, step)?;
-    let job = if filter.is_empty() {
-        job
-    } else {
-        job.args("--").arg(filter)
-    };
-    job.run()
+/// A suite that has been built, and the settings of its run.
+#[derive(Debug)]
+pub(crate) struct Suite<'a> {
+    workspace: &'a Workspace,
+    program: SuiteProgram,
+    step: &'a str,
+    environment: Vec<(&'static str, &'static str)>,
+    minutes: u64,
 }
 
-/// The suite that a step is named after, built.
-pub(crate) fn built_suite(
-    workspace: &Workspace,
-    full: bool,
-    package: &str,
-    step: &str,
-) -> Result<Job> {
-    let name = step.trim_start_matches("suite ");
-    let name = name.trim_end_matches(OVER_TCP);
-    build(workspace, step, &format!("-p {package} --test {name}"))?;
-    Ok(suite_job(workspace, package, step, name)
-        .env("STACK_TESTS_FULL", if full { "1" } else { "" })
-        .minutes(if full { 120 } else { 5 }))
+impl<'a> Suite<'a> {
+    /// Builds the suite of `package` that the step is named after.
+    pub(crate) fn build(
+        workspace: &'a Workspace,
+        full: bool,
+        package: &str,
+        step: &'a str,
+    ) -> Result<Self> {
+        let name = step.trim_start_matches("suite ");
+        let name = name.trim_end_matches(OVER_TCP);
+        let program = SuiteProgram::build(workspace, step, package, name)?;
+        Ok(Self {
+            workspace,
+            program,
+            step,
+            environment: vec![("STACK_TESTS_FULL", if full { "1" } else { "" })],
+            minutes: if full { 120 } else { 5 },
+        })
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, key: &'static str, value: &'static str) -> Self {
+        self.environment.push((key, value));
+        self
+    }
+
+    /// Runs those tests whose names contain `filter`.
+    pub(crate) fn run(&self, filter: &str) -> Result<Finished> {
+        match filter {
+            "" => self.job().run(),
+            _ => self.job().arg(filter).run(),
+        }
+    }
+
+    fn job(&self) -> Job {
+        let job = self.program.job(self.workspace, self.step);
+        let variables = self.environment.iter();
+        variables
+            .fold(job, |job, (key, value)| job.env(key, value))
+            .minutes(self.minutes)
+    }
 }
 
 /// Runs a suite of `stack-tests` with its C programs under a sanitizer.
 pub(crate) fn suite_under(workspace: &Workspace, name: &str, sanitizer: &str) -> Result<Outcome> {
     let step = format!("{name} under {sanitizer}");
-    build(workspace, &step, &format!("-p stack-tests --test {name}"))?;
-    let job = suite_job(workspace, "stack-tests", &step, name)
+    let job = SuiteProgram::build(workspace, &step, "stack-tests", name)?
+        .job(workspace, &step)
         .env("STACK_TESTS_SANITIZER", sanitizer)
         .minutes(15);
     counted(job)
-}
-
-fn suite_job(workspace: &Workspace, package: &str, step: &str, name: &str) -> Job {
-    let command = format!("test -p {package} --test {name} --no-fail-fast");
-    let (program, prefix) = match namespace_prefix(workspace) {
-        Some(prefix) => ("unshare".to_owned(), format!("{prefix} {} ", cargo())),
-        None => (cargo(), String::new()),
-    };
-    Job::new(workspace, step, &program)
-        .args(&format!("{prefix}{command}"))
-        .env("RUST_LIB_BACKTRACE", "0")
-        .env("DAT_STAGE", workspace.stage_dir())
-}
-
-/// The command with which an ordinary user gets network namespaces: it makes the user root of a
-/// user namespace.
-fn namespace_prefix(workspace: &Workspace) -> Option<&'static str> {
-    const PREFIX: &str = "--user --map-root-user";
-    if nix::unistd::geteuid().is_root() {
-        return None;
-    }
-    let probe = Job::new(workspace, "unshare", "unshare").args(&format!("{PREFIX} --net true"));
-    probe.check().is_ok().then_some(PREFIX)
 }
 
 /// Runs tests and counts them.

@@ -11,7 +11,7 @@ use crate::job::Job;
 use crate::package;
 use crate::programs;
 use crate::report::Outcome;
-use crate::suites::{BUILD_MINUTES, build, built_suite, counted, finished_suite, judged};
+use crate::suites::{BUILD_MINUTES, Suite, build, counted, judged};
 use crate::table::Scope;
 use crate::tidy;
 use crate::vm::Output;
@@ -182,10 +182,7 @@ fn style(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 
 fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     // The suites are not part of all targets, because a plain `cargo test` must not run them.
-    for targets in [
-        "--workspace --all-targets",
-        "-p stack-tests -p fuzz-bodies -p ops --test *",
-    ] {
+    for targets in ["--workspace --all-targets", "--workspace --test *"] {
         let args = format!("clippy {targets} --quiet -- -D warnings");
         Job::cargo(workspace, "clippy", &args)
             .minutes(BUILD_MINUTES)
@@ -195,7 +192,7 @@ fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 }
 
 fn unit_tests(workspace: &Workspace, _: &Options) -> Result<Outcome> {
-    build(workspace, "unit tests", "--workspace")?;
+    build(workspace, "unit tests", "")?;
     let args = "test --workspace --no-fail-fast";
     counted(Job::cargo(workspace, "unit tests", args).minutes(9))
 }
@@ -235,30 +232,24 @@ fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
 /// Runs the suite `programs`, and compares its page with the results.
 fn suite_of_programs(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     programs::provide_more(workspace, options.full());
-    let finished = finished_suite(
-        workspace,
-        options.full(),
-        "stack-tests",
-        "suite programs",
-        "",
-    )?;
+    let suite = Suite::build(workspace, options.full(), "stack-tests", "suite programs")?;
+    let finished = suite.run("")?;
     let outcome = judged(&finished)?;
     programs::PAGE.check(workspace, &finished.text, Scope::Whole)?;
     Ok(outcome)
 }
 
-/// Runs one suite against the stage, in a user namespace if each test needs one to get a network of
-/// its own.
+/// Runs one suite, against the stage if it uses the stage.
 fn run_suite(
     workspace: &Workspace,
     options: &Options,
     package: &str,
     step: &Step,
 ) -> Result<Outcome> {
-    let job = built_suite(workspace, options.full(), package, step.name)?;
-    let job = match step.carrier {
-        Carrier::Default => job,
-        Carrier::Tcp => job.env("STACK_TESTS_CARRIER", "tcp"),
+    let suite = Suite::build(workspace, options.full(), package, step.name)?;
+    let suite = match step.carrier {
+        Carrier::Default => suite,
+        Carrier::Tcp => suite.env("STACK_TESTS_CARRIER", "tcp"),
     };
-    judged(&job.run()?)
+    judged(&suite.run("")?)
 }

@@ -2,14 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use stack_tests::Finished;
 
 use super::{Job, Kernel, Machine, Output, parts};
-use crate::job;
+use crate::suites::SuiteProgram;
 use crate::table::Page;
 use crate::workspace::Workspace;
 
@@ -41,7 +40,7 @@ pub(crate) fn run(
     output: Output,
 ) -> Result<Finished> {
     let full = if extent == Extent::Full { "1" } else { "" };
-    let program = program(workspace, "guest")?;
+    let program = SuiteProgram::build(workspace, "guest", "stack-tests", "guest")?.file;
     let job = |arguments: &[OsString]| {
         Job::new(program.clone())
             .args(arguments)
@@ -68,31 +67,3 @@ pub(crate) const PAGE: Page = Page {
     title: "Command line",
     command: "cargo xtask vm table --write",
 };
-
-/// Builds a suite and returns its program.
-fn program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
-    let args = format!("test -p stack-tests --test {name} --no-run");
-    let build = job::Job::cargo(workspace, &format!("build {name}"), &args).minutes(9);
-    let program = executable(&build.check()?.text).map(|path| workspace.root().join(path));
-    program.with_context(|| format!("cargo made no program of the suite {name}"))
-}
-
-/// The program that cargo reports as built, possibly relative to the workspace.
-fn executable(text: &str) -> Option<&str> {
-    let mut lines = text.lines();
-    let line = lines.find_map(|line| line.trim().strip_prefix("Executable "))?;
-    line.split_once('(')?.1.strip_suffix(')')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_program_of_a_suite_is_found_in_cargos_output() {
-        let text =
-            "    Finished `test` profile\n  Executable suites/a.rs (target/debug/deps/a-1)\n";
-        assert_eq!(executable(text), Some("target/debug/deps/a-1"));
-        assert_eq!(executable("error: no"), None);
-    }
-}
