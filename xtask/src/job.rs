@@ -92,12 +92,20 @@ impl Job {
 
     /// Runs the command, writes the log, and returns the output, whatever the exit status.
     pub(crate) fn run(self) -> Result<Finished> {
-        let dir = self.log.parent().context("a log is in a directory")?;
-        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-        let finished = self.program.spawn()?.finish(self.deadline)?;
-        fs::write(&self.log, &finished.text)
-            .with_context(|| format!("writing {}", self.log.display()))?;
+        let log = self.log.clone();
+        let finished = self.finish()?;
+        record(&log, &finished.text)?;
         Ok(finished)
+    }
+
+    /// Runs the command and returns the output, whatever the exit status, without a log.
+    pub(crate) fn finish(self) -> Result<Finished> {
+        self.program.spawn()?.finish(self.deadline)
+    }
+
+    /// Writes the log of a command whose runs were finished without one.
+    pub(crate) fn record(&self, text: &str) -> Result<()> {
+        record(&self.log, text)
     }
 
     /// Runs the command and fails unless it exits with status 0; the error includes the end of its
@@ -117,4 +125,10 @@ impl Job {
             log.display()
         )
     }
+}
+
+fn record(log: &Path, text: &str) -> Result<()> {
+    let dir = log.parent().context("a log is in a directory")?;
+    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    fs::write(log, text).with_context(|| format!("writing {}", log.display()))
 }

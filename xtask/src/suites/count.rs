@@ -44,6 +44,11 @@ impl Counts {
             ..sum
         }
     }
+
+    /// The number of tests that have a result.
+    pub(super) fn ran(self) -> usize {
+        self.passed + self.failed + self.ignored + self.not_run
+    }
 }
 
 fn number_before(line: &str, word: &str) -> usize {

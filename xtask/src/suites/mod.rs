@@ -3,8 +3,10 @@
 //! | File | Contents |
 //! |---|---|
 //! | `program` | building a suite, and how its program runs |
+//! | `apart` | suites that run each test in a process of its own |
 //! | `count` | libtest's summaries |
 
+mod apart;
 mod count;
 mod program;
 
@@ -74,6 +76,11 @@ impl<'a> Suite<'a> {
             "" => self.job().run(),
             _ => self.job().arg(filter).run(),
         }
+    }
+
+    /// Runs each test in a process of its own, several at a time.
+    pub(crate) fn run_apart(&self) -> Result<Finished> {
+        apart::run(|| self.job())
     }
 
     fn job(&self) -> Job {

@@ -27,7 +27,17 @@ pub(super) struct Step {
     /// True if the step uses `target/stage`.
     pub(super) staged: bool,
     carrier: Carrier,
+    processes: Processes,
     work: Work,
+}
+
+/// The processes of a suite.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Processes {
+    /// One process runs all tests.
+    One,
+    /// Each test runs in a process of its own, several at a time.
+    PerTest,
 }
 
 /// The carrier of connections within the host.
@@ -58,6 +68,7 @@ impl Step {
             needs,
             staged: false,
             carrier: Carrier::Default,
+            processes: Processes::One,
             work: Work::Check(run),
         }
     }
@@ -69,6 +80,7 @@ impl Step {
             needs,
             staged: true,
             carrier: Carrier::Default,
+            processes: Processes::One,
             work: Work::Suite("stack-tests"),
         }
     }
@@ -77,6 +89,12 @@ impl Step {
     /// [`OVER_TCP`](crate::suites::OVER_TCP).
     const fn over_tcp(mut self) -> Self {
         self.carrier = Carrier::Tcp;
+        self
+    }
+
+    /// Runs each test of the suite in a process of its own, several at a time.
+    const fn apart(mut self) -> Self {
+        self.processes = Processes::PerTest;
         self
     }
 
@@ -125,7 +143,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite documents", &[CC, NM]),
     Step::suite("suite calls", &[CC, NM]),
     Step::suite("suite rust_api", BUILD),
-    Step::suite("suite sdp", BUILD),
+    Step::suite("suite sdp", BUILD).apart(),
     Step::suite("suite sdp_hostile", BUILD),
     Step::suite("suite examples", &[CC, MAKE, NM, PKG_CONFIG]),
     Step::check("package", package::TEST_NEEDS, packages).on_stage(),
@@ -151,7 +169,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite ssp over TCP", BUILD).over_tcp(),
     Step::suite("suite calls over TCP", &[CC, NM]).over_tcp(),
     Step::suite("suite rust_api over TCP", BUILD).over_tcp(),
-    Step::suite("suite sdp over TCP", BUILD).over_tcp(),
+    Step::suite("suite sdp over TCP", BUILD).over_tcp().apart(),
     Step::suite("suite faults over TCP", &[CC, NM, VALGRIND]).over_tcp(),
     Step::suite("suite scale over TCP", &[CC, NM]).over_tcp(),
     Step::suite(
@@ -251,5 +269,9 @@ fn run_suite(
         Carrier::Default => suite,
         Carrier::Tcp => suite.env("STACK_TESTS_CARRIER", "tcp"),
     };
-    judged(&suite.run("")?)
+    let finished = match step.processes {
+        Processes::One => suite.run("")?,
+        Processes::PerTest => suite.run_apart()?,
+    };
+    judged(&finished)
 }
