@@ -132,6 +132,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::check("clippy", &[CC], clippy),
     Step::check("unit tests", &[CC], unit_tests),
     Step::check("docs", &[CC], docs),
+    Step::check("suites are built", &[CC], build_suites),
     Step::suite("suite abi", BUILD),
     Step::suite("suite handles", BUILD),
     Step::suite("suite c_calls", BUILD).of("fuzz-bodies"),
@@ -213,6 +214,13 @@ fn unit_tests(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     build(workspace, "unit tests", "")?;
     let args = "test --workspace --no-fail-fast";
     counted(Job::cargo(workspace, "unit tests", args).minutes(9))
+}
+
+/// Builds all suites. The steps of the suites would build them one after another, which keeps one
+/// processor busy.
+fn build_suites(workspace: &Workspace, _: &Options) -> Result<Outcome> {
+    build(workspace, "suites", "--test *")?;
+    Ok(Outcome::passed(0, ""))
 }
 
 fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
