@@ -93,8 +93,8 @@ impl Socket {
         }
     }
 
-    /// Writes some of `bytes` in the way that suits them. Returns their number, and true if the call
-    /// has waited for the peer.
+    /// Writes some of `bytes` in the way that suits them. Returns their number, and true if the
+    /// call has waited for the peer.
     fn send_some<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
