@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 #[cfg(target_arch = "x86_64")]
 use crate::lifecycle::executing;
 #[cfg(target_arch = "x86_64")]
-use crate::process::{guard, real};
+use crate::process::{guard, memory, real};
 use crate::sharing::exposing;
 
 macro_rules! with_list {
@@ -90,6 +90,10 @@ with_list! {
     fn execlp, c"execlp", before before_execlp = |_| executing::prepare_unseen();
     /// Hook of `execle`.
     fn execle, c"execle", before before_execle = |_| executing::prepare_unseen();
+    /// Hook of `clone`. The child may share the memory of this process, as that of a `vfork` does.
+    fn clone, c"clone", before before_clone = |_| memory::will_be_shared();
+    /// Hook of `__clone`, another name of `clone`.
+    fn __clone, c"__clone", before before_other_clone = |_| memory::will_be_shared();
     /// Hook of `dprintf`. The C library writes with internal calls.
     fn dprintf, c"dprintf", before before_dprintf = |fd| exposing::expose(fd as c_int);
     /// Hook of `__dprintf_chk`.

@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use crate::lifecycle::{executing, exiting, forking};
+#[cfg(target_arch = "x86_64")]
+use crate::process::memory;
 use crate::process::{guard, real};
 use crate::setup::inheritance;
 use crate::sharing::exposing;
@@ -151,6 +153,7 @@ around! {
 /// Runs before the C library's `vfork`, and returns its address.
 #[cfg(target_arch = "x86_64")]
 extern "C" fn before_vfork() -> *const c_void {
+    memory::will_be_shared();
     if !guard::is_inside() {
         exposing::offer_all();
     }

@@ -9,13 +9,13 @@ use super::waits::{KERNEL_MASK, duration, spec};
 use super::{connections, descriptors, files, names, processes, transfer, waits};
 use crate::lifecycle::exiting;
 use crate::process::guard::Uncancelled;
-use crate::process::real;
+use crate::process::{memory, real};
 use crate::table;
 
 /// Hook of `syscall`. Calls on an offloaded socket, waits, and calls that may move a socket to an
 /// offload protocol or to another process are passed to the hook of the named function.
 ///
-/// `fork` and related calls are omitted on purpose: a program calls them by number to avoid the C
+/// `fork` and related calls are passed on unchanged: a program calls them by number to avoid the C
 /// library's work around them. The connections then stay with the parent.
 ///
 /// # Safety
@@ -90,6 +90,15 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
             libc::SYS_shutdown => names::shutdown(fd, b as _),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _),
             libc::SYS_execveat => processes::execveat(fd, b as _, c as _, d as _, e as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_vfork => {
+                memory::will_be_shared();
+                return None;
+            }
+            libc::SYS_clone | libc::SYS_clone3 => {
+                memory::will_be_shared();
+                return None;
+            }
             libc::SYS_exit_group => {
                 exiting::before_exit_group();
                 return None;

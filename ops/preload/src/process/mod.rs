@@ -3,6 +3,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | `mod` | the identity of the process: the owner of the table, a forked child, or a `vfork`ed child |
+//! | [`memory`] | the same without a system call, where possible |
 //! | [`real`] | the C library's functions |
 //! | [`errno`] | `errno`, and results in the form of C functions |
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
@@ -13,11 +14,13 @@
 //! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
 //! duplicate descriptors before it executes another program. Its descriptors are a copy of the
 //! parent's, so the parent's table must not record these calls. No fork handler runs in such a
-//! child; it is recognized by its process id.
+//! child; it is recognized by its process id. A program that has no such child needs no system
+//! call.
 
 pub(crate) mod cancellation;
 pub(crate) mod errno;
 pub(crate) mod guard;
+pub(crate) mod memory;
 pub(crate) mod per_process;
 pub(crate) mod real;
 pub(crate) mod signals_blocked;
@@ -63,7 +66,10 @@ pub(crate) fn own_table() {
     }
     // The first thread wins. No thread waits until another thread has registered the handlers: if
     // that thread forked meanwhile, the child would wait for ever.
-    let _ = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
+    let first = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
+    if first.is_ok() {
+        memory::set_mark();
+    }
     if let Some(on_first_entry) = ON_FIRST_ENTRY.get()
         && !IS_DONE.swap(true, Ordering::AcqRel)
     {
@@ -74,6 +80,7 @@ pub(crate) fn own_table() {
 /// Makes the child of a `fork` the owner of its copy of the table.
 pub(crate) fn own_table_in_child() {
     OWNER.store(id(), Ordering::Release);
+    memory::set_mark();
 }
 
 /// Returns true once the table has an owner, whichever process that is.
@@ -81,15 +88,24 @@ pub(crate) fn has_owner() -> bool {
     OWNER.load(Ordering::Acquire) != 0
 }
 
-/// Returns true if the table belongs to the calling process. This costs a system call, so it is
-/// called only if there is an entry.
+/// Returns true if the table belongs to the calling process. This costs a system call once the
+/// program has made a child that may share its memory.
 pub(crate) fn owns_table() -> bool {
-    OWNER.load(Ordering::Acquire) == id()
+    OWNER.load(Ordering::Acquire) == current()
 }
 
 /// Returns true in the child of a `vfork`, which runs in the memory of its parent.
 pub(crate) fn is_vforked() -> bool {
     has_owner() && !owns_table()
+}
+
+/// Returns the process id, without a system call where possible.
+pub(crate) fn current() -> i32 {
+    if memory::is_marked() {
+        OWNER.load(Ordering::Acquire)
+    } else {
+        id()
+    }
 }
 
 /// Returns the process id from the kernel. In a `vfork`ed child, the C library may return the

@@ -23,7 +23,7 @@ impl<T: Send + Sync> PerProcess<T> {
     pub(crate) fn get(&self) -> Option<&'static T> {
         // SAFETY: the pointer is null, or points to a box that is never freed.
         let own = unsafe { self.0.load(Ordering::Acquire).as_ref() }?;
-        (own.process == process::id()).then_some(&own.value)
+        (own.process == process::current()).then_some(&own.value)
     }
 
     /// Returns the value, and makes it at the first call. If two threads call this at once, one of
@@ -34,7 +34,7 @@ impl<T: Send + Sync> PerProcess<T> {
         }
         let before = self.0.load(Ordering::Acquire);
         let own = Own {
-            process: process::id(),
+            process: process::current(),
             value: make(),
         };
         let fresh = Box::into_raw(Box::new(own));

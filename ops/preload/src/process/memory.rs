@@ -1,0 +1,97 @@
+//! Finds out without a system call whether the calling process still is the one that made the
+//! table.
+//!
+//! A child has the parent's memory, either a copy of it or, after a `vfork`, the same. Comparing
+//! process ids costs a system call at each `connect` and `close`. So a page holds a mark that the
+//! kernel clears in each child that gets a copy (`MADV_WIPEONFORK`, Linux 4.14), also in one that
+//! is made by a raw system call. Once the program has made a child that shares its memory, or
+//! without such a page, ids are compared.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// The mark; null while there is none. Its memory is never freed.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// The value of the mark in the process that set it.
+const SET: u32 = 1;
+
+/// True if a child may share the memory. The hooks that find out exist for one processor only.
+static MAY_BE_SHARED: AtomicBool = AtomicBool::new(!cfg!(target_arch = "x86_64"));
+
+/// Sets the mark for the calling process.
+pub(super) fn set_mark() {
+    if let Some(mark) = mark().or_else(make) {
+        mark.store(SET, Ordering::Release);
+    }
+}
+
+/// Records that the program makes a child that may share its memory.
+pub(crate) fn will_be_shared() {
+    MAY_BE_SHARED.store(true, Ordering::Relaxed);
+}
+
+/// Returns true if the calling process has set the mark. After `false`, process ids must be
+/// compared.
+#[inline]
+pub(super) fn is_marked() -> bool {
+    !MAY_BE_SHARED.load(Ordering::Relaxed)
+        && mark().is_some_and(|mark| mark.load(Ordering::Acquire) == SET)
+}
+
+fn mark() -> Option<&'static AtomicU32> {
+    // SAFETY: the pointer is null, or to a page that is never unmapped.
+    unsafe { MARK.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the page. Returns `None` if the kernel does not clear it in children.
+fn make() -> Option<&'static AtomicU32> {
+    const PAGE: usize = 4096;
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses an unused address for the new mapping.
+    let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE, rights, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the mapping was made above. The advice changes no byte in this process.
+    let is_cleared = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) }.is_ok();
+    let stored = is_cleared
+        && MARK
+            .compare_exchange(
+                ptr::null_mut(),
+                page.cast(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok();
+    if !stored {
+        // SAFETY: no other thread has seen the address of this page.
+        let _ = unsafe { munmap(page, PAGE) };
+    }
+    mark()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_no_mark() {
+        set_mark();
+        assert_eq!(is_marked(), cfg!(target_arch = "x86_64"));
+        // SAFETY: the child reads an atomic word and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: the call takes a number and does not return.
+            unsafe { libc::_exit(i32::from(is_marked())) };
+        }
+        let mut status = -1;
+        // SAFETY: the pointer is to a local variable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the copy has no mark");
+        will_be_shared();
+        assert!(
+            !is_marked(),
+            "a child that shares the memory would see the mark"
+        );
+    }
+}
