@@ -11,7 +11,7 @@ use crate::family::StackRequest;
 use crate::netlink::{RdmaPort, Reach, Route, RouteQuery};
 use crate::protosw::{OffloadProtocol, Terms, Way};
 use crate::reason::Reason;
-use crate::rules::{Query, Role, Setting, Target};
+use crate::rules::{Query, Role, Rule, Setting, Target};
 use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
 
@@ -115,6 +115,37 @@ impl Switch {
     pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
         decide(self, intent, trace)
     }
+
+    /// Returns the reason if a rule keeps a connection to this address on TCP, whatever socket
+    /// connects. `None`: call [`Switch::plan`]. Makes no system call.
+    pub fn connects_by_tcp(&self, address: SocketAddr) -> Option<Reason> {
+        let rules = self.rules().filter(|rules| !rules.needs_interface())?;
+        let query = self.query(Role::Connect, address, None);
+        let rule = rules.verdict(&query).rule?;
+        if rule.target != Target::Tcp {
+            return None;
+        }
+        rules.count(Some(rule));
+        report(&query, Some(rule), Target::Tcp);
+        Some(Reason::Rule { line: rule.line })
+    }
+
+    fn query<'a>(
+        &'a self,
+        role: Role,
+        address: SocketAddr,
+        interface: Option<&'a str>,
+    ) -> Query<'a> {
+        let program = self.program();
+        Query {
+            role,
+            program: &program.path,
+            called: &program.called,
+            user: program.user,
+            address,
+            interface,
+        }
+    }
 }
 
 /// Decides which stacks may carry the socket.
@@ -204,24 +235,15 @@ fn policy(
     } else {
         None
     };
-    let query = Query {
-        role: intent.role,
-        program: &switch.program().path,
-        called: &switch.program().called,
-        user: switch.program().user,
-        address: intent.address,
-        interface: device.as_ref().and_then(|found| found.device.as_deref()),
-    };
+    let interface = device.as_ref().and_then(|found| found.device.as_deref());
+    let query = switch.query(intent.role, intent.address, interface);
     let verdict = rules.decide(&query);
     trace.note(Subject::Rule, || match verdict.rule {
         Some(rule) => format!("line {}: {rule}", rule.line),
         None => format!("none matches, so {}", verdict.target.word()),
     });
     let rule = verdict.rule;
-    debug!(
-        address = %intent.address, role = intent.role.word(),
-        line = rule.map(|rule| rule.line), target = verdict.target.word(), "the rule file decides"
-    );
+    report(&query, rule, verdict.target);
     Some(Policy {
         target: verdict.target,
         line: rule.map(|rule| rule.line),
@@ -229,6 +251,13 @@ fn policy(
         within: rule.and_then(|rule| rule.within).unwrap_or(switch.within()),
         settings: rule.map(|rule| rule.settings.clone()).unwrap_or_default(),
     })
+}
+
+fn report(query: &Query<'_>, rule: Option<&Rule>, target: Target) {
+    debug!(
+        address = %query.address, role = query.role.word(),
+        line = rule.map(|rule| rule.line), target = target.word(), "the rule file decides"
+    );
 }
 
 /// Returns the policy that the program chose by calling `socket` with a family of the switch.

@@ -52,7 +52,8 @@ pub struct Switch {
     answers_generation: Mutex<u64>,
     port_mapper: Mutex<PortMapper>,
     wake: OwnedFd,
-    fall_backs: Mutex<BTreeMap<String, u64>>,
+    /// The number of sockets that stayed on TCP, by reason.
+    fall_backs: Mutex<Vec<(Reason, u64)>>,
 }
 
 impl Switch {
@@ -121,7 +122,11 @@ impl Switch {
     /// The number of sockets that fell back to TCP, by the text of the reason.
     #[must_use]
     pub fn fall_backs(&self) -> BTreeMap<String, u64> {
-        lock(&self.fall_backs).clone()
+        let mut by_text = BTreeMap::new();
+        for (reason, count) in lock(&self.fall_backs).iter() {
+            *by_text.entry(reason.to_string()).or_default() += count;
+        }
+        by_text
     }
 
     /// Returns the current route to a peer; `None` if no route was looked up.
@@ -153,9 +158,11 @@ impl Switch {
 
     /// Counts a socket that stays on TCP for this reason.
     pub fn count_fall_back(&self, reason: &Reason) {
-        *lock(&self.fall_backs)
-            .entry(reason.to_string())
-            .or_default() += 1;
+        let mut all = lock(&self.fall_backs);
+        match all.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, count)) => *count += 1,
+            None => all.push((reason.clone(), 1)),
+        }
     }
 
     /// Announces a service to peers that ask for it. They are answered once a

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use ops::observe::layout::{RECORDS_MAX, VERSION};
 use ops::observe::{
-    Carrier, Counter, Description, Fault, Kind, Listing, Meter as _, Place, State, Writer,
+    Carrier, Counter, Description, Fault, Kind, Listing, Meter as _, Native, NativeRecord, Place,
+    State, Writer,
 };
 use tempfile::TempDir;
 
@@ -161,6 +162,67 @@ fn more_reasons_than_places_are_counted_together() {
     assert_eq!(reasons.len(), 16);
     assert_eq!(reasons[15], ("other reasons".to_owned(), 25));
     assert_eq!(reasons.iter().map(|(_, count)| count).sum::<u64>(), 40);
+}
+
+/// Lists a connection over TCP as a program does that has thousands of them.
+fn list_native(writer: &'static Writer, port: u16, reason: &str) -> Option<NativeRecord> {
+    let description = connection(port, tcp(reason));
+    writer.list_native(&Native {
+        kind: description.kind,
+        local: description.local,
+        remote: description.remote,
+        reason,
+    })
+}
+
+#[test]
+fn a_socket_on_tcp_is_listed_until_its_record_is_dropped() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let long = "ü".repeat(100);
+    let first = list_native(writer, 1, "no route").unwrap();
+    let second = list_native(writer, 2, &long).unwrap();
+    let third = list_native(writer, 3, "").unwrap();
+    let process = listing(&dir).processes.remove(0);
+    let listed: Vec<_> = process.rows.iter().map(|row| &row.description).collect();
+    let short = "ü".repeat(56);
+    let expected =
+        [(1, "no route"), (2, &short), (3, "")].map(|(port, why)| connection(port, tcp(why)));
+    assert_eq!(listed, expected.iter().collect::<Vec<_>>());
+    assert_eq!(process.totals.tcp, 3);
+    assert_eq!(process.reasons, [("no route".to_owned(), 1), (short, 1)]);
+    let number = first.into_number();
+    assert_eq!(
+        listing(&dir).processes[0].rows.len(),
+        3,
+        "a number keeps it"
+    );
+    drop(NativeRecord::from_number(writer, number));
+    drop(second);
+    assert_eq!(listing(&dir).processes[0].rows.len(), 1);
+    assert!(NativeRecord::from_number(writer, 0).is_none());
+    drop(third);
+    assert!(listing(&dir).processes[0].rows.is_empty());
+}
+
+/// The numbers that a child inherits are those of its parent's page.
+#[test]
+fn a_number_from_before_a_fork_has_no_effect() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let number = list_native(writer, 1, "").unwrap().into_number();
+    writer.forked();
+    let own = list_native(writer, 2, "").unwrap();
+    drop(NativeRecord::from_number(writer, number));
+    let rows = |port| {
+        let all = listing(&dir).processes;
+        let rows = all.iter().flat_map(|process| &process.rows);
+        rows.filter(|row| row.description.local.port() == port)
+            .count()
+    };
+    assert_eq!((rows(1), rows(2)), (1, 1));
+    drop(own);
+    assert_eq!((rows(1), rows(2)), (1, 0));
 }
 
 #[test]

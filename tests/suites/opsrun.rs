@@ -62,6 +62,35 @@ print('port', listener.getsockname()[1], flush=True)
 time.sleep(60)
 ";
 
+/// A program with two connections that stay open: one by a duplicate of its descriptor, one whose
+/// descriptor the program's children have closed. A third one was closed. Prints the two ports.
+const KEPT: &str = "
+import ctypes, os, platform, socket, subprocess, sys, time
+service = ('127.0.0.1', int(sys.argv[1]))
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(service)
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.connect(service)
+copied, closed, kept = [socket.create_connection(service) for _ in range(3)]
+ports = copied.getsockname()[1], kept.getsockname()[1]
+copy = os.dup(copied.fileno())
+copied.close()
+closed.close()
+def child(fork):
+    pid = fork()
+    if pid == 0:
+        os.close(kept.fileno())
+        os.close(copy)
+        os._exit(0)
+    os.waitpid(pid, 0)
+child(os.fork)
+if platform.machine() == 'x86_64':
+    # A call that runs no handlers.
+    child(lambda: ctypes.CDLL(None).syscall(57))
+subprocess.run(['true'], close_fds=True)
+print('ports', *ports, flush=True)
+time.sleep(60)
+";
+
 /// Both ends of a connection in one interpreter, which fails if a byte is wrong.
 const THREADS: &str = include_str!("preload/threads.py");
 
@@ -291,6 +320,42 @@ fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()>
         line.starts_with("tcp  LISTEN ") && line.ends_with("line 1 of the rule file says tcp"),
         "{listed}"
     );
+    Ok(())
+}
+
+/// Sockets of UDP are not listed.
+#[test]
+fn a_connection_that_a_rule_keeps_on_tcp_is_listed_until_it_is_closed() -> Result<()> {
+    let pages = TempDir::new()?;
+    let (_dir, rules) = rule_file("use tcp connect * *:*\n")?;
+    let service = TcpListener::bind("127.0.0.1:0")?;
+    let client = Program::new(Stage::find()?.bin("opsrun"))
+        .args_line("--rules")
+        .arg(&rules)
+        .args_line("python3 -c")
+        .arg(KEPT)
+        .args_line(&service.local_addr()?.port().to_string())
+        .env("OPS_PAGES", pages.path())
+        .env_remove("OPS_RULES")
+        .spawn()?;
+    client.wait_for("\n", DEADLINE)?;
+    let said = client.text();
+    let mut ports: Vec<&str> = said.split_whitespace().skip(1).collect();
+    ports.sort_unstable();
+    let listed = sockets(pages.path())?;
+    let peer = service.local_addr()?.to_string();
+    let mut found = Vec::new();
+    for line in listed.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        ensure!(words[0] == "tcp" && words[3] == peer, "{listed}");
+        ensure!(
+            line.ends_with("line 1 of the rule file says tcp"),
+            "{listed}"
+        );
+        found.push(words[2].trim_start_matches("127.0.0.1:"));
+    }
+    found.sort_unstable();
+    ensure!(found == ports, "not {ports:?}:\n{listed}");
     Ok(())
 }
 

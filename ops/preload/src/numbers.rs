@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use host::stand_in::Flags;
-use ops::observe::Record;
+use ops::observe::NativeRecord;
 use rustix::io::{DupFlags, Errno};
 
 use crate::process::signals_blocked::SignalsBlocked;
@@ -26,8 +26,9 @@ pub(crate) fn place(fd: c_int, entry: Entry) {
 }
 
 /// Lists a socket that stays on TCP, until its last descriptor in this process is closed.
-pub(crate) fn list(fd: c_int, record: Record) {
-    place(fd, Entry::Listed(Arc::new(record)));
+pub(crate) fn list(fd: c_int, record: NativeRecord) {
+    process::own_table();
+    table::list(fd, record).and_then(release);
 }
 
 /// Removes the entry of a descriptor that is about to be closed.
@@ -37,6 +38,9 @@ pub(crate) fn forget(fd: c_int) {
     }
     if !process::owns_table() {
         return close_copy(fd);
+    }
+    if table::unlist(fd) {
+        return;
     }
     let lingering = {
         let _signals_blocked = SignalsBlocked::begin();

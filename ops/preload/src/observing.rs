@@ -4,13 +4,16 @@
 //! A socket that stays on TCP is recorded once, with the reason; its record is removed when its
 //! last descriptor in this process is closed.
 
+use std::fmt::Display;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ops::observe::{Carrier, Counter, Description, Kind, Meter, Place, Record, State, Writer};
+use ops::observe::{
+    Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, Place, Record, State, Writer,
+};
 use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::io::Errno;
 
@@ -22,10 +25,19 @@ static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Lists a socket until the returned record is dropped.
 fn list(description: &Description, state: State) -> Record {
+    writer().list(description, state)
+}
+
+fn writer() -> &'static Writer {
     if !BEGUN.load(Ordering::Acquire) {
         begin();
     }
-    WRITER.list(description, state)
+    &WRITER
+}
+
+/// Returns the record with a number of [`NativeRecord::into_number`]. Each number may be used once.
+pub(crate) fn native_record(number: u32) -> Option<NativeRecord> {
+    NativeRecord::from_number(&WRITER, number)
 }
 
 /// Several threads may call this at once. No thread waits for another thread, which the child of a
@@ -81,10 +93,13 @@ pub(crate) fn local(local: SocketAddr, remote: SocketAddr, protocol: &str) -> Re
 
 /// Lists a listener that protocols offer.
 pub(crate) fn listener(local: SocketAddr, protocol: &str, device: &str) -> Record {
-    list(
-        &of_listener(local, offload(protocol, device)),
-        State::Listening,
-    )
+    let description = Description {
+        kind: Kind::Listener,
+        local,
+        remote: (Ipv4Addr::UNSPECIFIED, 0).into(),
+        carrier: offload(protocol, device),
+    };
+    list(&description, State::Listening)
 }
 
 fn offload(protocol: &str, device: &str) -> Carrier {
@@ -95,37 +110,30 @@ fn offload(protocol: &str, device: &str) -> Carrier {
 }
 
 /// Lists a listener that stays on TCP alone, with the reason.
-pub(crate) fn native_listener(local: SocketAddr, reason: String) -> Record {
-    list(
-        &of_listener(local, Carrier::Tcp { reason }),
-        State::Listening,
-    )
-}
-
-fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
-    Description {
+pub(crate) fn native_listener(local: SocketAddr, reason: impl Display) -> Option<NativeRecord> {
+    writer().list_native(&Native {
         kind: Kind::Listener,
         local,
         remote: (Ipv4Addr::UNSPECIFIED, 0).into(),
-        carrier,
-    }
+        reason,
+    })
 }
 
-/// Lists a connection over TCP, with the reason. `None`: the socket has no addresses any more.
+/// Lists a connection over TCP, with the reason. `None`: the socket has no addresses any more, or
+/// there is no room. Makes one system call if the peer's address is given.
 pub(crate) fn native(
     socket: BorrowedFd<'_>,
     remote: Option<SocketAddr>,
-    reason: String,
-) -> Option<Record> {
+    reason: impl Display,
+) -> Option<NativeRecord> {
     let peer = || SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok();
     let (_, local) = names::named(socket)?;
-    let description = Description {
+    writer().list_native(&Native {
         kind: Kind::Connection,
         local,
         remote: remote.or_else(peer)?,
-        carrier: Carrier::Tcp { reason },
-    };
-    Some(list(&description, State::Native))
+        reason,
+    })
 }
 
 /// A stream whose connection is listed.

@@ -9,11 +9,12 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
-use ops::observe::Record;
+use ops::observe::NativeRecord;
 
 use crate::listener::Listener;
+use crate::observing;
 use crate::socket::Socket;
 use crate::socket::local::LocalSocket;
 use crate::socket::relay_client::RelayClient;
@@ -36,9 +37,10 @@ pub(crate) enum Entry {
     /// A connection within the host, which is a kernel socket; only calls about its name and its
     /// options use the entry.
     Local(Arc<LocalSocket>),
-    /// A kernel TCP socket that is listed with the reason for it; no call uses the entry.
+    /// A kernel TCP socket with several descriptors that is listed with the reason for it; no call
+    /// uses the entry. The record of a single descriptor is in the slot itself.
     #[expect(dead_code, reason = "held so that it stays listed")]
-    Listed(Arc<Record>),
+    Listed(Arc<NativeRecord>),
 }
 
 const NATIVE: u8 = 0;
@@ -65,6 +67,8 @@ impl Entry {
 
 struct Slot {
     kind: AtomicU8,
+    /// The number of the record of a TCP socket; 0 for none.
+    record: AtomicU32,
     /// The thread that holds the slot, to read or exchange the entry; 0 for none.
     holder: AtomicUsize,
     /// The entry is a single word, so that a signal handler always reads a complete entry.
@@ -84,6 +88,7 @@ impl Slot {
     const fn empty() -> Self {
         Self {
             kind: AtomicU8::new(NATIVE),
+            record: AtomicU32::new(0),
             holder: AtomicUsize::new(0),
             entry: AtomicPtr::new(ptr::null_mut()),
             removed: AtomicPtr::new(ptr::null_mut()),
@@ -106,6 +111,12 @@ impl Slot {
         self.removed.swap(ptr::null_mut(), Ordering::Acquire)
     }
 
+    /// Takes the record out of the slot. The caller may drop it at once: that takes no lock and
+    /// frees no memory.
+    fn take_record(&self) -> Option<NativeRecord> {
+        observing::native_record(self.record.swap(0, Ordering::AcqRel))
+    }
+
     /// Returns a copy of the entry.
     fn get(&self) -> Option<Entry> {
         let _held = Held::of(self);
@@ -120,6 +131,18 @@ impl Slot {
         let held = Held::of(self);
         let before = self.entry.swap(fresh, Ordering::AcqRel);
         held.remove_node(before)
+    }
+
+    fn has_no_entry(&self) -> bool {
+        self.entry.load(Ordering::Acquire).is_null()
+    }
+
+    /// Removes the entry, if there is one, and returns it.
+    fn remove_entry(&self) -> Option<Entry> {
+        if self.has_no_entry() {
+            return None;
+        }
+        self.replace(None)
     }
 
     /// Stores another entry if `is_it` accepts the present entry, and returns the former entry.
@@ -381,7 +404,52 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     let kind = entry.kind();
     let before = slot.replace(Some(entry));
     count(slot.kind.swap(kind, Ordering::AcqRel), kind);
+    drop(slot.take_record());
     Ok(before)
+}
+
+/// Lists a TCP socket until its descriptor is closed, and returns the former entry. Allocates no
+/// memory, once there was an entry for a number of similar size.
+pub(crate) fn list(fd: c_int, record: NativeRecord) -> Option<Entry> {
+    let slot = slot(fd)?;
+    let former = slot.record.swap(record.into_number(), Ordering::AcqRel);
+    let before = slot.kind.swap(LISTED, Ordering::AcqRel);
+    drop(observing::native_record(former));
+    count(before, LISTED);
+    slot.remove_entry()
+}
+
+/// Returns true for a TCP socket that is listed.
+pub(crate) fn is_listed(fd: c_int) -> bool {
+    kind(fd) == LISTED
+}
+
+/// Removes a TCP socket from the list if it has a single descriptor. Takes no lock and frees no
+/// memory, so signals need not be blocked.
+pub(crate) fn unlist(fd: c_int) -> bool {
+    let Some(slot) = existing(fd) else {
+        return false;
+    };
+    if slot.kind.load(Ordering::Acquire) != LISTED || !slot.has_no_entry() {
+        return false;
+    }
+    let kind = &slot.kind;
+    let is_native = kind.compare_exchange(LISTED, NATIVE, Ordering::AcqRel, Ordering::Acquire);
+    if is_native.is_ok() {
+        drop(slot.take_record());
+    }
+    is_native.is_ok()
+}
+
+/// Makes an entry of the record of a TCP socket, so that a duplicate of its descriptor can have the
+/// same entry.
+pub(crate) fn share_record(fd: c_int) {
+    if let Some(slot) = existing(fd)
+        && slot.kind.load(Ordering::Acquire) == LISTED
+        && let Some(record) = slot.take_record()
+    {
+        drop(slot.replace(Some(Entry::Listed(Arc::new(record)))));
+    }
 }
 
 /// Exchanges the entry of a descriptor, if `is_it` accepts it.
@@ -402,7 +470,8 @@ pub(crate) fn remove(fd: c_int) -> Option<Entry> {
         return None;
     }
     count(before, NATIVE);
-    slot.replace(None)
+    drop(slot.take_record());
+    slot.remove_entry()
 }
 
 fn count(before: u8, after: u8) {

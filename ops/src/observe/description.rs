@@ -12,6 +12,8 @@ const ADDRESSES: usize = 16;
 const PROTOCOL: usize = 48;
 const PROTOCOL_LEN: usize = 16;
 const DETAIL: usize = PROTOCOL + PROTOCOL_LEN;
+/// The maximum length of a device's name or a reason, in bytes.
+pub(super) const DETAIL_LEN: usize = BYTES - DETAIL;
 
 /// The protocol name of TCP.
 const TCP: &str = "tcp";
@@ -70,27 +72,12 @@ impl Description {
     /// Encodes the description as words of a record. Text that is too long is truncated.
     #[must_use]
     pub fn encode(&self) -> [u64; WORDS] {
-        let mut bytes = [0_u8; BYTES];
-        bytes[KIND] = match self.kind {
-            Kind::Connection => 1,
-            Kind::Listener => 2,
-        };
-        for (end, address) in [self.local, self.remote].into_iter().enumerate() {
-            let (ip, scope) = match address {
-                SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
-                SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
-            };
-            put(&mut bytes, PORTS + 2 * end, &address.port().to_ne_bytes());
-            put(&mut bytes, SCOPES + 4 * end, &scope.to_ne_bytes());
-            put(&mut bytes, ADDRESSES + 16 * end, &ip.octets());
-        }
         let (protocol, detail) = match &self.carrier {
             Carrier::Offload { protocol, device } => (protocol.as_str(), device),
             Carrier::Tcp { reason } => (TCP, reason),
         };
-        put(&mut bytes, PROTOCOL, cut(protocol, PROTOCOL_LEN));
-        put(&mut bytes, DETAIL, cut(detail, BYTES - DETAIL));
-        words(&bytes)
+        let detail = words(cut(detail, DETAIL_LEN));
+        encode(self.kind, [self.local, self.remote], protocol, &detail)
     }
 
     /// Decodes the words of a record, which any program may have written. Returns `None` if they
@@ -123,6 +110,45 @@ impl Description {
             carrier,
         })
     }
+}
+
+/// Encodes a socket on TCP. The reason is padded with zeros.
+pub(super) fn encode_tcp(
+    kind: Kind,
+    ends: [SocketAddr; 2],
+    reason: &[u64; DETAIL_LEN / 8],
+) -> [u64; WORDS] {
+    encode(kind, ends, TCP, reason)
+}
+
+fn encode(
+    kind: Kind,
+    ends: [SocketAddr; 2],
+    protocol: &str,
+    detail: &[u64; DETAIL_LEN / 8],
+) -> [u64; WORDS] {
+    let mut bytes = [0_u8; DETAIL];
+    bytes[KIND] = match kind {
+        Kind::Connection => 1,
+        Kind::Listener => 2,
+    };
+    for (end, address) in ends.into_iter().enumerate() {
+        let (ip, scope) = match address {
+            SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+            SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+        };
+        put(&mut bytes, PORTS + 2 * end, &address.port().to_ne_bytes());
+        put(&mut bytes, SCOPES + 4 * end, &scope.to_ne_bytes());
+        put(&mut bytes, ADDRESSES + 16 * end, &ip.octets());
+    }
+    put(&mut bytes, PROTOCOL, cut(protocol, PROTOCOL_LEN));
+    let mut all = [0; WORDS];
+    let (first, rest) = all.split_at_mut(DETAIL / 8);
+    for (to, from) in first.iter_mut().zip(bytes.as_chunks().0) {
+        *to = u64::from_ne_bytes(*from);
+    }
+    rest.copy_from_slice(detail);
+    all
 }
 
 fn address(bytes: &[u8; BYTES], end: usize) -> SocketAddr {

@@ -9,7 +9,8 @@
 //! | [`layout`] | the bytes of a page, versioned |
 //! | [`description`], [`state`], `counter` | the contents of a record |
 //! | [`writer`], [`record`] | the page of this process, and its records |
-//! | `page` | the mapping, and its free records |
+//! | [`native`] | the records of sockets that stay on TCP |
+//! | `page`, `claims` | the mapping, and its records in use |
 //! | [`place`] | the directories of pages, and the names of the files |
 //! | [`process`] | checks whether the process of a page still runs |
 //! | [`snapshot`] | the parser from untrusted bytes to sockets, or to a fault |
@@ -18,10 +19,12 @@
 //! A directory belongs to one user, and only that user and the superuser may read it. If pages
 //! cannot be made, nothing is observed, and nothing else changes.
 
+mod claims;
 mod counter;
 pub mod description;
 pub mod layout;
 pub mod listing;
+pub mod native;
 mod page;
 pub mod place;
 pub mod process;
@@ -33,6 +36,7 @@ pub mod writer;
 pub use counter::{Counter, Meter};
 pub use description::{Carrier, Description, Kind};
 pub use listing::{Listing, Process};
+pub use native::{Native, NativeRecord};
 pub use place::Place;
 pub use record::{Record, Tally};
 pub use snapshot::{Fault, Row, Snapshot, Totals};

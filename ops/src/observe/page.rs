@@ -1,8 +1,8 @@
-//! The page of this process: its mapping, and its free records.
+//! The page of this process: its mapping, and the writes to it.
 
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard};
 
 use host::locks::IgnorePoison as _;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
@@ -10,17 +10,16 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::observe::description::{cut, words};
+use crate::observe::claims::{CHUNK, Claims};
+use crate::observe::description::words;
 use crate::observe::layout::{
-    HEADER_LEN, Header, MAGIC, PAGE_LEN, REASON_WORDS, RECORD_LEN, RECORDS_MAX, Slot, VERSION,
-    WORDS,
+    HEADER_LEN, Header, MAGIC, PAGE_LEN, REASON_WORDS, RECORD_LEN, RECORDS_MAX, ReasonSlot, Slot,
+    VERSION, WORDS,
 };
 use crate::observe::place::{Name, Place};
 use crate::observe::process;
 use crate::observe::state::State;
 
-/// The number of records for which memory is allocated at a time.
-const CHUNK: usize = 64;
 /// The text of the last slot, which counts all further reasons.
 const OTHERS: &str = "other reasons";
 
@@ -28,7 +27,9 @@ const OTHERS: &str = "other reasons";
 #[derive(Debug)]
 pub(super) struct Page {
     memory: Option<Memory>,
-    free: Mutex<Free>,
+    claims: Claims,
+    /// Held while the text of a reason is written.
+    reasons: Mutex<()>,
 }
 
 /// A mapping that is never removed, because the owner of a record may write to it at any time.
@@ -46,35 +47,22 @@ unsafe impl Send for Memory {}
 // SAFETY: the mapping is shared through atomic words only, as stated for `Send`.
 unsafe impl Sync for Memory {}
 
-#[derive(Debug, Default)]
-struct Free {
-    /// Records that were used and are free again.
-    again: Vec<u32>,
-    /// The number of records that have been used so far.
-    next: usize,
-    /// The number of records that have memory.
-    ready: usize,
-}
-
 impl Page {
     /// Makes a page. If that fails, the result is a page without records.
     pub(super) fn make(place: &Place) -> Self {
-        let memory = Memory::make(place).ok();
-        let ready = if memory.is_some() { CHUNK } else { 0 };
-        Self {
-            memory,
-            free: Mutex::new(Free {
-                ready,
-                ..Free::default()
-            }),
-        }
+        Self::of(Memory::make(place).ok())
     }
 
     /// Returns a page without records.
     pub(super) fn none() -> Self {
+        Self::of(None)
+    }
+
+    fn of(memory: Option<Memory>) -> Self {
         Self {
-            memory: None,
-            free: Mutex::default(),
+            claims: Claims::new(usize::from(memory.is_some())),
+            memory,
+            reasons: Mutex::new(()),
         }
     }
 
@@ -89,52 +77,53 @@ impl Page {
     /// Takes a free record and writes it. Returns `None` if none is left.
     pub(super) fn claim(&self, description: &[u64; WORDS], state: State) -> Option<u32> {
         let memory = self.memory.as_ref()?;
-        let index = self.take_free(memory);
-        let Some((index, slot)) = index.and_then(|at| Some((at, memory.slot(at as usize)?))) else {
-            memory.header().unlisted.fetch_add(1, Ordering::Relaxed);
+        let header = memory.header();
+        let claimed = self.claims.claim(|chunk| memory.take_memory(chunk * CHUNK));
+        let Some((index, slot)) = claimed.and_then(|at| Some((at, memory.slot(at)?))) else {
+            header.unlisted.fetch_add(1, Ordering::Relaxed);
             return None;
         };
         write(slot, description, state);
-        Some(index)
+        if header.records.load(Ordering::Relaxed) <= index as u64 {
+            header
+                .records
+                .fetch_max(index as u64 + 1, Ordering::Release);
+        }
+        u32::try_from(index).ok()
     }
 
     /// Frees a record.
     pub(super) fn release(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.state.store(0, Ordering::Release);
-            self.free().again.push(index);
+            self.claims.free(index as usize);
         }
-    }
-
-    fn take_free(&self, memory: &Memory) -> Option<u32> {
-        let mut free = self.free();
-        if let Some(index) = free.again.pop() {
-            return Some(index);
-        }
-        let index = free.next;
-        if index >= free.ready {
-            memory.take_memory(index)?;
-            free.ready = index + CHUNK;
-        }
-        free.next += 1;
-        let records = &memory.header().records;
-        records.store(free.next as u64, Ordering::Release);
-        u32::try_from(index).ok()
     }
 
     /// Counts a fall-back under its reason.
-    pub(super) fn count_reason(&self, reason: &str) {
+    pub(super) fn count_reason(&self, reason: &[u64; REASON_WORDS]) {
         let Some(header) = self.header() else {
             return;
         };
-        // The lock makes sure that one thread at a time writes texts.
-        let _free = self.free();
-        let wanted: [u64; REASON_WORDS] = words(cut(reason, REASON_WORDS * 8));
-        let (last, named) = header.reasons.split_last().expect("there are reasons");
+        // A text is complete before its first count, and never changes.
+        let known =
+            |slot: &&ReasonSlot| slot.count.load(Ordering::Acquire) > 0 && is(&slot.text, reason);
+        let slot = match header.reasons.iter().find(known) {
+            Some(slot) => slot,
+            None => return self.count_first(&header.reasons, reason),
+        };
+        slot.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a fall-back whose reason no slot has.
+    fn count_first(&self, reasons: &[ReasonSlot], wanted: &[u64; REASON_WORDS]) {
+        // One thread at a time writes texts.
+        let _own = self.reasons.lock().ignore_poison();
+        let (last, named) = reasons.split_last().expect("there are reasons");
         for slot in named {
             if slot.count.load(Ordering::Relaxed) == 0 {
-                put(&slot.text, &wanted);
-            } else if !is(&slot.text, &wanted) {
+                put(&slot.text, wanted);
+            } else if !is(&slot.text, wanted) {
                 continue;
             }
             slot.count.fetch_add(1, Ordering::Release);
@@ -155,10 +144,6 @@ impl Page {
         {
             directory.remove(memory.name);
         }
-    }
-
-    fn free(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().ignore_poison()
     }
 }
 
@@ -258,8 +243,6 @@ impl Memory {
         })
     }
 }
-
-const _: () = assert!(RECORDS_MAX.is_multiple_of(CHUNK));
 
 fn write(slot: &Slot, description: &[u64; WORDS], state: State) {
     let before = slot.sequence.load(Ordering::Relaxed) & !1;

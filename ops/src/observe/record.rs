@@ -4,8 +4,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::observe::counter::{Counter, Meter};
-use crate::observe::description::{Carrier, Description, Kind};
-use crate::observe::layout::WORDS;
+use crate::observe::description::{Carrier, Description, Kind, cut, words};
+use crate::observe::layout::{REASON_WORDS, WORDS};
 use crate::observe::page::Page;
 use crate::observe::state::State;
 use crate::observe::writer::Writer;
@@ -59,7 +59,7 @@ impl Writer {
                 Carrier::Offload { .. } => header.offloaded.fetch_add(1, Ordering::Relaxed),
                 Carrier::Tcp { reason } => {
                     if !reason.is_empty() {
-                        page.count_reason(reason);
+                        page.count_reason(&words(cut(reason, REASON_WORDS * 8)));
                     }
                     header.tcp.fetch_add(1, Ordering::Relaxed)
                 }

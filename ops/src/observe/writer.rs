@@ -2,7 +2,7 @@
 
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::observe::listing;
 use crate::observe::page::Page;
@@ -16,6 +16,8 @@ const SWEPT: usize = 32;
 pub struct Writer {
     /// Null until there is a page. Pages are leaked, so a reference to one is always valid.
     page: AtomicPtr<Page>,
+    /// The number of forks between the process that made the first page and this one.
+    forks: AtomicU32,
     place: OnceLock<Place>,
 }
 
@@ -25,6 +27,7 @@ impl Writer {
     pub const fn new() -> Self {
         Self {
             page: AtomicPtr::new(ptr::null_mut()),
+            forks: AtomicU32::new(0),
             place: OnceLock::new(),
         }
     }
@@ -40,6 +43,12 @@ impl Writer {
     /// be for a socket of the parent that it still uses.
     pub fn forked(&self) {
         self.page.store(ptr::null_mut(), Ordering::Release);
+        self.forks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of calls of [`Writer::forked`], which distinguishes pages.
+    pub(super) fn forks(&self) -> u32 {
+        self.forks.load(Ordering::Relaxed)
     }
 
     /// Removes the page at the end of the process.

@@ -84,7 +84,9 @@ impl Rule {
 
     /// True if the rule matches the program and the user.
     pub(super) fn is_for(&self, query: &Query<'_>) -> bool {
-        let is_program = if self.program.is_path() {
+        let is_program = if self.program.is_any() {
+            true
+        } else if self.program.is_path() {
             self.program.matches(query.program)
         } else {
             let names = query.base_names();

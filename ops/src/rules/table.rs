@@ -51,9 +51,14 @@ impl Rules {
     /// Decides, and counts the decision at the matching rule.
     pub fn decide(&self, query: &Query<'_>) -> Verdict<'_> {
         let verdict = self.verdict(query);
-        let counter = verdict.rule.map_or(&self.unmatched, |rule| &rule.hits);
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.count(verdict.rule);
         verdict
+    }
+
+    /// Counts a decision at the rule that made it.
+    pub(crate) fn count(&self, rule: Option<&Rule>) {
+        let counter = rule.map_or(&self.unmatched, |rule| &rule.hits);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the decision of [`Rules::decide`] without counting it.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, ensure};
 use host::locks::IgnorePoison as _;
 use ops::{
-    Accepted, DecisionTrace, Half, Socket, SocketState, StackRequest, StreamSockets, Switch, Terms,
-    WITHIN,
+    Accepted, DecisionTrace, Half, Reason, Socket, SocketState, StackRequest, StreamSockets,
+    Switch, Terms, WITHIN,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -76,6 +76,38 @@ fn a_rule_keeps_a_socket_on_tcp_and_the_switch_out_of_its_way() -> Result<()> {
     ensure!(
         falls.keys().eq(["line 2 of the rule file says tcp"]),
         "{falls:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
+    let rules = "use both connect * *:80\nuse tcp listen * *:*\nuse tcp connect probe *:80-90";
+    let Some(lab) = Lab::new(rules, &unix())? else {
+        return Ok(());
+    };
+    let reason = |port| lab.switch.connects_by_tcp((LOCALHOST, port).into());
+    ensure!(reason(80).is_none(), "an earlier rule matches");
+    ensure!(reason(85) == Some(Reason::Rule { line: 3 }));
+    ensure!(reason(91).is_none(), "no rule matches");
+    let hits = |lab: &Lab| {
+        let rules = lab.switch.rules().map(|all| all.rules().iter());
+        rules
+            .into_iter()
+            .flatten()
+            .map(|rule| rule.hits())
+            .collect::<Vec<_>>()
+    };
+    ensure!(hits(&lab) == [0, 0, 1], "only such decisions are counted");
+    // The device is known after the route was looked up.
+    let Some(by_device) = Lab::new("use tcp connect * *:* interface=lo", &unix())? else {
+        return Ok(());
+    };
+    ensure!(
+        by_device
+            .switch
+            .connects_by_tcp((LOCALHOST, 80).into())
+            .is_none()
     );
     Ok(())
 }

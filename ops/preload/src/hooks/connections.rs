@@ -1,6 +1,7 @@
-//! `connect`, `listen`, `accept`.
+//! `socket`, `connect`, `listen`, `accept`.
 
 use std::ffi::c_int;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,8 +17,29 @@ use crate::process::{guard, real};
 use crate::setup::accept::{self, Next};
 use crate::setup::connect::{self, Outcome};
 use crate::setup::offer;
-use crate::tcp::names;
+use crate::tcp::{made, names};
 use crate::{local, numbers, observing, table};
+
+/// Hook of `socket`.
+///
+/// # Safety
+/// The function takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { real::socket(family, kind, protocol) };
+    record_made(fd, family, kind, protocol);
+    fd
+}
+
+/// Records the result of a `socket`.
+pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
+    made::record(fd, family, kind, protocol);
+    if table::is_listed(fd) {
+        // The former socket with this number was closed by a call without a hook.
+        numbers::forget(fd);
+    }
+}
 
 /// Hook of `connect`.
 ///
@@ -43,18 +65,35 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     if result != 0 && errno::get() == libc::EINVAL && local::is_local(fd) {
         errno::set(libc::EISCONN);
     }
-    if let Some((remote, reason)) = fall_back {
-        let why = errno::get();
-        if result == 0 || why == libc::EINPROGRESS {
-            list(fd, Some(remote), reason);
+    match fall_back {
+        Some((remote, reason)) => {
+            let why = errno::get();
+            let has_begun = if result == 0 {
+                !table::is_listed(fd)
+            } else {
+                why == libc::EINPROGRESS
+            };
+            if has_begun {
+                list(fd, Some(remote), reason);
+            }
+            errno::set(why);
         }
-        errno::set(why);
+        None => {
+            // `AF_UNSPEC` ends the connection of the socket.
+            let is_ended = result == 0
+                && table::is_listed(fd)
+                // SAFETY: by the caller's contract the address is null or has `len` bytes.
+                && unsafe { names::read_address(address, len) }.is_none();
+            if is_ended {
+                numbers::forget(fd);
+            }
+        }
     }
     result
 }
 
 /// Lists a connection over TCP, with the reason.
-fn list(fd: c_int, remote: Option<SocketAddr>, reason: String) {
+fn list(fd: c_int, remote: Option<SocketAddr>, reason: impl Display) {
     let _inside = guard::enter();
     // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -135,7 +174,7 @@ unsafe fn accepted(
         }
         Ok(Next::Tcp(accepted)) => {
             listener.count(Counter::AcceptedTcp);
-            list(accepted, None, PLAIN_PEER.to_owned());
+            list(accepted, None, PLAIN_PEER);
             Ok(accepted)
         }
         Err(error) => Err(error),

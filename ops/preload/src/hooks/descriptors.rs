@@ -8,6 +8,7 @@ use super::{alias, eventfd};
 use crate::process::{self, guard, real};
 use crate::sharing::exposing;
 use crate::table::{self, Entry};
+use crate::tcp::made;
 use crate::{numbers, registrations};
 
 /// Hook of `close`.
@@ -127,6 +128,12 @@ alias! {
 
 /// Adds the entry of `fd` for `made`, a duplicate of `fd`.
 fn copy_entry(fd: c_int, made: c_int) -> c_int {
+    if made >= 0 {
+        made::forget(made);
+        if table::is_listed(fd) && process::owns_table() {
+            table::share_record(fd);
+        }
+    }
     while made >= 0
         && let Some(entry) = table::entry(fd)
     {
@@ -157,9 +164,8 @@ fn copy_entry(fd: c_int, made: c_int) -> c_int {
 
 /// Adds the entry of `fd` for `made`, and removes a former entry of `made`.
 fn replace_entry(fd: c_int, made: c_int) -> c_int {
-    if made >= 0 && table::entry(fd).is_none() {
+    if made >= 0 && table::is_plain(fd) {
         numbers::forget(made);
-        return made;
     }
     copy_entry(fd, made)
 }

@@ -8,7 +8,7 @@
 //!
 //! | File | Functions |
 //! |---|---|
-//! | [`connections`] | `connect`, `listen`, `accept` |
+//! | [`connections`] | `socket`, `connect`, `listen`, `accept` |
 //! | [`transfer`] | `read`, `write`, `send`, `recv`, their vector forms and their checked forms |
 //! | [`descriptors`] | `close`, `dup`, `fcntl` and related functions |
 //! | [`files`] | `sendfile`, `splice` |

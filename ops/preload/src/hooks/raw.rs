@@ -90,6 +90,11 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
             libc::SYS_shutdown => names::shutdown(fd, b as _),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _),
             libc::SYS_execveat => processes::execveat(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_socket => {
+                let made = real::syscall(number, a, b, c, d, e, f);
+                connections::record_made(made as c_int, fd, b as c_int, c as c_int);
+                return Some(made);
+            }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => {
                 memory::will_be_shared();

@@ -124,6 +124,7 @@ real! {
         from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t,
         flags: c_uint,
     ) -> ssize_t;
+    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;

@@ -32,17 +32,17 @@ use crate::process::guard;
 use crate::registrations::Registrations;
 use crate::sharing::exposing;
 use crate::socket::room::Room;
-use crate::table::Entry;
+use crate::table::{self, Entry};
 use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
-use crate::tcp::tcp_only;
+use crate::tcp::{made, tcp_only};
 use crate::{local, numbers, switch};
 
 /// The result of the program's `connect`.
 pub(crate) enum Outcome {
     /// The caller must call the kernel's `connect`. The reason is present if the switch decided so.
-    Kernel(Option<String>),
+    Kernel(Option<Reason>),
     /// The result of an offload protocol, or the error if neither a protocol nor TCP may carry the
     /// socket.
     Offloaded(Result<(), Errno>),
@@ -57,8 +57,8 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let remote = to_single_host(remote);
-    if not_offered::is_recent(remote) && names::is_tcp(socket) {
-        return not_offered_again();
+    if let Some(outcome) = connect_by_kernel(fd, socket, remote) {
+        return outcome;
     }
     // The kernel connects all other sockets than fresh TCP sockets, without a decision.
     let Some((family, bound)) = names::of_unconnected(socket) else {
@@ -80,7 +80,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         Plan::Native(reason) => {
             info!(peer = %remote, %reason, "a connection uses TCP");
             switch.count_fall_back(&reason);
-            return Outcome::Kernel(Some(reason.to_string()));
+            return Outcome::Kernel(Some(reason));
         }
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(refuse(remote, &reason))),
     };
@@ -117,13 +117,37 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
 }
 
+/// Leaves a socket to the kernel if neither its state nor its options matter. Makes no system call
+/// for a socket of the program's own.
+fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> Option<Outcome> {
+    if !made::is_tcp(socket, fd) {
+        return Some(Outcome::Kernel(None));
+    }
+    if let Some(switch) = switch::made()
+        && let Some(reason) = switch.connects_by_tcp(remote)
+    {
+        return Some(stays(switch, fd, remote, reason));
+    }
+    not_offered::is_recent(remote).then(not_offered_again)
+}
+
+/// Leaves a connection to TCP by a rule, which applies to every socket.
+fn stays(switch: &Switch, fd: c_int, remote: SocketAddr, reason: Reason) -> Outcome {
+    // A program may call `connect` again to find out whether the connection was made.
+    if !table::is_listed(fd) {
+        info!(peer = %remote, %reason, "a connection uses TCP");
+        switch.count_fall_back(&reason);
+    }
+    Outcome::Kernel(Some(reason))
+}
+
 /// Leaves a connection to TCP, because no program offered the service a moment ago.
 fn not_offered_again() -> Outcome {
     let reason = Reason::NotOffered;
     if let Some(switch) = switch::made() {
         switch.count_fall_back(&reason);
     }
-    Outcome::Kernel(Some(reason.to_string()))
+    Outcome::Kernel(Some(reason))
 }
 
 /// Connects through a protocol whose bytes this library moves, or falls back to TCP.
@@ -158,7 +182,7 @@ fn connect_through_library(
         ops::Outcome::Native(reason) => {
             info!(peer = %remote, %reason, "a connection uses TCP");
             switch.count_fall_back(&reason);
-            Outcome::Kernel(Some(reason.to_string()))
+            Outcome::Kernel(Some(reason))
         }
         ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(refuse(remote, &reason))),
     }
@@ -171,7 +195,7 @@ fn fall_back(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason
     }
     info!(peer = %remote, %reason, "a connection uses TCP");
     switch.count_fall_back(reason);
-    Outcome::Kernel(Some(reason.to_string()))
+    Outcome::Kernel(Some(reason.clone()))
 }
 
 /// Returns the error of `connect` when TCP is not permitted.

@@ -1,9 +1,9 @@
 //! A cache of services that no protocol offers.
 //!
-//! Checking whether a service is offered takes some fifteen system calls. For a program that makes
-//! many connections to one service on TCP, this cache saves all of them but one. TCP is correct for
-//! every connection, so the worst effect of an old entry is that a connection within [`TIME`] of
-//! the service's first offer uses TCP.
+//! Checking whether a service is offered takes some ten system calls. For a program that makes many
+//! connections to one service on TCP, this cache saves all of them. TCP is correct for every
+//! connection, so the worst effect of an old entry is that a connection within [`TIME`] of the
+//! service's first offer uses TCP.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;

@@ -313,7 +313,9 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         Err(reason) => {
             let service = wanted.place.address;
             info!(%service, %reason, "a service uses TCP alone");
-            numbers::list(fd, observing::native_listener(service, reason.to_string()));
+            if let Some(record) = observing::native_listener(service, reason) {
+                numbers::list(fd, record);
+            }
         }
     }
 }

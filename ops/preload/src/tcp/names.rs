@@ -48,11 +48,10 @@ pub(crate) fn local_of(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
 }
 
 /// Returns family and address of a kernel TCP socket that is neither connected nor connecting nor
-/// listening; `None` for everything else.
+/// listening; `None` for everything else. MPTCP sockets have the same states, so the caller checks
+/// the protocol.
 pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
-    // MPTCP sockets answer `TCP_INFO` too, so the protocol is checked first.
-    let is_unconnected = is_tcp(socket) && is_closed(socket);
-    is_unconnected.then(|| named(socket)).flatten()
+    is_closed(socket).then(|| named(socket)).flatten()
 }
 
 /// Returns true for a kernel TCP socket.

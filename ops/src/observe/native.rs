@@ -1,0 +1,142 @@
+//! The records of sockets that stay on TCP.
+//!
+//! Such a socket has no counters and one state, so its owner keeps one number. Listing it and
+//! removing it from the list allocate no memory and take no lock, once its reason was listed
+//! before.
+
+use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
+
+use crate::observe::description::{DETAIL_LEN, Kind, encode_tcp};
+use crate::observe::layout::{REASON_WORDS, RECORDS_MAX};
+use crate::observe::state::State;
+use crate::observe::writer::Writer;
+
+/// A socket that stays on TCP.
+#[derive(Debug, Clone, Copy)]
+pub struct Native<R> {
+    /// The purpose of the socket.
+    pub kind: Kind,
+    /// The address of this end.
+    pub local: SocketAddr,
+    /// The address of the peer; unused for a listener.
+    pub remote: SocketAddr,
+    /// The reason for which no offload protocol carries it.
+    pub reason: R,
+}
+
+/// The record of a socket that stays on TCP. Dropping it removes the socket from the list. The copy
+/// in the child of a fork has no effect.
+#[derive(Debug)]
+pub struct NativeRecord {
+    writer: &'static Writer,
+    number: NonZeroU32,
+}
+
+/// The bits of a number for the index of a record, plus one. The other bits hold the number of
+/// forks.
+const INDEX_BITS: u32 = 15;
+const _: () = assert!(RECORDS_MAX < 1 << INDEX_BITS);
+
+impl Writer {
+    /// Lists a socket that stays on TCP until its record is dropped. Returns `None` if no record is
+    /// free.
+    pub fn list_native<R: fmt::Display>(&'static self, socket: &Native<R>) -> Option<NativeRecord> {
+        let page = self.make();
+        let header = page.header()?;
+        let mut reason = Text::default();
+        // An error means that the rest of the text does not fit.
+        let _ = write!(reason, "{}", socket.reason);
+        if socket.kind == Kind::Connection {
+            if reason.len > 0 {
+                page.count_reason(&reason.words());
+            }
+            header.tcp.fetch_add(1, Ordering::Relaxed);
+        }
+        let ends = [socket.local, socket.remote];
+        let description = encode_tcp(socket.kind, ends, &reason.words());
+        let state = match socket.kind {
+            Kind::Connection => State::Native,
+            Kind::Listener => State::Listening,
+        };
+        let index = page.claim(&description, state)?;
+        let number = NonZeroU32::new(self.forks() << INDEX_BITS | (index + 1))?;
+        Some(NativeRecord {
+            writer: self,
+            number,
+        })
+    }
+}
+
+impl NativeRecord {
+    /// Returns the number from which [`NativeRecord::from_number`] makes the record again.
+    #[must_use]
+    pub fn into_number(self) -> u32 {
+        let number = self.number.get();
+        std::mem::forget(self);
+        number
+    }
+
+    /// Returns the record with a number of [`NativeRecord::into_number`]. Each number may be used
+    /// once. Returns `None` for 0.
+    #[must_use]
+    pub fn from_number(writer: &'static Writer, number: u32) -> Option<Self> {
+        let number = NonZeroU32::new(number)?;
+        Some(Self { writer, number })
+    }
+}
+
+impl Drop for NativeRecord {
+    fn drop(&mut self) {
+        let number = self.number.get();
+        let is_own = number >> INDEX_BITS == self.writer.forks() << INDEX_BITS >> INDEX_BITS;
+        if let Some(page) = self.writer.page().filter(|_| is_own)
+            && let Some(index) = (number & ((1 << INDEX_BITS) - 1)).checked_sub(1)
+        {
+            page.release(index);
+        }
+    }
+}
+
+const _: () = assert!(DETAIL_LEN == REASON_WORDS * 8);
+
+/// A text with the maximum length of a reason, padded with zeros. Longer text is truncated.
+struct Text {
+    bytes: [u8; DETAIL_LEN],
+    len: usize,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self {
+            bytes: [0; DETAIL_LEN],
+            len: 0,
+        }
+    }
+}
+
+impl Text {
+    fn words(&self) -> [u64; REASON_WORDS] {
+        let mut words = [0; REASON_WORDS];
+        for (to, from) in words.iter_mut().zip(self.bytes.as_chunks().0) {
+            *to = u64::from_ne_bytes(*from);
+        }
+        words
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = self.bytes.len() - self.len;
+        let fitting = &more.as_bytes()[..more.floor_char_boundary(room)];
+        self.bytes[self.len..][..fitting.len()].copy_from_slice(fitting);
+        self.len += fitting.len();
+        if fitting.len() == more.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
+    }
+}
