@@ -80,9 +80,9 @@ pub unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    spinning::await_set(set, timeout != 0);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::epoll_wait(set, events, most, timeout) }
+    // SAFETY: the caller's arguments, except for the timeout.
+    let call = |timeout| unsafe { real::epoll_wait(set, events, most, timeout) };
+    spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
 }
 
 /// Hook of `epoll_pwait`.
@@ -97,9 +97,9 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    spinning::await_set(set, timeout != 0);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::epoll_pwait(set, events, most, timeout, mask) }
+    // SAFETY: the caller's arguments, except for the timeout.
+    let call = |timeout| unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
+    spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
 }
 
 /// Hook of `epoll_pwait2`.
@@ -115,9 +115,11 @@ pub unsafe extern "C" fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     // The timeout is not read, because only the kernel can check that the pointer is valid.
-    spinning::await_set(set, timeout.is_null());
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::epoll_pwait2(set, events, most, timeout, mask) }
+    let none = spec(Duration::ZERO);
+    // SAFETY: the caller's arguments, except for the timeout, which is the caller's or a local one.
+    let call = |timeout| unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
+    spinning::await_set(timeout.is_null(), || call(&raw const none))
+        .unwrap_or_else(|| call(timeout))
 }
 
 /// The size of the kernel's signal mask in bytes.
@@ -153,9 +155,12 @@ unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
-    unsafe {
+    let ready = unsafe {
         let ask = || ppoll_now(set, count, ptr::null());
-        spinning::await_poll(set, count, timeout != 0, ask);
+        spinning::await_poll(set, count, timeout != 0, ask)
+    };
+    if let Some(ready) = ready {
+        return ready;
     }
     if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.

@@ -2,7 +2,7 @@
 //!
 //! Waking a sleeping thread takes longer than all other work for a short local message. So a thread
 //! that is about to wait for a local connection polls it for [`OPS_SPIN`](VARIABLE) microseconds
-//! first. After that the C library's call waits as usual.
+//! first, by the program's own call without a timeout. After that the call waits as usual.
 //!
 //! A thread polls only while a processor is idle: between two polls it yields to other threads. If
 //! another thread has run, no thread of this process polls for [`PAUSE`].
@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{MSG_DONTWAIT, MSG_WAITALL, nfds_t, pollfd, ssize_t};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::process::errno;
@@ -64,37 +63,46 @@ pub(crate) fn is_on() -> bool {
 pub(crate) fn receive(
     fd: c_int,
     flags: c_int,
-    call: impl FnOnce(c_int) -> ssize_t,
+    mut call: impl FnMut(c_int) -> ssize_t,
 ) -> Option<ssize_t> {
     if !is_on() || flags & MSG_WAITALL != 0 || !table::is_local(fd) {
         return None;
     }
     let before = errno::get();
-    let received = call(flags | MSG_DONTWAIT);
-    if received >= 0 || errno::get() != libc::EAGAIN || flags & MSG_DONTWAIT != 0 {
+    let mut receive_now = || {
+        let received = call(flags | MSG_DONTWAIT);
+        (received >= 0 || errno::get() != libc::EAGAIN).then_some(received)
+    };
+    if let Some(received) = receive_now() {
         return Some(received);
     }
     // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    if fcntl_getfl(socket).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
-        return Some(received);
+    if flags & MSG_DONTWAIT != 0
+        || fcntl_getfl(socket).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+    {
+        errno::set(libc::EAGAIN);
+        return Some(-1);
     }
-    until(|| has_input(socket));
-    errno::set(before);
-    None
+    let received = poll(receive_now);
+    if received.is_none_or(|received| received >= 0) {
+        errno::set(before);
+    }
+    received
 }
 
-/// Polls an `epoll` set of a program that has local connections.
+/// Polls an `epoll` set of a program that has local connections. `ask` is the program's call
+/// without a timeout. `None`: the caller must make the call as the program made it.
 #[inline]
-pub(crate) fn await_set(set: c_int, is_waiting: bool) {
-    if is_on() && is_waiting && set >= 0 && table::has_local() {
-        // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
-        let set = unsafe { BorrowedFd::borrow_raw(set) };
-        until(|| has_input(set));
+pub(crate) fn await_set(is_waiting: bool, ask: impl Fn() -> c_int) -> Option<c_int> {
+    if !is_on() || !is_waiting || !table::has_local() {
+        return None;
     }
+    poll(|| unless_zero(ask()))
 }
 
 /// Polls a set of `poll` that has local connections. `ask` is the program's call without a timeout.
+/// `None`: the caller must make the call as the program made it.
 ///
 /// # Safety
 /// The contract of `poll`. `ask` makes the kernel check that the set is readable.
@@ -104,42 +112,48 @@ pub(crate) unsafe fn await_poll(
     count: nfds_t,
     is_waiting: bool,
     ask: impl Fn() -> c_int,
-) {
-    if !is_on() || !is_waiting || !table::has_local() || ask() != 0 {
-        return;
+) -> Option<c_int> {
+    if !is_on() || !is_waiting || !table::has_local() {
+        return None;
+    }
+    if let Some(ready) = unless_zero(ask()) {
+        return Some(ready);
     }
     // SAFETY: the kernel has just read this many entries.
     let is_local = |at| table::is_local(unsafe { set.add(at).read_unaligned() }.fd);
-    if (0..count as usize).any(is_local) {
-        until(|| ask() != 0);
+    if !(0..count as usize).any(is_local) {
+        return None;
     }
+    poll(|| unless_zero(ask()))
 }
 
-fn has_input(fd: BorrowedFd<'_>) -> bool {
-    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    poll(&mut set, Some(&Timespec::default())) != Ok(0)
+fn unless_zero(ready: c_int) -> Option<c_int> {
+    (ready != 0).then_some(ready)
 }
 
-/// Polls until the condition holds, the time is over, or other threads use the processor.
+/// Calls `ask` until it returns a result, the time is over, or other threads use the processor.
 #[cold]
-fn until(is_there: impl Fn() -> bool) {
+fn poll<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     let since_start = |at: Instant| at.duration_since(start()).as_micros() as u64;
     if since_start(begun) < PAUSED_UNTIL_US.load(Ordering::Relaxed) {
-        return;
+        return None;
     }
     let end = begun + Duration::from_micros(LIMIT_US.load(Ordering::Relaxed).into());
-    while !is_there() {
+    loop {
+        if let Some(result) = ask() {
+            return Some(result);
+        }
         let left = Instant::now();
         rustix::thread::sched_yield();
         let back = Instant::now();
         if back.duration_since(left) > ALONE {
             let paused = since_start(back + PAUSE);
             PAUSED_UNTIL_US.fetch_max(paused, Ordering::Relaxed);
-            return;
+            return None;
         }
         if back >= end {
-            return;
+            return None;
         }
     }
 }
