@@ -127,7 +127,7 @@ impl fmt::Display for Reason {
             }
             Self::Refused => f.write_str("the peer refused"),
             Self::Version => f.write_str("the peer speaks another version"),
-            Self::Late { within } => write!(f, "nothing came about within {within:?}"),
+            Self::Late { within } => write!(f, "no connection was made within {within:?}"),
             Self::Failed(errno) => write!(f, "failed: {errno}"),
         }
     }

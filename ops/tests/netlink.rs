@@ -208,7 +208,7 @@ fn a_port_is_reserved_for_one_address_or_for_all() -> Result<()> {
 }
 
 #[test]
-fn a_new_mtu_is_told_when_it_changes() -> Result<()> {
+fn a_change_of_the_mtu_is_reported() -> Result<()> {
     let Some(Lab { stack, veth: _veth }) = lab()? else {
         return Ok(());
     };
@@ -253,7 +253,7 @@ fn changes_drop_cached_routes() -> Result<()> {
 }
 
 #[test]
-fn addresses_that_come_and_go_are_told() -> Result<()> {
+fn added_and_removed_addresses_are_reported() -> Result<()> {
     let Some(Lab { stack, veth: _veth }) = lab()? else {
         return Ok(());
     };
@@ -274,7 +274,7 @@ fn addresses_that_come_and_go_are_told() -> Result<()> {
 }
 
 #[test]
-fn more_changes_than_are_kept_are_told_as_lost() -> Result<()> {
+fn changes_beyond_the_limit_are_reported_as_lost() -> Result<()> {
     let Some(Lab { stack, veth: _veth }) = lab()? else {
         return Ok(());
     };

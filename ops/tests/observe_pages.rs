@@ -247,7 +247,7 @@ fn sockets_beyond_the_page_are_counted_and_harm_nothing() {
 }
 
 #[test]
-fn without_a_place_nothing_is_told_and_nothing_fails() {
+fn without_a_directory_nothing_is_recorded_and_nothing_fails() {
     for writer in [Writer::new(), Writer::new()] {
         let writer: &'static Writer = Box::leak(Box::new(writer));
         let record = writer.list(&connection(1, offloaded()), State::Established);
@@ -357,7 +357,7 @@ fn a_page_of_the_dead_is_swept_though_others_come_first() {
 }
 
 #[test]
-fn what_is_no_page_is_told_and_left_alone() {
+fn a_malformed_page_is_reported_and_not_changed() {
     let (dir, bytes, name) = page_of_this_process();
     let fault = |bytes: &[u8], name: &str| {
         let path = path(&dir, name);

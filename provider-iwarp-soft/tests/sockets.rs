@@ -176,7 +176,7 @@ fn bytes_that_are_no_request_put_the_socket_down_unread() {
 }
 
 #[test]
-fn sockets_that_are_down_are_told_as_down() {
+fn sockets_that_are_down_are_reported_as_down() {
     let b = Node::new("lo 0");
     let (one, other) = pair();
     drop(one);

@@ -112,7 +112,7 @@ fn lines() -> Result<(BTreeSet<String>, Vec<Elsewhere>)> {
             }
             None => ensure!(
                 provoked.insert(line.trim().to_owned()),
-                "{line} stands twice"
+                "{line} occurs twice"
             ),
         }
     }

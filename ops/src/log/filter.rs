@@ -46,20 +46,20 @@ pub(super) fn highest(targets: &Targets) -> Option<LevelFilter> {
 mod tests {
     use super::*;
 
-    fn told(level_min: Option<u8>, directives: Option<&str>) -> (String, bool) {
+    fn chosen(level_min: Option<u8>, directives: Option<&str>) -> (String, bool) {
         let log = level_min.map(|level_min| Log {
             level_min,
             ..Log::default()
         });
         let (targets, complaint) = chosen(log.as_ref(), directives);
-        let told = targets.map_or("off".to_owned(), |targets| targets.to_string());
-        (told, complaint.is_some())
+        let shown = targets.map_or("off".to_owned(), |targets| targets.to_string());
+        (shown, complaint.is_some())
     }
 
     #[test]
     fn nothing_is_reported_unless_somebody_wants_it() {
-        assert_eq!(told(None, None), ("off".to_owned(), false));
-        assert_eq!(told(None, Some("")), ("off".to_owned(), false));
+        assert_eq!(chosen(None, None), ("off".to_owned(), false));
+        assert_eq!(chosen(None, Some("")), ("off".to_owned(), false));
     }
 
     #[test]
@@ -67,15 +67,15 @@ mod tests {
         let by_level = ["trace", "debug", "debug", "debug", "info", "info", "info"];
         let by_level = by_level.into_iter().chain(["warn", "error"]);
         for (level, expected) in (1..).zip(by_level) {
-            assert_eq!(told(Some(level), None), (expected.to_owned(), false));
+            assert_eq!(chosen(Some(level), None), (expected.to_owned(), false));
         }
     }
 
     #[test]
     fn the_environment_wins_unless_it_says_nothing() {
-        assert_eq!(told(Some(9), Some("ops=debug,info")).0, "ops=debug,info");
-        assert_eq!(told(Some(8), Some("ops=loud")), ("warn".to_owned(), true));
-        assert_eq!(told(None, Some("ops=loud")), ("off".to_owned(), true));
+        assert_eq!(chosen(Some(9), Some("ops=debug,info")).0, "ops=debug,info");
+        assert_eq!(chosen(Some(8), Some("ops=loud")), ("warn".to_owned(), true));
+        assert_eq!(chosen(None, Some("ops=loud")), ("off".to_owned(), true));
     }
 
     #[test]

@@ -51,15 +51,15 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut told = String::new();
+        let mut text = String::new();
         // Writing into a string does not fail.
         let _ = match field.name() {
-            "message" => write!(told, " {value:?}"),
-            name => write!(told, " {name}={value:?}"),
+            "message" => write!(text, " {value:?}"),
+            name => write!(text, " {name}={value:?}"),
         };
         // Control characters are escaped, so that one event is one line even if a peer chose a
         // value.
-        for one in told.chars() {
+        for one in text.chars() {
             match one.is_control() {
                 true => self.0.extend(one.escape_default()),
                 false => self.0.push(one),

@@ -123,12 +123,12 @@ impl Events {
     }
 
     fn read(&mut self, len: usize, changes: &mut Vec<Change>) {
-        let news: Vec<_> = messages(&self.buffer[..len])
+        let parsed: Vec<_> = messages(&self.buffer[..len])
             .map(NetlinkMessage::<RouteNetlinkMessage>::deserialize)
             .collect();
-        for message in news {
+        for message in parsed {
             match message.map(|message| message.payload) {
-                Ok(NetlinkPayload::InnerMessage(news)) => self.note(&news, changes),
+                Ok(NetlinkPayload::InnerMessage(inner)) => self.note(&inner, changes),
                 Ok(NetlinkPayload::Noop) => {}
                 // A notification that cannot be parsed may be about anything.
                 _ => changes.push(Change::Lost),
@@ -136,8 +136,8 @@ impl Events {
         }
     }
 
-    fn note(&mut self, news: &RouteNetlinkMessage, changes: &mut Vec<Change>) {
-        match news {
+    fn note(&mut self, message: &RouteNetlinkMessage, changes: &mut Vec<Change>) {
+        match message {
             RouteNetlinkMessage::NewLink(message) => self.note_device(Device::of(message), changes),
             RouteNetlinkMessage::DelLink(message) => {
                 let device = message.header.index;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_about_a_device_is_told() {
+    fn a_change_of_a_device_is_reported() {
         let name = || "eth7".to_owned();
         let mtu = Change::Mtu {
             device: 7,
@@ -247,17 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_device_is_told() {
+    fn a_renamed_device_is_reported() {
         let renamed = Device {
             name: "lan".to_owned(),
             ..device(7, 1500, true)
         };
-        let told = Change::Device {
+        let reported = Change::Device {
             device: 7,
             name: "lan".to_owned(),
             running: true,
         };
-        assert_eq!(noted(&[device(7, 1500, true)], renamed), [told]);
+        assert_eq!(noted(&[device(7, 1500, true)], renamed), [reported]);
     }
 
     #[test]

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_of_both_families_is_told_from_one_of_ipv6_only() {
+    fn a_listener_of_both_families_differs_from_one_of_ipv6_only() {
         use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
         for ipv6_only in [false, true] {
             let Ok(made) = socket(AddressFamily::INET6, SocketType::STREAM, None) else {

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unused_port_is_found_and_nobody_else_gets_it() {
+    fn an_unused_port_is_found_and_reserved() {
         let held = PortReservation::new(([127, 0, 0, 1], 0).into()).unwrap();
         assert_ne!(held.local().port(), 0);
         let again = PortReservation::new(held.local()).unwrap_err();

@@ -300,11 +300,11 @@ impl Inner {
     }
 
     fn take_news(&mut self) {
-        let news = self.events.take();
-        if news.is_empty() {
+        let events = self.events.take();
+        if events.is_empty() {
             return;
         }
-        let lost = news.contains(&Change::Lost);
+        let lost = events.contains(&Change::Lost);
         if lost && let Ok(devices) = Device::all(&mut self.channel) {
             self.events.set_devices(devices);
         }
@@ -314,12 +314,13 @@ impl Inner {
                 Change::Device { .. } | Change::DeviceGone { .. } | Change::Lost
             )
         };
-        if news.iter().any(of_device) {
+        if events.iter().any(of_device) {
             self.read_rdma();
         }
-        news.iter()
+        events
+            .iter()
             .for_each(|change| self.device_changes.note(change));
-        self.changes.extend(news);
+        self.changes.extend(events);
         if self.changes.len() > CHANGES_MAX {
             self.changes = vec![Change::Lost];
         }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_told_by_device_and_inode() {
+    fn a_mapping_is_identified_by_device_and_inode() {
         let line = "7f1c4a000000-7f1c4a401000 rw-s 00000000 00:1a 77  /dev/shm/ops-0/1.2.3";
         let device = rustix::fs::makedev(0, 0x1a);
         assert!(is_mapping_of(line, (device, 77)));

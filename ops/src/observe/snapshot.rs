@@ -29,7 +29,7 @@ pub enum Fault {
     #[error("its name and its contents speak of different processes")]
     Process,
     /// The process belongs to another user.
-    #[error("it speaks of another user's process")]
+    #[error("it belongs to another user's process")]
     Owner,
 }
 

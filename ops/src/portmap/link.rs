@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_nonsense() {
+    fn malformed_records_are_refused() {
         let good = Record::Withdraw {
             service: "10.0.0.1:1".parse().unwrap(),
             mapped: "10.0.0.1:2".parse().unwrap(),

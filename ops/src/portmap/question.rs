@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_nonsense_are_not_heard() {
+    fn datagrams_of_other_senders_and_malformed_ones_are_ignored() {
         let (mut question, request, _) = asked("192.0.2.2:6379");
         let other = Message::request(request.accepting(), request.connecting(), 78).unwrap();
         question.handle_datagram(&accept(&other, "192.0.2.2:41000"));

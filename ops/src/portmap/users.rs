@@ -186,7 +186,7 @@ mod tests {
     use crate::portmap::mappings::Offerer;
 
     #[test]
-    fn strangers_leave_room_for_others() {
+    fn a_user_cannot_use_up_the_places_of_other_users() {
         let limits = Limits::within(1024);
         let (a, b) = (User::Other(1), User::Other(2));
         let believed = User::Believed;

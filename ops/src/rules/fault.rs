@@ -79,7 +79,7 @@ pub enum Reason {
         known: String,
     },
     /// A key that is set twice in one rule.
-    #[error("`{0}` stands twice in this rule; leave one out")]
+    #[error("`{0}` is given twice in this rule; leave one out")]
     Twice(String),
     /// A value of the wrong form.
     #[error("`{value}` cannot be the value of `{key}`; it is {wanted}")]

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_line_column_and_what_to_write() {
+    fn every_fault_has_line_and_column_and_a_correction() {
         for (line, column, words) in [
             ("match both", 1, "`use`, `log` or `#`"),
             ("use", 4, "the target is missing"),
@@ -353,8 +353,8 @@ mod tests {
             ("use both client * *:* .x=9", 23, "unknown setting `.x`"),
             ("use both client * *:* a.b=", 27, "not nothing"),
             ("use both client * *:* user=root", 28, "numeric user id"),
-            ("use both client * *:* user=1 user=2", 30, "stands twice"),
-            ("use both client * *:* a.b=1 a.b=2", 29, "stands twice"),
+            ("use both client * *:* user=1 user=2", 30, "is given twice"),
+            ("use both client * *:* a.b=1 a.b=2", 29, "is given twice"),
             ("use both client * *:* within=5", 30, "such as 100ms"),
             ("use both client * *:* within=61s", 30, "up to 60s"),
             ("use both client * *:* interface=", 33, "network device"),
@@ -363,7 +363,7 @@ mod tests {
                 22,
                 "no meaning for target `tcp`",
             ),
-            ("use sdp client * *:* protocol=tcp", 22, "stands twice"),
+            ("use sdp client * *:* protocol=tcp", 22, "is given twice"),
             ("log loudly", 5, "min-level 1-9"),
             ("log destination paper", 17, "stderr|syslog|file"),
             ("log destination file", 21, "the path is missing"),
@@ -372,9 +372,9 @@ mod tests {
             let file = format!("# first\n{line}\n");
             let faults = parse(file.as_bytes()).unwrap_err();
             assert_eq!(faults.len(), 1, "{line}");
-            let told = faults[0].to_string();
-            assert!(told.starts_with(&format!("2:{column}: ")), "{line}: {told}");
-            assert!(told.contains(words), "{line}: {told}");
+            let text = faults[0].to_string();
+            assert!(text.starts_with(&format!("2:{column}: ")), "{line}: {text}");
+            assert!(text.contains(words), "{line}: {text}");
         }
     }
 
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_line_refuses_the_file_and_every_bad_line_is_told() {
+    fn one_bad_line_refuses_the_file_and_every_bad_line_is_reported() {
         let file = b"use both client * *:*\nuse nothing\nuse \xff\nlog min-level 0\n";
         let lines: Vec<u32> = parse(file)
             .unwrap_err()

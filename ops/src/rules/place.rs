@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn places_hold_what_they_say() {
+    fn a_place_contains_exactly_its_addresses() {
         for (place, inside, outside) in [
             ("*:*", "[2001:db8::1]:0", None),
             ("*:80", "10.0.0.1:80", Some("10.0.0.1:81")),

@@ -110,13 +110,13 @@ impl Rule {
 /// Compares the contents of two rules. Line numbers and counters do not matter.
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
-        let told = |rule: &Self| {
+        let key = |rule: &Self| {
             (
                 (rule.target, rule.role, rule.user, rule.within),
                 (rule.protocols.clone(), rule.interface.clone()),
             )
         };
-        told(self) == told(other)
+        key(self) == key(other)
             && self.program == other.program
             && self.place == other.place
             && self.settings == other.settings

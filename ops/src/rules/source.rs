@@ -166,7 +166,7 @@ fn advice(by: Option<&str>) -> String {
     match by {
         Some(by) => format!("{by} names this rule file: name one that can be read"),
         None => format!(
-            "let it be read, or name another rule file in {}",
+            "make it readable, or name another rule file in {}",
             VARIABLES[0]
         ),
     }
@@ -221,18 +221,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_told_with_who_names_it() {
+    fn the_error_of_a_missing_file_has_the_origin_of_its_name() {
         for by in ["--rules", "OPS_RULES"] {
             let path = "/nonexistent/rules".into();
             let error = Source::Named { path, by }.load(&[]).unwrap_err();
-            let told = error.to_string();
+            let text = error.to_string();
             assert!(
-                told.starts_with("/nonexistent/rules: No such file"),
-                "{told}"
+                text.starts_with("/nonexistent/rules: No such file"),
+                "{text}"
             );
             assert!(
-                told.contains(&format!("{by} names this rule file")),
-                "{told}"
+                text.contains(&format!("{by} names this rule file")),
+                "{text}"
             );
         }
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_as_editors_read_them() {
+    fn faults_have_the_form_that_editors_parse() {
         let error = load_text(b"use\n\nlog x\n").unwrap_err().to_string();
         let lines: Vec<&str> = error.lines().collect();
         assert_eq!(lines.len(), 2);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_word_is_told_behind_the_last() {
+    fn a_missing_word_is_reported_behind_the_last_one() {
         let mut words = Words::new("use   ", 9);
         words.next();
         let fault = words.need("target").unwrap_err();

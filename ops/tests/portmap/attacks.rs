@@ -193,7 +193,7 @@ fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
 }
 
 #[test]
-fn nobody_offers_the_service_of_another_user() -> Result<()> {
+fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };

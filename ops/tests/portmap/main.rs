@@ -283,7 +283,7 @@ fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Re
 }
 
 #[test]
-fn malformed_datagrams_are_not_answered_and_harm_nobody() -> Result<()> {
+fn malformed_datagrams_get_no_answer_and_have_no_effect() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };

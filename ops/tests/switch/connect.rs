@@ -35,7 +35,7 @@ fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
 }
 
 #[test]
-fn both_ends_are_told_the_same_addresses_as_by_tcp() -> Result<()> {
+fn both_ends_have_the_same_addresses_as_over_tcp() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };

@@ -30,7 +30,7 @@ fn lines_of(trace: &DecisionTrace) -> Vec<String> {
 }
 
 #[test]
-fn every_step_is_told_in_order() -> Result<()> {
+fn every_step_is_explained_in_order() -> Result<()> {
     let mut asks = UnixProtocol::default();
     asks.capabilities.asks_peer = true;
     let mut rdma = UnixProtocol {
@@ -87,7 +87,7 @@ fn listening_and_rules_are_explained_too() -> Result<()> {
 }
 
 #[test]
-fn explaining_takes_nothing_and_tells_nobody() -> Result<()> {
+fn an_explanation_has_no_side_effects() -> Result<()> {
     let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
         return Ok(());
     };

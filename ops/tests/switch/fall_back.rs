@@ -68,7 +68,7 @@ fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
         return Ok(());
     };
     ensure!(
-        told == format!("tcp: nothing came about within {WITHIN:?}"),
+        told == format!("tcp: no connection was made within {WITHIN:?}"),
         "{told}"
     );
     ensure!(begin.elapsed() >= WITHIN && begin.elapsed() < DEADLINE);
@@ -89,7 +89,7 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
     let to = service.local()?;
     let end = lab.connect(to)?.decided(to)?;
     ensure!(
-        end.told() == "tcp: nothing came about within 7ms",
+        end.told() == "tcp: no connection was made within 7ms",
         "{}",
         end.told()
     );
@@ -110,7 +110,7 @@ fn a_peer_without_the_protocol() -> Result<()> {
 }
 
 #[test]
-fn where_nobody_listens_tcp_says_so() -> Result<()> {
+fn a_connect_without_a_listener_gets_the_error_of_tcp() -> Result<()> {
     let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
         return Ok(());
     };

@@ -128,7 +128,7 @@ fn an_accepted_tcp_connection_is_a_plain_kernel_socket() -> Result<()> {
 }
 
 #[test]
-fn a_port_that_nobody_chose_is_free_on_every_stack() -> Result<()> {
+fn a_chosen_port_is_free_on_every_stack() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };

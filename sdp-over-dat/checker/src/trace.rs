@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_broke_a_rule_is_told() -> io::Result<()> {
+    fn the_end_that_broke_a_rule_is_named() -> io::Result<()> {
         let mut unfit = DATA;
         unfit[11] = 2;
         for (side, sender) in [(Side::Active, Side::Passive), (Side::Passive, Side::Active)] {

@@ -87,7 +87,7 @@ impl SendCredits {
     }
 
     /// Takes Bufs and MSeqAck of a received message.
-    pub(crate) fn on_told(&mut self, bufs: u16, ack: Seq) -> Result<(), ProtocolError> {
+    pub(crate) fn on_announced(&mut self, bufs: u16, ack: Seq) -> Result<(), ProtocolError> {
         if ack.since(self.acked) > self.sent.since(self.acked) {
             return Err(ProtocolError::Acknowledgement {
                 from: self.acked,
@@ -117,7 +117,7 @@ pub(crate) enum CreditUpdate {
 
 /// The messages that were received since one was last sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Nothing,
     UpdatesOnly,
     More,
@@ -130,10 +130,10 @@ pub(crate) struct ReceiveCredits {
     posted: u16,
     received: Seq,
     /// Bufs and MSeqAck of the last message sent.
-    told_bufs: u16,
-    told_ack: Seq,
-    heard: Heard,
-    /// The numbers of the data messages that were received after `told_ack`.
+    announced_bufs: u16,
+    announced_ack: Seq,
+    received_since: Received,
+    /// The numbers of the data messages that were received after `announced_ack`.
     data: VecDeque<Seq>,
     /// The number of the cancel that must not be acknowledged yet.
     held_back: Option<Seq>,
@@ -146,9 +146,9 @@ impl ReceiveCredits {
             buffers,
             posted: buffers,
             received: Seq(0),
-            told_bufs: buffers,
-            told_ack: Seq(0),
-            heard: Heard::Nothing,
+            announced_bufs: buffers,
+            announced_ack: Seq(0),
+            received_since: Received::Nothing,
             data: VecDeque::new(),
             held_back: None,
         }
@@ -174,9 +174,9 @@ impl ReceiveCredits {
         if is_data {
             self.data.push_back(seq);
         }
-        self.heard = match self.heard {
-            Heard::Nothing | Heard::UpdatesOnly if is_update => Heard::UpdatesOnly,
-            _ => Heard::More,
+        self.received_since = match self.received_since {
+            Received::Nothing | Received::UpdatesOnly if is_update => Received::UpdatesOnly,
+            _ => Received::More,
         };
         Ok(())
     }
@@ -208,14 +208,14 @@ impl ReceiveCredits {
     }
 
     /// Bufs and MSeqAck for the message that is being built.
-    pub(crate) fn on_told(&mut self) -> (u16, Seq) {
-        self.told_bufs = self.posted;
-        self.told_ack = self.ack();
-        self.heard = Heard::Nothing;
-        while (self.data.front()).is_some_and(|seq| self.told_ack.covers(*seq)) {
+    pub(crate) fn announce(&mut self) -> (u16, Seq) {
+        self.announced_bufs = self.posted;
+        self.announced_ack = self.ack();
+        self.received_since = Received::Nothing;
+        while (self.data.front()).is_some_and(|seq| self.announced_ack.covers(*seq)) {
             self.data.pop_front();
         }
-        (self.told_bufs, self.told_ack)
+        (self.announced_bufs, self.announced_ack)
     }
 
     /// True if a message sent now gives the peer credits.
@@ -230,14 +230,14 @@ impl ReceiveCredits {
             return CreditUpdate::NotDue;
         }
         let reserve = usize::from(reserve(self.buffers));
-        let settled = usize::from(self.told_bufs).saturating_sub(self.data.len());
+        let settled = usize::from(self.announced_bufs).saturating_sub(self.data.len());
         let window_opens = settled <= reserve && self.would_settle() > reserve;
         // Often enough that a peer need not pause while a reader keeps up with it.
         let step = u32::from(self.buffers / 4).max(2);
         match knows {
             _ if window_opens || would - knows >= step => CreditUpdate::Due,
             0 => CreditUpdate::Due,
-            1 if self.heard == Heard::More => CreditUpdate::Due,
+            1 if self.received_since == Received::More => CreditUpdate::Due,
             1 => CreditUpdate::AtTick,
             _ => CreditUpdate::NotDue,
         }
@@ -252,7 +252,7 @@ impl ReceiveCredits {
 
     /// The credits that the peer counts by the values last sent.
     fn knows(&self) -> u32 {
-        u32::from(self.told_bufs).saturating_sub(self.received.since(self.told_ack))
+        u32::from(self.announced_bufs).saturating_sub(self.received.since(self.announced_ack))
     }
 
     /// The credits that the peer would count if the values were sent now.

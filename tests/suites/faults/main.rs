@@ -233,7 +233,7 @@ fn garbage_after_the_start_ends_the_connection() -> Result<()> {
 }
 
 #[test]
-fn a_listener_serves_on_after_garbage_instead_of_a_request() -> Result<()> {
+fn a_listener_continues_after_garbage_instead_of_a_request() -> Result<()> {
     listener_continues_after(|mut raw| {
         raw.send(b"GET / HTTP/1.1\r\nHost: not an RDMA peer\r\n\r\n")?;
         raw.read_to_end().map(|_| None)
@@ -241,12 +241,12 @@ fn a_listener_serves_on_after_garbage_instead_of_a_request() -> Result<()> {
 }
 
 #[test]
-fn a_listener_serves_on_after_a_silent_peer() -> Result<()> {
+fn a_listener_continues_after_a_silent_peer() -> Result<()> {
     listener_continues_after(|raw| Ok(Some(raw)))
 }
 
 #[test]
-fn a_listener_serves_on_after_half_a_request() -> Result<()> {
+fn a_listener_continues_after_half_a_request() -> Result<()> {
     listener_continues_after(|mut raw| {
         raw.send(&REQUEST[..11])?;
         Ok(Some(raw))
@@ -254,7 +254,7 @@ fn a_listener_serves_on_after_half_a_request() -> Result<()> {
 }
 
 #[test]
-fn a_listener_serves_on_after_private_data_beyond_the_limit() -> Result<()> {
+fn a_listener_continues_after_private_data_beyond_the_limit() -> Result<()> {
     listener_continues_after(|mut raw| {
         let mut request = REQUEST;
         request[18..].copy_from_slice(&u16::MAX.to_be_bytes());

@@ -261,7 +261,7 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     peer.send(reply)?;
     // The call fails if the victim has closed and reset the connection.
     let _ = peer.finish_sending();
-    let outcome = match ep.wait_established(Some(DEADLINE)) {
+    let ended = match ep.wait_established(Some(DEADLINE)) {
         Ok(_) => None,
         Err(error) => match error.reason {
             ConnectFailure::Ended(kind) => Some(kind),
@@ -270,19 +270,16 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
     };
     match outcome {
         Established => {
-            ensure!(outcome.is_none(), "{outcome:?}");
+            ensure!(ended.is_none(), "{ended:?}");
             ep.wait_disconnected(Some(DEADLINE))?;
         }
         Fails(kind) => {
-            ensure!(outcome == Some(kind), "{outcome:?}");
+            ensure!(ended == Some(kind), "{ended:?}");
             let said = peer.read_to_end()?;
             ensure!(said.is_empty(), "{said:02x?}");
         }
         Refused(code) => {
-            ensure!(
-                outcome == Some(ConnectionKind::NonPeerRejected),
-                "{outcome:?}"
-            );
+            ensure!(ended == Some(ConnectionKind::NonPeerRejected), "{ended:?}");
             let terminate = peer.read_terminate()?;
             ensure!(terminate == [0x20, code, 0, 0], "{terminate:02x?}");
         }

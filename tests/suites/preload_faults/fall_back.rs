@@ -156,7 +156,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "the_peer_says_nothing",
         Mapper::Maps(Peer::Silent),
-        "nothing came about within 200ms",
+        "no connection was made within 200ms",
     ),
     case(
         "the_peer_speaks_something_else",
@@ -171,7 +171,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "the_peer_says_nothing_at_the_rendezvous",
         Mapper::Maps(Peer::SilentRendezvous),
-        "nothing came about within 200ms",
+        "no connection was made within 200ms",
     ),
     case(
         "the_peer_speaks_something_else_at_the_rendezvous",

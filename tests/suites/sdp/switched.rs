@@ -208,7 +208,7 @@ fn eventually<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
-        ensure!(Instant::now() < end, "nothing came about");
+        ensure!(Instant::now() < end, "no connection was made");
         thread::sleep(Duration::from_millis(1));
     }
 }

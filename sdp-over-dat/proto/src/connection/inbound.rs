@@ -52,7 +52,7 @@ impl Connection {
         let is_update = message.is_credit_update();
         self.receive_credits
             .on_received(message.seq, is_data, is_update)?;
-        self.send_credits.on_told(message.bufs, message.ack)?;
+        self.send_credits.on_announced(message.bufs, message.ack)?;
         self.on_acknowledged(message.ack);
         if message.flags.contains(Flags::OOB_PEND) {
             self.events.push_back(Event::UrgentComing);

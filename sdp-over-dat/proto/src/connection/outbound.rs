@@ -309,7 +309,7 @@ impl Connection {
     ) -> (Transmit, Seq) {
         let near = was_near || self.queue.urgent_is_near();
         let payload_len = if into.is_none() { payload.len() } else { 0 };
-        let (bufs, ack) = self.receive_credits.on_told();
+        let (bufs, ack) = self.receive_credits.announce();
         self.due.ticked = false;
         self.due.first_message = false;
         let seq = self.send_credits.on_sent(payload_len > 0);

@@ -7,7 +7,7 @@ fn the_formula_of_every_receipt() {
     let mut credits = SendCredits::new(64);
     credits.on_sent(true);
     credits.on_sent(true);
-    credits.on_told(63, Seq(2)).expect("both were sent");
+    credits.on_announced(63, Seq(2)).expect("both were sent");
     assert_eq!(credits.credits(), 63);
     credits.on_sent(false);
     assert_eq!(credits.credits(), 62);
@@ -46,12 +46,12 @@ fn acknowledgements_stay_between_the_last_one_and_the_last_message() {
     let mut credits = SendCredits::new(8);
     credits.on_sent(true);
     credits.on_sent(true);
-    credits.on_told(8, Seq(1)).expect("1 was sent");
+    credits.on_announced(8, Seq(1)).expect("1 was sent");
     for wrong in [Seq(0), Seq(3), Seq(u32::MAX)] {
-        let error = credits.on_told(8, wrong).expect_err("outside");
+        let error = credits.on_announced(8, wrong).expect_err("outside");
         assert!(matches!(error, ProtocolError::Acknowledgement { .. }));
     }
-    credits.on_told(8, Seq(1)).expect("the same again");
+    credits.on_announced(8, Seq(1)).expect("the same again");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_update_is_owed_when_the_window_opens_and_never_for_an_update() {
         CreditUpdate::Due,
         "the window opens"
     );
-    assert_eq!(credits.on_told(), (4, Seq(1)));
+    assert_eq!(credits.announce(), (4, Seq(1)));
     credits.on_received(Seq(2), false, true).expect("in order");
     credits.on_posted();
     assert!(credits.has_news());
@@ -100,10 +100,10 @@ fn an_update_is_owed_when_the_window_opens_and_never_for_an_update() {
 }
 
 #[test]
-fn with_three_buffers_a_starving_peer_is_told_at_once_or_at_the_tick() {
+fn with_three_buffers_a_starving_peer_gets_credits_at_once_or_at_the_tick() {
     let mut credits = ReceiveCredits::new(3);
     credits.on_received(Seq(1), true, false).expect("in order");
-    credits.on_told();
+    credits.announce();
     credits.on_received(Seq(2), false, true).expect("in order");
     credits.on_posted();
     assert_eq!(
@@ -111,7 +111,7 @@ fn with_three_buffers_a_starving_peer_is_told_at_once_or_at_the_tick() {
         CreditUpdate::AtTick,
         "an update took the last but one"
     );
-    credits.on_told();
+    credits.announce();
     credits.on_received(Seq(3), false, false).expect("in order");
     credits.on_posted();
     assert_eq!(
@@ -128,17 +128,17 @@ fn buffers_that_are_added_are_credits_of_the_peer() {
     credits.on_posted();
     credits.on_added(4);
     assert_eq!(credits.credit_update(), CreditUpdate::Due);
-    assert_eq!(credits.on_told(), (8, Seq(1)));
+    assert_eq!(credits.announce(), (8, Seq(1)));
     credits.on_posted();
     assert_eq!(
-        credits.on_told(),
+        credits.announce(),
         (8, Seq(1)),
         "not one more than there are"
     );
     let mut peer = SendCredits::new(4);
     peer.on_sent(true);
     assert!(!peer.allow_data());
-    peer.on_told(8, Seq(1)).expect("one message was sent");
+    peer.on_announced(8, Seq(1)).expect("one message was sent");
     assert!(peer.allow_data() && peer.credits() == 8);
 }
 
@@ -149,7 +149,7 @@ fn a_cancel_is_not_acknowledged_before_it_is_released() {
     credits.on_received(Seq(2), false, false).expect("in order");
     credits.hold_back(Seq(2));
     credits.on_posted();
-    assert_eq!(credits.on_told(), (7, Seq(1)));
+    assert_eq!(credits.announce(), (7, Seq(1)));
     credits.release();
-    assert_eq!(credits.on_told(), (7, Seq(2)));
+    assert_eq!(credits.announce(), (7, Seq(2)));
 }

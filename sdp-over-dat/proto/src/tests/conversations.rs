@@ -22,7 +22,7 @@ fn bytes_cross_in_messages_of_the_peer_s_size() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_stops_the_writer_and_nobody_else() {
+fn a_reader_that_does_not_read_stops_only_its_writer() {
     let mut pair = Pair::small();
     pair.active.write(vec![1; 2_000]);
     exchange(&mut pair);
@@ -191,7 +191,7 @@ fn a_refusal_that_crosses_a_cancel_ends_both() {
 }
 
 #[test]
-fn an_urgent_byte_passes_memory_that_nobody_reads() {
+fn an_urgent_byte_passes_unread_advertised_memory() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
     exchange(&mut pair);

@@ -12,8 +12,8 @@ use crate::{
 struct Victim {
     engine: Engine,
     /// Messages that it has received and sent.
-    told: u32,
-    heard: u32,
+    sent: u32,
+    received: u32,
 }
 
 const CONFIG: Config = Config {
@@ -41,8 +41,8 @@ impl Victim {
         let (connection, _) = Connection::accept(CONFIG, &hello);
         Self {
             engine: Engine::new(connection, CONFIG.buffers, CONFIG.buffer_size),
-            told: 0,
-            heard: 0,
+            sent: 0,
+            received: 0,
         }
     }
 
@@ -57,8 +57,8 @@ impl Victim {
         let message = Message {
             flags: Flags::default(),
             bufs: 16,
-            seq: Seq(self.told + 1),
-            ack: Seq(self.heard),
+            seq: Seq(self.sent + 1),
+            ack: Seq(self.received),
             body,
             payload_len,
         };
@@ -67,13 +67,13 @@ impl Victim {
         bytes
     }
 
-    fn tell(&mut self, body: Body, payload_len: u32) {
+    fn feed(&mut self, body: Body, payload_len: u32) {
         let bytes = self.message(body, payload_len);
         self.tell_bytes(&bytes);
     }
 
     fn tell_bytes(&mut self, bytes: &[u8]) {
-        self.told += 1;
+        self.sent += 1;
         self.engine.receive(bytes);
     }
 
@@ -81,7 +81,7 @@ impl Victim {
     fn listen(&mut self) -> Vec<u8> {
         let mut kinds = Vec::new();
         while let Some(frame) = self.engine.transmit() {
-            self.heard += 1;
+            self.received += 1;
             kinds.push(frame.bytes[0]);
         }
         kinds
@@ -96,7 +96,7 @@ fn advertise(victim: &mut Victim) {
 }
 
 fn be_offered(victim: &mut Victim) {
-    victim.tell(SRC_AVAIL, 1);
+    victim.feed(SRC_AVAIL, 1);
 }
 
 fn be_pipelined(victim: &mut Victim) {
@@ -105,7 +105,7 @@ fn be_pipelined(victim: &mut Victim) {
 }
 
 fn invite(victim: &mut Victim) {
-    victim.tell(change(TargetHalf::Receive, Mode::Pipelined), 0);
+    victim.feed(change(TargetHalf::Receive, Mode::Pipelined), 0);
     victim.engine.advertise_sink(2_000).expect("may advertise");
     assert_eq!(victim.listen(), [0xfd]);
 }
@@ -131,10 +131,10 @@ const SITUATIONS: [(&str, Prepare); 18] = [
         victim.engine.connection.refuse_advert();
     }),
     ("buffered sink", |victim| {
-        victim.tell(change(TargetHalf::Receive, Mode::Buffered), 0)
+        victim.feed(change(TargetHalf::Receive, Mode::Buffered), 0)
     }),
     ("pipelined sink", |victim| {
-        victim.tell(change(TargetHalf::Receive, Mode::Pipelined), 0)
+        victim.feed(change(TargetHalf::Receive, Mode::Pipelined), 0)
     }),
     ("buffered source", |victim| {
         victim.engine.connection.go_buffered();
@@ -144,7 +144,7 @@ const SITUATIONS: [(&str, Prepare); 18] = [
         victim.engine.connection.shut_send();
         assert_eq!(victim.listen(), [0x02]);
     }),
-    ("heard DisConn", |victim| victim.tell(Body::DisConn, 0)),
+    ("received DisConn", |victim| victim.feed(Body::DisConn, 0)),
     ("pipelined source", be_pipelined),
     ("advertising twice", |victim| {
         be_pipelined(victim);
@@ -154,12 +154,12 @@ const SITUATIONS: [(&str, Prepare); 18] = [
     }),
     ("invited", |victim| {
         be_pipelined(victim);
-        victim.tell(SINK_AVAIL, 0);
+        victim.feed(SINK_AVAIL, 0);
     }),
     ("offered twice", |victim| {
-        victim.tell(change(TargetHalf::Receive, Mode::Pipelined), 0);
-        victim.tell(SRC_AVAIL, 0);
-        victim.tell(SRC_AVAIL, 0);
+        victim.feed(change(TargetHalf::Receive, Mode::Pipelined), 0);
+        victim.feed(SRC_AVAIL, 0);
+        victim.feed(SRC_AVAIL, 0);
     }),
     ("inviting", invite),
     ("no longer inviting", |victim| {
@@ -254,12 +254,12 @@ fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
     prepare(&mut victim);
     if victim.engine.connection.state().has_ended() {
         let before = victim.engine.failure;
-        victim.tell(body, payload_len);
+        victim.feed(body, payload_len);
         assert_eq!(victim.engine.failure, before, "the first cause counts");
         assert_eq!(victim.listen(), [], "an end that has ended is silent");
         return '.';
     }
-    victim.tell(body, payload_len);
+    victim.feed(body, payload_len);
     match victim.engine.failure {
         None => 'o',
         Some(Failure::Protocol(ProtocolError::AfterDisConn(_))) => 'X',
@@ -300,7 +300,7 @@ fn every_violation_is_a_reset_for_the_user() {
         for ((situation, prepare), outcome) in SITUATIONS.iter().zip(expected.chars()) {
             let mut victim = Victim::established();
             prepare(&mut victim);
-            victim.tell(body, payload_len);
+            victim.feed(body, payload_len);
             let kind = victim.engine.failure.map(Failure::error_kind);
             let expected = match outcome {
                 'x' | 'X' | 'a' => Some(std::io::ErrorKind::ConnectionReset),
@@ -316,15 +316,15 @@ fn every_violation_is_a_reset_for_the_user() {
 fn a_reader_that_has_left_resets_and_a_writer_that_has_left_gets_a_broken_pipe() {
     let mut victim = Victim::established();
     victim.engine.connection.shut_receive();
-    victim.tell(Body::Data, 0);
+    victim.feed(Body::Data, 0);
     assert_eq!(victim.engine.failure, None);
-    victim.tell(Body::Data, 1);
+    victim.feed(Body::Data, 1);
     assert_eq!(victim.engine.failure, Some(Failure::NobodyReads));
 
     let mut victim = Victim::established();
-    victim.tell(Body::DisConn, 0);
+    victim.feed(Body::DisConn, 0);
     victim.engine.connection.shut_send();
-    victim.tell(Body::AbortConn, 0);
+    victim.feed(Body::AbortConn, 0);
     let failure = victim.engine.failure.expect("the peer aborted");
     assert_eq!(failure.error_kind(), std::io::ErrorKind::BrokenPipe);
 }

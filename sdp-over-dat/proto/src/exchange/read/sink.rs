@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_that_nobody_touched_may_be_dropped() {
+    fn an_unused_advertisement_may_be_dropped() {
         let mut exchange = Idle;
         exchange.on_offered(SOURCE, 10);
         assert_eq!(exchange.readable(), 90);
