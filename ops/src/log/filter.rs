@@ -46,7 +46,7 @@ pub(super) fn highest(targets: &Targets) -> Option<LevelFilter> {
 mod tests {
     use super::*;
 
-    fn chosen(level_min: Option<u8>, directives: Option<&str>) -> (String, bool) {
+    fn printed(level_min: Option<u8>, directives: Option<&str>) -> (String, bool) {
         let log = level_min.map(|level_min| Log {
             level_min,
             ..Log::default()
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn nothing_is_reported_unless_somebody_wants_it() {
-        assert_eq!(chosen(None, None), ("off".to_owned(), false));
-        assert_eq!(chosen(None, Some("")), ("off".to_owned(), false));
+        assert_eq!(printed(None, None), ("off".to_owned(), false));
+        assert_eq!(printed(None, Some("")), ("off".to_owned(), false));
     }
 
     #[test]
@@ -67,15 +67,18 @@ mod tests {
         let by_level = ["trace", "debug", "debug", "debug", "info", "info", "info"];
         let by_level = by_level.into_iter().chain(["warn", "error"]);
         for (level, expected) in (1..).zip(by_level) {
-            assert_eq!(chosen(Some(level), None), (expected.to_owned(), false));
+            assert_eq!(printed(Some(level), None), (expected.to_owned(), false));
         }
     }
 
     #[test]
     fn the_environment_wins_unless_it_says_nothing() {
-        assert_eq!(chosen(Some(9), Some("ops=debug,info")).0, "ops=debug,info");
-        assert_eq!(chosen(Some(8), Some("ops=loud")), ("warn".to_owned(), true));
-        assert_eq!(chosen(None, Some("ops=loud")), ("off".to_owned(), true));
+        assert_eq!(printed(Some(9), Some("ops=debug,info")).0, "ops=debug,info");
+        assert_eq!(
+            printed(Some(8), Some("ops=loud")),
+            ("warn".to_owned(), true)
+        );
+        assert_eq!(printed(None, Some("ops=loud")), ("off".to_owned(), true));
     }
 
     #[test]
