@@ -86,7 +86,9 @@ typedef enum dat_completion_flags {
 	/* waiters are woken by the threshold of their wait */
 	DAT_COMPLETION_EVD_THRESHOLD_FLAG = 0x10,
 	/* wait for earlier LMR invalidations first */
-	DAT_COMPLETION_LMR_INVALIDATE_FENCE_FLAG = 0x20
+	DAT_COMPLETION_LMR_INVALIDATE_FENCE_FLAG = 0x20,
+	/* of dat-rs, for Sends: the sender copies the payload where the provider has a choice */
+	DAT_RS_COMPLETION_INLINE_FLAG = 0x40000000
 } DAT_COMPLETION_FLAGS;
 
 /* The operation that completed. */
