@@ -63,8 +63,8 @@
 //! payload in the sender's ring, which takes about twice as long as a copy out of shared memory,
 //! while the sender has nothing to do.
 //!
-//! The best way depends on the provider ([`Config::suited_to`]). Read Zcopy costs more messages than
-//! Bcopy, and Write Zcopy two registrations, during which no byte moves.
+//! The best way depends on the provider ([`Config::suited_to`]). Read Zcopy costs more messages
+//! than Bcopy, and Write Zcopy two registrations, during which no byte moves.
 //!
 //! The provider's own copies and system calls are not counted above. For a round trip of 64 bytes
 //! over the software provider, `strace -f` shows at each end: one `sendto`, one `recvfrom` that

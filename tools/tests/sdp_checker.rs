@@ -89,10 +89,7 @@ fn a_violation_is_printed_below_its_message() -> Result {
                   not the number of the message\n";
     assert!(said.contains(wanted), "{said}");
     assert!(said.contains("MSeq 4,"), "the rest is printed: {said}");
-    assert!(
-        said.contains("later messages are not checked"),
-        "{said}"
-    );
+    assert!(said.contains("later messages are not checked"), "{said}");
     Ok(())
 }
 
