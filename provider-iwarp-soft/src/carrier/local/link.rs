@@ -264,14 +264,15 @@ impl LocalCarrier {
     /// True if the receiver is to read the payload in the memory of this process.
     fn is_by_reference(&self, segment: &TransmitFpdu, payloads: &Payloads<'_>) -> bool {
         let len = segment.payload_len();
-        let is_inline = match segment.payload {
-            TransmitPayload::WorkRequest { token, .. } => {
-                let slot = payloads.outstanding.get(token);
-                slot.is_some_and(|slot| slot.inline) && len <= self.producer.payload_max()
-            }
-            TransmitPayload::None | TransmitPayload::ReadResponse { .. } => false,
+        if len <= INLINE_MAX || self.payload_max != REFERENCE_MAX {
+            return false;
+        }
+        let TransmitPayload::WorkRequest { token, .. } = segment.payload else {
+            return true;
         };
-        len > INLINE_MAX && !is_inline && self.payload_max == REFERENCE_MAX
+        let slot = payloads.outstanding.get(token);
+        let is_inline = slot.is_some_and(|slot| slot.inline);
+        !is_inline || len > self.producer.payload_max()
     }
 
     fn push_reference(
