@@ -34,7 +34,8 @@ pub struct Config {
     /// With 1, a socket uses neither pipelined mode nor memory that its peer advertises.
     pub adverts_max: u8,
     /// Blocking writes from this length on change the direction to pipelined mode, in which the
-    /// peer's readers may advertise their memory. `usize::MAX`: only if the peer asks for it.
+    /// peer's readers may advertise their memory, and wait a moment for the next advertisement if
+    /// there have been some. `usize::MAX`: only if the peer asks for the mode, and without a wait.
     pub pipelined_threshold: usize,
     /// A reader that waits with room for at least so many bytes advertises its memory, and the peer
     /// writes there. `usize::MAX`: no reader does.

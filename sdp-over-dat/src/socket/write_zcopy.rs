@@ -7,6 +7,10 @@
 //! case the memory is deregistered before the read returns, so no byte is written to it later,
 //! whatever the peer does.
 //!
+//! At the other end, a blocking writer whose peer advertises waits up to [`PATIENCE`] for the next
+//! advertisement. A reader that is late costs it one such wait for each advertisement that it sees,
+//! and readers advertise seldom while nobody uses their memory.
+//!
 //! The answer to a cancel needs a call of the peer's user, or the thread of the peer's stack, which
 //! serves idle sockets every [`LONG`]. So a read with a timeout cancels its advertisement that long
 //! before its deadline, and one that has less than twice that time does not advertise.
