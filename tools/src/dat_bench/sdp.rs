@@ -1,6 +1,6 @@
 //! The second contender: SDP streams over DAT, used as sockets are.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::thread;
 
@@ -92,16 +92,16 @@ impl SdpLink {
     /// not inlined, so that a profiler can be limited to it.
     #[inline(never)]
     pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
-        let (stream, buffer) = self.prepare(case);
+        let (end, buffer) = self.prepare(case);
         let message = &mut buffer[..case.size];
         match case.work {
             Work::SdpPing | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
-                send(stream, message)?;
-                receive(stream, message)
+                end.send(message)?;
+                end.receive(message)
             }),
             Work::SdpWrite(_) => {
-                (0..count).try_for_each(|_| send(stream, message))?;
-                receive(stream, &mut message[..1])
+                (0..count).try_for_each(|_| end.send(message))?;
+                end.receive(&mut message[..1])
             }
             work => bail!("{work:?} is no work of a stream"),
         }
@@ -110,33 +110,36 @@ impl SdpLink {
     /// The passive side of one sample.
     #[inline(never)]
     pub(crate) fn serve(&mut self, case: Case, count: u64) -> Result<()> {
-        let (stream, buffer) = self.prepare(case);
+        let (end, buffer) = self.prepare(case);
         match case.work {
             Work::SdpPing | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
-                receive(stream, &mut buffer[..case.size])?;
-                send(stream, &buffer[..case.size])
+                end.receive(&mut buffer[..case.size])?;
+                end.send(&buffer[..case.size])
             }),
             Work::SdpWrite(_) => {
-                drain(stream, buffer, case.size as u64 * count)?;
-                send(stream, &[0])
+                end.drain(buffer, case.size as u64 * count)?;
+                end.send(&[0])
             }
             work => bail!("{work:?} is no work of a stream"),
         }
     }
 
-    fn prepare(&mut self, case: Case) -> (&SdpStream, &mut [u8]) {
+    fn prepare(&mut self, case: Case) -> (End<'_>, &mut [u8]) {
         let mechanism = match case.work {
             Work::SdpWrite(mechanism) => mechanism,
             _ => Mechanism::Chosen,
         };
-        let stream = &self.streams[mechanism as usize];
-        stream.set_options(Options {
-            nonblocking: case.is_ping() && !case.is_blocking(),
+        let end = End {
+            stream: &self.streams[mechanism as usize],
+            polls: case.is_ping() && !case.is_blocking(),
+        };
+        end.stream.set_options(Options {
+            nonblocking: end.polls,
             read_timeout: Some(STALL),
             sink_threshold: sink_threshold(mechanism),
             ..Options::default()
         });
-        (stream, &mut self.buffer)
+        (end, &mut self.buffer)
     }
 }
 
@@ -148,41 +151,54 @@ impl Drop for SdpLink {
     }
 }
 
-fn send(mut stream: &SdpStream, mut bytes: &[u8]) -> Result<()> {
-    while !bytes.is_empty() {
-        match stream.write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if is_full(stream, error.kind()) => thread::yield_now(),
-            Err(error) => return Err(error).context("write"),
+/// The stream of a case, and how its calls are made.
+struct End<'a> {
+    stream: &'a SdpStream,
+    /// True if the stream does not block, and a call that cannot proceed is repeated.
+    polls: bool,
+}
+
+impl End<'_> {
+    fn send(&self, mut bytes: &[u8]) -> Result<()> {
+        let mut stream = self.stream;
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if self.is_to_repeat(&error) => thread::yield_now(),
+                Err(error) => return Err(error).context("write"),
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Fills `bytes`. A non-blocking stream is called again until it has data.
-fn receive(mut stream: &SdpStream, mut bytes: &mut [u8]) -> Result<()> {
-    while !bytes.is_empty() {
-        match stream.read(bytes) {
-            Ok(0) => bail!("the peer closed the connection"),
-            Ok(got) => bytes = &mut bytes[got..],
-            Err(error) if is_full(stream, error.kind()) => {}
-            Err(error) => return Err(error).context("read"),
+    /// Fills `bytes`.
+    fn receive(&self, mut bytes: &mut [u8]) -> Result<()> {
+        let mut stream = self.stream;
+        while !bytes.is_empty() {
+            match stream.read(bytes) {
+                Ok(0) => bail!("the peer closed the connection"),
+                Ok(got) => bytes = &mut bytes[got..],
+                Err(error) if self.is_to_repeat(&error) => {}
+                Err(error) => return Err(error).context("read"),
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// True if an error means only that a non-blocking stream would block.
-fn is_full(stream: &SdpStream, kind: ErrorKind) -> bool {
-    kind == ErrorKind::WouldBlock && stream.options().nonblocking
-}
-
-fn drain(mut stream: &SdpStream, buffer: &mut [u8], mut len: u64) -> Result<()> {
-    while len > 0 {
-        let room = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
-        let got = stream.read(&mut buffer[..room]).context("read")?;
-        ensure!(got > 0, "the peer closed the connection");
-        len -= got as u64;
+    /// True if an error means only that the call would block. A blocking call fails with the same
+    /// error at its timeout.
+    fn is_to_repeat(&self, error: &io::Error) -> bool {
+        self.polls && error.kind() == ErrorKind::WouldBlock
     }
-    Ok(())
+
+    fn drain(&self, buffer: &mut [u8], mut len: u64) -> Result<()> {
+        let mut stream = self.stream;
+        while len > 0 {
+            let room = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
+            let got = stream.read(&mut buffer[..room]).context("read")?;
+            ensure!(got > 0, "the peer closed the connection");
+            len -= got as u64;
+        }
+        Ok(())
+    }
 }
