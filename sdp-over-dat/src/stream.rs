@@ -134,7 +134,10 @@ impl SdpStream {
     /// Replaces `WouldBlock`, once, by the error of a failed creation of the stand-in. A caller
     /// that polls the always ready descriptor instead would otherwise retry for ever.
     fn or_without_stand_in(&self, error: io::Error) -> io::Error {
-        if error.kind() != io::ErrorKind::WouldBlock {
+        // A poll that finds nothing only reads the word, without a locked instruction.
+        if error.kind() != io::ErrorKind::WouldBlock
+            || self.without_stand_in.load(Ordering::Acquire) == 0
+        {
             return error;
         }
         match self.without_stand_in.swap(0, Ordering::AcqRel) {
