@@ -37,42 +37,65 @@ impl Socket {
     /// Makes progress without blocking: handles the events of the dispatchers in which no thread
     /// sleeps, and sends what can be sent.
     pub(crate) fn progress(&self, inner: &mut Inner) {
-        // Connection events are polled first: all messages before the end are in the completion
-        // queue by then. A poll costs a system call in the provider, so only expected events are.
-        if inner.awaits_connection_event() || inner.link.is_gone() {
-            self.drain(inner, Queue::Connections);
-        }
-        if inner.may_poll_messages() && !inner.attendance.sleeps_in(Queue::Completions) {
-            inner.posted_since_poll = 0;
-            self.drain(inner, Queue::Completions);
-            self.check_gone(inner);
-        }
+        self.poll_events(inner, |_| false);
         self.pump(inner);
     }
 
-    /// Handles the events of a dispatcher in which no thread sleeps.
-    fn drain(&self, inner: &mut Inner, queue: Queue) {
-        while !inner.attendance.sleeps_in(queue) {
+    /// Handles the events of the dispatchers in which no thread sleeps, until `is_enough`. Returns
+    /// true if there were any.
+    pub(super) fn poll_events(
+        &self,
+        inner: &mut Inner,
+        is_enough: impl Fn(&Inner) -> bool,
+    ) -> bool {
+        let mut has_any = false;
+        // Connection events are polled first: all messages before the end are in the completion
+        // queue by then. A poll costs a system call in the provider, so only expected events are.
+        if inner.awaits_connection_event() || inner.link.is_gone() {
+            has_any |= self.drain(inner, Queue::Connections, |_| false);
+        }
+        if inner.may_poll_messages() && !inner.attendance.sleeps_in(Queue::Completions) {
+            inner.posted_since_poll = 0;
+            has_any |= self.drain(inner, Queue::Completions, is_enough);
+            self.check_gone(inner);
+        }
+        has_any
+    }
+
+    /// Handles the events of a dispatcher in which no thread sleeps, until `is_enough`. Returns
+    /// true if there were any.
+    fn drain(&self, inner: &mut Inner, queue: Queue, is_enough: impl Fn(&Inner) -> bool) -> bool {
+        let mut has_any = false;
+        while !inner.attendance.sleeps_in(queue) && !is_enough(inner) {
             match self.dispatcher(queue).dequeue() {
                 Ok(Some(event)) => self.on_event(inner, event),
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(error) => {
                     tracing::error!(%error, "a socket's events cannot be read");
-                    return;
+                    break;
                 }
             }
+            has_any = true;
         }
+        has_any
     }
 
     /// Begins a call without polling the completions, which would cost one more system call in the
-    /// provider. A writer polls them when it has no room. A reader waits for them, which returns at
-    /// once if there is an event.
+    /// provider. A reader waits for them, which returns at once if there is an event.
     pub(super) fn begin(&self, inner: &mut Inner) {
-        if inner.link.is_gone() || inner.awaits_connection_event() {
-            self.progress(inner);
-        } else {
+        if !self.poll_end(inner) {
             self.pump(inner);
         }
+    }
+
+    /// Makes progress if the next event is expected to be one of the connection, or if the
+    /// connection has ended. Returns true if so.
+    pub(super) fn poll_end(&self, inner: &mut Inner) -> bool {
+        let is_expected = inner.link.is_gone() || inner.awaits_connection_event();
+        if is_expected {
+            self.progress(inner);
+        }
+        is_expected
     }
 
     /// Ends a connection that stays half closed without a transport, because the user writes.
@@ -205,18 +228,20 @@ impl Socket {
     }
 
     /// Posts the receive buffers that hold no bytes any more, and adds buffers if the queue has to
-    /// grow. Posts nothing behind the last message of the peer.
+    /// grow. Posts nothing behind the last message of the peer. Returns true if buffers were posted.
     ///
     /// A provider may not complete a Receive that is posted after the transport has ended. OFA's
     /// provider on siw then never returns from `dat_ep_disconnect`, which waits for all Receives.
     /// So the completions of a drain are handled before any buffer is posted: DisConn and the end
     /// of the transport may follow the completed message at once.
-    pub(super) fn post_emptied(&self, inner: &mut Inner) {
+    pub(super) fn post_emptied(&self, inner: &mut Inner) -> bool {
         if !inner.connection.expects_messages() {
-            return;
+            return false;
         }
+        let mut has_posted = false;
         while let Some(index) = inner.receive.next_emptied() {
             self.post_receive(inner, index);
+            has_posted = true;
         }
         let most = usize::from(self.config.receive_buffers);
         for index in inner.receive.grow(most) {
@@ -228,7 +253,9 @@ impl Socket {
                 Ok(()) => inner.connection.handle_added(1),
                 Err(error) => tracing::debug!(%error, "a receive buffer is not posted"),
             }
+            has_posted = true;
         }
+        has_posted
     }
 
     fn on_read(&self, inner: &mut Inner, number: u64) {
@@ -303,12 +330,39 @@ impl Socket {
         }
     }
 
-    /// Sends the protocol's messages and starts the reads that no waiting reader starts.
+    /// Sends the protocol's messages, starts the reads that no waiting reader starts, and posts the
+    /// receive buffers that were read.
+    ///
+    /// Buffers are posted behind the messages, because the peer may wait for the bytes of a message,
+    /// and seldom waits for the buffers. The next message announces them, or one of its own does.
     pub(super) fn pump(&self, inner: &mut Inner) {
+        self.pump_and_post(inner, true);
+    }
+
+    /// As [`Self::pump`] at the end of a read: leaves a few buffers to the next call, so that a read
+    /// which is followed by an answer does not delay it by a post.
+    pub(super) fn pump_after_read(&self, inner: &mut Inner) {
+        let has_many = inner.receive.has_many_emptied();
+        self.pump_and_post(inner, has_many);
+    }
+
+    fn pump_and_post(&self, inner: &mut Inner, posts: bool) {
         // A command of this end may have caused an event for which no message follows.
         self.handle_protocol_events(inner);
-        self.post_emptied(inner);
         self.stage(inner);
+        self.transmit(inner);
+        if posts && self.post_emptied(inner) {
+            self.transmit(inner);
+        }
+        if inner.connection.wants_tick() && !inner.link.is_gone() {
+            self.adapter.want_tick();
+        }
+        inner.count_obstacle();
+        inner.show();
+    }
+
+    /// Sends the protocol's messages.
+    fn transmit(&self, inner: &mut Inner) {
         while inner.link.may_post()
             && !inner.link.is_gone()
             && inner.send.has_slot()
@@ -320,11 +374,6 @@ impl Socket {
             }
             self.handle_protocol_events(inner);
         }
-        if inner.connection.wants_tick() && !inner.link.is_gone() {
-            self.adapter.want_tick();
-        }
-        inner.count_obstacle();
-        inner.show();
     }
 
     fn post(&self, inner: &mut Inner, transmit: &Transmit) -> dat_api::Result<()> {
@@ -622,7 +671,7 @@ impl Socket {
         if inner.user.is_due(Instant::now()) {
             self.end_close(&mut inner);
         }
-        self.drain(&mut inner, Queue::Connections);
+        self.drain(&mut inner, Queue::Connections, |_| false);
         self.progress(&mut inner);
         self.hand_over(&mut inner);
         self.wake_followers(&inner);

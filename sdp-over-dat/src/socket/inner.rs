@@ -224,6 +224,15 @@ impl Inner {
         !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
     }
 
+    /// True if a reader can return something else than that there is nothing to read.
+    pub(super) fn has_news_for_reader(&self) -> bool {
+        !self.receive.is_clear()
+            || self.has_unread()
+            || self.read_half != ReadHalf::Open
+            || self.error.is_some()
+            || self.connection.state().has_ended()
+    }
+
     /// True if the stack's thread has to make progress on the connection while no call does: during
     /// the set-up, with a watch, or after the close. A user without a watch makes progress in its
     /// own calls, and the thread would only wake for each message and compete for the processor.

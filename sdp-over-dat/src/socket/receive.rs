@@ -27,6 +27,15 @@ impl Socket {
     pub(crate) fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
         let mut inner = self.lock();
         let waits = !(inner.options.nonblocking || flags.dont_wait);
+        if !waits {
+            let is_enough = |inner: &Inner| inner.receive.readable() >= into.len();
+            if !self.poll_events(&mut inner, is_enough)
+                && !inner.has_news_for_reader()
+                && !into.is_empty()
+            {
+                return Err(Errno::AGAIN.into());
+            }
+        }
         let timeout = inner.options.read_timeout.filter(|_| waits);
         let deadline = deadline(timeout);
         let mut filled = 0;
@@ -35,8 +44,6 @@ impl Socket {
             inner.reader_room = if waits && !flags.peek { room } else { 0 };
             if waits {
                 self.begin(&mut inner);
-            } else {
-                self.progress(&mut inner);
             }
             match self.take(&mut inner, &mut into[filled..], flags.peek) {
                 Ok(taken) => filled += taken,
@@ -120,12 +127,9 @@ impl Socket {
             // The urgent byte was read at its position in the stream.
             inner.is_urgent_announced = false;
         }
-        if taken > 0 && !peek {
-            self.pump(inner);
-        } else {
-            // A mark that was passed may have released a buffer.
-            self.post_emptied(inner);
-        }
+        // The events of this call may permit a message, and a mark that was passed may have released
+        // a buffer.
+        self.pump_after_read(inner);
         Ok(taken)
     }
 

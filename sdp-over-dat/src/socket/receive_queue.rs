@@ -287,6 +287,12 @@ impl ReceiveQueue {
         self.urgent.is_some()
     }
 
+    /// True if a quarter of the buffers hold no bytes any more. Before that, the peer has buffers
+    /// enough.
+    pub(super) fn has_many_emptied(&self) -> bool {
+        self.emptied.len() * 4 >= self.count()
+    }
+
     /// A buffer that holds no bytes any more, to be posted again.
     pub(super) fn next_emptied(&mut self) -> Option<usize> {
         self.emptied.pop()

@@ -51,7 +51,8 @@ impl Socket {
     ) -> (MutexGuard<'a, Inner>, Option<UserMemory>) {
         let is_pipelined = inner.connection.send_mode() == Mode::Pipelined;
         if !is_pipelined || bytes.len() < self.config.write_min as usize {
-            self.begin(&mut inner);
+            // The write sends what waits, and polls the completions if it has no room.
+            self.poll_end(&mut inner);
             return (inner, None);
         }
         // A message would use up an advertisement that was received and not handled.
