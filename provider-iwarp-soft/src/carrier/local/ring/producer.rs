@@ -15,6 +15,8 @@ use super::{KnownWord, control, line};
 const RESERVE: usize = 4 * LINE;
 /// The word of the next record, which is always free.
 const NEXT: usize = LINE;
+/// A position of no record: a reference that was taken has given its room back.
+const TAKEN: u64 = u64::MAX;
 /// Maximum number of outstanding references.
 const REFERENCES_MAX: usize = 64;
 
@@ -89,7 +91,8 @@ pub(crate) struct Producer {
     published: u64,
     /// The position up to which the consumer had released records when the index was loaded last.
     released: u64,
-    /// The value of `released` when a record was last refused or a wait last announced.
+    /// The value of `released` when a record was last refused or a wait last announced, or
+    /// [`TAKEN`] if a reference was taken since.
     released_before_wait: u64,
     withheld: Withheld,
     references: References,
@@ -261,8 +264,8 @@ impl Producer {
     }
 
     /// Announces that this side will sleep until records are released or pulled. Returns true if
-    /// some were released or pulled since a record was last refused or a wait last announced, so
-    /// that this side must not sleep yet.
+    /// some were released or pulled, or a reference was taken, since a record was last refused or
+    /// a wait last announced, so that this side must not sleep yet.
     pub(crate) fn announce_wait(&mut self) -> Result<bool, Corrupt> {
         let flag = self.half.control_word(control::WAITING);
         flag.store(1, Ordering::Relaxed);
@@ -301,6 +304,8 @@ impl Producer {
         let finished = self.oldest_outcome()?;
         if finished.is_some() {
             self.references.pop();
+            // The consumer does not announce this room, which it may have released long ago.
+            self.released_before_wait = TAKEN;
         }
         Ok(finished)
     }

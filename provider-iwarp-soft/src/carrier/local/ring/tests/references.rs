@@ -211,3 +211,24 @@ fn too_many_outstanding_references_are_a_full_ring() {
     assert!(producer.poll_reference().unwrap().is_some());
     assert!(producer.push_reference(&[1], &PIECES).is_ok());
 }
+
+/// The consumer has released everything before the record is refused. Only the reference, which the
+/// producer has not taken yet, keeps the room, and the consumer has nothing more to announce.
+#[test]
+fn a_reference_that_is_taken_after_a_refused_record_prevents_the_sleep() {
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    producer.push_reference(&[1], &PIECES).unwrap();
+    while push(&mut producer, &[1], &[2; 200]).is_ok() {}
+    producer.publish();
+    assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
+    consumer.end_pull(true);
+    consumer.advance();
+    while take(&mut consumer).is_some() {}
+    consumer.release();
+    assert!(!consumer.must_notify(), "the producer does not wait yet");
+    let refused = push(&mut producer, &[1], &[2; 200]);
+    assert_eq!(refused, Err(Refused::Full));
+    assert!(producer.poll_reference().unwrap().is_some());
+    assert!(producer.announce_wait().unwrap(), "there is room now");
+    assert!(!producer.announce_wait().unwrap());
+}
