@@ -9,6 +9,7 @@ use access_layer::rnic::{Traffic, WhyTcp};
 use iwarp_proto::{CarrierMessage, Role};
 
 use crate::carrier::local::VERSION;
+use crate::carrier::local::link::RING_LEN_ADOPTED;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{
     self, Answer, Hello, Name, Refusal, UnixConn, receive_answer, send_answer, send_hello,
@@ -205,6 +206,9 @@ impl Owner for Qp {
         memory: OwnedFd,
         unix: UnixConn,
     ) -> Result<(), Refusal> {
+        if ring_len < RING_LEN_ADOPTED {
+            return Err(Refusal::Memory);
+        }
         let segment = SharedSegment::adopt(memory, ring_len).map_err(|_| Refusal::Memory)?;
         let segment = Arc::new(segment);
         let mut link = self.lock_link();

@@ -44,6 +44,8 @@ const REFERENCE_MAX: usize = 1024 * 1024;
 /// The longest payload of a segment if the receiver cannot read the sender's memory: long enough
 /// for copies at full speed, and short enough for both sides to copy at the same time.
 const THROUGH_RING_MAX: usize = 16 * 1024;
+/// The shortest ring in which a segment that is not read by reference has room.
+pub(crate) const RING_LEN_ADOPTED: usize = 4 * THROUGH_RING_MAX;
 /// Maximum number of records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;

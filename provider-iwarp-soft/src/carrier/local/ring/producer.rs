@@ -344,6 +344,9 @@ impl Producer {
     /// True if an inline record of a header and `len` bytes has room now.
     pub(crate) fn has_room(&mut self, header_len: usize, len: usize) -> bool {
         let record_len = record::inline_len(header_len, len);
+        if record_len > record::record_max(self.half.len()) {
+            return false;
+        }
         let to_end = self.half.len() - self.offset(self.tail);
         let skip = if record_len > to_end { to_end } else { 0 };
         let need = skip + record_len + RESERVE;

@@ -276,6 +276,16 @@ fn a_release_after_a_refused_record_prevents_the_sleep() {
 }
 
 #[test]
+fn a_record_that_is_too_long_for_the_ring_has_no_room() {
+    for len in [0, 1000, 1200, 1400, 2000, 3000, RING_LEN_MIN] {
+        let (mut producer, _) = ring(RING_LEN_MIN);
+        let has_room = producer.has_room(72, len);
+        let pushed = push(&mut producer, &[0; 72], &vec![0; len]);
+        assert_eq!(has_room, pushed.is_ok(), "{len} bytes: {pushed:?}");
+    }
+}
+
+#[test]
 fn memory_is_returned_around_the_records_of_the_ring() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN * 16);
     let mut expected = std::collections::VecDeque::new();
