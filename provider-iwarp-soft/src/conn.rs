@@ -29,7 +29,7 @@ use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
 pub(crate) use closing::Closing;
-pub(crate) use moving::{Move, OFFER_AFTER, Owner};
+pub(crate) use moving::{LAST_PASSES, Move, OFFER_AFTER, Owner};
 
 /// The purpose of a connection's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

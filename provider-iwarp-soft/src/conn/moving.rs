@@ -30,8 +30,9 @@ use crate::work::Report;
 /// The number of segments that a connection has received before it offers to move. For fewer
 /// segments the memory is not worthwhile.
 pub(crate) const OFFER_AFTER: u64 = 16;
-/// Passes over the ring of a peer that has closed its socket: more than a full ring needs.
-const LAST_PASSES: usize = 128;
+/// Passes over what a peer has sent before the end of the transport: more than a full ring and a
+/// full socket need.
+pub(crate) const LAST_PASSES: usize = 128;
 
 /// The calls of a connection to its queue pair.
 pub(crate) trait Owner: Send + Sync {

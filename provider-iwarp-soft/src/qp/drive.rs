@@ -11,7 +11,7 @@ use iwarp_proto::{
     PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
 };
 
-use crate::conn::{Closing, Conn, Due, End, Move, Owner};
+use crate::conn::{Closing, Conn, Due, End, LAST_PASSES, Move, Owner};
 use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::progress::Place;
@@ -191,13 +191,15 @@ impl Qp {
                 result => return result,
             }
         };
-        loop {
+        // A peer that has broken the transport may still write to shared memory.
+        for _ in 0..LAST_PASSES {
             match conn.receive(self) {
                 Ok(true) => {}
                 Err(better @ (End::Fault(_) | End::Terminated(_))) => return Err(better),
-                Ok(false) | Err(_) => return Err(end),
+                Ok(false) | Err(_) => break,
             }
         }
+        Err(end)
     }
 
     /// Publishes the completions, and detects that the connection was established.
