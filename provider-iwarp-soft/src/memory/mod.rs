@@ -132,7 +132,12 @@ impl MemoryTable {
     /// peer that reads it by reference.
     pub(crate) fn remove(&self, stag: Stag) {
         self.write().entries.remove(&stag.0);
-        // References are made with the table open, so all references to this region exist.
+        self.end_references(stag);
+    }
+
+    /// Ends the references through an STag that is no longer in the table. References are made with
+    /// the table open, so all of them exist.
+    fn end_references(&self, stag: Stag) {
         for reference_holder in self.reference_holders() {
             reference_holder.revoke(stag);
         }
@@ -169,13 +174,19 @@ impl MemoryTable {
         Ok(id)
     }
 
-    /// Removes a window, bound or not, with the STags that are reserved for its binds.
+    /// Removes a window, bound or not, with the STags that are reserved for its binds. No peer reads
+    /// through the window when this returns.
     pub(crate) fn remove_window(&self, id: WindowId) {
         let mut table = self.write();
-        if let Some(stags) = table.windows.remove(&id) {
-            for stag in stags.reserved.into_iter().chain(stags.current) {
-                table.entries.remove(&stag);
-            }
+        let Some(stags) = table.windows.remove(&id) else {
+            return;
+        };
+        for stag in stags.reserved.iter().chain(&stags.current) {
+            table.entries.remove(stag);
+        }
+        drop(table);
+        if let Some(stag) = stags.current {
+            self.end_references(Stag(stag));
         }
     }
 
@@ -203,7 +214,8 @@ impl MemoryTable {
         }
     }
 
-    /// Carries out a bind: from now on the window has this STag and no other; `None` unbinds.
+    /// Carries out a bind: from now on the window has this STag and no other; `None` unbinds. No
+    /// peer reads through an earlier STag of the window when this returns.
     ///
     /// Returns `false` if the region does not exist, belongs to another domain, or grants less, and
     /// if the window was removed.
@@ -225,10 +237,15 @@ impl MemoryTable {
         let Some(bound) = bound.filter(|_| owner.take_reserved(window.stag)) else {
             return false;
         };
-        if let Some(former) = owner.current.replace(window.stag.0) {
+        let former = owner.current.replace(window.stag.0);
+        if let Some(former) = former {
             entries.remove(&former);
         }
         entries.insert(window.stag.0, bound);
+        drop(table);
+        if let Some(former) = former {
+            self.end_references(Stag(former));
+        }
         true
     }
 

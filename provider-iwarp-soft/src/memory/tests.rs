@@ -293,6 +293,40 @@ fn windows_have_the_range_of_their_last_bind() {
     assert!(table.next_window(window).is_err());
 }
 
+/// Records the STags whose references end.
+#[derive(Debug, Default)]
+struct EndedReferences(Mutex<Vec<Stag>>);
+
+impl ReferenceHolder for EndedReferences {
+    fn revoke(&self, stag: Stag) {
+        lock(&self.0).push(stag);
+    }
+}
+
+#[test]
+fn references_end_with_the_bind_and_with_the_region() {
+    let table = MemoryTable::new();
+    let ended = Arc::new(EndedReferences::default());
+    let holder: Arc<dyn ReferenceHolder> = ended.clone();
+    table.add_reference_holder(&holder);
+    let take_ended = || std::mem::take(&mut *lock(&ended.0));
+    let region = register(&table, 1, &mut [0; 8], ALL);
+    let id = table.create_window(1).unwrap();
+    let [first, unbind, last] = [(); 3].map(|()| table.next_window(id).unwrap());
+    assert!(table.bind_window(1, first, None));
+    assert_eq!(take_ended(), []);
+    assert!(table.bind_window(1, unbind, None));
+    assert_eq!(take_ended(), [first.stag]);
+    assert!(table.bind_window(1, last, None));
+    assert_eq!(take_ended(), [unbind.stag]);
+    assert!(!table.bind_window(1, last, None), "carried out already");
+    assert_eq!(take_ended(), []);
+    table.remove_window(id);
+    assert_eq!(take_ended(), [last.stag]);
+    table.remove(region);
+    assert_eq!(take_ended(), [region]);
+}
+
 #[test]
 fn a_bind_of_a_removed_window_does_nothing_to_other_windows() {
     let table = MemoryTable::new();
