@@ -77,7 +77,8 @@ impl Carrier {
             });
         }
         // All bytes but the last are removed from the pair; the last is copied and stays in it.
-        let take = (there - 1).min(into.len());
+        // Room for the last is left, in the place of the byte that was held if there is one.
+        let take = (there - 1).min(into.len() - 1 + held);
         let mut count = 0;
         if take > 0 {
             (_, count) = recv(&self.socket, &mut into[..take], RecvFlags::DONTWAIT)?;
@@ -280,6 +281,22 @@ mod tests {
         let mut byte = [0];
         recv(&program, &mut byte[..], RecvFlags::OOB).unwrap();
         assert_eq!(byte, *b"?");
+    }
+
+    #[test]
+    fn an_urgent_byte_may_be_followed_by_more_than_a_buffer() {
+        let (program, mut carrier) = pair();
+        let mut room = [0; 9];
+        send(&program, b"!", SendFlags::OOB).unwrap();
+        assert_eq!(carrier.receive(&mut room, false), Ok(Taken::Bytes(0)));
+        assert_eq!(carrier.receive_urgent(), Some(b'!'));
+        let behind: Vec<u8> = (0..30).collect();
+        give(&program, &behind);
+        let mut got = Vec::new();
+        while let Taken::Bytes(count) = carrier.receive(&mut room, false).unwrap() {
+            got.extend_from_slice(&room[..count]);
+        }
+        assert_eq!(got, behind);
     }
 
     #[test]
