@@ -2,8 +2,9 @@
 //!
 //! Once the connection is established, the socket's descriptor belongs to the provider, which
 //! closes it at the end (DAT 2.0 iWARP extensions 3.1.1.3). The number may refer to another file by
-//! then. So the descriptor is duplicated for each use, and the duplicate is used only if it is
-//! still the same socket.
+//! then. So the descriptor is duplicated for each use, if it is still the same socket before and
+//! after. The first check keeps the program's locks: the close of a duplicate of another file would
+//! release the locks that the process has on that file (`fcntl_lock(2)`).
 
 use std::{
     ffi::c_int,
@@ -63,6 +64,9 @@ impl Transport {
 
     /// A duplicate of the socket's descriptor; `None` when the socket is closed.
     fn open(&self) -> Option<OwnedFd> {
+        if Identity::of_number(self.number) != Ok(self.identity) {
+            return None;
+        }
         // SAFETY: the number is passed to one system call only, which returns EBADF if it is not
         // open.
         let number = unsafe { BorrowedFd::borrow_raw(self.number) };
@@ -78,11 +82,35 @@ mod tests {
     use std::{
         io::{self, Write},
         net::{TcpListener, TcpStream},
-        os::fd::AsFd as _,
+        os::{fd::AsFd as _, unix::fs::MetadataExt as _},
         time::Duration,
     };
 
+    use rustix::fs::{FlockOperation, fcntl_lock};
+
     use super::*;
+
+    /// The close of any descriptor of a file releases the process's locks on it (`fcntl_lock(2)`).
+    #[test]
+    fn locks_on_a_file_that_got_the_number_are_kept() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let socket = OwnedFd::from(TcpStream::connect(listener.local_addr()?)?);
+        let file = tempfile::tempfile()?;
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let inode = format!(":{} ", file.metadata()?.ino());
+        let is_locked = || -> io::Result<bool> {
+            let locks = std::fs::read_to_string("/proc/locks")?;
+            Ok(locks.lines().any(|line| line.contains(&inode)))
+        };
+        assert!(is_locked()?);
+        let transport = Transport {
+            number: file.as_raw_fd(),
+            ..Transport::of(&socket)?
+        };
+        assert_eq!(transport.unacknowledged(), 0);
+        assert!(is_locked()?);
+        Ok(())
+    }
 
     #[test]
     fn a_transport_is_used_until_its_number_refers_to_another_file() -> io::Result<()> {
