@@ -108,14 +108,14 @@ impl Stack {
     /// and discards the unacknowledged bytes.
     pub fn settle(&self, patience: Duration) {
         let mut least = usize::MAX;
-        let mut until = Instant::now();
+        let mut until = Some(Instant::now());
         loop {
             let undelivered = self.inner.listed().iter().map(|it| it.undelivered()).sum();
             if undelivered < least {
                 least = undelivered;
-                until = Instant::now() + patience;
+                until = Instant::now().checked_add(patience);
             }
-            if undelivered == 0 || Instant::now() >= until {
+            if undelivered == 0 || until.is_some_and(|until| Instant::now() >= until) {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
@@ -311,8 +311,10 @@ fn serve(stack: &Arc<StackInner>) {
 impl Drop for Guard {
     fn drop(&mut self) {
         let stack = &self.stack;
-        let until = Instant::now() + stack.config.close_timeout;
-        while Instant::now() < until && stack.sockets().values().any(|socket| socket.is_closing()) {
+        let until = Instant::now().checked_add(stack.config.close_timeout);
+        while until.is_none_or(|until| Instant::now() < until)
+            && stack.sockets().values().any(|socket| socket.is_closing())
+        {
             stack.serve_all();
             thread::sleep(Duration::from_millis(1));
         }

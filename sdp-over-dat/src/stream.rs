@@ -47,7 +47,8 @@ impl SdpStream {
     /// Connects to the service at `peer`. Waits at most twice [`crate::Config::connect_timeout`].
     pub fn connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
         let stream = Self::start_connect(stack, peer)?;
-        let deadline = Instant::now().checked_add(stack.config.connect_timeout * 2);
+        let timeout = stack.config.connect_timeout.saturating_mul(2);
+        let deadline = Instant::now().checked_add(timeout);
         stream.socket.wait_connected(deadline)?;
         Ok(stream)
     }

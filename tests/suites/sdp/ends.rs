@@ -213,6 +213,24 @@ fn an_abort_after_the_last_message_is_reported_at_once() -> Result<()> {
     })
 }
 
+/// The longest times wait without an end, and the connection ends before they do.
+#[test]
+fn the_longest_times_are_no_deadline() -> Result<()> {
+    let longest = Config {
+        connect_timeout: Duration::MAX,
+        close_timeout: Duration::MAX,
+        ..Config::default()
+    };
+    on_stack(longest, |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        super::transfer(&client, &server, 1_000, 100, 100)?;
+        stack.settle(Duration::MAX);
+        Ok(())
+    })
+}
+
 /// Sizes with which no data can be carried are refused when a stack is opened.
 #[test]
 fn a_stack_of_impossible_sizes_is_refused() -> Result<()> {
