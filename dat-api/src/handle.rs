@@ -7,8 +7,8 @@ use dat_abi::{DAT_HANDLE_NULL, DatHandle};
 pub(crate) struct Handle(pub(crate) DatHandle);
 
 // SAFETY: a DAT handle is an opaque name, which this crate never dereferences. The registry and the
-// provider look the handle up or dereference it, and serialise access to their own state, as
-// programs with several threads require of every provider.
+// provider look the handle up or dereference it. They serialise access to their own state, because
+// programs with several threads call them.
 unsafe impl Send for Handle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Handle {}

@@ -27,7 +27,7 @@ fn store(moved: &Moved, value: u64) {
         .shared
         .ring_word(Half::Creator, at)
         .store(value, Ordering::Release);
-    moved.ring();
+    moved.wake();
 }
 
 /// Words that no correct producer writes, by their fault.
@@ -63,7 +63,7 @@ fn bad_references() -> Vec<Attack<'static>> {
             let header = moved.peer.send_header();
             let shared = &moved.shared;
             shared.push_reference(Half::Creator, moved.tail, &header, (count, total), &pieces);
-            moved.ring();
+            moved.wake();
         };
         attacks.push((name, Box::new(attack)));
     };
@@ -159,7 +159,7 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
                 shared
                     .ring_word(Half::Creator, at)
                     .store(published, Ordering::Release);
-                moved.ring();
+                moved.wake();
             };
             // The victim sleeps until the doorbell and finds the final state of the record. A
             // victim that polls may find it earlier, as a message like others.
@@ -198,7 +198,7 @@ fn a_reference_of_a_peer_to_an_invalid_word_is_not_followed() {
             moved
                 .shared
                 .push_reference(Half::Creator, 0, &header, (1, 64), &pieces);
-            moved.ring();
+            moved.wake();
             assert_eq!(victim.event(), Event::Broken, "{known:x?}");
             assert_eq!(memory.copy(0, 64), [0; 64]);
             drop((moved, victim));
@@ -223,7 +223,7 @@ fn garbage_where_a_header_should_be_ends_its_connection_with_a_terminate_message
             let victim = ground.victim();
             let mut moved = Moved::new(&victim, |_| ());
             moved.tail = moved.shared.push(Half::Creator, 0, &header, &[5; 100]);
-            moved.ring();
+            moved.wake();
             assert_eq!(victim.event(), Event::Broken, "{round}: {header:x?}");
             drop((moved, victim));
         }
@@ -497,7 +497,7 @@ fn a_full_ring_is_received_while_a_timer_runs() {
             let header = moved.peer.send_header();
             moved.tail = moved.shared.push(Half::Creator, moved.tail, &header, &[]);
         }
-        moved.ring();
+        moved.wake();
         for round in 0..3500 {
             assert_eq!(victim.received().wr_id, round);
         }

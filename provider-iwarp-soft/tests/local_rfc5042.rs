@@ -192,7 +192,7 @@ fn attack_in_ring(
     let segment = attack(moved.peer.next_send());
     let (header, payload) = segment.split_at(header_len(&segment));
     moved.tail = moved.shared.push(Half::Creator, 0, header, payload);
-    moved.ring();
+    moved.wake();
     (victim.event(), code_in_ring(&moved))
 }
 

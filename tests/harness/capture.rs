@@ -147,17 +147,14 @@ impl Capture {
     fn wait_for_end_mark(&self) -> Result<()> {
         let end = Instant::now() + DEADLINE;
         loop {
-            let caught = fs::read(&self.file)?;
-            if caught
+            let captured = fs::read(&self.file)?;
+            if captured
                 .windows(END_MARK.len())
                 .any(|window| window == END_MARK)
             {
                 return Ok(());
             }
-            ensure!(
-                Instant::now() < end,
-                "the capture never got to its end mark"
-            );
+            ensure!(Instant::now() < end, "the end mark was not captured");
             thread::sleep(RETRY_INTERVAL);
         }
     }
@@ -178,7 +175,7 @@ impl Decoded {
     /// The ULPDU lengths of all FPDUs, in bytes.
     ///
     /// # Errors
-    /// When the decoder writes them in a way that was not expected.
+    /// When a length in the decoder's text is not a number.
     pub fn ulpdu_lengths(&self) -> Result<Vec<usize>> {
         self.text
             .lines()

@@ -1,4 +1,4 @@
-//! Binds whose completion has not been taken.
+//! Binds whose completion no EVD has polled.
 //!
 //! An event must contain the window and the consumer's cookie, but a completion has space for one
 //! word. So that word is a number, under which the two values are stored here. Numbers are not
@@ -91,7 +91,7 @@ impl Binds {
         }
     }
 
-    /// Removes a bind whose completion was taken.
+    /// Removes a bind whose completion was polled, and returns the content of its event.
     pub(crate) fn finish(&self, id: u64) -> FinishedBind {
         let mut inner = self.lock();
         let Some(bind) = inner.take(id) else {
@@ -169,8 +169,8 @@ impl Inner {
         }
     }
 
-    /// Removes the oldest suppressed bind of the endpoint that has the most. Returns `false` if
-    /// there is none.
+    /// Removes the oldest suppressed bind of the endpoint that has the most suppressed binds.
+    /// Returns `false` if there is no suppressed bind.
     fn retire_oldest_silent(&mut self) -> bool {
         let most = self.silent.values_mut().max_by_key(|silent| silent.len());
         let oldest = most.and_then(VecDeque::pop_front);
@@ -225,9 +225,9 @@ mod tests {
         let begin = |ep, cookie, silent| binds.begin(bind(ep, cookie, silent)).unwrap();
         let before = begin(2, 1, Some(9));
         let other = begin(3, 2, Some(9));
-        let loud = begin(2, 3, None);
+        let signalled = begin(2, 3, None);
         let later = begin(2, 4, Some(9));
-        assert_eq!(binds.finish(loud), done(3));
+        assert_eq!(binds.finish(signalled), done(3));
         assert_eq!(binds.finish(before), UNKNOWN);
         assert_eq!(binds.finish(other), done(2), "it failed");
         assert_eq!(binds.finish(later), done(4));

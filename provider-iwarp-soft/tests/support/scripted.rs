@@ -1,5 +1,5 @@
-//! A scripted peer: it makes the agreement on carriers over plain TCP, and then does whatever a
-//! test wants with the shared memory.
+//! A scripted peer. It negotiates the carrier over TCP, and a test then controls what the peer
+//! writes into the shared memory.
 //!
 //! The frames and the layout of the memory are defined here a second time, so that the script
 //! shares no code with the implementation that it attacks.
@@ -36,7 +36,7 @@ const SEND: u8 = 0x43;
 pub const SEALED: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
-/// Bytes of a data area, as this implementation makes them.
+/// The length of a data area as this implementation creates it, in bytes.
 pub const RING_LEN: usize = 256 * 1024;
 
 /// Offsets of control words.
@@ -81,7 +81,7 @@ impl Scripted {
         peer
     }
 
-    /// Lets `client` connect, which is established on return.
+    /// Accepts a connection of `client`, which is established on return.
     pub fn responder(client: &Side<'_>) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -140,7 +140,7 @@ impl Scripted {
         self.sends + 1
     }
 
-    /// Makes the header of the next Send, which the caller transmits by either carrier.
+    /// Returns the header of the next Send, which the caller transmits over TCP or shared memory.
     pub fn send_header(&mut self) -> Vec<u8> {
         self.sends += 1;
         let parts: [&[u8]; 4] = [
@@ -173,7 +173,8 @@ impl Scripted {
         self.send_carrier(&[0, 0, 0, 2]);
     }
 
-    /// Sends messages until the peer offers, which `server` receives.
+    /// Sends 20 messages, which `server` receives. Returns the name and the token of the offer that
+    /// the peer then sends.
     pub fn provoke_offer(&mut self, server: &Side<'_>) -> ([u8; 16], u64) {
         for _ in 0..20 {
             server.recv(1, &[]);
@@ -193,7 +194,7 @@ impl Scripted {
         assert_eq!((moved[1], &moved[18..22]), (CARRIER, &[0, 0, 0, 2][..]));
     }
 
-    /// Reads until the peer has closed, and returns the segments.
+    /// Reads until the peer has closed, and returns the bytes.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.tcp.read_to_end(&mut rest);
@@ -252,17 +253,17 @@ pub fn answer(unix: &mut UnixStream) -> Option<u8> {
     unix.read_exact(&mut byte).ok().map(|()| byte[0])
 }
 
-/// A half of the shared memory.
+/// A half of the shared memory: its control words and its data area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// From the process that created the memory.
+    /// The half for messages from the process that created the memory.
     Creator,
-    /// From the process that received it.
+    /// The half for messages from the process that received the memory.
     Adopter,
 }
 
-/// Shared memory, created or received by the script. The script never removes the mapping: the
-/// tests count the mappings of the other side by its name.
+/// Shared memory, created or received by the script. Dropping this value removes the script's
+/// mapping.
 #[derive(Debug)]
 pub struct Shared {
     pub fd: OwnedFd,
@@ -289,7 +290,7 @@ impl Shared {
     pub fn of(fd: OwnedFd, ring_len: usize) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let len = Self::total(ring_len);
-        // SAFETY: a new mapping at an address that the kernel chooses.
+        // SAFETY: the kernel chooses a free address, so the new mapping replaces no other memory.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0)
         };
@@ -308,7 +309,8 @@ impl Shared {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: within the mapping, which lives as long as `self`, and aligned: offsets are.
+        // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned,
+        // because callers pass offsets that are multiples of 8.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
@@ -335,7 +337,8 @@ impl Shared {
     pub fn write(&self, half: Half, position: u64, bytes: &[u8]) {
         let at = position as usize & (self.ring_len - 1);
         let target = self.at(self.data(half) + at, bytes.len());
-        // SAFETY: as many bytes of the mapping, which is not Rust's memory.
+        // SAFETY: `at` has checked that as many bytes are within the mapping, to which no Rust
+        // reference to bytes exists.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
@@ -452,15 +455,15 @@ impl Moved {
         }
     }
 
-    /// Sends a message through the ring, and rings.
+    /// Sends a message through the ring, and wakes the other side.
     pub fn send(&mut self, payload: &[u8]) {
         let header = self.peer.send_header();
         self.tail = self.shared.push(Half::Creator, self.tail, &header, payload);
-        self.ring();
+        self.wake();
     }
 
     /// Wakes the other side.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         let _ = (&self.unix).write(&[1]);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     sizes::Sizes,
 };
 
-/// One end of a connection: its knowledge, which consists of the frames that it has sent and
+/// The state of one end of a connection, according to the frames that this end has sent and
 /// received.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
@@ -33,6 +33,7 @@ pub(crate) struct End {
 /// The sequence numbers and the receive buffers that both ends have announced.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
+    /// The MSeq of the last sent frame, and of the last received frame.
     sent: u32,
     received: u32,
     /// The last received Bufs and MSeqAck.
@@ -50,7 +51,7 @@ struct Suspend {
     is_requesting: bool,
     /// The peer has sent SuspComm, which is unanswered.
     is_requested: bool,
-    /// SuspCommAck was sent or received: this end sends no data any more.
+    /// SuspCommAck was sent or received, so this end may not send data.
     is_stopped: bool,
 }
 
@@ -165,7 +166,7 @@ impl End {
         }
     }
 
-    /// SinkAvail. Its payload belongs to the half of which this end is the source.
+    /// Checks a SinkAvail. Its payload belongs to the half in which this end is the source.
     fn send_sink(&mut self, frame: &Frame, len: u32, non_discards: u32) -> Result<(), Broken> {
         if frame.payload > 0 {
             if self.sent_fin {
@@ -217,7 +218,7 @@ impl End {
         }
     }
 
-    /// True if nothing waits for an answer.
+    /// True if no advertisement and no request of this end or of the peer is unanswered.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.source.is_at_rest()
             && self.sink.is_at_rest()
@@ -245,7 +246,7 @@ impl Numbers {
             1 => (),
             _ => return Ok(()),
         }
-        // The credits that the peer has according to a message of this end.
+        // The credits that a message with these values gives to the peer.
         let credits = |bufs: u32, ack: u32| bufs.saturating_sub(self.received.wrapping_sub(ack));
         let before = credits(self.sent_bufs, self.sent_ack);
         if frame.payload > 0 || credits(frame.bufs, frame.ack) <= before {

@@ -180,7 +180,7 @@ fn set_scene<'v>(
     };
     match scene {
         Scene::Idle => return Ok((target, 0)),
-        Scene::Lending => {
+        Scene::WindowBound => {
             target.window = bind_window(victim, &stream.ep)?;
             return Ok((target, 0));
         }

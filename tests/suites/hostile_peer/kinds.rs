@@ -25,7 +25,7 @@ pub(crate) enum Scene {
     /// The victim has an atomic operation in flight.
     Adding,
     /// The victim has bound a window for the attacker.
-    Lending,
+    WindowBound,
 }
 
 /// A message of RDMAP.
@@ -66,7 +66,7 @@ impl Kind {
         match self {
             Self::ReadResponse => Scene::Reading,
             Self::AtomicResponse => Scene::Adding,
-            Self::SendInvalidate | Self::SendSolicitedInvalidate => Scene::Lending,
+            Self::SendInvalidate | Self::SendSolicitedInvalidate => Scene::WindowBound,
             _ => Scene::Idle,
         }
     }
@@ -111,7 +111,7 @@ pub(crate) fn harmless(kind: Kind) -> (Verdict, Vec<(usize, Vec<u8>)>) {
 #[derive(Debug)]
 pub(crate) struct Target<'v> {
     pub(crate) victim: &'v Victim,
-    /// The window of [`Scene::Lending`].
+    /// The window of [`Scene::WindowBound`].
     pub(crate) window: u32,
     /// The request that the victim sent, from its RDMAP header on; empty if it sent none.
     pub(crate) asked: Vec<u8>,

@@ -1,6 +1,6 @@
 //! The attacks that RFC 5042 names, one test each, by section. Attacks on the network between the
-//! peers (section 5) must be prevented by protecting the network; TCP carries these streams in
-//! clear.
+//! peers (section 5) must be prevented by protecting the network, because these streams are not
+//! encrypted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -87,7 +87,7 @@ fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
             nothing,
         ),
         (
-            "a Write that ends behind it",
+            "a Write that ends after the buffer",
             Scene::Idle,
             |t| {
                 vec![write_to(
@@ -100,7 +100,7 @@ fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
             nothing,
         ),
         (
-            "a Write that is longer than it",
+            "a Write that is longer than the buffer",
             Scene::Idle,
             |t| {
                 let payload = vec![0xaa; OPEN_LEN + 1];
@@ -110,7 +110,7 @@ fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
             nothing,
         ),
         (
-            "a second segment that runs over its end",
+            "a second segment that begins at the end of the buffer",
             Scene::Idle,
             |t| {
                 let (open, at) = (t.victim.parts.open, OPEN_AT + OPEN_LEN - 4);
@@ -128,7 +128,7 @@ fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
             nothing,
         ),
         (
-            "a Read Response whose segments are together longer",
+            "a Read Response whose segments are together longer than the read",
             Scene::Reading,
             |t| {
                 let first = t.frame(Kind::ReadResponse).with("l", 0);
@@ -153,7 +153,7 @@ fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
 fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
     run_scripts(&[
         (
-            "a received message comes once more",
+            "a Send that was received already",
             Scene::Idle,
             |t| {
                 let again = t.frame(Kind::Send).with_payload(b"changed afterwards...");
@@ -163,7 +163,7 @@ fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
             || vec![(RECEIVE_AT, PAYLOAD.to_vec())],
         ),
         (
-            "the sink of a read that is complete",
+            "a second Read Response to a read that is complete",
             Scene::Reading,
             |t| {
                 let again = t
@@ -185,8 +185,8 @@ fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
             nothing,
         ),
         (
-            "a window that went with the message",
-            Scene::Lending,
+            "a Write to a window that a received message invalidated",
+            Scene::WindowBound,
             |t| {
                 let write = t.frame(Kind::Write).with("stag", t.window.into());
                 vec![t.frame(Kind::SendInvalidate), write]
@@ -197,7 +197,7 @@ fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
     ])
 }
 
-/// Several STags of the same bytes: the rights of one STag do not extend to the others.
+/// The access rights of one STag do not extend to other STags of the same bytes.
 #[test]
 fn rfc5042_6_2_3_multiple_stags_to_access_the_same_buffer() -> Result<()> {
     let victim = Victim::new()?;
@@ -235,14 +235,14 @@ fn rfc5042_6_2_3_multiple_stags_to_access_the_same_buffer() -> Result<()> {
 fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
     const ROWS: [Scripted; 5] = [
         (
-            "a byte before",
+            "a byte before the buffer",
             Scene::Idle,
             |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT - 1), 1)],
             Terminate(0, 1, 1),
             nothing,
         ),
         (
-            "a byte behind",
+            "a byte after the buffer",
             Scene::Idle,
             |t| {
                 vec![read_of(
@@ -255,7 +255,7 @@ fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
             nothing,
         ),
         (
-            "a byte too many",
+            "a byte more than the buffer has",
             Scene::Idle,
             |t| {
                 vec![read_of(
@@ -306,7 +306,9 @@ fn rfc5042_6_3_2_using_rdma_read_to_access_stale_data() -> Result<()> {
     Ok(())
 }
 
-fn take_away_under_fire(victim: &Victim, part: Part) -> Result<()> {
+/// Deregisters `part` once the first byte of the flood is in it, and checks that no later byte is
+/// placed.
+fn deregister_during_writes(victim: &Victim, part: Part) -> Result<()> {
     while victim.arena.copy(part.at, 1) != [0xff] {
         std::hint::spin_loop();
     }
@@ -340,9 +342,9 @@ fn rfc5042_6_3_3_accessing_a_buffer_after_the_transfer() -> Result<()> {
                     is_up = stream.peer.send(&flood).is_ok();
                 }
             });
-            let fenced = take_away_under_fire(&victim, part);
+            let result = deregister_during_writes(&victim, part);
             stop.store(true, Ordering::Relaxed);
-            fenced
+            result
         })?;
         // The last frame of the flood may have been received before the free. This frame is
         // received after the free, or by a closed stream.
@@ -380,7 +382,7 @@ fn rfc5042_6_3_4_accessing_unintended_data_with_a_valid_stag() -> Result<()> {
 #[test]
 fn rfc5042_6_3_5_rdma_read_into_an_rdma_write_buffer() -> Result<()> {
     run_scripts(&[(
-        "a read of what may be written only",
+        "a read of memory without the right to read",
         Scene::Idle,
         |t| vec![read_of(t.victim.parts.writable, t.address(0x1400), 16)],
         Terminate(0, 1, 2),
@@ -612,7 +614,7 @@ fn rfc5042_6_1_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
         let near = |other: &Part| (1..=256).contains(&other.stag.abs_diff(part.stag));
         parts.iter().any(near)
     });
-    // Of 256 STags in 2^32, about eight in a million have a neighbour this close.
+    // Of 256 random STags, 0.008 on average are this close to another.
     ensure!(near.count() <= 4, "STags are close to each other");
     for part in parts {
         victim.arena.deregister(part)?;

@@ -393,7 +393,7 @@ const ORDERS: &[Scripted] = &[
     ),
     (
         "a window taken away twice",
-        Scene::Lending,
+        Scene::WindowBound,
         |t| {
             (1..=2)
                 .map(|msn| t.numbered(Kind::SendInvalidate, msn))
@@ -404,7 +404,7 @@ const ORDERS: &[Scripted] = &[
     ),
     (
         "a Write to a window, then taking it away",
-        Scene::Lending,
+        Scene::WindowBound,
         |t| {
             let write = t.frame(Kind::Write).with("stag", t.window.into());
             vec![write, t.frame(Kind::SendInvalidate)]

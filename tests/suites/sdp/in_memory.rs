@@ -18,9 +18,8 @@ use dat_api::abi::DatProviderInfo;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 
 use super::{
-    DEADLINE, connected,
-    ends::{directly, over_tcp},
-    on_stack, pattern, timed,
+    DEADLINE, connected, on_stack, pattern, timed,
+    unusual_ends::{directly, over_tcp},
 };
 
 /// A stack on a new RNIC. RNICs with the same network in `params` reach each other.

@@ -1,8 +1,8 @@
-//! The whole stack in this program: the registry, the access layer, and an RNIC in memory.
+//! The whole stack in one process: the registry, the access layer, and an RNIC in memory.
 //!
-//! There is no thread, no clock, and no socket except those that a program asks for. So an input
-//! has the same effect in every run, and a fuzzer sees the coverage that it reaches. Events are
-//! delivered between calls.
+//! The RNIC has no thread and no clock, and delivers events only between calls. An input therefore
+//! has the same effect in every run, and a fuzzer sees the coverage that the input reaches. The
+//! only threads and sockets are those that a program of calls creates.
 
 use std::{
     ffi::{CStr, c_char},
@@ -24,14 +24,13 @@ use tracing::subscriber::NoSubscriber;
 
 use super::calls::Calls;
 
-/// Name of the interface.
 pub(super) const IA_NAME: &CStr = c"memory";
-/// The network of its RNICs.
+/// The network of the RNICs, which [`deliver_held`] and [`expire_timeouts`] control.
 const NET: &str = "calls";
 /// The time in which a thread of the library must release its last references.
 const SETTLE: Duration = Duration::from_secs(60);
 
-/// The functions, after the provider has been registered once.
+/// Returns the C functions. The first call registers the provider.
 pub(super) fn calls() -> &'static Calls {
     static CALLS: OnceLock<Calls> = OnceLock::new();
     CALLS.get_or_init(|| {
@@ -54,7 +53,7 @@ fn register() {
         *place = c_char::from_ne_bytes([*byte]);
     }
     info.dapl_version_major = 2;
-    // SAFETY: the table stays for the rest of the process; the key is a local structure.
+    // SAFETY: the provider's table is never freed, and `info` is read only during the call.
     let added = unsafe { dat_registry_add_provider(provider.get(), &raw const info) };
     assert!(added.is_success(), "{added:?}");
 }
@@ -69,19 +68,20 @@ pub(super) fn expire_timeouts() {
     fake_rnic::expire_timeouts(NET);
 }
 
-/// Returns true if closing freed the IA. The registry returns "not found" for a provider that no
-/// file names.
+/// Returns true if `dat_ia_close` has freed the IA. For a provider that is in no registry file, the
+/// registry then returns `DAT_PROVIDER_NOT_FOUND`.
 pub(super) fn has_closed(result: DatReturn) -> bool {
     result.is_success() || result.is(DAT_PROVIDER_NOT_FOUND)
 }
 
-/// The lowest free descriptor: higher by one for each descriptor that was leaked.
+/// Returns the lowest free descriptor, which rises if a descriptor is leaked.
 pub(super) fn lowest_descriptor() -> i32 {
     let copy = io::stdin().as_fd().try_clone_to_owned();
     copy.map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// Panics unless descriptors are as they were, and the network is empty.
+/// Panics if the network still contains objects, or if the lowest free descriptor does not become
+/// `descriptor` again.
 pub(super) fn assert_nothing_left(descriptor: i32) {
     assert!(fake_rnic::is_deserted(NET), "objects outlive their IA");
     let deadline = Instant::now() + SETTLE;

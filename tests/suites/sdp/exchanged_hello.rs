@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use sdp_over_dat::{Commitment, Config, Rendezvous, SdpStream, Stack, Token};
 
-use super::{DEADLINE, on_stack, switched::becomes_readable, timed};
+use super::{DEADLINE, offloaded::becomes_readable, on_stack, timed};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 40_000);
 const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
