@@ -27,8 +27,8 @@ impl DatError {
         Self::new(ty, DAT_NO_SUBTYPE)
     }
 
-    /// Creates a type and subtype without the class bit, for cases in which OFA's providers omit it
-    /// and consumers compare whole values.
+    /// Creates an error of this type and subtype without the class bit, for cases in which OFA's
+    /// providers omit the bit and consumers compare whole values.
     #[must_use]
     pub const fn bare(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
         Self(DatReturn::without_class(ty, subtype))

@@ -1,5 +1,5 @@
-//! A socket that lingers after the end of its connection, like one with `SO_LINGER`, but without a
-//! thread that waits for it.
+//! A socket that lingers after the end of its connection, as with `SO_LINGER`, but without a thread
+//! that blocks meanwhile.
 //!
 //! Closing a socket with unread data makes TCP send a reset, which can overtake the last data. So
 //! the remaining bytes are sent first, then a FIN. Further data from the peer is read and discarded
@@ -24,8 +24,8 @@ const LATE_AFTER: Duration = Duration::from_millis(20);
 /// Maximum number of reads in one pass, so that one peer does not occupy the engine.
 const DISCARD_ROUNDS: usize = 64;
 
-/// Number of discarded bytes after which the connection of a peer that does not stop is cut off:
-/// more than TCP's largest usual windows allow in flight when the last message arrives.
+/// Maximum number of bytes that are discarded before the connection is aborted. TCP's usual windows
+/// allow fewer bytes in flight, so only a peer that continues to send exceeds this number.
 const DISCARD_MAX: usize = 16 << 20;
 /// Maximum number of lingering sockets of one adapter. Above this number sockets are closed at
 /// once, and their last message may be lost: descriptors are more valuable than the last message to
@@ -48,15 +48,15 @@ pub(crate) struct LingeringSocket {
     owner: SocketOwner,
     /// The unsent bytes; `None` after the FIN.
     rest: Mutex<Option<Vec<u8>>>,
-    /// Bytes that are sent a moment later, before the FIN.
+    /// Bytes that are sent after [`LATE_AFTER`], before the FIN; `None` once `rest` contains them.
     late: Mutex<Option<Vec<u8>>>,
     discarded: AtomicUsize,
 }
 
 impl LingeringSocket {
-    /// Ends a connection whose socket was removed from the engine: sends `rest`, and a moment later
-    /// `late`. A socket that is returned to its consumer does not linger: it is neither shut down
-    /// nor read any more.
+    /// Ends a connection whose socket was removed from the engine: sends `rest`, and `late` after
+    /// [`LATE_AFTER`]. A socket that is returned to its consumer does not linger: it is neither shut
+    /// down nor read any more.
     pub(crate) fn start(socket: Arc<ConnSocket>, rest: Vec<u8>, late: Option<Vec<u8>>) {
         if socket.returns_to_consumer() {
             return;
@@ -65,7 +65,7 @@ impl LingeringSocket {
         Self::linger(engine, SocketOwner::Connection(socket), rest, late);
     }
 
-    /// Ends a socket that never was a connection.
+    /// Ends a socket whose connection was never established.
     pub(crate) fn start_unconnected(engine: Arc<Engine>, socket: Socket) {
         Self::linger(engine, SocketOwner::Unconnected(socket), Vec::new(), None);
     }

@@ -55,7 +55,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Takes the oldest receive for an arriving message.
+    /// Takes the oldest receive for a message whose first segment was received.
     pub(crate) fn take(&self) -> Option<RecvSlot> {
         let mut inner = self.lock();
         let slot = inner.slots.pop_front();
@@ -81,7 +81,8 @@ impl Srq {
         fits
     }
 
-    /// Requests one event for the moment when a message leaves fewer receives than `limit`.
+    /// Requests one event. The event is due when a message has taken a receive and fewer than
+    /// `limit` receives remain. A limit of 0 cancels the request.
     pub(crate) fn arm(&self, limit: u32) {
         let mut inner = self.lock();
         inner.limit = limit as usize;

@@ -12,7 +12,7 @@ use anyhow::Result;
 pub(crate) enum Outcome {
     /// The step passed.
     Passed {
-        /// The number of single tests or checks in the step that passed.
+        /// The number of individual tests or checks in the step that passed.
         count: usize,
         /// The number of tests or checks that reported that they could not run here.
         not_run: usize,
@@ -24,12 +24,13 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Passed, with a number of single checks.
+    /// A step that passed, with its number of individual checks.
     pub(crate) fn passed(count: usize, detail: impl Display) -> Self {
         Self::passed_but(count, 0, detail)
     }
 
-    /// Passed, except for some checks that could not run here; `detail` gives the reason.
+    /// A step that passed, except for some checks that could not run here; `detail` gives the
+    /// reason.
     pub(crate) fn passed_but(count: usize, not_run: usize, detail: impl Display) -> Self {
         Self::Passed {
             count,
@@ -130,8 +131,8 @@ impl Report {
     }
 }
 
-/// The text for the steps that could not run here, and for the single checks that could not run
-/// within other steps.
+/// Returns the number of steps that could not run here, and the number of individual checks that
+/// could not run within other steps, as text.
 fn counts(steps: usize, checks: usize) -> String {
     let counted = |number, what| match number {
         1 => format!("1 {what}"),

@@ -1,4 +1,4 @@
-//! Completion queue.
+//! The completion queue of the fake RNIC.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

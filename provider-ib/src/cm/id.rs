@@ -16,10 +16,10 @@ use crate::device::checked;
 
 /// The timeout for resolving a peer's link address or a path, in milliseconds.
 const RESOLVE_MS: i32 = 4000;
-/// The number of requests that an event channel and the kernel queue for a service.
+/// The maximum number of connection requests to a service that the kernel queues for the channel.
 const BACKLOG: i32 = 1024;
 
-/// Identifies an id in its events.
+/// The number by which an event names its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(pub(crate) usize);
 
@@ -56,7 +56,7 @@ pub(crate) struct CmEvent {
     pub(crate) request: Option<Id>,
 }
 
-/// RDMA Reads and atomics that may be outstanding, as seen from this end.
+/// The maximum numbers of outstanding RDMA Reads and atomics, from this end's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Depth {
     /// Inbound (IRD, `responder_resources`).
@@ -74,9 +74,10 @@ pub(crate) struct ConnParam {
     pub(crate) qp_number: u32,
 }
 
-/// Attempts of the transport before it reports failure: seven, the maximum, as in OFA's providers.
+/// The number of retries of the transport before it reports failure. Seven is the maximum, which
+/// OFA's providers use too.
 const RETRIES: u8 = 7;
-/// Attempts for a peer that has no receive posted; seven means without limit.
+/// The number of retries if the peer has no receive posted; seven means without limit.
 const RNR_RETRIES: u8 = 7;
 
 impl Channel {
@@ -121,8 +122,8 @@ impl Channel {
         let context = unsafe { AtomicPtr::from_ptr(&raw mut (*event.id).context) };
         let key = Key(context.load(Ordering::Relaxed).addr());
         let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
-        // SAFETY: all events of this provider's ids use this member. The exception is the watch:
-        // its member begins with the same private data and consists of numbers only.
+        // SAFETY: the events of all ids but a watch use this member of the union. The member for a
+        // watch begins with the same fields for private data, and any bytes are valid numbers.
         let conn = unsafe { &event.param.conn };
         let copy = CmEvent {
             key,
@@ -212,8 +213,8 @@ unsafe fn bytes(from: *const std::ffi::c_void, len: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::from(len)) }.to_vec()
 }
 
-/// An id. Its drop destroys it and notifies the peer, if there is one: a request that was not
-/// accepted is refused, a connection is ended.
+/// An id, which is destroyed when it is dropped. librdmacm then rejects a request that was not
+/// accepted, and disconnects a connection.
 #[derive(Debug)]
 pub(crate) struct Id {
     channel: Arc<Channel>,
@@ -236,8 +237,8 @@ impl Id {
         self.raw.as_ptr()
     }
 
-    /// Sets the key that the id's events carry from now on. For the new id of a request: its
-    /// earlier events, such as the peer's disconnect, carry the key of its listener.
+    /// Sets the key that the id's events carry from now on. Until this call the events of a
+    /// request's new id, such as the peer's disconnect, carry the key of the listener.
     pub(crate) fn set_key(&self, key: Key) {
         // SAFETY: the id is alive; the thread that reads events uses an atomic load.
         let place = unsafe { AtomicPtr::from_ptr(&raw mut (*self.as_ptr()).context) };

@@ -16,7 +16,7 @@ struct Field {
 }
 
 impl Frame {
-    /// Fields as name, bits, value, in the order on the wire.
+    /// Creates a frame from fields, in the order on the wire: name, number of bits, value.
     #[must_use]
     pub fn new(fields: &[(&'static str, u32, u128)], payload: &[u8]) -> Self {
         let mut frame = Self {
@@ -76,18 +76,18 @@ impl Frame {
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let (mut pending, mut held) = (0_u8, 0);
+        let (mut pending, mut count) = (0_u8, 0);
         for field in &self.fields {
             for bit in (0..field.bits).rev() {
                 pending = pending << 1 | u8::from(field.value >> bit & 1 == 1);
-                held += 1;
-                if held == 8 {
+                count += 1;
+                if count == 8 {
                     bytes.push(pending);
-                    (pending, held) = (0, 0);
+                    (pending, count) = (0, 0);
                 }
             }
         }
-        assert_eq!(held, 0, "a header that does not fill whole bytes");
+        assert_eq!(count, 0, "a header that does not fill whole bytes");
         bytes.extend_from_slice(&self.payload);
         bytes
     }

@@ -1,4 +1,4 @@
-//! The send buffer size of a program's end, which makes its readiness steerable.
+//! The send buffer size with which the library can control the readiness of a program's end.
 //!
 //! The kernel reports a Unix socket as writable as long as four times the memory of its unread
 //! messages fits into its send buffer. The memory of a one-byte message depends on the kernel, so
@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socke
 /// memory of a one-byte message.
 const SIZES: [usize; 7] = [1, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16];
 
-/// The reason for which this machine offers no descriptor that can be steered.
+/// The reason for which this machine has no descriptor whose readiness a library can control.
 #[derive(Debug, thiserror::Error)]
 pub enum NoStandIn {
     /// A system call failed; sandboxes may forbid Unix sockets.
@@ -50,7 +50,7 @@ impl From<Errno> for NoStandIn {
     }
 }
 
-/// Returns the value for `SO_SNDBUF`. The first call finds it.
+/// Returns the value for `SO_SNDBUF`, which the first call determines.
 pub(super) fn send_buffer() -> Result<usize, NoStandIn> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     if let Some(size) = FOUND.get() {
