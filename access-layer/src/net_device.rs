@@ -23,7 +23,7 @@ pub struct Interface {
 /// Returns every address of every device that is configured now.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local; on success this function owns the list until
+    // SAFETY: `list` is a local variable; on success this function owns the list until
     // `freeifaddrs`.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
@@ -96,21 +96,23 @@ fn is_loopback_v4(address: IpAddr) -> bool {
     address.is_ipv4() && address.is_loopback()
 }
 
-/// The adapter that the first word of an IA line selects.
+/// The adapter that the first word of `ia_params` selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adapter {
     /// Network device.
     pub name: String,
-    /// The main address of the device.
+    /// The address that was resolved, or the main address of the device if its name was resolved.
     pub address: IpAddr,
-    /// Scope index, as in [`Interface`].
+    /// The scope of the device's link-local addresses, as in [`Interface`].
     pub scope_id: u32,
 }
 
-/// Resolves a network device, an address of this machine, or a host name of such an address.
+/// Resolves the name of a network device, an address of this machine, or a host name of such an
+/// address.
 ///
 /// # Errors
-/// [`RnicError::NoDevice`] if `word` is none of these.
+/// [`RnicError::NoDevice`] if `word` is none of these; [`RnicError::Os`] if the devices cannot be
+/// listed.
 pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
     let interfaces = interfaces()?;
     let adapter = |name: &str, address| Adapter {
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_address_is_the_first_ipv4_or_the_widest_ipv6() {
+    fn the_main_address_is_the_first_ipv4_address_or_one_without_scope() {
         assert_eq!(
             address_of(&list(), "eth0"),
             Some("192.0.2.1".parse().unwrap())

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         let rows: [(fn() -> TestStage, _, _); 3] = [
-            // (state, result and next state of listening, and of the end)
+            // (state, (result of on_listening, next state), result of on_end)
             (
                 || Opening("evd"),
                 (None, Open("new", "evd")),

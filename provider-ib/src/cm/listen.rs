@@ -11,14 +11,15 @@ use super::id::{CmEvent, Depth, Id, Key};
 use super::request::IbRequest;
 use super::{Cm, Target, lock, refused};
 
-/// The number of attempts to get a free port. librdmacm chooses a port that none of its services
-/// uses; on an iWARP device a TCP service may use that port.
-const CHOICES: u32 = 16;
+/// The maximum number of attempts to listen on a port that librdmacm chooses. librdmacm chooses a
+/// port that none of its own services uses. On an iWARP device a TCP service may use that port, and
+/// then listening fails.
+const ATTEMPTS_MAX: u32 = 16;
 
-/// Receives each request with its description.
+/// The function that receives each request with its description.
 type Deliver = Box<dyn Fn(IbRequest, &RequestInfo<'_>) + Send + Sync>;
 
-/// A listening id.
+/// A service: an id that listens.
 pub(crate) struct Listener {
     cm: Arc<Cm>,
     key: Key,
@@ -49,15 +50,15 @@ impl Listener {
             is_open: AtomicBool::new(true),
             id: Mutex::new(None),
         });
-        // Registered before it listens, because requests may be received at once.
+        // The listener is registered before it listens, because requests may be received at once.
         let target = Target::Listener(listener.clone());
         lock(&cm.targets).insert(listener.key, target);
-        let mut choices = if address.port == 0 { CHOICES } else { 1 };
+        let mut attempts = if address.port == 0 { ATTEMPTS_MAX } else { 1 };
         loop {
-            choices -= 1;
+            attempts -= 1;
             match listener.listen(address.port) {
                 Ok(port) => return Ok((listener, port)),
-                Err(RnicError::AddressInUse) if choices > 0 => {}
+                Err(RnicError::AddressInUse) if attempts > 0 => {}
                 Err(error) => {
                     listener.close();
                     return Err(error);
@@ -84,7 +85,8 @@ impl Listener {
         drop(id);
     }
 
-    /// Called when the device is being removed. The device waits until its ids are destroyed.
+    /// Called when the device is being removed. The kernel waits until the device's ids are
+    /// destroyed.
     pub(super) fn on_device_removed(&self) {
         let id = lock(&self.id).take();
         drop(id);

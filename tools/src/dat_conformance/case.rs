@@ -1,4 +1,4 @@
-//! A case: its name, the promise that it checks, and the parts of its ends.
+//! A case: its name, the rule that it checks, and the code of each end.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use crate::side::Side;
 /// The code of one end of a case. It fails with an error that names the deviation from DAT.
 pub(crate) type Part = fn(&mut Side) -> anyhow::Result<()>;
 
-/// A check of one thing that DAT promises.
+/// A check of one rule of DAT.
 #[derive(Clone)]
 pub(crate) struct Case {
     /// Object and behaviour, as `evd/timeout`.
     pub(crate) name: String,
-    /// The promise, in words.
+    /// The rule, in words.
     pub(crate) about: &'static str,
     pub(crate) parts: Parts,
     /// The parameter that distinguishes this case from others with the same parts, mostly a length.
@@ -21,10 +21,10 @@ pub(crate) struct Case {
     pub(crate) long: bool,
 }
 
-/// Rows of a table of cases that need no peer: name, promise, part.
+/// A row of a table of cases that need no peer: name, rule, part.
 pub(crate) type Alone = (&'static str, &'static str, Part);
 
-/// Rows of a table of cases with two ends: name, promise, client's part, server's part.
+/// A row of a table of cases with two ends: name, rule, client's part, server's part.
 pub(crate) type Both = (&'static str, &'static str, Part, Part);
 
 /// The code of each end.
@@ -91,15 +91,15 @@ impl Case {
     /// Returns this case and its mirror image, in which the accepting end runs the part of the
     /// connecting end and vice versa.
     pub(crate) fn each_way(self) -> [Self; 2] {
-        let mut turned = self.clone();
-        turned.name.push_str("/from-server");
+        let mut mirrored = self.clone();
+        mirrored.name.push_str("/from-server");
         if let Parts::Both { client, server } = self.parts {
-            turned.parts = Parts::Both {
+            mirrored.parts = Parts::Both {
                 client: server,
                 server: client,
             };
         }
-        [self, turned]
+        [self, mirrored]
     }
 }
 

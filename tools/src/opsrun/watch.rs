@@ -33,15 +33,15 @@ const HOME: &str = "\x1b[H";
 const ERASE_LINE: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// The socket of a record. A number of a process or an address may be used again, the time of the
-/// listing is not.
+/// The key of a socket: process, time of listing, both addresses. The number of a process and an
+/// address may be reused; the time distinguishes the sockets.
 type Identity = (u32, u64, SocketAddr, SocketAddr);
 
 /// The bytes that were counted at one time, by direction.
 struct Sample {
     taken: Instant,
     sockets: BTreeMap<Identity, [u64; 2]>,
-    /// By process. The connections that are closed count as well.
+    /// The bytes of each process, which include those of its closed connections.
     processes: BTreeMap<u32, [u64; 2]>,
 }
 
@@ -58,7 +58,8 @@ pub(crate) fn run(place: &Place, interval: Duration, shown: Shown) -> io::Result
     }
 }
 
-/// Writes a frame. On a terminal it replaces the last one; otherwise a blank line separates them.
+/// Writes a frame. On a terminal the frame replaces the last frame; otherwise a blank line separates
+/// the frames.
 fn show(frame: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if out.is_terminal() {

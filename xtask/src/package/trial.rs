@@ -1,8 +1,8 @@
-//! Installation of the packages in a fresh Debian root, use, and removal.
+//! Installation, use and removal of the packages in a fresh Debian root.
 //!
 //! `packaging/trial.sh` runs inside the root and prints one line for each check that passed. This
-//! file makes the root from Debian's packages, and starts the script there with a network, mounts
-//! and processes of its own.
+//! module makes the root from Debian's packages, and runs the script there in network, mount and PID
+//! namespaces of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,12 +111,12 @@ fn download(workspace: &Workspace, directory: &Path) -> Result<()> {
     let get = || {
         let mut apt_get = Command::new("apt-get");
         apt_get.args(["download", "--quiet"]).args(DEBIANS);
-        // The user _apt may not write here.
+        // The user `_apt` has no permission to write to this directory.
         apt_get.args(["-o", "APT::Sandbox::User=root"]);
         output(apt_get.current_dir(directory))
     };
     if get().is_err() {
-        // The lists may be absent, or name versions that the mirror has no more.
+        // The package lists may be absent, or name versions that the mirror no longer has.
         install::apt_get(workspace, "update --quiet").check()?;
         get()?;
     }

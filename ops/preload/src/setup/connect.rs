@@ -118,7 +118,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
 }
 
 /// Leaves a socket to the kernel if neither its state nor its options matter. Makes no system call
-/// for a socket of the program's own.
+/// for a socket that the program made with a hooked `socket`.
 fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> Option<Outcome> {
     if !made::is_tcp(socket, fd) {
         return Some(Outcome::Kernel(None));

@@ -1,10 +1,11 @@
 //! The descriptors that the program made as TCP sockets.
 //!
-//! The switch handles TCP sockets, and leaves those of UDP and MPTCP to the kernel. Reading the
-//! protocol from the kernel costs a system call at each `connect`, so it is recorded when the
-//! socket is made. The record may be wrong if the descriptor was closed and its number was used
-//! again without a hook, which is rare. Then a socket of UDP that stays with the kernel is listed:
-//! before a socket is offloaded, the kernel reports its state, which UDP has not.
+//! The switch handles TCP sockets, and leaves UDP and MPTCP sockets to the kernel. Reading the
+//! protocol from the kernel costs a system call at each `connect`, so the protocol is recorded when
+//! the socket is made. The record may be wrong if the descriptor was closed and its number was used
+//! again without a hook, which is rare. A UDP socket may then appear in the list of sockets that
+//! stay on TCP. It is never offloaded, because the switch first asks the kernel for the TCP state,
+//! which a UDP socket does not have.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
