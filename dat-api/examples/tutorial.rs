@@ -1,4 +1,4 @@
-//! The conversion of a TCP connection as short as it can be: `docs/tutorial.md` explains each step.
+//! A short program that converts a TCP connection to RDMA. `docs/tutorial.md` explains each step.
 //!
 //! ```text
 //! tutorial [adapter]

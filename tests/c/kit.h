@@ -74,7 +74,7 @@ static inline DAT_RETURN wait_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT
 	return ret;
 }
 
-/* Waits for one event and prints its name. Returns 0 at the timeout. */
+/* Waits for one event. Returns 1, or prints the return value of the failed wait and returns 0. */
 static inline int next_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT *event)
 {
 	DAT_RETURN ret;
@@ -137,7 +137,7 @@ static inline void kit_free(struct kit *kit)
 	free(kit->buffer);
 }
 
-/* Frees all objects and prints a line. */
+/* Frees all objects and reports success. */
 static inline void kit_close(struct kit *kit)
 {
 	kit_free(kit);
@@ -191,7 +191,7 @@ static inline void send_part(struct kit *kit, size_t offset, size_t len, unsigne
 	completion(kit->request_evd, timeout_ms, "send");
 }
 
-/* A pattern that differs from message to message and from byte to byte. */
+/* Fills a buffer with bytes that depend on the seed and the position. */
 static inline void fill(char *to, size_t len, unsigned seed)
 {
 	for (size_t at = 0; at < len; at++)

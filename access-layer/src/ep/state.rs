@@ -336,8 +336,8 @@ impl Machine {
         Some(event)
     }
 
-    /// Called when the consumer disconnects. `Err(None)` reports the only illegal combination of
-    /// legal values: a graceful disconnect while a disconnect is in progress.
+    /// Called when the consumer disconnects. `Err(None)` reports a graceful disconnect while a
+    /// disconnect is in progress: state and flag are legal, but not together.
     pub(crate) fn on_disconnect(
         &mut self,
         graceful: bool,

@@ -1,5 +1,5 @@
-//! The time for which a window holds the regions to which it was bound, and a dispatcher on whose
-//! notification object a thread waits.
+//! The time for which a window holds the regions to which it was bound, and the order in which a
+//! dispatcher and its notification object are freed.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn bind(rmr: &Rmr, ep: &Ep, region: Region) {
 }
 
 /// Completes the next bind of `rmr` and reads its event.
-fn completes(mock: &Mock, all: &Objects, rmr: &Rmr, status: DatDtoCompletionStatus) {
+fn complete_bind(mock: &Mock, all: &Objects, rmr: &Rmr, status: DatDtoCompletionStatus) {
     mock.put(DAT_RMR_BIND_COMPLETION_EVENT, |data| {
         data.rmr_completion_event_data = DatRmrBindCompletionEventData {
             rmr_handle: rmr.as_raw(),
@@ -36,12 +36,12 @@ fn a_window_releases_regions_to_which_it_is_no_longer_bound() {
     for round in 0..5 {
         bind(&rmr, &all.ep, region(&all));
         assert_eq!(freed_regions(&mock), usize::max(round, 1) - 1, "not yet");
-        completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+        complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
         assert_eq!(freed_regions(&mock), round);
     }
     rmr.unbind(&all.ep, 1).unwrap();
     assert_eq!(freed_regions(&mock), 4);
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 5);
 }
 
@@ -51,19 +51,19 @@ fn regions_that_may_be_bound_are_kept_alive() {
     let all = objects();
     let rmr = Rmr::create(&all.pz).unwrap();
     bind(&rmr, &all.ep, region(&all));
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
-    // Which of two binds is in force is known when both have completed.
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    // Until both of two binds have completed, either may be in force.
     bind(&rmr, &all.ep, region(&all));
     bind(&rmr, &all.ep, region(&all));
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 0);
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 2);
-    // After a failure the bind before may still be in force.
+    // After a bind has failed, the previous bind may still be in force.
     bind(&rmr, &all.ep, region(&all));
-    completes(&mock, &all, &rmr, DAT_RMR_OPERATION_FAILED);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_OPERATION_FAILED);
     assert_eq!(freed_regions(&mock), 2);
-    // Of binds through two endpoints the order is unknown.
+    // The order of binds through two endpoints is unknown.
     let evds = EpEvds {
         recv: &all.transfers,
         request: &all.transfers,
@@ -72,21 +72,21 @@ fn regions_that_may_be_bound_are_kept_alive() {
     let other = Ep::create(&all.pz, evds, None).unwrap();
     bind(&rmr, &all.ep, region(&all));
     bind(&rmr, &other, region(&all));
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 4);
     // An endpoint that was freed delivers no more events.
     bind(&rmr, &other, region(&all));
     drop(other);
     bind(&rmr, &all.ep, region(&all));
-    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
     assert_eq!(freed_regions(&mock), 7);
     drop(rmr);
     assert_eq!(freed_regions(&mock), 8);
 }
 
 #[test]
-fn a_dispatcher_is_freed_while_a_thread_waits_on_its_notification_object() {
+fn a_dispatcher_is_freed_before_its_notification_object() {
     let mock = Mock::new();
     let ia = Ia::open("mock").unwrap();
     let cno = Cno::create(&ia).unwrap();

@@ -61,7 +61,7 @@ impl Ends {
         }
     }
 
-    /// `side` receives the messages up to the number `ack`.
+    /// Delivers to `side` the messages up to the number `ack`.
     fn deliver_acknowledged(&mut self, side: Side, ack: u32) {
         let is_covered = |frame: &mut Frame| covers(ack, frame.seq);
         while let Some(frame) = self.wire_to(side).pop_front_if(is_covered) {
@@ -69,9 +69,9 @@ impl Ends {
         }
     }
 
-    /// `side` sends a message, before which it may have received messages that it does not
-    /// acknowledge because of a SrcAvailCancel. Takes the smallest number of such messages with
-    /// which no rule is broken.
+    /// Checks a message that `side` sends. Before that, `side` may have received messages that it
+    /// does not acknowledge because of a SrcAvailCancel. Delivers the smallest number of such
+    /// messages after which the message breaks no rule.
     fn send_with_held_back(&mut self, side: Side, frame: &Frame) -> Result<(), Broken> {
         let front = self.wire_to(side).front().map(|first| first.body);
         if front != Some(Body::SourceCancel) {
@@ -124,7 +124,8 @@ impl Checker {
         Ok(())
     }
 
-    /// `by` sends a message of `len` bytes. `head` is its beginning, with at least the headers.
+    /// Checks a message of `len` bytes that `by` sends. `head` is the beginning of the message, with
+    /// at least the headers.
     pub fn sent(&mut self, by: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         let frame = Frame::read(head, len)?;
         let ends = self.ends.as_mut().ok_or(Broken::BeforeHello)?;
@@ -134,7 +135,7 @@ impl Checker {
         Ok(())
     }
 
-    /// `by` receives the oldest message in flight to it.
+    /// Delivers to `by` the oldest message in flight to that side.
     pub fn received(&mut self, by: Side) {
         if let Some(ends) = &mut self.ends
             && let Some(frame) = ends.wire_to(by).pop_front()
@@ -143,7 +144,8 @@ impl Checker {
         }
     }
 
-    /// For a trace of one end: a message of `from`, the other end, was received.
+    /// Checks a message that the traced end received from `from`, the other end. For traces that
+    /// were recorded at one end.
     ///
     /// The trace does not show what `from` had received when it sent the message, but MSeqAck does:
     /// every message acknowledges all messages that its sender has processed. The only exception is
@@ -175,7 +177,7 @@ impl Checker {
         })
     }
 
-    /// Checks that neither end has anything left to send to the other.
+    /// Checks that no message is in flight, and that no advertisement or request is unanswered.
     pub fn at_rest(&self) -> Result<(), Broken> {
         let Some(ends) = &self.ends else {
             return Ok(());

@@ -9,8 +9,8 @@ use tool_args::opsrun::Listed;
 use crate::columns::{self, Column};
 use crate::mechanisms;
 
-/// The columns. The last one holds the device of an offloaded socket, or the reason for which
-/// another socket is on TCP.
+/// The columns. The last column has the device of an offloaded socket, or the reason for which the
+/// socket is on TCP.
 const COLUMNS: [Column; 8] = [
     Column::text("Proto"),
     Column::text("State"),
@@ -60,7 +60,7 @@ impl Shown {
 pub(crate) fn total(process: &Process, which: Counter) -> u64 {
     let open = process.rows.iter().map(|row| row.counter(which));
     let closed = process.totals.closed(which);
-    // The numbers are from another program and may be any.
+    // The numbers are from another program and may have any value.
     open.fold(closed, u64::wrapping_add)
 }
 
@@ -123,7 +123,7 @@ fn socket(row: &Row) -> Value {
     value
 }
 
-/// Returns the state; `None` for a kernel socket, whose state this program does not know.
+/// Returns the state; `None` for a kernel socket, whose state the pages do not contain.
 fn state(state: State) -> Option<String> {
     (state != State::Native).then(|| state.to_string())
 }
@@ -159,8 +159,8 @@ pub(crate) fn line(process: &Process, row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// Returns true if the process counts the bytes of the socket. It does not see those of a socket
-/// that the kernel carries.
+/// Returns true if the process counts the bytes of the socket. The library does not count the bytes
+/// of a kernel socket.
 pub(crate) fn counts_bytes(row: &Row) -> bool {
     !matches!(row.state, State::Native | State::Listening)
 }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_the_same_name_can_be_run() {
+    fn a_program_with_the_name_of_a_subcommand_can_be_run() {
         let parse = |line: &[&str]| Args::try_parse_from([&["opsrun"], line].concat()).unwrap();
         assert!(matches!(parse(&["ss"]).command, Some(Command::Ss(_))));
         assert!(matches!(

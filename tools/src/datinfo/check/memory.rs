@@ -61,17 +61,17 @@ fn pages(host: &Host, named: Option<OsString>) -> Item {
     let is_named = named.is_some();
     let base = named.map_or_else(|| host.path(SHARED_MEMORY), PathBuf::from);
     let shown = base.display();
-    let needed = "`opsrun ss` shows no socket";
+    let effect = "`opsrun ss` shows no socket";
     let Ok(space) = statvfs(&base) else {
         let fix = if is_named {
             format!("create it, or unset {PAGES}")
         } else {
             format!("mount it: `mount -t tmpfs -o mode=1777 tmpfs {shown}`")
         };
-        return Item::problem(SUBJECT, format!("{shown} does not exist, so {needed}"), fix);
+        return Item::problem(SUBJECT, format!("{shown} does not exist, so {effect}"), fix);
     };
     let own = base.join(format!("ops-{}", geteuid()));
-    if let Some(item) = own_directory(&base, &own, needed) {
+    if let Some(item) = own_directory(&base, &own, effect) {
         return item;
     }
     let free = space
@@ -80,26 +80,27 @@ fn pages(host: &Host, named: Option<OsString>) -> Item {
     if free < FREE_MIN {
         return Item::problem(
             SUBJECT,
-            format!("{shown} has {} KiB free, so {needed}", free >> 10),
+            format!("{shown} has {} KiB free, so {effect}", free >> 10),
             "remove files there, or mount it again with a larger size",
         );
     }
     Item::passed(SUBJECT, format!("{shown} has {} MiB free", free >> 20))
 }
 
-/// Checks the directory of this user, or that it can be created.
-fn own_directory(base: &Path, own: &Path, needed: &str) -> Option<Item> {
+/// Checks the directory of this user, or that it can be created. Returns the problem; `effect` is
+/// the consequence that the text of the problem names.
+fn own_directory(base: &Path, own: &Path, effect: &str) -> Option<Item> {
     use nix::unistd::{AccessFlags, access};
     let shown = own.display();
     match own.symlink_metadata() {
         Ok(found) if !found.is_dir() || found.uid() != geteuid().as_raw() => Some(Item::problem(
             SUBJECT,
-            format!("{shown} is not a directory of this user, so {needed}"),
+            format!("{shown} is not a directory of this user, so {effect}"),
             format!("run `rm -r {shown}` as its owner or as root"),
         )),
         Ok(found) if found.mode() & 0o077 != 0 => Some(Item::problem(
             SUBJECT,
-            format!("other users may enter {shown}, so {needed}"),
+            format!("other users may enter {shown}, so {effect}"),
             format!("run `chmod 700 {shown}`"),
         )),
         Ok(_) => None,
@@ -109,7 +110,7 @@ fn own_directory(base: &Path, own: &Path, needed: &str) -> Option<Item> {
                 Item::problem(
                     SUBJECT,
                     format!(
-                        "{} cannot be written to ({error}), so {needed}",
+                        "{} cannot be written to ({error}), so {effect}",
                         base.display()
                     ),
                     format!("run `chmod 1777 {}` as root", base.display()),
