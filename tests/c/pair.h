@@ -44,7 +44,7 @@ static inline DAT_SOCK_ADDR *ia_address(struct kit *kit)
 	return (DAT_SOCK_ADDR *)attr.ia_address_ptr;
 }
 
-/* Creates another endpoint with the queues of its end; a null SRQ selects none. */
+/* Creates another endpoint with the queues of its end, and with an SRQ unless that is null. */
 static inline DAT_EP_HANDLE make_ep(struct kit *kit, DAT_SRQ_HANDLE srq)
 {
 	DAT_EP_HANDLE ep;
@@ -149,7 +149,7 @@ static inline DAT_DTO_COOKIE cookie_of(DAT_UINT64 value)
 	return cookie;
 }
 
-/* One message from the active end's `from` to the passive end's `to`, verified. */
+/* Sends one message from the active end's buffer to the passive end's buffer, and verifies it. */
 static inline void one_message(struct pair *pair, unsigned seed)
 {
 	fill(pair->active.buffer, PART, seed);

@@ -1,5 +1,5 @@
-//! `dat.conf` and the registry. Each case runs with the library of dat-rs and with OFA's library of
-//! Debian: a program must get the same providers from both.
+//! `dat.conf` and the registry. The cases of the registry file run with the library of dat-rs and
+//! with OFA's library of Debian: a program must get the same providers from both.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv, not_
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A user without any rights.
+/// The user `nobody`.
 const NOBODY: u32 = 65534;
 
-/// A good line under the name `$name`.
+/// Returns a valid line for the adapter `name`.
 fn line(name: &str) -> String {
     format!("{name} u2.0 nonthreadsafe default lib.so pro.1.0 \"params\" \"\"\n")
 }
@@ -34,7 +34,8 @@ impl Both {
         Ok(Self { env, program })
     }
 
-    /// Lists with the registry file `dat_override`, by the staged library, then by OFA's.
+    /// Lists the providers of the registry file `dat_override` with the staged library, and with
+    /// OFA's library.
     fn list(&self, dat_override: &str) -> Result<[Finished; 2]> {
         let ours = self.env.program(self.program.file()).named("our library");
         let theirs = Program::new(self.program.file())
@@ -66,7 +67,7 @@ fn shows(text: &str, wanted: &[&str]) -> Result<Finished> {
     let [ours, theirs] = Both::new()?.list(&path)?;
     ensure!(
         providers(&theirs) == wanted,
-        "the case is wrong; OFA's library says:\n{theirs:?}"
+        "the expectation is wrong; OFA's library lists:\n{theirs:?}"
     );
     ensure!(
         providers(&ours) == wanted,
@@ -180,7 +181,7 @@ fn a_carriage_return_is_not_a_blank() -> Result<()> {
 }
 
 #[test]
-fn names_end_at_255_bytes() -> Result<()> {
+fn names_are_limited_to_255_bytes() -> Result<()> {
     let (fits, too_long) = ("n".repeat(255), "m".repeat(256));
     let text = format!("{}{}{}", line(&fits), line(&too_long), line("a"));
     shows(
@@ -199,7 +200,7 @@ fn the_registry_is_empty_without_a_registry_file() -> Result<()> {
         let [ours, theirs] = Both::new()?.list(path)?;
         ensure!(
             providers(&theirs).is_empty(),
-            "the case is wrong for {path:?}"
+            "the expectation is wrong for {path:?}"
         );
         ensure!(providers(&ours).is_empty(), "{path:?}: {}", ours.tail());
     }
@@ -247,8 +248,8 @@ fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
     Ok(())
 }
 
-/// Opens an adapter on a device that does not exist, or a name that no entry has. Returns the
-/// number of times that the reason is printed, with these variables set.
+/// Opens `name`: an adapter whose device does not exist, or a name without an entry. Returns the
+/// number of times that `reason` is printed if the environment variables `set` are set.
 fn reasons(both: &Both, name: &str, reason: &str, set: &[(&str, &str)]) -> Result<usize> {
     let text = "lost u2.0 nonthreadsafe default libdapl-iwarp.so.2 x.1.0 \"nosuchif 0\" \"\"\n";
     let registry = Registry::with_text(text)?;
@@ -269,7 +270,7 @@ fn an_adapter_that_does_not_open_is_explained_once() -> Result<()> {
         ("lost", "no device: nosuchif"),
         ("no-such-ia", "no entry of"),
     ] {
-        let said = |set: &[(&str, &str)]| reasons(&both, name, reason, set);
+        let count = |set: &[(&str, &str)]| reasons(&both, name, reason, set);
         for (set, times) in [
             (&[][..], 1),
             (&[("DAT_LOG", "warn")], 1),
@@ -278,7 +279,7 @@ fn an_adapter_that_does_not_open_is_explained_once() -> Result<()> {
             (&[("DAT_LOG", "off")], 0),
             (&[("DAT_DBG_TYPE", "0")], 0),
         ] {
-            let found = said(set)?;
+            let found = count(set)?;
             ensure!(found == times, "{name} with {set:?}: {found}");
         }
     }
@@ -299,8 +300,9 @@ fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
         opened.finish(DEADLINE)?.says("RETURN dat_ia_open 0x80")?;
         Ok(fs::read_to_string(&file)?)
     };
-    ensure!(run(None)?.is_empty(), "written to");
-    ensure!(run(Some("warn"))?.contains("no entry of"), "asked for");
+    ensure!(run(None)?.is_empty(), "the file contains a log line");
+    let requested = run(Some("warn"))?;
+    ensure!(requested.contains("no entry of"), "DAT_LOG has no effect");
     Ok(())
 }
 
@@ -353,7 +355,7 @@ fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
 /// The user of a program with raised privileges must not choose the libraries that the program
 /// loads.
 #[test]
-fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()> {
+fn a_program_with_raised_privileges_ignores_the_environment() -> Result<()> {
     let env = StackEnv::new()?;
     // The file is on the stage's file system, because the file system of temporary files often
     // forbids raising privileges.
@@ -369,7 +371,7 @@ fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let Ok(ordinary) = run(0o755) else {
-        not_run("running a program as somebody else takes the superuser");
+        not_run("only root can run a program as another user");
         return Ok(());
     };
     ensure!(ordinary.contains("chosen.so"), "{ordinary}");
@@ -476,7 +478,6 @@ fn datinfo_checks_the_registry_file_and_its_adapters() -> Result<()> {
     Ok(())
 }
 
-/// A number that has a name is printed as the name.
 #[test]
 fn datinfo_reports_the_carrier_of_payload_within_the_host() -> Result<()> {
     let env = StackEnv::new()?;
@@ -548,7 +549,7 @@ fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
     let registry = Registry::with_text(text)?;
     let program = both.env.program_with(both.program.file(), registry.file());
     let opened = program.args_line("open theirs").spawn()?.finish(DEADLINE)?;
-    // Without a device its dat_ia_open fails, but the library must have been found, loaded and
+    // Without a device OFA's dat_ia_open fails, but the library must have been found, loaded and
     // called.
     ensure!(!opened.text.contains("0x800a"), "{}", opened.tail());
     opened.says("RETURN dat_ia_open 0x")?;

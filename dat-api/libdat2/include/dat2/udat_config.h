@@ -9,7 +9,7 @@
 #define DAT_VERSION_MAJOR 2
 #define DAT_VERSION_MINOR 0
 
-/* Thread safety that dat_ia_open requests: the entries of dat.conf are not thread safe. */
+/* Thread safety that dat_ia_open requests. The entries of dat.conf are declared nonthreadsafe. */
 #define DAT_THREADSAFE DAT_FALSE
 
 /* dat_extension_op is available. */

@@ -17,8 +17,8 @@ pub(super) fn read_word(address: usize) -> Option<usize> {
     }
     is_readable(address).then(|| {
         // SAFETY: the kernel has just read these eight bytes. The word is aligned, because the
-        // caller has checked the handle. Only another thread could unmap the page meanwhile, in a
-        // consumer that frees an object during a call on that object.
+        // caller has checked the handle. The page stays mapped, unless another thread of the
+        // consumer frees an object during a call on that object, which is the consumer's error.
         unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<usize>(address)) }
     })
 }

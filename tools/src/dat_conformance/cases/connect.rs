@@ -150,7 +150,7 @@ fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
 fn finds_no_listener(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let ep = kit.ep()?;
-    // A provider may retry for some of the time, because a listener may be about to start.
+    // A provider may retry for a part of the timeout, because a listener may be about to start.
     start(&ep, side, &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::NonPeerRejected], side)?;
     side.meet("over")
@@ -319,7 +319,8 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The number of connections of the case below, because a lost message is lost only occasionally.
+/// The number of connections of the following case. A provider that loses a first message loses it
+/// only occasionally.
 const TRIES: u64 = 10;
 
 fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
@@ -454,9 +455,9 @@ fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
 
 /// Checks that the received data is the sent data. Providers whose transport carries only buffers
 /// of one length may append zeros.
-fn same_data(came: &[u8], seed: u8, len: usize) -> Result<()> {
-    ensure!(came.len() >= len, "{} bytes of {len}", came.len());
-    let (data, rest) = came.split_at(len);
+fn same_data(received: &[u8], seed: u8, len: usize) -> Result<()> {
+    ensure!(received.len() >= len, "{} bytes of {len}", received.len());
+    let (data, rest) = received.split_at(len);
     ensure!(data == pattern::bytes(seed, len), "the bytes differ");
     ensure!(
         rest.iter().all(|byte| *byte == 0),

@@ -245,7 +245,10 @@ fn context(side: &mut Side<'_>) -> Result<()> {
     for handle in [kit.ia.as_raw(), kit.pz.as_raw(), evd.as_raw(), ep.as_raw()] {
         ensure!(raw::context(handle)? == 0, "a new object has a context");
         raw::set_context(handle, 0x1234_5678_9abc)?;
-        ensure!(raw::context(handle)? == 0x1234_5678_9abc, "another context");
+        ensure!(
+            raw::context(handle)? == 0x1234_5678_9abc,
+            "the context is not the one that was set"
+        );
     }
     Ok(())
 }

@@ -2,10 +2,10 @@
 //!
 //! A module uses another one where its code names a path into that module: in a `use`, in an
 //! expression, in a type, in the arguments of a macro. Each use counts between siblings only: the
-//! innermost module that contains both places has two children that contain one place each. So a
-//! module and its own descendants may use each other freely, `a::b` that names `c::d` makes `a` use
-//! `c`, and the siblings of each parent are checked separately. A name that an ancestor re-exports
-//! counts as a use of the module that defines it: `crate::Config` uses `config`.
+//! innermost module that contains both places has two children that contain one place each. For
+//! example, `a::b` that names `c::d` makes `a` use `c`. The siblings of each parent are checked
+//! separately, and a module and its own descendants may use each other freely. A name that an
+//! ancestor re-exports counts as a use of the module that defines it: `crate::Config` uses `config`.
 //!
 //! Not checked: code under `cfg(test)`, methods (their types are checked where they are named), and
 //! names that `use super::*` imports.
@@ -30,14 +30,14 @@ use self::tree::Tree;
 use super::Fault;
 use crate::workspace::{Package, Workspace};
 
-/// The number of names of one use that a message lists.
+/// The maximum number of places of one use that a message lists.
 const PLACES_MAX: usize = 8;
 
 /// Returns a fault for each cycle of every crate of the workspace.
 pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     for package in workspace.packages() {
-        faults.extend(judge(&graphs(workspace.root(), package)?));
+        faults.extend(faults_of(&graphs(workspace.root(), package)?));
     }
     Ok(faults)
 }
@@ -67,7 +67,7 @@ fn graphs(workspace: &Path, package: &Package) -> Result<Vec<Graph>> {
         .collect()
 }
 
-fn judge(graphs: &[Graph]) -> Vec<Fault> {
+fn faults_of(graphs: &[Graph]) -> Vec<Fault> {
     let cycles = graphs.iter().flat_map(Graph::cycles).map(|cycle| {
         let (user, used, places) = cycle.weakest();
         let place = &places[0];

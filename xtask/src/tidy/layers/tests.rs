@@ -193,7 +193,7 @@ fn a_fault_names_the_cycle_and_its_weakest_use() {
         ("b.rs", "use crate::a;\nuse crate::a::x;"),
         ("c.rs", "use crate::a;"),
     ]);
-    let faults = judge(&[graph]);
+    let faults = faults_of(&[graph]);
     let whats: Vec<&str> = faults.iter().map(|fault| fault.what.as_str()).collect();
     assert_eq!(
         whats,
