@@ -1,4 +1,4 @@
-//! Parts of registered memory, in the form that posts take.
+//! Segments of registered memory, and the lists that posts pass to the C interface.
 
 use std::marker::PhantomData;
 
@@ -27,7 +27,8 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Returns the C form for posts through [`Library`](crate::Library). They keep no region alive.
+    /// Returns the C form for posts through [`Library`](crate::Library). Such posts do not keep the
+    /// region alive.
     #[must_use]
     pub fn to_raw(self) -> DatLmrTriplet {
         self.triplet

@@ -90,7 +90,7 @@ impl Peers {
             .spawn()
     }
 
-    /// A program for one end that has not been started yet.
+    /// Returns the program of one end, not started.
     #[must_use]
     pub fn prepare(&self, args: &str) -> Program {
         self.env

@@ -67,8 +67,8 @@ fn a_wrong_layout_is_detected() -> Result<()> {
 }
 
 #[test]
-fn the_headers_that_consumers_name_compile_alone_as_c_and_as_cpp() -> Result<()> {
-    // The other headers are parts of udat.h, as in OFA's package.
+fn the_headers_that_consumers_include_compile_alone_as_c_and_as_cpp() -> Result<()> {
+    // The other headers do not compile alone: udat.h includes them, as in OFA's package.
     let stage = Stage::find()?;
     for name in [
         "udat.h",

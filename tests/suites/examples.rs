@@ -127,7 +127,7 @@ fn hello_names_the_adapter_and_closes_it() -> Result<()> {
 }
 
 /// Runs both ends of a small example: one server, some clients.
-fn meet(name: &str, clients: usize, server_says: &str, client_says: &str) -> Result<()> {
+fn run_pair(name: &str, clients: usize, server_says: &str, client_says: &str) -> Result<()> {
     let env = StackEnv::new()?;
     make_c_examples(&env.stage, env.registry.dir(), name)?;
     let start = |args: &str, role: &str| {
@@ -148,7 +148,8 @@ fn meet(name: &str, clients: usize, server_says: &str, client_says: &str) -> Res
     Ok(())
 }
 
-/// Declares the small examples: number of clients, last texts of server and clients.
+/// Declares a test for each small example: the number of clients, and texts that the server and the
+/// clients print.
 macro_rules! pairs {
     ($($name:ident($clients:literal): $server:literal, $client:literal;)+) => {
         const PAIRS: &[&str] = &[$(stringify!($name)),+];
@@ -156,7 +157,7 @@ macro_rules! pairs {
             $(
                 #[test]
                 fn $name() -> anyhow::Result<()> {
-                    super::meet(stringify!($name), $clients, $server, $client)
+                    super::run_pair(stringify!($name), $clients, $server, $client)
                 }
             )+
         }
@@ -189,7 +190,8 @@ fn a_converted_server_still_serves_clients_over_tcp() -> Result<()> {
     Ok(())
 }
 
-/// Empty, shorter than a piece, exactly all slots, and longer than the ring.
+/// The files are: an empty one, one shorter than a piece, one that exactly fills all slots, and one
+/// longer than the ring.
 #[test]
 fn a_file_is_transferred_with_its_progress() -> Result<()> {
     const PIECE: usize = 256 << 10;

@@ -8,9 +8,9 @@ use crate::observe::process::{self, ProcessState};
 use crate::observe::snapshot::{Fault, Row, Snapshot, Totals, len_used};
 
 /// The maximum number of reads of a page whose records change meanwhile.
-const LOOKS: usize = 16;
-/// The time in seconds after which an incomplete page counts as abandoned.
-const BEGINNING: i64 = 10;
+const READS_MAX: usize = 16;
+/// The age in seconds from which an incomplete page counts as abandoned.
+const ABANDONED_AGE_S: i64 = 10;
 
 /// A process and its sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Process {
     pub user: u32,
     /// The program name that the kernel shows.
     pub program: String,
-    /// Inode of its network namespace.
+    /// The inode of the process's network namespace.
     pub net_space: u64,
     /// The totals of the process.
     pub totals: Totals,
@@ -78,15 +78,15 @@ pub(super) fn sweep(place: &Place, most: usize) {
     }
 }
 
-/// True if the process that the name identifies made the page. As far as this caller can see, that
-/// process has ended.
+/// Returns true if the page can be removed. The caller has checked that the process in the page's
+/// name has ended. The page must be that process's, or be invalid and abandoned.
 fn is_left(directory: &Directory, name: Name, here: u64) -> bool {
     let Some(file) = directory.read(name) else {
         return false;
     };
     let header = copy(&file.fd, HEADER_LEN);
     let fault = match Snapshot::parse(&header, &header, &header) {
-        // In its own PID namespace the number identifies another process.
+        // In the PID namespace of the page's process the number means another process.
         Ok(page) if page.pid_space != here => return false,
         Ok(page) if (page.pid, page.started) == (name.pid, name.started) => return true,
         Ok(_) => Fault::Process,
@@ -113,14 +113,14 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
         Err(fault) => return of_no_page(name, &file, fault),
     };
     if snapshot.pid_space != here {
-        // In its own PID namespace the number identifies another process.
+        // In the PID namespace of the page's process the number means another process.
         return Found::Nothing;
     }
     if (snapshot.pid, snapshot.started) != (name.pid, name.started) {
         return of_no_page(name, &file, Fault::Process);
     }
     let over = process::of(name.pid, name.started) == ProcessState::Over
-        // The process may have executed another program.
+        // A process that has called `execve` runs, but has no page of its former program.
         || process::maps(name.pid, file.identity) == Some(false);
     if over {
         return Found::Over;
@@ -145,13 +145,14 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
 fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
     let age = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec - file.modified;
     match process::of(name.pid, name.started) {
-        ProcessState::Over if age > BEGINNING => Found::Over,
-        _ if fault == Fault::Incomplete && age <= BEGINNING => Found::Nothing,
+        ProcessState::Over if age > ABANDONED_AGE_S => Found::Over,
+        _ if fault == Fault::Incomplete && age <= ABANDONED_AGE_S => Found::Nothing,
         _ => Found::Fault(fault),
     }
 }
 
-/// Reads until no record changes meanwhile, but at most `LOOKS` times; the last read counts.
+/// Reads a page until no record changes during the read, but at most [`READS_MAX`] times. Returns
+/// the last result.
 fn read(file: &Opened) -> Result<Snapshot, Fault> {
     let look = || {
         let header = copy(&file.fd, HEADER_LEN);
@@ -160,7 +161,7 @@ fn read(file: &Opened) -> Result<Snapshot, Fault> {
         Snapshot::parse(&before, &bytes, &after)
     };
     let mut last = look()?;
-    for _ in 1..LOOKS {
+    for _ in 1..READS_MAX {
         if last.torn == 0 {
             break;
         }

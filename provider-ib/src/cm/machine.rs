@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  connect                                                          accept
-//!     │                        ┌─────────── pause over ─┐              │
-//!     ▼                        ▼                        │              ▼
+//!     │    ┌──────────────────────────────── pause over ─┐              │
+//!     ▼    ▼                                            │              ▼
 //!  ResolvingAddress ─▶ ResolvingRoute ─▶ Requesting ─▶ Pausing     Accepting
 //!                                         │      │ refused             │
 //!                                 replied │      │                     │
@@ -285,7 +285,7 @@ fn accepting(event: Event) -> Step {
 }
 
 /// Ends the connection from this end. The peer is asked to disconnect before the flush, so that
-/// data in flight arrives.
+/// data in flight is received.
 macro_rules! end {
     ($event:ident) => {
         (
@@ -310,7 +310,7 @@ fn draining(event: Event) -> Step {
     }
 }
 
-/// The external events that end an established connection.
+/// Handles the events of the peer and of the device that end an established connection.
 fn up(state: State, event: Event) -> Step {
     match event {
         Event::Disconnected { failed: false } => abandon!(Disconnected),

@@ -15,7 +15,7 @@ use crate::measure::{Outcome, Plan, Spread};
 pub(crate) struct Results {
     pub(crate) measured: Vec<Measured>,
     pub(crate) not_run: Vec<NotRun>,
-    /// The number of rows whose place is complete.
+    /// The number of rows that [`Results::end_of_place`] has completed.
     complete: usize,
 }
 
@@ -41,7 +41,8 @@ pub(crate) struct NotRun {
 }
 
 impl Results {
-    /// Ends a place: the load by other programs is that of all its rows.
+    /// Completes the rows of a place. They all get the share of the CPUs that other programs used
+    /// while the place was measured.
     pub(crate) fn end_of_place(&mut self, foreign_share: Option<f64>) {
         for row in &mut self.measured[self.complete..] {
             row.foreign_share = foreign_share;
@@ -204,7 +205,7 @@ fn better(case: Case) -> &'static str {
     }
 }
 
-/// A median with its extremes. JSON has no value for a number that is not known but `null`.
+/// Returns a median with its extremes. A number that is not known becomes `null`.
 fn spread(spread: Spread) -> Value {
     json!({ "median": spread.median, "min": spread.min, "max": spread.max })
 }
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_can_be_read_back_by_their_columns() {
+    fn csv_fields_are_in_the_columns_of_their_names() {
         let bytes = results().csv().unwrap();
         let mut reader = csv::Reader::from_reader(bytes.as_slice());
         let columns = reader.headers().unwrap().clone();
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_last_state_and_one_that_cannot_be_created_is_named() {
+    fn a_file_has_the_last_state_and_an_error_names_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let [json, csv] = ["a.json", "a.csv"].map(|name| dir.path().join(name));
         let mut files = Files::create(Some(&json), Some(&csv)).unwrap();

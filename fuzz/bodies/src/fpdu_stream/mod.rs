@@ -1,4 +1,5 @@
-//! A connection that receives a stream that a peer might send, in pieces of any size.
+//! A connection that receives a stream of a peer, once as a whole and once in pieces. Both must have
+//! the same effects.
 //!
 //! Input: one byte of flags; IRD and ORD; the posted receives and the posted work, each with its
 //! count first; the cuts, with their count first; then the stream. The stream is either raw or a
@@ -19,7 +20,7 @@ use crate::{
 
 use script::Script;
 
-/// The registration to which peers have every right, and into which our reads sink.
+/// The registration to which peers have every right, and which is the sink of our reads.
 const OPEN: u32 = 0x100;
 /// The tagged offset of its first byte.
 const BASE: u64 = 0x1000;
@@ -48,7 +49,7 @@ const TOP_BASE: u64 = u64::MAX - REGION_LEN as u64;
 /// The longest stream. It limits time; the protocol has no such limit.
 const STREAM_MAX: usize = 1 << 14;
 
-/// The cuts of streams whose input has none.
+/// The lengths of the pieces of streams whose input has no cuts.
 const CUTS: &[u8] = &[1, 1, 1, 13, 2, 1, 97, 3];
 
 /// Runs one input.
