@@ -1,5 +1,5 @@
-//! Long frames without CRC, whose payload is received straight to its target, against a peer of
-//! plain TCP that cuts them at any position.
+//! Long frames without CRC, whose payload is received straight into its target. The peer is a TCP
+//! socket of the test, which splits the frames at any position.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
@@ -16,18 +16,18 @@ use support::*;
 
 /// Request of revision 2: no CRC, IRD and ORD 4, no peer-to-peer mode.
 const REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
-/// Reply without CRC and peer-to-peer mode.
+/// Reply without CRC and without peer-to-peer mode.
 const REPLY_PLAIN: &str = "4d504120 49442052 65702046 72616d65 10020004 00040004";
 /// The length of a long payload, which is not a multiple of four.
 const LONG: usize = 50_003;
-/// The length of pad and CRC field behind the payload of an untagged segment of that length.
+/// The length of pad and CRC field after the payload of an untagged segment of that length.
 const TRAILER: usize = 1 + 4;
 /// Bytes between the pieces of scattered memory.
 const PITCH: usize = 16_384;
 /// Length field and untagged header.
 const HEADER: usize = 2 + 18;
 
-/// A responder that has received a first, short Send, and its peer.
+/// Returns a responder that has received a first, short Send, and the socket of its peer.
 fn accepted(node: &Node) -> (Side<'_>, TcpStream) {
     let server = node.side(20);
     let first = node.memory(8);
@@ -81,7 +81,7 @@ fn rest(server: &Side<'_>) {
     }
 }
 
-/// The ends of the pieces in which two long frames and a short one behind them arrive.
+/// Returns lists of positions at which a stream of two long frames and a short frame is split.
 fn cuts() -> Vec<Vec<usize>> {
     let long = HEADER + LONG + TRAILER;
     let inner = [
@@ -205,7 +205,7 @@ fn refused_segments_place_no_byte() {
         ("a range that ends too late", [1, 1, 1]),
         ("a message that is too long", [1, 2, 5]),
         ("a message out of order", [1, 2, 3]),
-        ("a place in the middle of a message", [1, 2, 4]),
+        ("a message that does not begin at offset 0", [1, 2, 4]),
     ] {
         let node = Node::new("lo 0 crc=off");
         let (server, mut raw) = accepted(&node);
@@ -236,7 +236,7 @@ fn refused_segments_place_no_byte() {
 }
 
 #[test]
-fn memory_that_is_deregistered_in_the_middle_of_a_write_takes_no_more() {
+fn memory_that_is_deregistered_during_a_write_receives_no_more_bytes() {
     let node = Node::new("lo 0 crc=off");
     let (server, mut raw) = accepted(&node);
     server.recv(1, &[]);
@@ -310,11 +310,11 @@ fn mapped(node: &Node) -> (SoftMr, Sge) {
     (mr, sge)
 }
 
-/// Protects a mapping, as a consumer might. It is not unmapped, because the next mapping of any
-/// thread could get the range and be written to.
+/// Removes all access to a mapping, with the effect of an unmap. The test does not unmap the range,
+/// because another thread could map it again, and the RNIC would then write to that mapping.
 fn protect(of: &Sge) {
     let start = std::ptr::with_exposed_provenance_mut(of.addr as usize);
-    // SAFETY: a complete mapping of this test, which the test does not use any more.
+    // SAFETY: the range is a complete mapping of this test, which the test no longer accesses.
     unsafe { mprotect(start, of.len as usize, MprotectFlags::empty()) }.unwrap();
 }
 
@@ -340,7 +340,7 @@ fn memory_that_the_consumer_unmapped_ends_the_connection_and_not_the_process() {
 }
 
 #[test]
-fn a_read_whose_sink_was_deregistered_reports_the_sink() {
+fn a_read_whose_sink_the_consumer_unmapped_fails_with_local_protection() {
     let node = Node::new("lo 0 crc=off peer_to_peer=off");
     let client = node.side(10);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

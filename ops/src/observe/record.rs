@@ -15,8 +15,8 @@ const NOWHERE: u32 = u32::MAX;
 
 /// The record of a socket. Dropping it removes the socket from the list.
 ///
-/// Counting costs two loads and an addition. In a forked child the first count, or the first change
-/// of state, lists the socket in the page of the child as well.
+/// Counting costs three loads and an addition. In a forked child the first count, or the first
+/// change of state, lists the socket in the page of the child as well.
 #[derive(Debug)]
 pub struct Record {
     writer: &'static Writer,
@@ -27,12 +27,13 @@ pub struct Record {
     state: AtomicU32,
 }
 
-/// The record in which a process counts that shares a socket with the listing process, as a child
-/// of a fork does.
+/// The counters of a socket in the page of another process, with which the calling process shares
+/// the socket. A child of a `fork` uses them.
 ///
-/// The counts go to the page of the process that lists the socket. The child has mapped that page
-/// as well, so it stays valid even after that process has ended. Counts after the removal of the
-/// socket from that list are meaningless, so processes that share a socket must prevent them.
+/// The child has inherited the mapping of the page, so the page stays valid even after the other
+/// process has ended. After the other process has removed the socket from its page, the record may
+/// belong to another socket. Processes that share a socket must therefore stop counting before
+/// that.
 #[derive(Debug, Clone, Copy)]
 pub struct Tally {
     page: &'static Page,
@@ -125,8 +126,8 @@ impl Record {
         }
     }
 
-    /// Lists a socket that was inherited over a fork in this process's page. The first thread does
-    /// it.
+    /// Lists a socket that was inherited over a fork in this process's page. The first thread lists
+    /// it, and other threads do not count until the socket is listed.
     #[cold]
     fn list_again(&self, before: *mut Page) -> Option<(&'static Page, u32)> {
         let state = State::of(self.state.load(Ordering::Relaxed))?;

@@ -16,7 +16,7 @@ const SWEPT: usize = 32;
 pub struct Writer {
     /// Null until there is a page. Pages are leaked, so a reference to one is always valid.
     page: AtomicPtr<Page>,
-    /// The number of forks between the process that made the first page and this one.
+    /// The number of calls of [`Writer::forked`], in the ancestors of this process as well.
     forks: AtomicU32,
     place: OnceLock<Place>,
 }
@@ -46,7 +46,8 @@ impl Writer {
         self.forks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of calls of [`Writer::forked`], which distinguishes pages.
+    /// Returns the number of calls of [`Writer::forked`], which distinguishes the page of a child
+    /// from that of its parent.
     pub(super) fn forks(&self) -> u32 {
         self.forks.load(Ordering::Relaxed)
     }

@@ -8,12 +8,11 @@ use crate::portmap::question::Answer;
 
 /// The time for which a mapping is used.
 ///
-/// A service may close its port, and another socket may get it. A peer that connects there then
-/// sends its first bytes to the wrong program. A peer that closes its service notifies nobody, so
-/// the only remedy is to ask again soon. A service with many connections is still asked once for
-/// all of them, and an occasional connection waits for one exchange of datagrams more. The
-/// remaining risk is this time for services that end, and one exchange of datagrams for an answer
-/// that was true when it was sent.
+/// A service may close its port, and another socket may get the port. A connection to that port
+/// sends its first bytes to the wrong program. No message reports that a service has ended, so the
+/// only remedy is to ask again soon. Many connections to a service still share one question, and an
+/// occasional connection waits for one more exchange of datagrams. The risk remains for a service
+/// that ends less than this time before the connection is made.
 const MAPPED_FOR: Duration = Duration::from_secs(2);
 
 /// The time for which a peer with a port mapper is not asked again for a service that it did not
@@ -110,7 +109,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn answers_are_kept_both_ways_and_for_as_long_as_they_may_be_true() {
+    fn each_answer_is_kept_for_its_time_about_the_service_or_the_peer() {
         let now = Instant::now();
         let mapped = Answer::Mapped(peer(2, 41000));
         for (answer, seconds, for_peer) in [
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_asked_for_again() {
+    fn a_removed_answer_is_not_returned() {
         let now = Instant::now();
         let mut answers = Answers::default();
         answers.put(peer(2, 80), Answer::Refused, 1, now);
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_holds_for_the_way_by_which_it_came() {
+    fn an_answer_is_valid_only_for_the_route_over_which_it_was_received() {
         let now = Instant::now();
         let mapped = Answer::Mapped(peer(2, 41000));
         for answer in [mapped, Answer::Refused, Answer::Silent] {

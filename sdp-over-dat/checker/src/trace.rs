@@ -1,9 +1,9 @@
 //! The file format of a recorded connection: the messages that one end sent and received, in order.
 //!
-//! A record is one byte for the direction, four bytes (big-endian) for the length of the message,
-//! one byte for the number of its first bytes that follow, and those bytes. Each record is written
-//! with one call. The last record may be incomplete, if the process was killed while it was
-//! written.
+//! A record has one byte for the kind, four bytes (big-endian) for the length of the message, and
+//! one byte for the number of bytes that follow. These are the first bytes of the message. Each
+//! record is written with one call. The last record may be incomplete, if the process was killed
+//! during that call.
 
 use std::io::{self, Write};
 
@@ -17,24 +17,24 @@ const RECEIVED: u8 = 3;
 /// The largest number of bytes of a message that a record keeps.
 const KEPT_MAX: usize = 200;
 
-/// Writes the record of a connection, at one of its ends.
+/// Writes the trace of a connection at one of its ends.
 #[derive(Debug)]
 pub struct TraceWriter<W> {
     to: W,
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Starts a record.
+    /// Starts a trace.
     pub const fn new(to: W) -> Self {
         Self { to }
     }
 
-    /// The private data of the request.
+    /// Records the private data of the request.
     pub fn hello(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.record(HELLO, bytes, bytes.len())
     }
 
-    /// The private data of the reply.
+    /// Records the private data of the reply.
     pub fn hello_ack(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.record(HELLO_ACK, bytes, bytes.len())
     }
@@ -49,7 +49,7 @@ impl<W: Write> TraceWriter<W> {
         self.record(RECEIVED, head, len)
     }
 
-    /// Ends the record and returns the destination.
+    /// Ends the trace and returns the destination.
     pub fn into_inner(self) -> W {
         self.to
     }
@@ -77,8 +77,8 @@ pub enum TraceFault {
         /// The broken rule.
         broken: Broken,
     },
-    /// The file is not a record of a connection.
-    #[error("record {0} is of an unknown kind: the file is not a trace, or has a hole")]
+    /// The file is not a trace of a connection.
+    #[error("record {0} has an unknown kind: the file is not a trace, or bytes are missing")]
     Form(u64),
 }
 
@@ -107,7 +107,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// The sender of the message, where `side` is the end that wrote the record.
+    /// Returns the sender of the message. `side` is the end that wrote the trace.
     #[must_use]
     pub const fn sender(&self, side: Side) -> Side {
         match self.kind {
@@ -247,10 +247,10 @@ mod tests {
         Ok(())
     }
 
-    /// The process may be killed while it writes. The complete records count, wherever the file
-    /// ends.
+    /// The process may be killed while it writes. All complete records are checked, wherever the
+    /// file ends.
     #[test]
-    fn a_last_record_that_is_not_whole_is_left_out() -> io::Result<()> {
+    fn an_incomplete_last_record_is_skipped() -> io::Result<()> {
         let bytes = conversation()?;
         for len in 0..=bytes.len() {
             let checker = check_trace(Side::Active, &bytes[..len]).expect("keeps every rule");

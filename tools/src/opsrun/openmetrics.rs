@@ -24,7 +24,7 @@ enum Type {
 
 /// A metric family.
 struct Family {
-    /// Ends in the unit, if there is one.
+    /// The name, which ends in the unit, if there is one.
     name: &'static str,
     kind: Type,
     unit: Option<&'static str>,
@@ -88,12 +88,12 @@ fn families(listing: &Listing) -> [Family; 12] {
         ),
         Family::counter(
             "ops_stalls",
-            "Times for which bytes of connections over SDP had to wait, by reason.",
+            "Number of times that bytes of connections over SDP had to wait, by reason.",
             of(stalls),
         ),
         Family::gauge(
             "ops_credits",
-            "Messages that the peers of all connections over SDP have room for.",
+            "Messages for which the peers of all connections over SDP have receive buffers.",
             of(credits),
         ),
         Family::counter(
@@ -121,7 +121,7 @@ fn each(processes: &[Process], of: fn(&Process) -> Vec<(Labels, u64)>) -> Sample
             ];
             all.extend(labels);
             let sum = samples.entry(all).or_default();
-            // The numbers are from another program and may be any.
+            // The numbers are from another program and may have any value.
             *sum = sum.wrapping_add(value);
         }
     }
@@ -136,7 +136,7 @@ fn open_sockets(process: &Process) -> Vec<(Labels, u64)> {
             Kind::Listener => "listener",
         };
         let state = match row.state {
-            // The kernel carries the socket, and this program does not know its state.
+            // The page does not contain the state of a kernel socket.
             State::Native => "kernel".to_owned(),
             state => state.to_string(),
         };
@@ -214,8 +214,8 @@ fn credits(process: &Process) -> Vec<(Labels, u64)> {
     counters(process, &[("", Counter::Credits)], |_| vec![])
 }
 
-/// Returns a sample for each counter that protocols keep; none for a process without such
-/// counters.
+/// Returns a sample for each of the counters in `words`. Returns no sample for a process in which
+/// no protocol has counted anything.
 fn counters(
     process: &Process,
     words: &[(&str, Counter)],

@@ -1,4 +1,4 @@
-//! Posts in a race with another holder of the connection, step by step.
+//! Posts while another thread holds the connection.
 
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,14 @@ fn send_wr(wr_id: u64) -> SendWr<'static> {
     }
 }
 
-/// The completions that a queue receives within a time limit, without driving.
-fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
+/// Waits for `count` completions of the send queue, without driving the connection. Returns those
+/// that were added within a time limit.
+fn await_sent(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut all = Vec::new();
     while all.len() < count && Instant::now() < deadline {
-        let came = side.resting(&side.send_cq);
-        all.extend(came.iter().map(|done| (done.wr_id, done.status)));
+        let polled = side.resting(&side.send_cq);
+        all.extend(polled.iter().map(|done| (done.wr_id, done.status)));
         std::thread::sleep(Duration::from_millis(1));
     }
     all
@@ -61,13 +62,13 @@ fn a_post_after_a_failed_post_is_flushed() {
     wait_for_timers(qp);
     let link = qp.lock_link();
     std::thread::scope(|scope| {
-        // Queued for the holder, which has not checked for it when the holder itself posts.
+        // This post is queued for the holder, which posts itself before it checks that queue.
         scope.spawn(|| client.post(1, SendOp::Read(source.remote(0, 8)), &[sink.sge(0, 8)]));
     });
     qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0))
         .unwrap();
     assert_eq!(
-        arrives(&client, 2),
+        await_sent(&client, 2),
         [(1, WcStatus::LocalProtection), (2, WcStatus::Flushed)]
     );
     assert_eq!(a.rnic.pending(&client.qp), (0, 0));
@@ -91,7 +92,7 @@ fn a_post_without_room_submits_posts_that_found_the_connection_busy() {
     });
     let refused = qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0));
     assert!(matches!(refused, Err(RnicError::NoResources(_))));
-    assert_eq!(arrives(&client, 1), [(1, WcStatus::Success)]);
+    assert_eq!(await_sent(&client, 1), [(1, WcStatus::Success)]);
 }
 
 #[test]

@@ -23,8 +23,8 @@ use crate::engine::io::{Received, Sent};
 const MAGIC: [u8; 8] = *b"dat-ring";
 /// Bytes of a hello.
 const HELLO_LEN: usize = 24;
-/// The number of descriptors for which a receive has room: one more than is accepted, so that a
-/// second one is detected.
+/// The number of descriptors for which a receive has room: one more than the one that is accepted,
+/// so that a second descriptor is detected.
 const DESCRIPTORS_MAX: usize = 2;
 
 /// The first message of the connecting process.
@@ -63,7 +63,7 @@ impl Hello {
 pub(crate) enum Refusal {
     /// The version is unknown.
     Version,
-    /// No connection has the token, or it has been used.
+    /// No connection has the token, or the token has been used.
     Token,
     /// The shared memory is not acceptable.
     Memory,
@@ -159,8 +159,8 @@ impl HelloReceiver {
         };
         let is_valid = self.take_descriptors(&mut control);
         // The kernel has closed the descriptors for which there was no room.
-        let is_cut = message.flags.contains(ReturnFlags::CTRUNC);
-        if message.bytes == 0 || !is_valid || is_cut {
+        let is_truncated = message.flags.contains(ReturnFlags::CTRUNC);
+        if message.bytes == 0 || !is_valid || is_truncated {
             return ReceivedHello::Bad;
         }
         self.filled += message.bytes;
