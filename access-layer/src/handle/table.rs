@@ -24,7 +24,7 @@ const ORDINALS: usize = 16;
 const WORD: usize = size_of::<usize>();
 /// Number of slots made usable at once: 1024 of 192 bytes are 48 pages.
 pub(super) const CHUNK_SLOTS: usize = 1024;
-/// Freed slots are not reused while fewer than this many are waiting and unused slots are left.
+/// No freed slot is reused while fewer freed slots than this exist and unused slots are left.
 const QUARANTINE: usize = 1024;
 /// Number of slots to reserve; halved until the process's address space limit allows it.
 #[cfg(not(miri))]
@@ -42,8 +42,8 @@ pub(super) struct Pin(Option<Entry>);
 /// A slot, which holds one object after another. All zero bytes are an empty slot in generation 0.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// The word behind a handle. A registry library may load it at any time, with any kind of
-    /// access.
+    /// The words to which handles point. A registry library may load such a word at any time, with
+    /// any kind of access.
     provider: [AtomicPtr<DatProvider>; ORDINALS],
     state: AtomicU64,
     context: AtomicU64,

@@ -1,9 +1,9 @@
 //! The `epoll` sets of this process that watch a descriptor, from the lists of the kernel.
 //!
 //! A program may add a socket to a set and connect it afterwards (nginx does). Recording the events
-//! of every `epoll_ctl` would slow down native sockets, so they are read from `/proc`. This library
-//! only records which descriptors are sets: searching `/proc` for sets would cost a thousand
-//! connections a million reads.
+//! of every `epoll_ctl` would slow down native sockets, so the events are read from `/proc`. This
+//! library records only which descriptors are sets, and which descriptors were added to a set.
+//! Searching `/proc` for sets would cost a thousand connections a million reads.
 
 use std::ffi::c_int;
 use std::fs;
@@ -56,8 +56,8 @@ impl Registrations {
         }
     }
 
-    /// Replaces the descriptor `before`, which is watched like the listener, by `now`. Adds `now`
-    /// without `before`, and removes `before` without `now`.
+    /// Replaces the descriptor `before`, which is watched like the listener, by `now`. If either is
+    /// `None`, the other is only added or removed.
     pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>) {
         for (set, event) in &self.found {
             let mut event = arrival_event(event);
@@ -82,8 +82,8 @@ impl Registrations {
     }
 }
 
-/// Returns the events for a descriptor next to a listener. Only arrivals are reported, because the
-/// descriptor is always writable.
+/// Returns the events for a descriptor that a set watches in addition to a listener. Only incoming
+/// connections are reported, because the descriptor is always writable.
 pub(crate) fn arrival_event(listeners: &epoll_event) -> epoll_event {
     let never = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND).cast_unsigned();
     epoll_event {
@@ -100,7 +100,7 @@ const BITS: usize = 64;
 /// set.
 static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// The highest word that has a bit.
+/// The index of the last word of [`SETS`] that has had a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
 /// Records that the program has used a descriptor as a set.

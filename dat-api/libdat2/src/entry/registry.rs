@@ -8,7 +8,8 @@ use crate::registry::{NOT_REGISTERED, dynamic, static_};
 use dat_abi::*;
 
 /// `dat_registry_list_providers` of DAT 2.0: the entries of the registry file, in file order. With
-/// `max` 0 the call reports only their number, and returns an error for the first argument.
+/// `max` 0 the call reports only the number of entries, and returns an error for the first
+/// argument.
 ///
 /// # Safety
 /// `returned` is null or valid for writes; `list` is null or an array of `max` pointers, each null

@@ -1,15 +1,15 @@
 //! The library's thread in the program, which handles events while the program makes no call.
 //!
-//! The thread is started with the first offloaded socket or listener, never before. It sleeps in
-//! `epoll` until a registered descriptor is ready. A program without such a socket has no thread of
-//! this library.
+//! The thread is started with the first offloaded socket or listener. A program without such a
+//! socket has no thread of this library. The thread sleeps in `epoll` until a registered descriptor
+//! is ready.
 //!
 //! | File | Contents |
 //! |---|---|
 //! | `mod` | the thread `ops-events` |
 //! | [`watches`] | the handlers of the watched descriptors |
 //! | [`wait_queue`] | the queue on which threads of the program sleep in a blocking call |
-//! | [`restarting`] | waits for descriptors that signals end in the same way as the kernel's `accept` |
+//! | [`restarting`] | waits for descriptors, which signals end under the same conditions as `accept` |
 
 pub(crate) mod restarting;
 pub(crate) mod wait_queue;
@@ -154,7 +154,8 @@ impl EventThread {
         }
     }
 
-    /// Ends the watch of a descriptor that another object owns; see [`unwatch`](Self::unwatch).
+    /// Ends the watch of a descriptor that another object owns and keeps open during the call; see
+    /// [`unwatch`](Self::unwatch).
     pub(crate) fn unwatch_number(&self, fd: RawFd) {
         // SAFETY: the caller guarantees that the number is open.
         self.unwatch(unsafe { BorrowedFd::borrow_raw(fd) });

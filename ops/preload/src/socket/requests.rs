@@ -1,4 +1,4 @@
-//! `ioctl`.
+//! The `ioctl` requests about the bytes of a socket.
 
 use std::ffi::{c_int, c_ulong};
 
@@ -34,7 +34,7 @@ impl Socket {
         if to.is_null() {
             return Err(Errno::FAULT);
         }
-        // SAFETY: these requests demand a pointer to an integer.
+        // SAFETY: the pointer is not null, so the caller guarantees that it points to an integer.
         unsafe { *to = c_int::try_from(number).unwrap_or(c_int::MAX) };
         Ok(())
     }
