@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
         Ok(rules) => {
             rules.rules().iter().for_each(check_rule);
             check_verdicts(&rules);
-            check_behind_another_line(data, &rules);
+            check_after_another_line(data, &rules);
         }
         Err(faults) => {
             check_faults(data, &faults);
@@ -45,8 +45,7 @@ fn check_rule(rule: &Rule) {
     }
 }
 
-/// Checks that the verdict is that of the first rule that matches, and that the promise of `always`
-/// is kept.
+/// Checks that the verdict is that of the first rule that matches, and that of [`Rules::always`].
 fn check_verdicts(rules: &Rules) {
     for program in ["/usr/bin/redis-server", "a", ""] {
         for (role, address) in ADDRESSES
@@ -71,7 +70,7 @@ fn check_verdicts(rules: &Rules) {
     }
 }
 
-fn check_behind_another_line(data: &[u8], rules: &Rules) {
+fn check_after_another_line(data: &[u8], rules: &Rules) {
     let shifted = parse(&[GOOD, data].concat()).expect("one more good line");
     assert_eq!(&shifted.rules()[1..], rules.rules());
     for (shifted, rule) in shifted.rules()[1..].iter().zip(rules.rules()) {

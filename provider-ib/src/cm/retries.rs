@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// The time for new attempts, because the service may be about to listen.
+/// The time during which refused attempts are repeated, because the service may be about to listen.
 const RETRY_TIME: Duration = Duration::from_secs(3);
 /// The pause before the next attempt.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The attempts of one connection. Their time counts from the first refusal, which is received late
-/// if a thousand connections are opened at once.
+/// The attempts of one connection. [`RETRY_TIME`] counts from the first refusal and not from the
+/// first attempt: if a thousand connections are opened at once, the refusals are received late.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     until: Option<Instant>,

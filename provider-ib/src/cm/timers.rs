@@ -13,7 +13,8 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets, moves or (`None`) cancels the time of `key`. Returns `true` if it is the earliest now.
+    /// Sets the time of `key`, or cancels it (`None`). Returns `true` if `time` is the earliest
+    /// now.
     pub(crate) fn set(&mut self, key: Key, time: Option<Instant>) -> bool {
         if let Some(old) = self.times.remove(&key) {
             self.in_order.remove(&(old, key));

@@ -219,7 +219,7 @@ impl ReceiveCredits {
     }
 
     /// True if a message sent now gives the peer credits.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_new_credits(&self) -> bool {
         self.would_know() > self.knows()
     }
 

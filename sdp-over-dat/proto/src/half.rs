@@ -22,7 +22,7 @@ impl SendHalf {
 
     /// True if DisConn was sent.
     #[must_use]
-    pub const fn has_said_fin(self) -> bool {
+    pub const fn has_sent_fin(self) -> bool {
         matches!(self, Self::FinSent | Self::Finished)
     }
 
@@ -114,7 +114,7 @@ mod tests {
         }
         assert_eq!(before.map(SendHalf::is_open), [true, false, false, false]);
         assert_eq!(
-            before.map(SendHalf::has_said_fin),
+            before.map(SendHalf::has_sent_fin),
             [false, false, true, true]
         );
     }

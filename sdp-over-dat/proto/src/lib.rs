@@ -32,12 +32,12 @@
 //! | Write Zcopy | [`Connection::advertise_sink`], [`Connection::cancel_sinks`], [`Transmit::into`] | pipelined |
 //! | Transaction | none: a SinkAvail carries the bytes that wait for a message | the other half is pipelined, this one is not |
 //!
-//! The two halves of a connection are independent, and each has a mode. The source of a half decides
-//! about pipelined mode ([`Connection::go_pipelined`], [`Connection::leave_pipelined`]), which it
-//! enters without a command when two advertisements wait. The sink can only request pipelined mode
-//! ([`Connection::ask_pipelined`]). The mode requires a peer that accepts more than one
-//! advertisement ([`Config::adverts_max`]), so a peer that accepts one never receives a message of
-//! the pipelined mechanisms. `exchange` contains the rules.
+//! The two halves of a connection are independent, and each has a mode. The source of a half
+//! decides about pipelined mode ([`Connection::go_pipelined`], [`Connection::leave_pipelined`]),
+//! which it enters without a command when two advertisements wait. The sink can only request
+//! pipelined mode ([`Connection::ask_pipelined`]). The mode requires a peer that accepts more than
+//! one advertisement ([`Config::adverts_max`]), so a peer that accepts one never receives a message
+//! of the pipelined mechanisms. `exchange` contains the rules.
 //!
 //! Suspend is not supported: SuspComm ends the connection, because SDP has no message that refuses
 //! SuspComm.

@@ -81,7 +81,7 @@ impl Line {
             ),
         ] {
             if let Err(error) = line.run(End::Far, tool, probe) {
-                not_run(&format!("a cable cannot be made worse here: {error:#}"));
+                not_run(&format!("the cable cannot be impaired here: {error:#}"));
                 return Ok(None);
             }
         }
@@ -128,12 +128,12 @@ impl Line {
     }
 
     /// Makes these ends drop received packets that match `which`.
-    fn drop_arriving(&self, ends: &[End], which: &str) -> Result<()> {
+    fn drop_received(&self, ends: &[End], which: &str) -> Result<()> {
         for end in ends {
             for command in [
                 "add table inet cable",
-                "add chain inet cable arriving { type filter hook input priority 0 ; }",
-                &format!("add rule inet cable arriving {which} drop"),
+                "add chain inet cable received { type filter hook input priority 0 ; }",
+                &format!("add rule inet cable received {which} drop"),
             ] {
                 self.run(*end, "nft", command)?;
             }
@@ -141,8 +141,7 @@ impl Line {
         Ok(())
     }
 
-    /// Stops dropping packets.
-    fn let_through(&self, ends: &[End]) -> Result<()> {
+    fn stop_dropping(&self, ends: &[End]) -> Result<()> {
         let mut each = ends.iter();
         each.try_for_each(|end| self.run(*end, "nft", "delete table inet cable"))
     }
@@ -156,7 +155,8 @@ impl Line {
         for side in &pair {
             side.read_line("met")?;
         }
-        self.is_offloaded().context("when they have met")?;
+        self.check_offloaded()
+            .context("after the programs have connected")?;
         Ok(pair)
     }
 
@@ -174,13 +174,13 @@ impl Line {
     }
 
     /// Checks that both ends of the one connection are offloaded.
-    fn is_offloaded(&self) -> Result<()> {
+    fn check_offloaded(&self) -> Result<()> {
         let listed = self.place.listed()?;
         let is_open = |line: &&str| line.starts_with("sdp ") && line.contains(" ESTAB ");
-        let is_elsewhere = |line: &str| line.starts_with("tcp ");
+        let is_tcp = |line: &str| line.starts_with("tcp ");
         let open = listed.lines().filter(is_open).count();
-        let is_good = open == 2 && !listed.lines().any(is_elsewhere);
-        ensure!(is_good, "not one connection over SDP: {listed}");
+        let is_offloaded = open == 2 && !listed.lines().any(is_tcp);
+        ensure!(is_offloaded, "not one connection over SDP: {listed}");
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Line {
     /// Waits while the cable or the peer is unusable, and checks that the connection remains.
     fn pause(&self) -> Result<()> {
         thread::sleep(Duration::from_secs(size(1, 30)));
-        self.is_offloaded().context("in the meantime")
+        self.check_offloaded().context("during the pause")
     }
 }
 
@@ -226,7 +226,7 @@ fn one_in_a_hundred_is_lost(protocol: &'static OffloadProtocol) -> Result<()> {
     let Some(line) = Line::new(protocol)? else {
         return Ok(());
     };
-    line.drop_arriving(&BOTH, "meta l4proto tcp numgen random mod 100 < 1")?;
+    line.drop_received(&BOTH, "meta l4proto tcp numgen random mod 100 < 1")?;
     line.swap(size(8 << 20, 1 << 30), |_, _| Ok(()))
 }
 
@@ -265,9 +265,9 @@ fn the_link_goes_down(protocol: &'static OffloadProtocol) -> Result<()> {
 
 fn packets_are_dropped(protocol: &'static OffloadProtocol, ends: &[End]) -> Result<()> {
     swap_slowly(protocol, |line, _| {
-        line.drop_arriving(ends, "meta l4proto tcp")?;
+        line.drop_received(ends, "meta l4proto tcp")?;
         line.pause()?;
-        line.let_through(ends)
+        line.stop_dropping(ends)
     })
 }
 
@@ -297,18 +297,18 @@ fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
         return Ok(());
     };
     line.slow_down(RATE)?;
-    let plainly = |command: &mut Command| {
+    let without_library = |command: &mut Command| {
         command.env_remove("LD_PRELOAD");
     };
     let ours = line.start_losing(|_| {})?;
-    line.is_offloaded()?;
-    let plain = line.start_losing(plainly)?;
+    line.check_offloaded()?;
+    let plain = line.start_losing(without_library)?;
     let mut all = ours.into_iter().chain(plain).collect::<Vec<_>>();
     for side in &mut all {
         side.write_line("go on")?;
     }
     thread::sleep(SOON);
-    line.drop_arriving(&BOTH, "meta l4proto tcp")?;
+    line.drop_received(&BOTH, "meta l4proto tcp")?;
     let mut lines = Vec::new();
     for side in all {
         // TCP checks the timeout when it retransmits, at growing intervals; the rest of the time is

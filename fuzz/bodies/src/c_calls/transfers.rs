@@ -1,4 +1,7 @@
 //! Calls that post, wait, connect and change.
+//!
+//! In the `SAFETY` comments *words* are handles and numbers: the library accepts any value, so a
+//! call that takes only words has no conditions.
 
 use std::ptr::{self, null_mut};
 
@@ -209,8 +212,8 @@ impl World {
         });
     }
 
-    /// Makes a post. The list is null or longer than any legal count, and names payload memory or
-    /// memory that is not registered.
+    /// Makes a post. The list is null or longer than any legal count. Its segments are in payload
+    /// memory or in memory that is not registered.
     pub(super) fn post(
         &mut self,
         input: &mut Input<'_>,

@@ -126,8 +126,8 @@ impl Connection {
         }
         // AbortConn is allowed only after DisConn. Before that, the end of the transport notifies
         // the peer.
-        let may_say_so = self.send_half.has_said_fin() && !self.receive_half.has_ended();
-        let gives = self.receive_credits.has_news();
+        let may_say_so = self.send_half.has_sent_fin() && !self.receive_half.has_ended();
+        let gives = self.receive_credits.has_new_credits();
         let says_so = may_say_so && self.send_credits.allow_control(gives);
         self.state.on_abort(says_so);
         if self.state.has_ended() {
@@ -143,7 +143,7 @@ impl Connection {
         }
         // A peer whose transport has ended does not wait for a DisConn that no bytes precede.
         let owes_fin_alone = self.owes_fin() && self.is_delivered();
-        let has_sent_all = self.send_half.has_said_fin() || owes_fin_alone;
+        let has_sent_all = self.send_half.has_sent_fin() || owes_fin_alone;
         let is_clean = has_sent_all && self.receive_half.has_ended();
         self.state.on_disconnected(is_clean);
         self.events.push_back(match self.state {

@@ -194,7 +194,7 @@ impl Connection {
         if mode != Mode::Pipelined && !is_late || len < least {
             return Err(ProtocolError::SinkAvail { mode, len, least });
         }
-        if self.send_half.has_said_fin() {
+        if self.send_half.has_sent_fin() {
             // DisConn, which the peer will receive, retires it.
             return Ok(());
         }

@@ -182,7 +182,7 @@ impl Connection {
     /// ended. After that, no more receive buffers need be posted.
     #[must_use]
     pub const fn expects_messages(&self) -> bool {
-        let said_all = self.send_half.has_said_fin() && self.receive_half.has_ended();
+        let said_all = self.send_half.has_sent_fin() && self.receive_half.has_ended();
         !said_all && !self.state.has_ended()
     }
 

@@ -4,12 +4,15 @@ use super::{Connection, send_queue::Item};
 use crate::{
     Advert, ConnectionState, Event, Failure, Payload, PeerMemory, Seq, Transmit,
     credit::CreditUpdate,
-    wire::{BSDH_LEN, Body, Flags, Message, Mode, ModeChange, SinkAvail, SrcAvail, TargetHalf},
+    wire::{
+        BSDH_LEN, Body, Flags, HEADER_MAX, Message, Mode, ModeChange, SinkAvail, SrcAvail,
+        TargetHalf,
+    },
 };
 
 impl Connection {
-    /// The next message, if there is one that the credits allow. The engine must send it, because
-    /// its sequence number is used up.
+    /// Returns the next message, if there is one that the credits allow. The engine must send the
+    /// message, because its sequence number is used up.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         match self.state {
             ConnectionState::Established => (),
@@ -56,13 +59,13 @@ impl Connection {
 
     /// True if the credits allow a message without payload.
     fn allows_control(&self) -> bool {
-        let gives = self.receive_credits.has_news();
+        let gives = self.receive_credits.has_new_credits();
         self.send_credits.allow_control(gives)
     }
 
     fn take_control(&mut self) -> Option<Body> {
-        // The answer to a cancel comes first: DisConn retires the memory as well, and the peer
-        // would not expect an answer after it.
+        // The answer to a cancel is first: DisConn retires the advertised memory as well, and the
+        // peer does not expect an answer after DisConn.
         if self.write_source.on_ack_sent() {
             return Some(Body::SinkCancelAck);
         }
@@ -104,7 +107,7 @@ impl Connection {
                 mode: Mode::Combined,
             });
         }
-        if self.send_half.has_said_fin() {
+        if self.send_half.has_sent_fin() {
             return None;
         }
         let is_free = self.source.is_idle() && self.write_source.len() == 0;
@@ -135,8 +138,8 @@ impl Connection {
         has_cause && self.has_pipelined() && !self.due.go_buffered
     }
 
-    /// SinkAvail, when a reader waits. It carries the bytes that wait for a message if the peer
-    /// cannot have advertised memory for them.
+    /// A SinkAvail, if a reader waits. The message also carries bytes of the stream, unless the
+    /// peer may have advertised memory for these bytes.
     fn transmit_sink_avail(&mut self) -> Option<Transmit> {
         let may_send = self.write_sink.owes_advert()
             && self.may_advertise_sinks()
@@ -144,7 +147,8 @@ impl Connection {
         if !may_send {
             return None;
         }
-        let room = self.payload_max() + BSDH_LEN as u32 - 36;
+        // The payload maximum is that of Data. SinkAvail has a longer header.
+        let room = self.payload_max() + BSDH_LEN as u32 - HEADER_MAX as u32;
         let may_carry = self.send_mode != Mode::Pipelined
             && self.write_source.len() == 0
             && !self.write_source.may_be_late()
@@ -156,7 +160,7 @@ impl Connection {
             return None;
         }
         let (sink, non_discards) = self.write_sink.on_sent()?;
-        // This advertisement ends a cancel of theirs.
+        // This advertisement ends a cancel of the peer.
         self.has_dropped = false;
         let body = Body::SinkAvail(SinkAvail {
             len: sink.len,
@@ -169,7 +173,7 @@ impl Connection {
     }
 
     /// The next bytes of the stream. No Data may be sent after an outstanding advertisement,
-    /// because the peer could not determine its position in the stream.
+    /// because the peer could not determine the position of the data in the stream.
     fn transmit_stream(&mut self) -> Option<Transmit> {
         let front = *self.queue.front()?;
         if let Some(room) = self.write_source.room() {
@@ -271,8 +275,8 @@ impl Connection {
         Some(transmit)
     }
 
-    /// True while nothing forbids to send a SrcAvail in pipelined mode. The peer judges by its
-    /// acknowledgement whether a refusal has crossed it.
+    /// True while a SrcAvail may be sent in pipelined mode. The peer decides by the acknowledgement
+    /// in a SrcAvail whether its SendSm has crossed that SrcAvail.
     fn may_offer(&self) -> bool {
         self.source.may_offer() && !self.receive_credits.holds_back() && !self.is_leaving()
     }
@@ -288,7 +292,7 @@ impl Connection {
         let is_first = self.due.first_message
             && self
                 .send_credits
-                .allow_control(self.receive_credits.has_news());
+                .allow_control(self.receive_credits.has_new_credits());
         let may = is_first || is_due && self.send_credits.allow_control(true);
         may.then(|| self.make(Body::Data, Payload::Nothing))
     }

@@ -91,7 +91,7 @@ fn an_update_is_owed_when_the_window_opens_and_never_for_an_update() {
     assert_eq!(credits.announce(), (4, Seq(1)));
     credits.on_received(Seq(2), false, true).expect("in order");
     credits.on_posted();
-    assert!(credits.has_news());
+    assert!(credits.has_new_credits());
     assert_eq!(
         credits.credit_update(),
         CreditUpdate::NotDue,
