@@ -1,8 +1,8 @@
 //! Extension operations. Their arguments are a `va_list` whose contents depend on the operation
 //! number.
 //!
-//! The open and close of a query are here, because their handles differ from those of other calls.
-//! [`iw_extension`] handles all other operations.
+//! The operations of `dat_ib_open_query` and `dat_ib_close_query` are here, because their handles
+//! differ from those of other calls. [`iw_extension`] handles all other operations.
 
 use std::ffi::CStr;
 

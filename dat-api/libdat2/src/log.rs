@@ -122,7 +122,7 @@ struct Outlet {
     is_requested: bool,
 }
 
-/// True while descriptor 1 or 2 refers to the file of the time when this library was loaded.
+/// True while `fd`, which is 1 or 2, refers to the file of the time when this library was loaded.
 fn is_as_at_load(fd: RawFd) -> bool {
     let now = Identity::of_number(fd).ok();
     let at_load = FILES_AT_LOAD

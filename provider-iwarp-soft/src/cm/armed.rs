@@ -26,7 +26,8 @@ impl std::fmt::Debug for SoftArmed {
 
 impl SoftArmed {
     /// Arms the reception of a request, and sends the complete final streaming message before a
-    /// request is delivered. The time limit for both is the same: `mpa_timeout_ms` in `dat.conf`.
+    /// request is delivered. Sending is limited by `mpa_timeout_ms` in `dat.conf`; the wait for the
+    /// request has no limit.
     ///
     /// A socket that turns out to be disconnected is not an error of this call but an upcall (DAT
     /// 2.0 iWARP extensions 3.1.1.2).
@@ -66,8 +67,8 @@ impl SoftArmed {
         Ok(armed)
     }
 
-    /// Returns the socket. Returns `false` if the socket was passed on before; its event was then
-    /// delivered.
+    /// Returns the socket to its consumer. Returns `false` if a request had taken the socket
+    /// before; the event of that request was delivered then.
     pub(crate) fn disarm(self) -> bool {
         self.inbound.take_or_wait().is_some()
     }

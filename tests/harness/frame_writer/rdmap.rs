@@ -135,7 +135,8 @@ pub fn immediate(opcode: u8, msn: u32, data: u64) -> Frame {
     frame
 }
 
-/// An Atomic Request whose masks select all bits.
+/// An Atomic Request on a whole 64-bit word: a FetchAdd without field boundaries, or a CmpSwap that
+/// compares and swaps all bits.
 #[must_use]
 pub fn atomic_request(msn: u32, atomic: &Atomic) -> Frame {
     let plain_mask = if atomic.operation == 0 {

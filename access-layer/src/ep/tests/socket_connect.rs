@@ -38,7 +38,7 @@ fn connecting(bench: &Bench, stream: &TcpStream) -> TestEp {
 }
 
 #[test]
-fn success_makes_the_endpoint_active_pending_and_the_socket_the_endpoints() {
+fn on_success_the_endpoint_is_active_pending_and_owns_the_socket() {
     let bench = Bench::new();
     let (stream, _listener) = socket();
     let ep = connecting(&bench, &stream);
@@ -318,7 +318,7 @@ fn disconnecting_or_destroying_the_endpoint_returns_the_socket_to_the_system() {
 }
 
 #[test]
-fn a_connector_without_a_connected_socket_learns_from_the_rnic() {
+fn a_socket_that_is_not_connected_is_reported_by_an_event() {
     // "there is not requirement for the Provider to check if the socket provided is connected or
     // not as part of the successful return of the operation."
     let bench = Bench::new();

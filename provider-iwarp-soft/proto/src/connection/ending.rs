@@ -93,9 +93,10 @@ impl Connection {
         error
     }
 
-    /// Makes the one Terminate message of this stream; `None` if none may be sent (any more).
-    /// Nothing may be transmitted after it: shut the sending side of the transport down, then read
-    /// and discard until the peer closes, so that a reset does not overtake the message.
+    /// Makes the only Terminate message of this stream; `None` if the message was sent already, or
+    /// may not be sent. Nothing may be transmitted after the message: shut the sending side of the
+    /// transport down, then read and discard until the peer closes, so that a reset does not
+    /// overtake the message.
     pub fn terminate(&mut self, error: &ProtocolError) -> Option<TransmitFpdu> {
         if error.code == TerminateCode::Mpa(MpaError::Closed) || !self.state.on_terminate() {
             return None;
@@ -142,7 +143,7 @@ impl TransmitFpdu {
     }
 }
 
-/// Makes a Read Request as its requester would send it for the rest of it.
+/// Makes the Read Request that its requester would send for the remaining bytes.
 fn quoted_read(request: &ReadRequest, msn: Msn) -> [u8; UNTAGGED_LEN + READ_REQUEST_LEN] {
     let mut segment = [0; UNTAGGED_LEN + READ_REQUEST_LEN];
     let header = Untagged {
@@ -162,6 +163,6 @@ fn quoted_read(request: &ReadRequest, msn: Msn) -> [u8; UNTAGGED_LEN + READ_REQU
     segment
 }
 
-// The longest Terminate message fits behind the DDP header of an FPDU.
+// The longest Terminate message fits after the DDP header of an FPDU.
 const _: () = assert!(LENGTH_LEN + UNTAGGED_LEN + LEN_MAX == crate::HEADER_MAX);
 const _: () = assert!(size_of::<Offender>() <= 64);
