@@ -1,8 +1,8 @@
 //! Checks whether memory is mapped.
 //!
-//! A region over unmapped addresses would let a peer end this process by reading it. The check is
-//! made once, at registration. A check at each access would cost a system call, more than the
-//! access itself, and a library must not install a handler of SIGSEGV.
+//! A peer that reads a region over unmapped addresses would end this process. The check is made
+//! once, at registration. A check at each access would cost a system call, more than the access
+//! itself, and a library must not install a handler of SIGSEGV.
 
 /// Number of pages that one call checks.
 const PAGES_AT_ONCE: usize = 4096;

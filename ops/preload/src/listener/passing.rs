@@ -1,10 +1,10 @@
 //! Passes a connection from the listening process to the process that accepts it.
 //!
-//! An offloaded connection arrives in the process that called `listen`. A process that inherited
-//! the listener requests the connection over a message socket that all these processes share. The
-//! answer is the program's end of a pair that carries bytes and the addresses of both ends, or the
-//! reason why there is no connection. Each request has one answer. All requests are equal, so a
-//! process may receive the answer to a request of another process.
+//! The process that called `listen` receives the offloaded connections. A process that inherited
+//! the listener requests a connection over a message socket that all these processes share. The
+//! answer is the program's end of a socket pair and the addresses of the connection, or the reason
+//! why there is no connection. Each request has one answer. All requests are equal, so a process
+//! may receive the answer to a request of another process.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -108,8 +108,8 @@ pub(crate) fn request(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<
                 room.release();
                 match receive_answer(&over) {
                     Ok(answer) => return Ok(answer),
-                    // Another process has read the answer, so the answer to its request is left for
-                    // this one.
+                    // Another process has read this answer. The answer to the request of that
+                    // process remains for this process.
                     Err(Errno::AGAIN) => room.reserve_again(),
                     Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
                     Err(_) => return Ok(None),

@@ -13,8 +13,8 @@ use crate::verdict::Lacks;
 
 const KIB: usize = 1024;
 
-/// Lengths and their names: values next to the sizes of TCP segments over Ethernet, of pages, and
-/// next to powers at which counters and frames end.
+/// Lengths and their names: values next to the sizes of TCP segments over Ethernet and of pages,
+/// and next to powers of two at which frames are full or length fields overflow.
 pub(super) const LENGTHS: [(usize, &str); 16] = [
     (0, "0"),
     (1, "1"),
@@ -195,8 +195,11 @@ fn sends_pieces(side: &mut Side<'_>, pieces: &[(usize, usize)]) -> Result<()> {
 /// Waits for a receive that must be completed by a message of this length.
 fn expect_message(link: &Link, cookie: u64, len: usize, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, cookie, side)?;
-    let came = received.transferred;
-    ensure!(came as usize == len, "{came} bytes instead of {len}");
+    let transferred = received.transferred;
+    ensure!(
+        transferred as usize == len,
+        "{transferred} bytes instead of {len}"
+    );
     Ok(())
 }
 

@@ -31,8 +31,9 @@ const DIRECT_MIN: usize = 24 * 1024;
 const TAIL: usize = 8;
 /// Maximum number of pieces of one `recvmsg`, including the staging buffer.
 const VECTOR_MAX: usize = 8;
-/// The number of frames, after a frame that was placed in this way, that are received without the
-/// bytes that follow them: the rest of a message that was cut, and an answer of the consumer.
+/// The number of frames after a frame that was placed directly for which a receive ends at the next
+/// header, so that the next payload can be placed directly too. Two of these frames may be short:
+/// the last frame of a message, and an answer of the peer's consumer.
 const NARROW_FRAMES: u8 = 2;
 
 /// A segment whose payload is being placed.
@@ -79,7 +80,7 @@ impl Placing {
         self.payload_len().saturating_sub(TAIL).max(self.done)
     }
 
-    /// The number of bytes that follow that part in the frame.
+    /// The number of bytes that follow the direct part in the frame.
     fn rest(&self) -> usize {
         self.payload_len() - self.direct_end() + fpdu::pad(self.ulpdu_len) + CRC_LEN
     }
@@ -94,9 +95,8 @@ fn header_len(control: u8) -> usize {
 }
 
 impl Rx {
-    /// The number of bytes to receive into the staging buffer: usually all; but only up to the
-    /// header of the next frame if the payload of that frame should probably be received directly
-    /// to its target.
+    /// Returns the number of bytes to receive into the staging buffer: usually `room`. If the next
+    /// payload can probably be placed directly, the receive ends after the header of that frame.
     pub(super) fn narrowed(&self, staging: &Staging, room: usize) -> usize {
         if self.narrow == 0 {
             return room;
