@@ -210,8 +210,8 @@ impl<R: Rnic> Ia<R> {
         self.lock().is_closing = true;
     }
 
-    /// Returns true if a graceful close must be refused. CNOs, SRQs, CRs and the IA's own EVD do not
-    /// count.
+    /// Returns true if a graceful close must be refused. CNOs, SRQs, CRs and the IA's own EVD do
+    /// not count.
     pub(crate) fn is_in_use(&self) -> bool {
         let own_evd = self.own_async_evd();
         let children = self.lock();

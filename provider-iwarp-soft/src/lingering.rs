@@ -55,8 +55,8 @@ pub(crate) struct LingeringSocket {
 
 impl LingeringSocket {
     /// Ends a connection whose socket was removed from the engine: sends `rest`, and `late` after
-    /// [`LATE_AFTER`]. A socket that is returned to its consumer does not linger: it is neither shut
-    /// down nor read any more.
+    /// [`LATE_AFTER`]. A socket that is returned to its consumer does not linger: it is neither
+    /// shut down nor read any more.
     pub(crate) fn start(socket: Arc<ConnSocket>, rest: Vec<u8>, late: Option<Vec<u8>>) {
         if socket.returns_to_consumer() {
             return;

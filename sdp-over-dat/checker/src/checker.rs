@@ -124,8 +124,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Checks a message of `len` bytes that `by` sends. `head` is the beginning of the message, with
-    /// at least the headers.
+    /// Checks a message of `len` bytes that `by` sends. `head` is the beginning of the message,
+    /// with at least the headers.
     pub fn sent(&mut self, by: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         let frame = Frame::read(head, len)?;
         let ends = self.ends.as_mut().ok_or(Broken::BeforeHello)?;

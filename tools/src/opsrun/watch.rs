@@ -58,8 +58,8 @@ pub(crate) fn run(place: &Place, interval: Duration, shown: Shown) -> io::Result
     }
 }
 
-/// Writes a frame. On a terminal the frame replaces the last frame; otherwise a blank line separates
-/// the frames.
+/// Writes a frame. On a terminal the frame replaces the last frame; otherwise a blank line
+/// separates the frames.
 fn show(frame: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if out.is_terminal() {

@@ -1,8 +1,8 @@
 //! Installation, use and removal of the packages in a fresh Debian root.
 //!
 //! `packaging/trial.sh` runs inside the root and prints one line for each check that passed. This
-//! module makes the root from Debian's packages, and runs the script there in network, mount and PID
-//! namespaces of its own.
+//! module makes the root from Debian's packages, and runs the script there in network, mount and
+//! PID namespaces of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

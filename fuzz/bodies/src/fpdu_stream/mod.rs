@@ -1,5 +1,5 @@
-//! A connection that receives a stream of a peer, once as a whole and once in pieces. Both must have
-//! the same effects.
+//! A connection that receives a stream of a peer, once as a whole and once in pieces. Both must
+//! have the same effects.
 //!
 //! Input: one byte of flags; IRD and ORD; the posted receives and the posted work, each with its
 //! count first; the cuts, with their count first; then the stream. The stream is either raw or a

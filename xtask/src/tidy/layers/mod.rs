@@ -5,7 +5,8 @@
 //! innermost module that contains both places has two children that contain one place each. For
 //! example, `a::b` that names `c::d` makes `a` use `c`. The siblings of each parent are checked
 //! separately, and a module and its own descendants may use each other freely. A name that an
-//! ancestor re-exports counts as a use of the module that defines it: `crate::Config` uses `config`.
+//! ancestor re-exports counts as a use of the module that defines it: `crate::Config` uses
+//! `config`.
 //!
 //! Not checked: code under `cfg(test)`, methods (their types are checked where they are named), and
 //! names that `use super::*` imports.
