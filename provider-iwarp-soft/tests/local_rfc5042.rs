@@ -1,5 +1,5 @@
-//! The attacks of RFC 5042 that concern memory and queues, over both carriers: each ends the same
-//! way over TCP and through shared memory, and touches no byte.
+//! The attacks of RFC 5042 that concern memory and queues, over TCP and through shared memory. Each
+//! attack ends the connection in the same way on both carriers, and changes no byte.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
@@ -15,14 +15,13 @@ use support::*;
 
 const LEN: usize = 64;
 
-/// The memory of the victim, as far as the attacker can know it.
+/// The STags and addresses of the victim that the attacker uses.
 struct Target {
-    /// In the middle of the allocation: LEN bytes with all rights.
+    /// `LEN` bytes with all rights, in the middle of an allocation.
     open: (u32, u64),
     readable: (u32, u64),
     writable: (u32, u64),
-    /// A region that was deregistered.
-    gone: (u32, u64),
+    deregistered: (u32, u64),
     other_domain: (u32, u64),
     /// A window for the peer of another queue pair only.
     other_stream: (u32, u64),
@@ -49,7 +48,7 @@ fn untagged(opcode: u8, invalidate: u32, (queue, msn, offset): (u32, u32, u32)) 
     parts.concat()
 }
 
-/// The second Read Request of a connection; the first one has made the agreement.
+/// The second Read Request of a connection. The first one has negotiated the carrier.
 fn read(len: u32, stag: u32, to: u64) -> Vec<u8> {
     let parts: [&[u8]; 5] = [
         &[0; 12],
@@ -63,86 +62,89 @@ fn read(len: u32, stag: u32, to: u64) -> Vec<u8> {
 
 type Make = fn(&Target, u32) -> Vec<u8>;
 
-/// Segments by section and attack. The number is that of the next Send.
+/// Functions that make the segment of an attack, by section and attack. Their second argument is
+/// the MSN of the next Send.
 const ATTACKS: [(&str, Make); 25] = [
-    ("6.1.1 a guess, write", |it, _| {
+    ("6.1.1 write with a guessed STag", |it, _| {
         write(it.open.0 ^ 0x100, it.open.1, &[1; 8])
     }),
-    ("6.1.1 a guess, read", |it, _| {
+    ("6.1.1 read with a guessed STag", |it, _| {
         read(8, it.open.0 ^ 0x100, it.open.1)
     }),
-    ("6.1.1 another domain, write", |it, _| {
+    ("6.1.1 write to another protection domain", |it, _| {
         write(it.other_domain.0, it.other_domain.1, &[1])
     }),
-    ("6.1.1 another domain, read", |it, _| {
+    ("6.1.1 read of another protection domain", |it, _| {
         read(8, it.other_domain.0, it.other_domain.1)
     }),
-    ("6.1.1 another stream", |it, _| {
+    ("6.1.1 write to the window of another stream", |it, _| {
         write(it.other_stream.0, it.other_stream.1, &[1])
     }),
-    ("6.2.1 one byte behind", |it, _| {
+    ("6.2.1 write of the byte after the region", |it, _| {
         write(it.open.0, it.open.1 + LEN as u64, &[1])
     }),
-    ("6.2.1 across the end", |it, _| {
+    ("6.2.1 write across the end of the region", |it, _| {
         write(it.open.0, it.open.1 + 1, &[1; LEN])
     }),
-    ("6.2.1 one byte before", |it, _| {
+    ("6.2.1 write from the byte before the region", |it, _| {
         write(it.open.0, it.open.1 - 1, &[1; 2])
     }),
-    ("6.2.1 an address that wraps", |it, _| {
+    ("6.2.1 write at an address that wraps", |it, _| {
         write(it.open.0, u64::MAX, &[1; 8])
     }),
-    ("6.2.1 address 0", |it, _| write(it.open.0, 0, &[1; 8])),
-    ("6.2.1 an answer that nobody awaits", |it, _| {
+    ("6.2.1 write at address 0", |it, _| {
+        write(it.open.0, 0, &[1; 8])
+    }),
+    ("6.2.1 Read Response without a request", |it, _| {
         let mut segment = write(it.open.0, it.open.1, &[1; 8]);
         segment[1] = 0x42;
         segment
     }),
-    ("6.3.1 read behind", |it, _| {
+    ("6.3.1 read of the byte after the region", |it, _| {
         read(1, it.open.0, it.open.1 + LEN as u64)
     }),
-    ("6.3.1 read across", |it, _| {
+    ("6.3.1 read across the end of the region", |it, _| {
         read(LEN as u32 + 1, it.open.0, it.open.1)
     }),
-    ("6.3.1 read before", |it, _| {
+    ("6.3.1 read from the byte before the region", |it, _| {
         read(2, it.open.0, it.open.1 - 1)
     }),
-    ("6.3.1 read of everything", |it, _| {
+    ("6.3.1 read of 4 GiB", |it, _| {
         read(u32::MAX, it.open.0, it.open.1)
     }),
-    ("6.3.3 a region that has gone, write", |it, _| {
-        write(it.gone.0, it.gone.1, &[1; 8])
+    ("6.3.3 write to a deregistered region", |it, _| {
+        write(it.deregistered.0, it.deregistered.1, &[1; 8])
     }),
-    ("6.3.3 a region that has gone, read", |it, _| {
-        read(8, it.gone.0, it.gone.1)
+    ("6.3.3 read of a deregistered region", |it, _| {
+        read(8, it.deregistered.0, it.deregistered.1)
     }),
-    ("6.3.5 write where one may read", |it, _| {
+    ("6.3.5 write to a read-only region", |it, _| {
         write(it.readable.0, it.readable.1, &[1; 8])
     }),
-    ("6.3.5 read where one may write", |it, _| {
+    ("6.3.5 read of a write-only region", |it, _| {
         read(8, it.writable.0, it.writable.1)
     }),
-    ("6.4.5 invalidates a region", |it, msn| {
+    ("6.4.5 invalidation of a region", |it, msn| {
         untagged(4, it.open.0, (0, msn, 0))
     }),
-    ("6.4 a queue that is none", |_, msn| {
+    ("6.4 Send to an undefined queue number", |_, msn| {
         untagged(3, 0, (7, msn, 0))
     }),
-    ("6.4 a number from the future", |_, msn| {
+    ("6.4 Send with an MSN that is too high", |_, msn| {
         untagged(3, 0, (0, msn + 5, 0))
     }),
-    ("6.4 a number from the past", |_, msn| {
+    ("6.4 Send with an MSN that was received", |_, msn| {
         untagged(3, 0, (0, msn - 1, 0))
     }),
-    ("6.4 an offset", |_, msn| {
+    ("6.4 Send whose first segment has an offset", |_, msn| {
         [untagged(3, 0, (0, msn, 9)), vec![1; 8]].concat()
     }),
-    ("6.4 longer than its receive", |_, msn| {
+    ("6.4 Send that is longer than its receive", |_, msn| {
         [untagged(3, 0, (0, msn, 0)), vec![1; LEN + 1]].concat()
     }),
 ];
 
-/// The end of the header of a segment.
+/// Returns the length of the header of a segment.
 fn header_len(segment: &[u8]) -> usize {
     match (segment[0] & 0x80, segment[1] & 0xF) {
         (0, 1) => segment.len(),
@@ -151,13 +153,13 @@ fn header_len(segment: &[u8]) -> usize {
     }
 }
 
-/// Layer, type and code of the Terminate message in a segment.
+/// Returns layer, type and code of the Terminate message in a segment.
 fn code_of(segment: &[u8]) -> (u8, u8) {
     assert_eq!(segment[1] & 0xF, 7, "a Terminate message: {segment:x?}");
     (segment[18], segment[19])
 }
 
-/// The code of the last record in the ring of the victim.
+/// Waits for a Terminate message in the ring of the victim, and returns its code.
 fn code_in_ring(moved: &Moved) -> (u8, u8) {
     let deadline = Instant::now() + DEADLINE;
     let mut position = 0;
@@ -238,8 +240,8 @@ fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
     let other_pd = node.rnic.create_pd().unwrap();
     let (open, _open) = request(&node.pd);
     let (other, _other) = request(&other_pd);
-    let (gone, gone_mr) = request(&node.pd);
-    drop(gone_mr);
+    let (deregistered, mr) = request(&node.pd);
+    drop(mr);
     let window = node.rnic.create_mw(&node.pd).unwrap();
     let bind = BindMw {
         wr_id: 1,
@@ -259,7 +261,7 @@ fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
         open: (open, at),
         readable: (readable.keys.rkey, readable.addr()),
         writable: (writable.keys.rkey, writable.addr()),
-        gone: (gone, at),
+        deregistered: (deregistered, at),
         other_domain: (other, at),
         other_stream: (other_stream, at),
     };

@@ -21,8 +21,9 @@ const WOKEN: u32 = 2;
 /// One thread may sleep at a time; any number of threads may wake it. A wake-up before the sleep
 /// makes the sleep return at once, so the sequence *poll, sleep* cannot lose a wake-up.
 ///
-/// The system calls bypass libc, whose wrappers are cancellation points: a thread of the consumer
-/// that is cancelled while it wakes another thread would be unwound in the middle of this code.
+/// The sleep and the wake bypass libc, whose wrappers of `poll`, `read` and `write` are
+/// cancellation points: a thread of the consumer that is cancelled while it wakes another thread
+/// would be unwound in the middle of this code.
 #[derive(Debug, Default)]
 pub struct Waker {
     event: OnceLock<OwnedFd>,

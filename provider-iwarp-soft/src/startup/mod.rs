@@ -24,8 +24,8 @@ use crate::engine::io::{Sent, send};
 /// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
 pub(crate) const STARTUP_MAX: usize = 20 + 512;
 
-/// The time after which an incomplete start-up frame is checked again. Readiness gives no event,
-/// because the received part stays unread.
+/// The time after which an incomplete start-up frame is checked again. The rest causes no readiness
+/// event, because the socket stays readable while the first part is unread.
 const PIECES_POLL: Duration = Duration::from_millis(1);
 /// The number of times that this pause doubles, so that a slow peer costs fewer and fewer checks.
 const PIECES_DOUBLINGS: u32 = 6;
@@ -36,7 +36,7 @@ pub(crate) fn pieces_pause(checks: u32) -> Duration {
 }
 
 /// The time after which an idle connection is probed, the pause between probes, and the number of
-/// probes that may be lost.
+/// lost probes after which TCP ends the connection.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
@@ -99,12 +99,12 @@ fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
     sockopt::set_socket_keepalive(socket, true)
 }
 
-/// The reason why bytes were not sent completely. Some of them may have been sent.
+/// The reason why bytes were not sent completely. Some of the bytes may have been sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsent {
-    /// The peer did not receive them in time.
+    /// The socket did not accept all bytes before the deadline.
     Late,
-    /// The socket takes no more bytes.
+    /// The socket has failed.
     Failed,
 }
 

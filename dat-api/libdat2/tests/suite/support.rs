@@ -60,7 +60,7 @@ impl Stage {
         let output = self.file(name);
         let mut cc = self.compiler();
         cc.arg(source_dir().join("tests/c/provider.c"));
-        // Without a reference to libdat2, as OFA's providers are linked.
+        // The provider is linked without a reference to libdat2, as OFA's providers are.
         cc.args([
             "-shared",
             "-fPIC",
