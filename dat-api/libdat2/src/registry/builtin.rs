@@ -32,8 +32,8 @@ pub fn entries() -> io::Result<Vec<Entry>> {
         .collect())
 }
 
-/// Returns the entry of an interface; `None` for a name that does not fit into a C string with the
-/// prefix, which no interface has.
+/// Returns the entry of an interface; `None` if the conversion to C strings fails, which happens
+/// only for a zero byte within the name.
 fn entry(interface: &CStr) -> Option<Entry> {
     let with = |before: &[u8], after: &[u8]| {
         CString::new([before, interface.to_bytes(), after].concat()).ok()

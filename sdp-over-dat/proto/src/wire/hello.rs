@@ -2,15 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{BSDH_LEN, Bsdh, Flags, Mid, WireError, array_at, u16_at, u32_at};
+use super::{BSDH_LEN, Bsdh, Flags, HEADER_MAX, Mid, WireError, array_at, u16_at, u32_at};
 use crate::Seq;
 
 /// The version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
-    /// 1 or 2; both mean the same messages.
+    /// 1 or 2. Both versions have the same messages.
     pub major: u8,
-    /// Any value.
+    /// The minor number, which has no effect on the messages.
     pub minor: u8,
 }
 
@@ -55,7 +55,7 @@ pub struct Hello {
     pub destination: IpAddr,
 }
 
-/// The error of a provider that has no room for a set-up message.
+/// The error of a provider whose private data is too short for a set-up message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the provider carries {available} bytes of private data, Hello needs {needed}")]
 pub struct TrimError {
@@ -134,7 +134,7 @@ impl Hello {
         }
     }
 
-    /// The message, cut to `available` bytes. Only zeros may be cut.
+    /// Returns the message, truncated to `available` bytes. Only zeros may be removed.
     pub fn trimmed(&self, available: usize) -> Result<Vec<u8>, TrimError> {
         let needed = self.needed_len();
         if available < needed {
@@ -176,12 +176,13 @@ pub(super) fn setup_bsdh(mid: Mid, bufs: u16, len: usize) -> Bsdh {
     }
 }
 
-/// Checks the limits without which no stream can flow.
+/// Checks the limits without which no data can be sent. The longest header and one byte must fit
+/// into a buffer.
 pub(super) fn check_limits(bufs: u16, adverts: u16, size: u32) -> Result<(), WireError> {
     if adverts == 0 {
         return Err(WireError::NoAdverts);
     }
-    if size <= BSDH_LEN as u32 + 20 {
+    if size <= HEADER_MAX as u32 {
         return Err(WireError::BufferSize(size));
     }
     if bufs < crate::BUFFERS_MIN {
