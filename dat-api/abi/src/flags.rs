@@ -1,4 +1,4 @@
-//! Every C enum of DAT 2.0 that is neither an event number nor a mask.
+//! The C enums of DAT 2.0, except for event numbers, return codes and the field masks of queries.
 //!
 //! Values are plain integers: a consumer or a provider may pass any of them.
 

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn words_carry_bytes_and_come_in_order() {
+    fn words_carry_bytes_and_are_received_in_order() {
         let (mut near, mut far) = pair();
         near.start_case("evd/x").unwrap();
         near.send("at", &[0, 255, 16]).unwrap();

@@ -1,11 +1,12 @@
-//! Another size of receive buffers, see [`crate::resize`].
+//! Changes of the receive buffer size, see [`crate::resize`].
 
 use super::{Config, Connection};
 use crate::{Event, ProtocolError, wire::Mid};
 
 impl Connection {
-    /// Asks the peer for receive buffers of `size` bytes, base header included. Messages keep to a
-    /// smaller size from now on, and to a larger one from [`Event::BuffersAnswered`] on.
+    /// Asks the peer for receive buffers of `size` bytes, base header included. A smaller size
+    /// limits the messages that follow the request. A larger size is used after
+    /// [`Event::BuffersAnswered`].
     ///
     /// Returns false while an earlier request is not answered.
     pub fn ask_buffers(&mut self, size: u32) -> bool {
@@ -14,20 +15,20 @@ impl Connection {
     }
 
     /// Answers [`Event::BuffersAsked`]: all receive buffers have `size` bytes, base header
-    /// included, or will have so many after [`Event::BuffersKnown`]. Larger buffers have been
-    /// posted, and all smaller ones have been used, before this call.
+    /// included, or will have this size after [`Event::BuffersKnown`]. Before it announces a larger
+    /// size, the engine must have posted such buffers, and all smaller buffers must have been used.
     pub fn answer_buffers(&mut self, size: u32) {
         self.answer.on_decided(size.max(Config::BUFFER_SIZE_MIN));
     }
 
-    /// ChRcvBuf is being sent, if it is due. Returns its size.
+    /// Takes the ChRcvBuf that is due, and returns its size.
     pub(super) fn take_request(&mut self) -> Option<u32> {
         let size = self.request.on_sent()?;
         self.peer_buffer_size = self.peer_buffer_size.min(size);
         Some(size)
     }
 
-    /// ChRcvBufAck is being sent.
+    /// Called when ChRcvBufAck is sent.
     pub(super) fn on_answer_sent(&mut self, size: u32, seq: crate::Seq) {
         if size > self.config.buffer_size {
             self.config.buffer_size = size;
@@ -55,7 +56,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has acknowledged messages up to `ack`.
+    /// Called when the peer has acknowledged messages up to `ack`.
     pub(super) fn check_answer_known(&mut self, ack: crate::Seq) {
         if let Some(size) = self.answer.on_acknowledged(ack) {
             self.config.buffer_size = size;
