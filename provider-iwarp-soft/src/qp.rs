@@ -180,7 +180,7 @@ impl Qp {
         (self.recvs.pending(), self.sends.pending())
     }
 
-    /// Ends everything, because the access layer has dropped the queue pair. No more events are
+    /// Ends the connection, because the access layer has dropped the queue pair. No more events are
     /// delivered.
     pub(crate) fn destroy(&self) {
         self.is_destroyed.store(true, Ordering::Release);

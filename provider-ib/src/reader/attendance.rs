@@ -1,4 +1,4 @@
-//! Which thread reads the completion channel of an adapter.
+//! The state machine of the thread that reads the completion channel of an adapter.
 //!
 //! ```text
 //!              a consumer sleeps
@@ -57,8 +57,8 @@ pub(super) struct Todo {
     /// `Some(true)`: the engine starts to wait for the channel. `Some(false)`: the engine stops.
     /// `None`: no change.
     pub(super) engine_listens: Option<bool>,
-    /// True if the consumer that sleeps on the channel must be woken, because another consumer does
-    /// so from now on.
+    /// True if the consumer that sleeps on the channel must be woken, because another consumer
+    /// sleeps on the channel from now on.
     pub(super) must_wake_former: bool,
     /// True if the engine must be woken, so that it starts to tick.
     pub(super) must_start_ticks: bool,

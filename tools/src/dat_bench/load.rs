@@ -1,5 +1,5 @@
-//! The share of the machine that other processes used meanwhile. Figures that are taken next to a
-//! busy neighbour are not meaningful.
+//! The share of the processors that other processes used during a measurement. Figures that were
+//! measured next to a busy process are not meaningful.
 
 use std::fs;
 
@@ -79,8 +79,8 @@ fn parse_cpu_line(stat: &str) -> Option<(u64, u64)> {
     Some((columns.iter().take(8).sum(), user + nice + system + steal))
 }
 
-/// User and system time of one process: columns 14 and 15 of its `stat`, whose second column is a
-/// name in parentheses that may hold anything.
+/// User and system time of one process: columns 14 and 15 of its `stat`. The second column is a
+/// name in parentheses, which may contain any character.
 fn parse_process(stat: &str) -> Option<u64> {
     let mut columns = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(columns.next()?.parse::<u64>().ok()? + columns.next()?.parse::<u64>().ok()?)

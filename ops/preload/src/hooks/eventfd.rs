@@ -10,7 +10,7 @@ use host::descriptors::raise;
 
 use crate::process::{guard, real};
 
-/// Hook of `eventfd`, of which the stack makes several for each connection.
+/// Hook of `eventfd`, which the stack calls for notification objects and for threads that sleep.
 ///
 /// # Safety
 /// The function takes no pointers.

@@ -215,7 +215,7 @@ fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
         let due = &mut next[(sent.cookie >> 32) as usize];
         ensure!(
             sent.cookie & 0xffff == *due,
-            "the Sends of a thread were received out of order"
+            "the Sends of a thread completed out of order"
         );
         *due += 1;
     }
@@ -231,7 +231,8 @@ fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
     side.meet("over")
 }
 
-/// The rounds after which resources that a provider allocates once, and not per connection, exist.
+/// The number of rounds after which a provider has allocated the resources that all connections
+/// share.
 const SETTLED: usize = 4;
 
 fn cycles(side: &mut Side<'_>) -> Result<()> {

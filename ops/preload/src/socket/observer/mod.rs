@@ -53,34 +53,35 @@ impl Observer {
         State::unpacked(self.state.load(Ordering::SeqCst))
     }
 
-    /// The program has ended its reading half, which the descriptor shows like an end of the peer.
+    /// Called when the program has ended its reading half. The descriptor shows this like an end of
+    /// the peer's data.
     pub(crate) fn on_reading_ended(&self) {
         self.apply(Event::ReadingEnded);
     }
 
-    /// The program ends its writing half. Returns true to the first caller, which must shut the
-    /// stream down.
+    /// Called when the program ends its writing half. Returns true to the first caller, which must
+    /// shut the stream down.
     pub(crate) fn end_writing(&self) -> bool {
         !self.apply(Event::WritingEnds).has_writing_ended()
     }
 
-    /// The stream was shut down because of the program's `shutdown`.
+    /// Called when the stream was shut down because of the program's `shutdown`.
     pub(crate) fn on_writing_ended(&self) {
         self.apply(Event::WritingEnded);
     }
 
-    /// The program has read the end of the peer's data.
+    /// Called when the program has read the end of the peer's data.
     pub(crate) fn on_end_read(&self) {
         self.apply(Event::EndRead);
     }
 
-    /// Other processes are about to use the connection. From now on the pair shows the peer's end
-    /// only after the program has read it.
+    /// Called when other processes are about to use the connection. From now on the pair shows the
+    /// end of the peer's data only after the program has read it.
     pub(crate) fn begin_sharing(&self) {
         self.apply(Event::Shared);
     }
 
-    /// Steers a new pair, which shows the peer's end once the program has read it.
+    /// Steers a new pair, which shows the end of the peer's data once the program has read it.
     pub(crate) fn renew(&self, end: LibraryEnd) {
         let before = {
             let mut place = self.end();
@@ -126,7 +127,7 @@ impl Observer {
         self.wait_queue.wake();
     }
 
-    /// The relay has ended.
+    /// Called when the relay has ended.
     pub(crate) fn on_relay_ended(&self) {
         self.apply(Event::Left);
     }
