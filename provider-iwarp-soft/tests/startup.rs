@@ -1,4 +1,4 @@
-//! Making connections, and every failure of it.
+//! The start-up of connections, and each way in which it fails.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
@@ -48,12 +48,12 @@ fn a_rejection_carries_the_consumers_private_data() {
     assert_eq!(
         client.event(),
         Event::NonPeerRejected,
-        "a dropped request refuses without a word"
+        "a dropped request is rejected without private data"
     );
 }
 
 #[test]
-fn private_data_of_every_length_arrives_and_longer_is_refused() {
+fn private_data_up_to_the_limit_is_received_and_longer_data_is_refused() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (_listener, port) = b
         .rnic
@@ -180,7 +180,7 @@ fn a_network_without_a_route_is_unreachable() {
 }
 
 #[test]
-fn an_ipv6_peer_without_a_source_address_is_unreachable_and_no_port_is_missing() {
+fn an_ipv6_peer_without_a_source_address_is_unreachable() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     // The engine's thread starts with the first connection, in the network namespace of the calling
@@ -273,7 +273,7 @@ fn peers_that_do_not_speak_mpa_are_refused() {
 }
 
 #[test]
-fn replies_in_pieces_and_with_frames_behind_them_are_understood() {
+fn replies_in_pieces_and_with_frames_after_them_are_parsed() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let memory = a.memory(100);
@@ -300,7 +300,8 @@ fn replies_in_pieces_and_with_frames_behind_them_are_understood() {
 
 #[test]
 fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
-    // RFC 6581: no kind of first FPDU that we support (Send only), more reads than we hold.
+    // RFC 6581: the first Reply permits only a Send as the first FPDU, which this initiator does
+    // not support. The second Reply has an ORD above the IRD of the consumer.
     let rows = [
         ("50020004 c0040004", "20070000"),
         ("50020004 8004804d", "20060000"),
@@ -327,11 +328,12 @@ fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
             let key = "4d504120 49442052 65702046 72616d65";
             raw.write_all(&hex(&format!("{key} {flags}{words} {hello}")))
                 .unwrap();
-            let mut said = Vec::new();
-            raw.read_to_end(&mut said).unwrap();
+            let mut received = Vec::new();
+            raw.read_to_end(&mut received).unwrap();
             let start = "00164147 00000000 00000002 00000001 00000000";
             let expected = hex(&format!("{marker} {start} {control}"));
-            assert_eq!(said[..said.len() - 4], expected, "{words} {flags}");
+            let len = received.len() - 4;
+            assert_eq!(received[..len], expected, "{words} {flags}");
             drop(raw);
             assert_eq!(client.event(), Event::NonPeerRejected);
         }
@@ -361,7 +363,7 @@ fn an_initiator_without_ready_message_fails_the_accept() {
 }
 
 #[test]
-fn without_a_limit_a_request_may_come_late_and_in_pieces() {
+fn without_a_limit_a_request_is_received_late_and_in_pieces() {
     let b = Node::new("lo 0 mpa_timeout_ms=0");
     let server = b.side(20);
     let (_listener, port) = b
@@ -388,7 +390,7 @@ fn without_a_limit_a_request_may_come_late_and_in_pieces() {
 }
 
 #[test]
-fn a_rejection_of_revision_one_is_understood() {
+fn a_rejection_of_revision_one_is_reported() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -434,7 +436,7 @@ fn a_peer_that_resets_is_asked_again_in_revision_one() {
 }
 
 #[test]
-fn inbound_garbage_and_silence_cost_nothing() {
+fn invalid_and_missing_requests_do_not_prevent_later_connections() {
     let b = Node::new("lo 0 mpa_timeout_ms=200");
     let (_listener, port) = b
         .rnic
@@ -471,8 +473,8 @@ fn inbound_garbage_and_silence_cost_nothing() {
     assert!(matches!(client.event(), Event::Established { .. }));
 }
 
-/// All peers connect before the first sends its Request, as the endpoints of one program do that
-/// connects them in a row.
+/// All peers connect before the first peer sends its Request. A program that connects many
+/// endpoints in a row has this effect.
 #[test]
 fn more_simultaneous_peers_than_half_open_slots_are_all_served() {
     const COUNT: usize = 40;
@@ -491,7 +493,7 @@ fn more_simultaneous_peers_than_half_open_slots_are_all_served() {
 }
 
 #[test]
-fn a_process_that_has_been_silent_for_long_loses_its_slot() {
+fn a_peer_that_has_been_silent_for_long_loses_its_slot() {
     let b = Node::new("lo 0 half_open_max=4 half_open_ms=20 mpa_timeout_ms=3600000");
     let (_listener, port) = b
         .rnic

@@ -1,8 +1,8 @@
 //! One function type for each slot of the provider table.
 //!
 //! A slot has the signature of the public call of the same name, unless its line says otherwise.
-//! But IA handles are the provider's own pointers and not the consumer's small integers. None of
-//! these functions may unwind into its caller.
+//! The IA handles that a slot receives are the provider's pointers and not the consumer's small
+//! integers. None of these functions may unwind into its caller.
 
 use crate::*;
 use core::ffi::c_void;

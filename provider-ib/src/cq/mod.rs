@@ -147,15 +147,16 @@ impl Cq {
     }
 
     /// Called when the channel had an event for the queue, or a completion was queued without the
-    /// device. *Calls up* if the queue is armed for a completion.
+    /// device. Makes the upcall if the queue is armed for a completion.
     pub(crate) fn on_event(&self) {
         if self.check_armed() {
             self.shared.upcall.cq_ready(self.token);
         }
     }
 
-    /// Called by a consumer of the armed queue before it sleeps. *Calls up* if the queue is armed
-    /// for a completion that was received; the event of the device then finds the queue unarmed.
+    /// Called by a consumer of the armed queue before it sleeps. Makes the upcall if the queue is
+    /// armed for a completion that was received; the event of the device then finds the queue
+    /// unarmed.
     pub(crate) fn check(&self) {
         let mut inner = self.lock();
         // Only the event shows whether a message was solicited.

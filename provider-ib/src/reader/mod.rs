@@ -77,7 +77,8 @@ impl Reader {
         }
     }
 
-    /// Called when this waker's thread has woken. `is_ready`: the channel was readable. *Calls up.*
+    /// Called when this waker's thread has woken. `is_ready`: the channel was readable. May make
+    /// upcalls.
     ///
     /// Reads one event. If more events are queued, the next sleep ends at once.
     pub(crate) fn end_sleep(&self, waker: &Arc<Waker>, is_ready: bool) {
@@ -90,7 +91,7 @@ impl Reader {
         self.act(todo);
     }
 
-    /// Takes all events, on the engine's thread. *Calls up.*
+    /// Takes all events, on the engine's thread. May make upcalls.
     pub(crate) fn drain(&self) {
         while self.take_event() {}
     }
@@ -106,7 +107,7 @@ impl Reader {
         state.next_tick
     }
 
-    /// Ends a tick that is due at `now`, on the engine's thread. *Calls up.*
+    /// Ends a tick that is due at `now`, on the engine's thread.
     pub(crate) fn on_deadline(&self, now: Instant) {
         let mut state = lock(&self.state);
         if state.next_tick.is_some_and(|at| at <= now) {
@@ -149,7 +150,7 @@ impl Reader {
         }
     }
 
-    /// Takes one event and passes it to its queue. Returns `false` if there is none. *Calls up.*
+    /// Takes one event and passes it to its queue. Returns `false` if there is none. May make an upcall.
     fn take_event(&self) -> bool {
         let Some((hw, number)) = self.shared.channel.next() else {
             return false;
@@ -159,7 +160,8 @@ impl Reader {
                 cq.note_event();
                 catch_panic(|| cq.on_event());
             }
-            // SAFETY: taken above; the queue is being destroyed, which waits for this.
+            // SAFETY: the event was taken above and is acknowledged once. Its queue is being
+            // destroyed, and the destruction waits for the acknowledgement.
             None => unsafe { self.shared.channel.acknowledge(hw) },
         }
         true

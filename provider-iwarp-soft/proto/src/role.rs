@@ -5,6 +5,6 @@
 pub enum Role {
     /// The side that sent the Request and sends the first FPDU.
     Initiator,
-    /// The side that sent the Reply and sends nothing until the first FPDU arrives.
+    /// The side that sent the Reply and sends nothing before it has received the first FPDU.
     Responder,
 }

@@ -2,8 +2,8 @@
 //! the stack that a [`crate::StackEnv`] names.
 //!
 //! Exit statuses are unreliable (dtest exits with 0 after many failures), so both sides are judged
-//! by their output. `STACK_TESTS_FULL=1` runs the iteration counts of OFA's regression lists,
-//! except under emulation, and the lines that add no new coverage.
+//! by their output. `STACK_TESTS_FULL=1` also runs the lines that add no new coverage, and uses the
+//! iteration counts of OFA's regression lists, except under emulation.
 //!
 //! | File | Contents |
 //! |---|---|
