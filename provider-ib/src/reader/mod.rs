@@ -150,7 +150,8 @@ impl Reader {
         }
     }
 
-    /// Takes one event and passes it to its queue. Returns `false` if there is none. May make an upcall.
+    /// Takes one event and passes it to its queue. Returns `false` if there is none. May make an
+    /// upcall.
     fn take_event(&self) -> bool {
         let Some((hw, number)) = self.shared.channel.next() else {
             return false;
