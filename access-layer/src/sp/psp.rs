@@ -19,7 +19,7 @@ use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic, RnicError};
 /// A public service point.
 pub struct Psp<R: Rnic> {
     handle: Handle,
-    /// Set once; later than the creation if the RNIC chooses the qualifier.
+    /// The connection qualifier. It is set after the creation if the RNIC chooses it.
     conn_qual: OnceLock<u64>,
     flags: DatPspFlags,
     listening: Listening<R>,
@@ -48,7 +48,7 @@ impl<R: Rnic> Psp<R> {
         if port_of(conn_qual) == 0 {
             return Err(DatError::invalid_arg(2));
         }
-        let psp = Self::install(ia, Some(conn_qual), evd, flags, 4)?;
+        let psp = Self::install(ia, Some(conn_qual), evd, flags)?;
         psp.listen(port_of(conn_qual))?;
         ia.counters().bump(DCNT_IA_PSP_CREATE);
         Ok(psp.handle)
@@ -60,7 +60,7 @@ impl<R: Rnic> Psp<R> {
         evd: Arc<Evd<R>>,
         flags: DatPspFlags,
     ) -> DatResult<(Handle, DatConnQual)> {
-        let psp = Self::install(ia, None, evd, flags, 4)?;
+        let psp = Self::install(ia, None, evd, flags)?;
         let port = psp.listen(0).map_err(|error| {
             if error.code().is(DAT_CONN_QUAL_IN_USE) {
                 DatError::of(DAT_CONN_QUAL_UNAVAILABLE)
@@ -79,11 +79,10 @@ impl<R: Rnic> Psp<R> {
         conn_qual: Option<u64>,
         evd: Arc<Evd<R>>,
         flags: DatPspFlags,
-        flags_argument: u32,
     ) -> DatResult<Pinned<Self>> {
         let evd = hold_cr_evd(ia, evd)?;
         if flags != DAT_PSP_CONSUMER_FLAG && flags != DAT_PSP_PROVIDER_FLAG {
-            return Err(DatError::invalid_arg(flags_argument));
+            return Err(DatError::invalid_arg(4));
         }
         let reservation = ia.reserve()?;
         let psp = Arc::new(Self {

@@ -186,7 +186,7 @@ mod tests {
     use crate::portmap::mappings::Offerer;
 
     #[test]
-    fn a_user_cannot_use_up_the_places_of_other_users() {
+    fn a_user_cannot_use_up_the_links_of_other_users() {
         let limits = Limits::within(1024);
         let (a, b) = (User::Other(1), User::Other(2));
         let believed = User::Believed;
@@ -202,7 +202,7 @@ mod tests {
         ] {
             let many = there.len();
             let found = limits.admit(user, there.into_iter());
-            assert_eq!(found, admitted, "{user:?} beside {many}");
+            assert_eq!(found, admitted, "{user:?} in addition to {many} links");
         }
         // These are the maximum values, however many numbers a process has.
         let unbounded = Limits::within(usize::MAX);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_stands_for_its_user_its_devices_and_its_families() {
+    fn a_socket_confirms_services_of_its_user_on_its_devices_and_families() {
         let candidate = |service: &str, over_ipv4| Candidate {
             by: Offerer(1),
             service: service.parse().unwrap(),

@@ -20,8 +20,8 @@
 //! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: it
 //! drives the polled ones in every call, and finds the armed ones by polling the set. A connection
 //! that pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick
-//! of a millisecond, the engine arms all connections and serves the set. While records arrive for a
-//! consumer that makes no calls, and a processor is free, the engine polls.
+//! of a millisecond, the engine arms all connections and serves the set. While records are received
+//! for a consumer that makes no calls, and a processor is free, the engine polls.
 //!
 //! # Cost
 //!
@@ -53,7 +53,7 @@ pub(crate) use place::Place;
 
 /// Maximum number of connections that every poll drives.
 const POLLED_MAX: usize = 8;
-/// The number of polls per poll of the set, while there are connections to drive directly.
+/// The number of drives per poll of the set, while there are polled connections.
 const SET_INTERVAL: u32 = 128;
 /// The number of times that pollers find armed connections ready before one of them becomes a
 /// polled one: two system calls are saved only if more messages follow.
@@ -77,7 +77,7 @@ pub(crate) struct Progress {
     /// Connections that every poll drives. Replaced as a whole, so that a poll takes no lock.
     polled: ArcSwap<Vec<Arc<ConnSocket>>>,
     attendance: Attendance,
-    /// The number of polls since the last poll of the set.
+    /// The number of drives since the last poll of the set.
     since_set: AtomicU32,
     /// The number of armed connections that pollers found ready since a consumer slept last.
     finds: AtomicU32,
@@ -402,7 +402,7 @@ impl Source for Progress {
         self.serve();
     }
 
-    /// Called at the end of a tick or the begin of a slice.
+    /// Called at the end of a tick, and at the beginning of a slice.
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.attendance.on_tick(|todo| self.act(todo));
         if self.attendance.is_spinning() {

@@ -13,7 +13,7 @@ use crate::raw::RawLink;
 use crate::setup;
 use crate::syscalls::{Counting, SyscallCounter};
 
-/// A congestion control or trace point that is not given.
+/// The word for an absent congestion control, trace point or count.
 pub(crate) const NONE: &str = "-";
 
 /// Serves until the input ends; `found` holds the settings that the first process determined.
@@ -91,8 +91,8 @@ impl Links {
         }
     }
 
-    /// Watches on this processor. The program polls its memory here, so the provider's thread runs
-    /// on the spare processor meanwhile.
+    /// Serves the samples in which the program polls its memory, on this processor. The provider's
+    /// thread runs on the spare processor meanwhile.
     fn watch(&mut self, case: Case, count: u64) -> Result<()> {
         if let Some(spare) = self.spare {
             setup::pin_other_threads(spare)?;

@@ -67,9 +67,9 @@ fn play(mut world: World, data: &[u8]) {
     world.finish();
 }
 
-/// The calls, in the order of their numbers in an input.
 type Call = fn(&mut World, &mut Input<'_>);
 
+/// The calls, in the order of their numbers in an input.
 const CALLS: [Call; 64] = [
     World::create_evd,
     World::create_pz,

@@ -226,7 +226,8 @@ impl Ground {
             .arg(self.dir.path()))
     }
 
-    /// Starts a server with the tables of pgbench, which refuses to run as root.
+    /// Starts PostgreSQL with the tables of pgbench, as the user `postgres`, because the server
+    /// refuses to run as root.
     fn postgres(&self, way: Way, port: u16) -> Result<Running> {
         let bin = postgres_bin()?;
         let user = User::from_name("postgres")?.context("there is no user postgres")?;
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_same_work_do_not_share_state() {
+    fn the_plain_server_and_the_other_server_have_different_ports() {
         for work in [Work::Pgbench, Work::Iperf { streams: 1 }] {
             assert_ne!(work.port(Way::Plain), work.port(Way::Stays));
         }
