@@ -63,10 +63,10 @@ pub struct Args {
 /// The ends of the connections that a process of this tool has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
-    /// Both, in two processes.
+    /// Both ends, in two processes.
     Both,
-    /// The one that listens.
+    /// The end that listens.
     Server,
-    /// The one that connects, leads and reports.
+    /// The end that connects, selects the cases and reports.
     Client,
 }

@@ -37,7 +37,7 @@ const GENERATED: &str = "// @generated";
 /// The options of `cargo xtask tidy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Print the cycles among the modules of every crate instead, checked or not.
+    /// Print the cycles among the modules of every crate, and make no other check.
     #[arg(long)]
     cycles: bool,
 }

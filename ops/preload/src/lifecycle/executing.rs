@@ -99,13 +99,15 @@ pub(crate) fn prepare_unseen() {
         // Armed only now: `prepare` may wait long for a slow peer, and no signal may be sent
         // meanwhile.
         Ok(back) => back.arm(),
-        // Without a descriptor for the timer, no signals would be sent after an `exec` that fails.
-        // The new program may find a signal before the reset.
+        // Without a descriptor for the timer, the connections resume at once, because after a
+        // failed `exec` nothing else would resume them. The new program may then find a signal
+        // before the reset.
         Err(_) => on_failed(pending),
     }
 }
 
-/// Returns the connections that this process carries, without those of a parent before a `fork`.
+/// Returns the connections that this process carries, and not those that its parent carried when it
+/// forked.
 fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
     table::within(0, usize::MAX).filter_map(|fd| match table::entry(fd) {
         Some(Entry::Socket(socket)) if socket.is_of_this_process() => Some((fd, socket)),

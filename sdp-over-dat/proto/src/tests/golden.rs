@@ -91,7 +91,7 @@ fn message(row: &Row) -> Message {
 }
 
 #[test]
-fn every_message_reads_and_writes_as_the_table_says() {
+fn every_message_is_parsed_and_emitted() {
     for row in &ROWS {
         let bytes = hex(row.hex);
         let message = message(row);
@@ -147,7 +147,7 @@ fn every_mode_change_has_its_byte() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn invalid_messages_are_refused() {
     let rows = [
         ("ff000040 00000010 00000001", WireError::Short { len: 12 }),
         (
@@ -199,7 +199,7 @@ fn what_is_no_message_is_refused() {
 }
 
 #[test]
-fn unknown_flags_are_passed_over() {
+fn unknown_flags_are_ignored() {
     let bytes = hex("fff80040 00000010 00000001 00000000");
     let message = Message::parse(&bytes, 16).expect("a good message");
     assert_eq!(message.flags, Flags::default());
