@@ -46,7 +46,7 @@ fn c_calls_corpus_holds() {
         .stdin(Stdio::null())
         .spawn()
         .expect("this program starts");
-    let status = finish(child).expect("the corpus is through before the deadline");
+    let status = finish(child).expect("the corpus is replayed before the deadline");
     assert!(status.success(), "{status}; the input is named last above");
 }
 

@@ -299,8 +299,8 @@ impl ConnectAttempt {
                 private_data,
             },
             ReplyOutcome::Rejected { peer } => {
-                // RFC 6581 section 9.1 wants the consumer to be informed, and DAT's event has no
-                // field for this.
+                // RFC 6581 section 9.1 requires that the consumer is informed, but DAT's event has
+                // no field for IRD and ORD.
                 tracing::info!(?peer, "the peer rejects, with this IRD and ORD");
                 Step::Fail(OwnEvent::PeerRejected { private_data })
             }
@@ -342,15 +342,15 @@ impl ConnectAttempt {
         bytes.resize(bytes.len() + fpdu.pad(), 0);
         let value = if crc { crc32c(&bytes) } else { 0 };
         bytes.extend(fpdu::crc_field(value));
-        // An error is ignored: the connection is of no use whether the message arrives or not.
+        // An error is ignored: the connection ends whether the peer receives the message or not.
         let _ = io::send(socket.as_fd(), &bytes);
         self.linger(socket);
         Step::Fail(OwnEvent::NonPeerRejected)
     }
 
     /// Ends a connection on which a Request was sent, or returns the socket to its consumer. The
-    /// end is a FIN and never a reset, regardless of further input: a known peer's kernel crashes
-    /// on a reset after its Reply.
+    /// end is a FIN and never a reset, regardless of further input, because the kernel of a known
+    /// implementation crashes if it receives a reset after its Reply.
     fn linger(&self, socket: Socket) {
         self.engine.unwatch(socket.as_fd());
         if !socket.is_consumers() {
@@ -446,8 +446,8 @@ fn connecting_socket(settings: &Config, remote: &SocketAddr) -> Result<OwnedFd, 
 }
 
 /// True if this machine has no source address toward an IPv6 host. TCP's `connect` returns the same
-/// error for that and for a lack of ports. UDP's sends nothing, and on Linux it returns `EAGAIN`
-/// for a lack of ports.
+/// error for a missing address and for a lack of ports. UDP's `connect` sends no packet, and Linux
+/// returns `EAGAIN` from it for a lack of ports.
 fn lacks_source(remote: &SocketAddr) -> bool {
     let probe = || {
         let socket = rustix::net::socket_with(

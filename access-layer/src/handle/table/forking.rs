@@ -3,7 +3,6 @@
 //! Another thread of the parent may hold the lock at that moment. The child has no such thread and
 //! would wait for the lock for ever. So the thread that forks, which exists in both processes,
 //! holds the lock during the fork.
-//! holds the lock during the fork.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -14,7 +13,8 @@ use super::Free;
 type Guard = MutexGuard<'static, Free>;
 
 thread_local! {
-    /// The type has no destructor, so the thread-local needs no memory.
+    /// The lock, during a fork. `ManuallyDrop` has no destructor, so the thread-local needs no
+    /// memory.
     static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
 }
 
