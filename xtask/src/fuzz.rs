@@ -28,10 +28,10 @@ pub(crate) struct Options {
     /// Run only this target instead of all of `fuzz/fuzz_targets`.
     #[arg(long)]
     target: Option<String>,
-    /// Inputs to run for each target instead of a minute's.
+    /// Run each target for this number of inputs instead of for a minute.
     #[arg(long)]
     runs: Option<u64>,
-    /// Seconds to run each target for; with `--runs`, whichever ends first.
+    /// Run each target for this number of seconds; with `--runs`, the first limit ends the run.
     #[arg(long)]
     seconds: Option<u64>,
 }
@@ -245,7 +245,7 @@ mod tests {
         stat::average_exec_per_sec:     56\n";
 
     #[test]
-    fn a_row_holds_what_the_fuzzer_printed() {
+    fn a_row_is_parsed_from_the_output_of_the_fuzzer() {
         let crashed = row("x", CRASHED).expect("complete");
         let Row {
             executions,

@@ -14,17 +14,17 @@ fn intact_under_storm(how: &str) -> Result<()> {
 }
 
 #[test]
-fn while_consumers_block() -> Result<()> {
+fn data_is_intact_while_consumers_block() -> Result<()> {
     intact_under_storm("")
 }
 
 #[test]
-fn while_consumers_poll() -> Result<()> {
+fn data_is_intact_while_consumers_poll() -> Result<()> {
     intact_under_storm("poll=1")
 }
 
 #[test]
-fn while_a_conversion_waits_for_its_peer() -> Result<()> {
+fn a_conversion_that_waits_for_its_peer_succeeds() -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start("ssp socket=accept storm=1")?;
     peers
@@ -37,9 +37,8 @@ fn while_a_conversion_waits_for_its_peer() -> Result<()> {
 }
 
 #[test]
-fn while_no_event_is_delivered() -> Result<()> {
+fn a_wait_ends_at_its_timeout_and_not_at_a_signal() -> Result<()> {
     let peers = Peers::new()?;
-    // The wait ends at its timeout and not at the first signal.
     let listener = orderly(peers.start("listen storm=1 timeout_ms=700")?)?;
     listener.says("DAT_TIMEOUT_EXPIRED")?;
     Ok(())

@@ -39,7 +39,8 @@ fn both_ends_count_each_byte_by_its_mechanism() -> Result<()> {
     on_stack(config, |stack| {
         let (client, server) = connected(stack)?;
         let mut before = client.statistics();
-        // Copied; from registered memory; advertised; written into the memory of readers.
+        // In this order: copied, sent from registered memory, advertised, and written into the
+        // memory of readers.
         for write in [10_000, 100_000, 250_000, 400_000] {
             transfer(&client, &server, 8 << 20, write, 300_000)?;
             let (here, there) = (client.statistics(), server.statistics());

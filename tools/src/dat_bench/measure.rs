@@ -67,9 +67,9 @@ pub(crate) struct Outcome {
 pub(crate) struct Other {
     pub(crate) stack: Stack,
     pub(crate) figure: Spread,
-    /// Its figure divided by that of raw TCP in the same round.
+    /// This stack's figure divided by that of raw TCP in the same round.
     pub(crate) to_raw: Spread,
-    /// The contender's figure divided by this one's in the same round.
+    /// The contender's figure divided by this stack's figure in the same round.
     pub(crate) from_contender: Spread,
 }
 
@@ -236,8 +236,8 @@ impl Bench {
         Ok(Some(costs))
     }
 
-    /// A run. Returns the seconds of which its figure is made: the elapsed time, the sum of the
-    /// times that the case itself measures, or the processor time of both processes.
+    /// Runs a case once. Returns the seconds from which its figure is computed: the elapsed time,
+    /// the sum of the times that the case itself measures, or the processor time of both processes.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         if case.is_cost() {
             return self.cost(stack, case, count);
@@ -250,7 +250,7 @@ impl Bench {
         Ok(measured.unwrap_or(elapsed))
     }
 
-    /// A run; returns the processor time of all threads of both processes, in seconds.
+    /// Runs a case once. Returns the processor time of all threads of both processes, in seconds.
     fn cost(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         self.arm(stack, case, count, Counted::Processor)?;
         let before = setup::processor_seconds()?;
@@ -269,7 +269,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The active side of one sample; returns the seconds that the case measures itself.
+    /// Runs the active side of one sample. Returns the seconds that the case measures itself.
     fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<Option<f64>> {
         let Self { raw, contender, .. } = self;
         let is_seen = case.work == Work::UnattendedPing;
@@ -317,7 +317,7 @@ impl Series {
 }
 
 impl Spread {
-    /// The spread of at least one value.
+    /// Returns the spread of the values; NaN without values.
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let len = values.len();

@@ -132,7 +132,7 @@ fn the_child_of_a_fork_has_no_mapping() {
     if child == 0 {
         // SAFETY: one page, one byte; `mincore` fails where nothing is mapped.
         let mapped = unsafe { libc::mincore(addr.cast(), 1, residency.as_mut_ptr()) } == 0;
-        // SAFETY: a number; it does not return.
+        // SAFETY: the call takes a number and ends the child.
         unsafe { libc::_exit(i32::from(mapped)) };
     }
     let mut status = -1;
@@ -142,7 +142,7 @@ fn the_child_of_a_fork_has_no_mapping() {
 }
 
 #[test]
-fn the_mapping_ends_with_the_last_half() {
+fn a_half_keeps_the_mapping_after_its_segment_is_dropped() {
     let (ours, _fd) = segment();
     let (addr, half) = (
         ours.base.as_ptr().addr() as u64,
