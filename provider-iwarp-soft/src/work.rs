@@ -43,7 +43,8 @@ impl SegmentList {
     }
 
     /// Visits the memory of `len` bytes from `skip` on, piece by piece. Returns `false` if a
-    /// segment may not be used in this way; some pieces may have been visited by then.
+    /// segment may not be used in this way, or if the list is shorter; some pieces may have been
+    /// visited by then.
     pub(crate) fn for_each_piece<'m>(
         &self,
         memory: &'m MemoryAccess<'_>,
@@ -157,7 +158,7 @@ impl SendSlot {
         }
     }
 
-    /// Creates an entry for a memory window bind that waits for nothing and has a completion.
+    /// Creates an entry for a memory window bind without a fence and with a completion.
     pub(crate) fn bind(wr_id: u64, task: BindTask) -> Self {
         Self {
             wr_id,

@@ -35,11 +35,11 @@ pub(super) fn over_tcp(
         if let Some(server) = reception.next_answered() {
             break server;
         }
-        ensure!(Instant::now() < until, "no Hello comes");
+        ensure!(Instant::now() < until, "no Hello was received");
         thread::sleep(Duration::from_millis(1));
     };
     while !client.readiness().writable {
-        ensure!(Instant::now() < until, "no answer comes");
+        ensure!(Instant::now() < until, "no HelloAck was received");
         thread::sleep(Duration::from_millis(1));
     }
     Ok((client, server))
@@ -147,7 +147,7 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
 /// The peer receives all bytes that were written before a close, however slow the link is, because
 /// a peer behind a slow link is not silent.
 #[test]
-fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
+fn a_peer_behind_a_slow_link_receives_all_of_a_closed_socket() -> Result<()> {
     let config = Config {
         zcopy_threshold: usize::MAX,
         // The peer sends a credit update for every four messages that it has read, and there are
@@ -181,9 +181,10 @@ fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
         pattern(0, &mut sent);
         (&client).write_all(&sent)?;
         drop(client);
-        let mut came = Vec::new();
-        (&server).read_to_end(&mut came).context("reading")?;
-        ensure!(came == sent, "{} of {} bytes", came.len(), sent.len());
+        let mut received = Vec::new();
+        (&server).read_to_end(&mut received).context("reading")?;
+        let len = received.len();
+        ensure!(received == sent, "{len} of {} bytes", sent.len());
         Ok(())
     })
 }
