@@ -243,7 +243,7 @@ fn advice(call: &str, code: DatReturn) -> Option<&'static str> {
         (DAT_LENGTH_ERROR, _) => "the local segments do not fit the remote range or the limits",
         (DAT_PRIVILEGES_VIOLATION, _) => "register the memory with the required privileges",
         (DAT_PROTECTION_VIOLATION, _) => "memory and endpoint must share a protection zone",
-        (DAT_INTERRUPTED_CALL, _) => "a signal arrived; call again",
+        (DAT_INTERRUPTED_CALL, _) => "a signal interrupted the call; call again",
         _ if call == "dat_ia_open" => {
             "`datinfo` shows the provider's reason; so does its log, with DAT_LOG=warn"
         }

@@ -1,9 +1,9 @@
 //! The suite that every RNIC has to pass, over the verbs devices that `--adapters` names.
 //!
-//! `PROVIDER_IB_ADAPTERS`, or the argument `--adapters=`, holds `ia_params` with `;` between them,
-//! such as `r0 0;w0 0`. Without it there is nothing to run on: most machines have no such device.
-//! `cargo xtask vm run` boots one that has, and takes this program by its path:
-//! `cargo test -p provider-ib --no-run` prints it.
+//! `PROVIDER_IB_ADAPTERS`, or the argument `--adapters=`, contains `ia_params` with `;` between
+//! them, such as `r0 0;w0 0`. Without adapters nothing is run, because most machines have no such
+//! device. `cargo xtask vm run` boots a guest with devices and runs a program in it. `cargo test -p
+//! provider-ib --no-run` prints the path of this program.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn main() {
             if !name.contains(only) {
                 continue;
             }
-            // Each case opens an interface of its own, so one that fails leaves the others alone.
+            // Each case opens an interface of its own, so a failed case does not affect the others.
             let passed = std::panic::catch_unwind(|| case(adapter)).is_ok();
             let difference = DIFFERENCES
                 .iter()
@@ -75,21 +75,21 @@ fn vendor_of(adapter: &str) -> String {
         ia_name: "conformance".to_owned(),
         ia_params: adapter.to_owned(),
     };
-    let rnic = IbRnic::open(&config, Arc::new(Deaf)).expect("the adapter that was named is there");
+    let rnic = IbRnic::open(&config, Arc::new(IgnoreUpcalls)).expect("the named adapter exists");
     rnic.shutdown();
     rnic.attr().vendor_name.clone()
 }
 
 /// An upcall that ignores all events.
-struct Deaf;
+struct IgnoreUpcalls;
 
-impl EventUpcall for Deaf {
+impl EventUpcall for IgnoreUpcalls {
     fn cq_ready(&self, _cq: CqToken) {}
     fn connection(&self, _qp: QpToken, _event: ConnectionEvent<'_>) {}
     fn socket_down(&self, _armed: ListenToken) {}
     fn async_event(&self, _event: AsyncEvent) {}
 }
 
-impl Upcall<IbRnic> for Deaf {
+impl Upcall<IbRnic> for IgnoreUpcalls {
     fn connection_request(&self, _: ListenToken, _: IbRequest, _: &RequestInfo<'_>) {}
 }

@@ -19,8 +19,8 @@ const FAULTS: [libc::c_int; 6] = [
 /// Starts a thread that receives none of the program's signals, because handlers and interrupted
 /// system calls belong to the program's own threads.
 ///
-/// The signals are blocked in the calling thread meanwhile. The new thread inherits the mask, so it
-/// is never without it.
+/// The signals are blocked in the calling thread during this call. The new thread inherits the
+/// mask, so no signal of the program can reach it before the signals are blocked.
 pub fn spawn_quiet<T: Send + 'static>(
     name: &str,
     job: impl FnOnce() -> T + Send + 'static,

@@ -10,7 +10,8 @@ pub(crate) enum Lifecycle {
     Connecting,
     /// Both directions may be used.
     Connected,
-    /// The device flushes all posted work. Requests posted now are recorded and flushed with it.
+    /// The device flushes all posted work. Requests posted now are recorded, and flushed with that
+    /// work.
     Ending,
     /// Everything has completed. Requests posted now complete as flushed at once.
     Disconnected,

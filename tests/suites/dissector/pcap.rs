@@ -48,7 +48,7 @@ pub(crate) struct Pcap {
 }
 
 impl Pcap {
-    /// A capture of the three packets with which the client connects.
+    /// Creates a capture with the three packets of TCP's handshake.
     pub(crate) fn new() -> Self {
         let mut bytes = Vec::new();
         bytes.extend(0xa1b2_c3d4_u32.to_le_bytes());
@@ -67,7 +67,7 @@ impl Pcap {
         pcap
     }
 
-    /// Appends start-up frames with this private data.
+    /// Appends a packet of the client with the request, and a packet of the server with the reply.
     pub(crate) fn start_up(&mut self, request: &Frame, reply: &Frame) {
         self.segment(Sender::Client, ACK, &request.bytes());
         self.segment(Sender::Server, ACK, &reply.bytes());

@@ -62,7 +62,8 @@ impl Socket {
         }
     }
 
-    /// Waits until all written bytes are delivered, a signal arrives, or the deadline passes.
+    /// Waits until all written bytes are delivered, a signal handler has run, or the deadline has
+    /// passed.
     pub(crate) fn await_delivery(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.state().is_broken() {
             let seen = self.observer.wait_queue().seq();

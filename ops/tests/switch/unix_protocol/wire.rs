@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_comes_behind_what_was_said_last() {
+    fn the_end_is_received_after_the_last_message() {
         let (to, ends) = channel::<OwnedFd>();
         let speaker = thread::spawn(move || {
             for end in ends {
