@@ -51,10 +51,15 @@ const fn spins(title: &'static str, work: Work, target: Target) -> Row {
 }
 
 const fn redis(command: &'static str, clients: u32, pipeline: u32) -> Work {
+    redis_on(Two, command, clients, pipeline)
+}
+
+const fn redis_on(on: Processors, command: &'static str, clients: u32, pipeline: u32) -> Work {
     Work::Redis {
         command,
         clients,
         pipeline,
+        on,
     }
 }
 
@@ -95,7 +100,12 @@ pub(super) const ROWS: &[Row] = &[
         Target::Ratio(1.0),
     ),
     row(
-        "redis GET, 1 client",
+        "redis GET, 1 client, one processor",
+        redis_on(One, "get", 1, 1),
+        Target::Ratio(1.15),
+    ),
+    row(
+        "redis GET, 1 client, two processors",
         redis("get", 1, 1),
         Target::Ratio(1.15),
     ),
@@ -114,7 +124,16 @@ pub(super) const ROWS: &[Row] = &[
         ANEW,
         Target::Ratio(0.85),
     ),
-    row("pgbench, select only", Work::Pgbench, Target::Ratio(1.03)),
+    row(
+        "pgbench, select only, one processor",
+        Work::Pgbench { on: One },
+        Target::Ratio(1.03),
+    ),
+    row(
+        "pgbench, select only, two processors",
+        Work::Pgbench { on: Two },
+        Target::Ratio(1.03),
+    ),
     row(
         "memcached get, 4 connections",
         Work::Memcached,
@@ -171,9 +190,14 @@ pub(super) const ROWS: &[Row] = &[
         Target::Adds(0.0),
     ),
     spins(
-        "redis GET, 1 client, --spin",
+        "redis GET, 1 client, two processors, --spin",
         redis("get", 1, 1),
         Target::Ratio(2.0),
+    ),
+    spins(
+        "redis GET, 1 client, one processor, --spin",
+        redis_on(One, "get", 1, 1),
+        Target::Ratio(1.15),
     ),
     spins(
         "redis GET, 50 clients, --spin",

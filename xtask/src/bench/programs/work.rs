@@ -44,13 +44,14 @@ pub(super) enum Work {
         command: &'static str,
         clients: u32,
         pipeline: u32,
+        on: Processors,
     },
     /// Bulk data on `streams` connections.
     Iperf { streams: u32 },
     /// Requests for a file of 1000 bytes, on 16 connections.
     Http { is_kept: bool },
     /// Queries of one row, by one client.
-    Pgbench,
+    Pgbench { on: Processors },
     /// Requests for a value of 64 bytes, by one thread per connection, on 4 connections.
     Memcached,
     /// 64 bytes in each direction.
@@ -65,8 +66,9 @@ pub(super) enum Work {
     Descriptors,
 }
 
-/// The processors of the two ends of a connection. Without a choice, the kernel uses one processor
-/// in one run and two in the next, and then the figures are those of waking an idle processor.
+/// The processors to which the two ends of a connection are bound. If they were not, the kernel would
+/// use one processor in one run and two in the next, and then the figures are those of waking an idle
+/// processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processors {
     /// Both ends on one processor.
@@ -90,7 +92,7 @@ impl Work {
         match self {
             Self::Redis { .. }
             | Self::Http { .. }
-            | Self::Pgbench
+            | Self::Pgbench { .. }
             | Self::Memcached
             | Self::Connect { .. } => "1/s",
             Self::Iperf { .. } => "Gbit/s",
@@ -101,13 +103,25 @@ impl Work {
         }
     }
 
+    /// The client's processor.
+    fn processor(self) -> u32 {
+        match self {
+            Self::Redis { on, .. }
+            | Self::Pgbench { on }
+            | Self::PingPong { on, .. }
+            | Self::Connect { on } => on.of_client(),
+            Self::Iperf { .. } | Self::Http { .. } | Self::Memcached => Processors::Two.of_client(),
+            Self::Start | Self::Memory | Self::Descriptors => 0,
+        }
+    }
+
     /// The port on which the server of a way listens; 0 if there is no server.
     fn port(self, way: Way) -> u16 {
         let base = match self {
             Self::Redis { .. } => 6379,
             Self::Iperf { .. } => 5201,
             Self::Http { .. } => 8080,
-            Self::Pgbench => 5432,
+            Self::Pgbench { .. } => 5432,
             Self::Memcached => 11211,
             Self::PingPong { .. } | Self::Connect { .. } => 4800,
             Self::Start | Self::Memory | Self::Descriptors => return 0,
@@ -169,6 +183,13 @@ impl Ground {
         made.named(&name).current_dir(self.dir.path())
     }
 
+    /// Makes a program that is bound to a processor.
+    fn bound(&self, way: Way, processor: u32, program: impl AsRef<Path>) -> Program {
+        self.program(way, "taskset")
+            .args_line(&format!("-c {processor}"))
+            .arg(program.as_ref())
+    }
+
     /// Makes a program of one of the project's own ends of connections.
     fn end(&self, way: Way, line: &str) -> Result<Program> {
         let this = std::env::current_exe()?;
@@ -179,16 +200,16 @@ impl Ground {
         let port = work.port(way);
         let server = match work {
             Work::Redis { .. } => self
-                .program(way, "redis-server")
+                .bound(way, 0, "redis-server")
                 .args_line(&format!("--port {port} --bind {HOST} --save"))
                 .arg(""),
             Work::Iperf { .. } => self
-                .program(way, "iperf3")
+                .bound(way, 0, "iperf3")
                 .args_line(&format!("-s -B {HOST} -p {port}")),
             Work::Http { .. } => self.nginx(way, port)?,
-            Work::Pgbench => return self.postgres(way, port).map(Some),
+            Work::Pgbench { .. } => return self.postgres(way, port).map(Some),
             Work::Memcached => self
-                .program(way, "memcached")
+                .bound(way, 0, "memcached")
                 .args_line(&format!("-l {HOST} -p {port} -U 0 -t 1 -u root")),
             Work::PingPong { waiting, .. } => self.end(
                 way,
@@ -221,7 +242,7 @@ impl Ground {
         );
         fs::write(self.dir.path().join(&file), text)?;
         Ok(self
-            .program(way, "/usr/sbin/nginx")
+            .bound(way, 0, "/usr/sbin/nginx")
             .args_line(&format!("-e stderr -c {file} -p"))
             .arg(self.dir.path()))
     }
@@ -247,7 +268,7 @@ impl Ground {
             initdb.spawn()?.finish(DEADLINE)?.success()?;
         }
         let settings = format!("-h {HOST} -p {port} -c fsync=off -c unix_socket_directories= -D");
-        let server = self.program(way, "env").args_line(&becomes);
+        let server = self.bound(way, 0, "env").args_line(&becomes);
         let server = server
             .arg(bin.join("postgres"))
             .args_line(&settings)
@@ -255,7 +276,12 @@ impl Ground {
         let server = self.started(server, port)?;
         server.wait_for("ready to accept connections", DEADLINE)?;
         let line = format!("-h {HOST} -p {port} -U bench -i -q -s 1 postgres");
-        self.finish(Way::Plain, bin.join("pgbench"), &line)?;
+        let tables = self.program(Way::Plain, bin.join("pgbench"));
+        tables
+            .args_line(&line)
+            .spawn()?
+            .finish(DEADLINE)?
+            .success()?;
         Ok(server)
     }
 
@@ -268,6 +294,7 @@ impl Ground {
                 command,
                 clients,
                 pipeline,
+                ..
             } => {
                 let requests = if clients == 1 {
                     20_000
@@ -276,15 +303,15 @@ impl Ground {
                 } * pipeline;
                 let size = format!("-n {requests} -c {clients} -P {pipeline} -d 64");
                 let line = format!("-h {HOST} -p {port} {size} -t {command} --csv");
-                requests_per_second(&self.finish(way, "redis-benchmark", &line)?.text)
+                requests_per_second(&self.finish(work, way, "redis-benchmark", &line)?.text)
             }
             Work::Iperf { streams } => {
                 let line = format!("-c {HOST} -p {port} -P {streams} -n {}G -f g", of(4, 1));
-                gigabits_per_second(&self.finish(way, "iperf3", &line)?.text)
+                gigabits_per_second(&self.finish(work, way, "iperf3", &line)?.text)
             }
             Work::Http { is_kept } => {
                 let line = format!("-t 1 -c 16 -d 1s http://{HOST}:{port}/small");
-                let wrk = self.program(way, "wrk").args_line(&line);
+                let wrk = self.bound(way, work.processor(), "wrk").args_line(&line);
                 let wrk = match is_kept {
                     true => wrk,
                     false => wrk.arg("-H").arg("Connection: close"),
@@ -293,26 +320,27 @@ impl Ground {
                 let run = run.never_says("Non-2xx")?.never_says("Socket errors")?;
                 labelled(&run.text, "Requests/sec:")
             }
-            Work::Pgbench => {
+            Work::Pgbench { .. } => {
                 let count = of(10_000, 3_000);
                 let line = format!("-h {HOST} -p {port} -U bench -S -n -c 1 -t {count} postgres");
-                labelled(
-                    &self
-                        .finish(way, postgres_bin()?.join("pgbench"), &line)?
-                        .text,
-                    "tps =",
-                )
+                let pgbench = postgres_bin()?.join("pgbench");
+                labelled(&self.finish(work, way, pgbench, &line)?.text, "tps =")
             }
             Work::Memcached => {
-                self.end_figure(way, &format!("get {port} 4 {}", of(10_000, 4_000)), 0)
+                let get = format!("get {port} 4 {}", of(10_000, 4_000));
+                self.end_figure(way, &format!("--processor {} {get}", work.processor()), 0)
             }
-            Work::PingPong { waiting, on } => {
+            Work::PingPong { waiting, .. } => {
                 let ping = format!("ping {port} {} {}", waiting.word(), of(20_000, 8_000));
-                self.end_figure(way, &format!("--processor {} {ping}", on.of_client()), 0)
+                self.end_figure(way, &format!("--processor {} {ping}", work.processor()), 0)
             }
-            Work::Connect { on } => {
+            Work::Connect { .. } => {
                 let connect = format!("connect {port} {}", of(10_000, 4_000));
-                self.end_figure(way, &format!("--processor {} {connect}", on.of_client()), 0)
+                self.end_figure(
+                    way,
+                    &format!("--processor {} {connect}", work.processor()),
+                    0,
+                )
             }
             Work::Start => self.start(way, of(50, 20)),
             Work::Memory => self.end_figure(way, "hold 400", 0),
@@ -324,7 +352,7 @@ impl Ground {
     fn start(&self, way: Way, times: u32) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..times {
-            self.finish(way, "true", "")?;
+            self.finish(Work::Start, way, "true", "")?;
         }
         Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(times))
     }
@@ -337,9 +365,13 @@ impl Ground {
         figure.with_context(|| format!("no figure in {:?}", run.text))
     }
 
-    fn finish(&self, way: Way, name: impl AsRef<Path>, line: &str) -> Result<Finished> {
-        let program = self.program(way, name).args_line(line);
-        program.spawn()?.finish(DEADLINE)?.success()
+    /// Runs the client of a kind of work to its end.
+    fn finish(&self, work: Work, way: Way, name: impl AsRef<Path>, line: &str) -> Result<Finished> {
+        let program = match work {
+            Work::Start => self.program(way, name),
+            _ => self.bound(way, work.processor(), name),
+        };
+        program.args_line(line).spawn()?.finish(DEADLINE)?.success()
     }
 }
 
@@ -409,7 +441,7 @@ mod tests {
 
     #[test]
     fn the_plain_server_and_the_other_server_have_different_ports() {
-        for work in [Work::Pgbench, Work::Iperf { streams: 1 }] {
+        for work in [Work::Memcached, Work::Iperf { streams: 1 }] {
             assert_ne!(work.port(Way::Plain), work.port(Way::Stays));
         }
     }
