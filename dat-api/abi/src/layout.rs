@@ -7,6 +7,16 @@ macro_rules! constants {
     };
 }
 
+/// Declares constants of one type under C names that need no explanation. The documentation of each
+/// names the type, and goes on with what is written here.
+macro_rules! named_constants {
+    ($ty:ident: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
+        constants! { $ty: $(
+            #[doc = concat!("A value of [`", stringify!($ty), "`].")] $(#[$meta])* $name = $value
+        ),+ }
+    };
+}
+
 /// Asserts the size of a `repr(C)` type and the offsets of its members when the crate is compiled.
 macro_rules! assert_layout {
     ($ty:ty, size $size:literal $(, $field:ident @ $offset:literal)* $(,)?) => {

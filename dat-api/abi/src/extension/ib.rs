@@ -49,46 +49,33 @@ constants! { DatExtendedOp:
     DAT_IB_QUERY_COUNTERS_OP = 4,
     /// int counter, int reset.
     DAT_IB_PRINT_COUNTERS_OP = 5,
-    /// Collective: create member.
+}
+
+// Collective operations.
+named_constants! { DatExtendedOp:
     DAT_IB_COLLECTIVE_CREATE_MEMBER_OP = 6,
-    /// Collective: free member.
     DAT_IB_COLLECTIVE_FREE_MEMBER_OP = 7,
-    /// Collective: create group.
     DAT_IB_COLLECTIVE_CREATE_GROUP_OP = 8,
-    /// Collective: free group.
     DAT_IB_COLLECTIVE_FREE_GROUP_OP = 9,
-    /// Collective: set clock.
     DAT_IB_COLLECTIVE_SET_CLOCK_OP = 10,
-    /// Collective: read clock.
     DAT_IB_COLLECTIVE_READ_CLOCK_OP = 11,
-    /// Collective: scatter.
     DAT_IB_COLLECTIVE_SCATTER_OP = 12,
-    /// Collective: scatterv.
     DAT_IB_COLLECTIVE_SCATTERV_OP = 13,
-    /// Collective: gather.
     DAT_IB_COLLECTIVE_GATHER_OP = 14,
-    /// Collective: gatherv.
     DAT_IB_COLLECTIVE_GATHERV_OP = 15,
-    /// Collective: allgather.
     DAT_IB_COLLECTIVE_ALLGATHER_OP = 16,
-    /// Collective: allgatherv.
     DAT_IB_COLLECTIVE_ALLGATHERV_OP = 17,
-    /// Collective: alltoall.
     DAT_IB_COLLECTIVE_ALLTOALL_OP = 18,
-    /// Collective: alltoallv.
     DAT_IB_COLLECTIVE_ALLTOALLV_OP = 19,
-    /// Collective: reduce.
     DAT_IB_COLLECTIVE_REDUCE_OP = 20,
-    /// Collective: allreduce.
     DAT_IB_COLLECTIVE_ALLREDUCE_OP = 21,
-    /// Collective: reduce scatter.
     DAT_IB_COLLECTIVE_REDUCE_SCATTER_OP = 22,
-    /// Collective: scan.
     DAT_IB_COLLECTIVE_SCAN_OP = 23,
-    /// Collective: broadcast.
     DAT_IB_COLLECTIVE_BROADCAST_OP = 24,
-    /// Collective: barrier.
     DAT_IB_COLLECTIVE_BARRIER_OP = 25,
+}
+
+constants! { DatExtendedOp:
     /// int counter type.
     DAT_IB_START_COUNTERS_OP = 26,
     /// int counter type.
@@ -146,39 +133,26 @@ constants! { DatIbExtType:
     DAT_IB_UD_CONNECT_REJECT = 10,
     /// UD connection error.
     DAT_IB_UD_CONNECT_ERROR = 11,
-    /// Collective: create.
+}
+
+// Collective operations.
+named_constants! { DatIbExtType:
     DAT_IB_COLLECTIVE_CREATE_STATUS = 12,
-    /// Collective: create data.
     DAT_IB_COLLECTIVE_CREATE_DATA = 13,
-    /// Collective: clock set.
     DAT_IB_COLLECTIVE_CLOCK_SET_STATUS = 14,
-    /// Collective: scatter.
     DAT_IB_COLLECTIVE_SCATTER_STATUS = 15,
-    /// Collective: scatterv.
     DAT_IB_COLLECTIVE_SCATTERV_STATUS = 16,
-    /// Collective: gather.
     DAT_IB_COLLECTIVE_GATHER_STATUS = 17,
-    /// Collective: gatherv.
     DAT_IB_COLLECTIVE_GATHERV_STATUS = 18,
-    /// Collective: allgather.
     DAT_IB_COLLECTIVE_ALLGATHER_STATUS = 19,
-    /// Collective: allgatherv.
     DAT_IB_COLLECTIVE_ALLGATHERV_STATUS = 20,
-    /// Collective: alltoall.
     DAT_IB_COLLECTIVE_ALLTOALL_STATUS = 21,
-    /// Collective: alltoallv.
     DAT_IB_COLLECTIVE_ALLTOALLV_STATUS = 22,
-    /// Collective: reduce.
     DAT_IB_COLLECTIVE_REDUCE_STATUS = 23,
-    /// Collective: allreduce.
     DAT_IB_COLLECTIVE_ALLREDUCE_STATUS = 24,
-    /// Collective: reduce scatter.
     DAT_IB_COLLECTIVE_REDUCE_SCATTER_STATUS = 25,
-    /// Collective: scan.
     DAT_IB_COLLECTIVE_SCAN_STATUS = 26,
-    /// Collective: broadcast.
     DAT_IB_COLLECTIVE_BROADCAST_STATUS = 27,
-    /// Collective: barrier.
     DAT_IB_COLLECTIVE_BARRIER_STATUS = 28,
 }
 

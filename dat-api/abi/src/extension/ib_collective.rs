@@ -87,30 +87,18 @@ constants! { DatIbCollectiveDataType:
     DAT_IB_COLLECTIVE_TYPE_DOUBLE_INT = 15,
 }
 
-constants! { DatIbCollectiveReduceDataOp:
-    /// Reduction: `max`.
+named_constants! { DatIbCollectiveReduceDataOp:
     DAT_IB_COLLECTIVE_REDUCE_OP_MAX = 0,
-    /// Reduction: `min`.
     DAT_IB_COLLECTIVE_REDUCE_OP_MIN = 1,
-    /// Reduction: `sum`.
     DAT_IB_COLLECTIVE_REDUCE_OP_SUM = 2,
-    /// Reduction: `prod`.
     DAT_IB_COLLECTIVE_REDUCE_OP_PROD = 3,
-    /// Reduction: `land`.
     DAT_IB_COLLECTIVE_REDUCE_OP_LAND = 4,
-    /// Reduction: `band`.
     DAT_IB_COLLECTIVE_REDUCE_OP_BAND = 5,
-    /// Reduction: `lor`.
     DAT_IB_COLLECTIVE_REDUCE_OP_LOR = 6,
-    /// Reduction: `bor`.
     DAT_IB_COLLECTIVE_REDUCE_OP_BOR = 7,
-    /// Reduction: `lxor`.
     DAT_IB_COLLECTIVE_REDUCE_OP_LXOR = 8,
-    /// Reduction: `bxor`.
     DAT_IB_COLLECTIVE_REDUCE_OP_BXOR = 9,
-    /// Reduction: `maxloc`.
     DAT_IB_COLLECTIVE_REDUCE_OP_MAXLOC = 10,
-    /// Reduction: `minloc`.
     DAT_IB_COLLECTIVE_REDUCE_OP_MINLOC = 11,
 }
 

@@ -63,18 +63,12 @@ constants! { DatIwSspState:
 /// `DAT_IW_SSP_PARAM_MASK`.
 pub type DatIwSspParamMask = u32;
 
-constants! { DatIwSspParamMask:
-    /// `ia_handle`.
+named_constants! { DatIwSspParamMask:
     DAT_IW_SSP_FIELD_IA_HANDLE = 0x01,
-    /// `socket_id`.
     DAT_IW_SSP_FIELD_SOCKET_ID = 0x02,
-    /// `evd_handle`.
     DAT_IW_SSP_FIELD_EVD_HANDLE = 0x04,
-    /// `ep_handle`.
     DAT_IW_SSP_FIELD_EP_HANDLE = 0x08,
-    /// `ssp_state`.
     DAT_IW_SSP_FIELD_SSP_STATE = 0x10,
-    /// Every member.
     DAT_IW_SSP_FIELD_ALL = 0x1F,
 }
 
