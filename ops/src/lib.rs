@@ -9,7 +9,7 @@
 //! | [`rules`] | the rule file, which selects the sockets that may leave TCP |
 //! | [`netlink`] | the queries to the network stack: routes, next hops, ports, MTUs, RDMA devices |
 //! | [`portmap`] | the port mapper: does a peer offer a service over RDMA? |
-//! | [`log`] | log output within another program, off by default |
+//! | [`log`] | the log, by the rule file's `log` lines |
 //! | [`observe`] | the sockets of all processes, in shared pages that a tool reads |
 //! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
 //! | `protosw` | the traits that an offload protocol implements |
@@ -21,7 +21,7 @@
 //! | `stage` | the progress of an attempt to connect |
 //! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | the address at which a service listens |
-//! | `socket`, `state` | a socket, and its state machine |
+//! | `socket`, `state` | one socket; the state machine of its states |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
 //! A socket that stays on TCP is the program's own kernel socket: no code of this crate runs on its
@@ -36,7 +36,6 @@ mod explain;
 mod family;
 mod listen;
 mod local;
-#[allow(unsafe_code, reason = "signals are C calls")]
 pub mod log;
 pub mod netlink;
 #[allow(unsafe_code, reason = "a page is memory that processes share")]

@@ -6,6 +6,7 @@
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
 //! | [`forks`] | handlers that run around a `fork` of the program |
 //! | [`locks`] | locks that are taken although a thread panicked with them |
+//! | [`log`] | log lines, on the descriptors of the program or to the system's log |
 //! | [`readiness`] | the state that `poll` should report for a socket |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
@@ -15,6 +16,7 @@ pub mod descriptors;
 pub mod environment;
 pub mod forks;
 pub mod locks;
+pub mod log;
 pub mod readiness;
 pub mod reserve;
 pub mod stand_in;

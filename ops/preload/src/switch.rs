@@ -61,7 +61,7 @@ fn make() -> Option<Arc<Switch>> {
             return None;
         }
     };
-    ops::log::begin(rules.log(), host::environment::text("DAT_LOG").as_deref());
+    ops::log::begin(rules.log());
     let registry = Arc::new(Registry::default());
     // With this variable, SDP over the software provider carries all sockets that no rule names.
     let is_software = host::environment::variable(SOFTWARE).is_some();

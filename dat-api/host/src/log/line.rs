@@ -24,17 +24,17 @@ impl Line {
         }
     }
 
-    /// Returns the line for files and terminals. It has the process id, because several processes
-    /// may share a file.
-    pub(super) fn dated(&self, now: SystemTime, process: i32) -> String {
+    /// Returns the line for files and terminals. It has the name of the library and the process id,
+    /// because several libraries and processes may share a file.
+    pub(super) fn dated(&self, now: SystemTime, name: &str, process: i32) -> String {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (level, text) = (self.level, &self.text);
-        format!("{} {level:>5} opsrun[{process}] {text}\n", date(since))
+        format!("{} {level:>5} {name}[{process}] {text}\n", date(since))
     }
 
     /// Returns the datagram for the system's log: priority, tag and text (RFC 3164), but no time,
     /// which the system's log adds itself.
-    pub(super) fn for_system(&self, process: i32) -> String {
+    pub(super) fn for_system(&self, name: &str, process: i32) -> String {
         const USER: u8 = 1 << 3;
         let severity = match self.level {
             Level::ERROR => 3,
@@ -42,7 +42,7 @@ impl Line {
             Level::INFO => 6,
             _ => 7,
         };
-        format!("<{}>opsrun[{process}]: {}", USER | severity, self.text)
+        format!("<{}>{name}[{process}]: {}", USER | severity, self.text)
     }
 }
 
@@ -115,9 +115,9 @@ mod tests {
             text: "ops: a b=c".to_owned(),
         };
         assert_eq!(
-            line.dated(UNIX_EPOCH, 7),
+            line.dated(UNIX_EPOCH, "opsrun", 7),
             "1970-01-01T00:00:00.000000Z  WARN opsrun[7] ops: a b=c\n"
         );
-        assert_eq!(line.for_system(7), "<12>opsrun[7]: ops: a b=c");
+        assert_eq!(line.for_system("opsrun", 7), "<12>opsrun[7]: ops: a b=c");
     }
 }

@@ -1,9 +1,9 @@
-//! The reports of a library that is loaded into another program.
+//! The log of a library that is loaded into another program.
 //!
-//! The program did not ask for reports and does not expect them. So they are off unless `DAT_LOG`
-//! or a `log` line of the rule file enables them. No descriptor is held open for them, no lock is
-//! taken that a fork could leave locked, and nothing here panics. No SIGPIPE reaches the program.
-//! Standard error is used only while descriptor 2 is still the file that it was at first.
+//! The code of the libraries reports events with the macros of `tracing`, and each shared library
+//! begins its log here, because each has `tracing` statics of its own. No descriptor is held open
+//! for the log, no lock is taken that a fork could leave locked, and nothing here panics. No
+//! SIGPIPE reaches the program.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -15,40 +15,38 @@ mod filter;
 mod line;
 mod outlet;
 
+pub use outlet::{Destination, Outlet};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::Targets;
 
 use crate::log::line::Line;
-use crate::log::outlet::Outlet;
-use crate::rules::Log;
 
-/// Begins to report the events that `DAT_LOG`, passed as `directives`, or the rule file's `log`
-/// selects. Does nothing if neither is set, or if the process has a subscriber already.
-pub fn begin(log: Option<&Log>, directives: Option<&str>) {
-    let (targets, complaint) = filter::chosen(log, directives);
-    let outlet = Outlet::new(&log.cloned().unwrap_or_default().destination);
+/// The environment variable with the levels by target, such as `info` or `libdat2=trace,warn`.
+pub const DAT_LOG: &str = "DAT_LOG";
+
+/// Begins to log the events that `DAT_LOG` selects, or without the variable those up to the level
+/// `fallback`. Does nothing if neither is set, or if the process has a subscriber already.
+pub fn begin(outlet: Outlet, fallback: Option<LevelFilter>) {
+    let directives = crate::environment::text(DAT_LOG);
+    let (targets, complaint) = filter::chosen(fallback, directives.as_deref());
     if let Some(complaint) = complaint {
         outlet.complain(&complaint);
     }
     if let Some(targets) = targets {
-        let _ = tracing::subscriber::set_global_default(Reports { targets, outlet });
+        let _ = tracing::subscriber::set_global_default(Log { targets, outlet });
     }
-}
-
-/// Writes a message for the user to standard error, whatever events are selected.
-pub fn complain(text: &str) {
-    Outlet::new(&crate::rules::Destination::Stderr).complain(text);
 }
 
 /// The subscriber. It ignores spans: none of our crates has any.
 #[derive(Debug)]
-struct Reports {
+struct Log {
     targets: Targets,
     outlet: Outlet,
 }
 
-impl Subscriber for Reports {
+impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
             && self
@@ -56,7 +54,7 @@ impl Subscriber for Reports {
                 .would_enable(metadata.target(), metadata.level())
     }
 
-    fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
+    fn max_level_hint(&self) -> Option<LevelFilter> {
         filter::highest(&self.targets)
     }
 

@@ -3,79 +3,96 @@
 //! Every call is a direct system call, because the C library's functions may be replaced by our
 //! own.
 
-use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use host::descriptors::Identity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::getpid;
 
+use crate::descriptors::Identity;
 use crate::log::line::Line;
-use crate::rules::Destination;
 
 /// The socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
+/// The destination of log lines.
 #[derive(Debug)]
-pub(super) enum Outlet {
-    /// Descriptor 2, while it still is this file: a program may close the descriptor and get the
+pub enum Destination {
+    /// A descriptor, whatever file it refers to when a line is written.
+    Descriptor(RawFd),
+    /// A descriptor while it refers to this file: a program may close the descriptor and get the
     /// number again for a connection, whose peer would receive the log.
-    StandardError(Option<Identity>),
-    System,
+    SameFile(RawFd, Identity),
+    /// No destination: all lines are lost.
+    Nowhere,
+    /// The system's log.
+    SystemLog,
+    /// A file, by its absolute path.
     File(PathBuf),
 }
 
+impl Destination {
+    /// Returns the file that a descriptor refers to now, as long as it refers to it.
+    #[must_use]
+    pub fn present_file(fd: RawFd) -> Self {
+        Identity::of_number(fd).map_or(Self::Nowhere, |file| Self::SameFile(fd, file))
+    }
+}
+
+/// The name of a library in its log lines, and their destination.
+#[derive(Debug)]
+pub struct Outlet {
+    name: &'static str,
+    destination: Destination,
+}
+
 impl Outlet {
-    pub(super) fn new(destination: &Destination) -> Self {
-        match destination {
-            Destination::Stderr => Self::StandardError(Identity::of(io::stderr()).ok()),
-            Destination::Syslog => Self::System,
-            Destination::File(path) => {
-                // The path is made absolute now, because the program may change its directory.
-                Self::File(std::path::absolute(path).unwrap_or_else(|_| path.into()))
-            }
-        }
+    /// Makes an outlet for the library or program `name`.
+    #[must_use]
+    pub fn new(name: &'static str, destination: Destination) -> Self {
+        Self { name, destination }
     }
 
     /// Writes a line. Failures cannot be reported and are ignored.
     pub(super) fn write(&self, line: &Line) {
         let process = getpid().as_raw_nonzero().get();
-        let dated = || line.dated(SystemTime::now(), process);
+        let dated = || line.dated(SystemTime::now(), self.name, process);
         // A line that cannot be written is lost.
-        let _ = match self {
-            Self::StandardError(identity) => to_standard_error(identity.as_ref(), &dated()),
-            Self::System => to_system(&line.for_system(process)),
-            Self::File(path) => to_file(path, &dated()),
-        };
-    }
-
-    /// Writes a message that is no event, in the form of the program `opsrun`.
-    pub(super) fn complain(&self, text: &str) {
-        let identity = Identity::of(io::stderr()).ok();
-        let line = match self {
-            Self::StandardError(_) => format!("opsrun: {text}\n"),
-            Self::System | Self::File(_) => {
-                let level = tracing::Level::ERROR;
-                let text = text.to_owned();
-                return self.write(&Line { level, text });
+        let _ = match &self.destination {
+            Destination::SystemLog => to_system(&line.for_system(self.name, process)),
+            Destination::File(path) => to_file(path, &dated()),
+            Destination::Descriptor(_) | Destination::SameFile(..) | Destination::Nowhere => {
+                self.to_descriptor(&dated())
             }
         };
-        // A line that cannot be written is lost.
-        let _ = to_standard_error(identity.as_ref(), &line);
     }
-}
 
-fn to_standard_error(identity: Option<&Identity>, line: &str) -> Result<(), Errno> {
-    let stderr = io::stderr();
-    if identity.is_some() && Identity::of(&stderr).ok().as_ref() == identity {
-        write_quietly(stderr.as_fd(), line.as_bytes())?;
+    /// Writes a message that is no event, in the form `NAME: TEXT` where a user reads it.
+    pub fn complain(&self, text: &str) {
+        match self.destination {
+            Destination::SystemLog | Destination::File(_) => self.write(&Line {
+                level: tracing::Level::ERROR,
+                text: text.to_owned(),
+            }),
+            // A line that cannot be written is lost.
+            _ => _ = self.to_descriptor(&format!("{}: {text}\n", self.name)),
+        }
     }
-    Ok(())
+
+    fn to_descriptor(&self, line: &str) -> Result<(), Errno> {
+        let fd = match self.destination {
+            Destination::Descriptor(fd) => fd,
+            Destination::SameFile(fd, file) if Identity::of_number(fd) == Ok(file) => fd,
+            _ => return Ok(()),
+        };
+        // SAFETY: the number is not -1, because it is that of standard output or standard error,
+        // and it is only passed to `write`, which returns EBADF if the number is not open.
+        write_quietly(unsafe { BorrowedFd::borrow_raw(fd) }, line.as_bytes())
+    }
 }
 
 /// Opens the file for each line. A descriptor kept open could be closed by a program that closes
@@ -181,8 +198,7 @@ mod tests {
     fn lines_are_appended_to_a_file_for_its_owner_and_no_link_is_followed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let name = path.display().to_string();
-        let outlet = Outlet::new(&Destination::File(name));
+        let outlet = Outlet::new("test", Destination::File(path.clone()));
         outlet.write(&line("one"));
         outlet.write(&line("two"));
         let text = std::fs::read_to_string(&path).unwrap();
