@@ -4,10 +4,12 @@ use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::{Stage, carrier_params};
+use crate::{IA_NAME, SdpTraces, Stage, carrier_params};
 
 /// Makes this process load the staged `libdat2.so.2`, by setting the variable `library`. Writes a
 /// registry with `adapters`, each a name and its parameters, to `file`.
@@ -34,6 +36,47 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
     unsafe {
         env::set_var("DAT_OVERRIDE", file);
         env::set_var(library, stage.lib().join("libdat2.so.2"));
+    }
+    Ok(())
+}
+
+/// Makes this process load the staged libraries, with one adapter [`IA_NAME`] with `params`, and
+/// write the messages of its SDP connections. All files are in a directory of this process in
+/// `tmp`. An error is a text, because a `static` keeps the result for all tests.
+///
+/// # Errors
+/// As for [`load_staged`].
+///
+/// # Safety
+/// As for [`load_staged`].
+pub unsafe fn load_staged_sdp(tmp: &str, params: &str) -> Result<SdpTraces, String> {
+    let load = || -> Result<SdpTraces> {
+        let dir = Path::new(tmp).join(format!("sdp-{}", std::process::id()));
+        let traces = SdpTraces::below(&dir)?;
+        // SAFETY: the caller guarantees that no other thread reads the environment.
+        unsafe {
+            load_staged("DAT_LIBRARY", &dir.join("dat.conf"), &[(IA_NAME, params)])?;
+            traces.of_this_process();
+        }
+        Ok(traces)
+    };
+    load().map_err(|error| format!("{error:#}"))
+}
+
+/// Waits until no SDP stack of this process has a thread any more. A stack's thread closes the
+/// stack's last sockets, and their records are complete only after that.
+///
+/// # Errors
+/// When a stack has a thread for `limit` or longer.
+pub fn stacks_have_gone(limit: Duration) -> Result<()> {
+    let end = Instant::now() + limit;
+    let is_stack = |task: fs::DirEntry| {
+        // The thread may have ended.
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "sdp-stack\n")
+    };
+    while fs::read_dir("/proc/self/task")?.flatten().any(is_stack) {
+        ensure!(Instant::now() < end, "a stack is still there");
+        thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }

@@ -7,10 +7,9 @@
 //! The attacker's messages are built from bytes, not by the code under test.
 
 use std::{
-    env, fs,
+    env,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr},
-    path::Path,
     sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard},
     thread,
     time::{Duration, Instant},
@@ -23,7 +22,7 @@ use dat_api::{
 };
 use rustix::io::Errno;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
+use stack_tests::{IA_NAME, SdpTraces, load_staged_sdp, stacks_have_gone};
 
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -35,31 +34,11 @@ const HELLO_LEN: usize = 92;
 const BUFFERS: usize = 16;
 const SIZE: usize = 4096;
 
-static LIBRARIES: LazyLock<Result<SdpTraces, String>> =
-    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
-
-fn use_staged_libraries() -> Result<SdpTraces> {
-    let stage = Stage::find()?;
-    let scratch =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdp-hostile-{}", std::process::id()));
-    let traces = SdpTraces::below(&scratch)?;
-    let file = scratch.join("dat.conf");
-    let provider = stage.provider();
-    let provider = provider.display();
-    let carrier = carrier_params();
-    let line = format!(
-        "{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0{carrier}\" \"\"\n"
-    );
-    fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
+static LIBRARIES: LazyLock<Result<SdpTraces, String>> = LazyLock::new(|| {
     // SAFETY: every test waits for this first. Until then no thread of this process runs code that
     // reads the environment.
-    unsafe {
-        env::set_var("DAT_OVERRIDE", &file);
-        traces.of_this_process();
-        env::set_var("DAT_LIBRARY", stage.lib().join("libdat2.so.2"));
-    }
-    Ok(traces)
-}
+    unsafe { load_staged_sdp(env!("CARGO_TARGET_TMPDIR"), "lo 0") }
+});
 
 /// Tests hold a read lock while they run. A test that gets the write lock runs alone, so all
 /// records are complete.
@@ -92,24 +71,6 @@ fn hello() -> Vec<u8> {
     bytes[44..48].copy_from_slice(&[127, 0, 0, 1]);
     bytes[60..64].copy_from_slice(&[127, 0, 0, 1]);
     bytes
-}
-
-/// Waits until no stack of this process has a thread any more. A stack's thread closes the stack's
-/// last sockets, and their records are complete only after that.
-fn stacks_have_gone() -> Result<()> {
-    let end = Instant::now() + DEADLINE;
-    let is_stack = |task: &fs::DirEntry| {
-        // The thread may have ended.
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "sdp-stack\n")
-    };
-    while fs::read_dir("/proc/self/task")?
-        .flatten()
-        .any(|task| is_stack(&task))
-    {
-        ensure!(Instant::now() < end, "a stack is still there");
-        thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
 }
 
 /// The hostile end.
@@ -283,7 +244,7 @@ impl Scene {
         drop(self);
         let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
         if let Ok(_alone) = RUNNING.try_write() {
-            stacks_have_gone()?;
+            stacks_have_gone(DEADLINE)?;
             let messages = traces.check_victims()?;
             ensure!(messages > 0, "no SDP message was recorded");
             println!("{messages} messages, no rule broken by a victim");

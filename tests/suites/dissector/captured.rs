@@ -2,14 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::path::Path;
 use std::sync::LazyLock;
 use std::{fs, thread};
 
 use anyhow::{Context, Result, ensure};
 use sdp_checker::{Kind, Records};
 use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
-use stack_tests::{Capture, DEADLINE, IA_NAME, NetSpace, SdpTraces, load_staged, not_run};
+use stack_tests::{Capture, DEADLINE, IA_NAME, NetSpace, SdpTraces, load_staged_sdp, not_run};
 
 use super::tshark::Fields;
 
@@ -22,22 +21,11 @@ type Base = (u8, u32, u32, u32, u32);
 
 /// The directory of traces of this process, and the staged libraries for it. Connections stay on
 /// TCP, where they can be captured. Every test waits for this first.
-pub(crate) static LIBRARIES: LazyLock<Result<SdpTraces, String>> =
-    LazyLock::new(|| use_staged_libraries().map_err(|error| format!("{error:#}")));
-
-fn use_staged_libraries() -> Result<SdpTraces> {
-    let name = format!("dissector-{}", std::process::id());
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let traces = SdpTraces::below(&dir)?;
-    let adapters = [(IA_NAME, "lo 0 local=off")];
+pub(crate) static LIBRARIES: LazyLock<Result<SdpTraces, String>> = LazyLock::new(|| {
     // SAFETY: every test waits for this first. Until then no thread of this process runs code that
     // reads the environment.
-    unsafe {
-        load_staged("DAT_LIBRARY", &dir.join("dat.conf"), &adapters)?;
-        traces.of_this_process();
-    }
-    Ok(traces)
-}
+    unsafe { load_staged_sdp(env!("CARGO_TARGET_TMPDIR"), "lo 0 local=off") }
+});
 
 /// Both ends write at the same time and read to the end.
 fn exchange(stack: &Stack) -> Result<()> {

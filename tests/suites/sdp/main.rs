@@ -1,26 +1,26 @@
-//! Stream sockets over the staged stack: transfer, close, urgent data, readiness, loss of a peer.
+//! Stream sockets over the staged stack: bytes, ends, urgent data, readiness, dead peers.
 //!
 //! Every connection of every test writes its messages into a file, which `sdp-checker` checks at
 //! the end of the test.
 
-mod counters;
-mod early_data;
-mod exchanged_hello;
+mod counted;
+mod ends;
+mod first_words;
 mod in_memory;
 mod memory;
-mod offloaded;
-mod threads;
-mod unusual_ends;
+mod met;
+mod switched;
+mod together;
 mod urgent;
-mod watches;
-mod write_zcopy;
+mod watched;
+mod written;
 
 use std::{
     env, fs,
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         LazyLock, Mutex, PoisonError,
@@ -35,7 +35,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
+use stack_tests::{IA_NAME, SdpTraces, load_staged_sdp, stacks_have_gone};
 
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -47,31 +47,11 @@ const QUIET: Duration = Duration::from_secs(1);
 const CHILD_ENV: &str = "SDP_SUITE_CHILD";
 
 /// Makes this process use the staged libraries and a directory for traces, once.
-static LIBRARIES: LazyLock<Result<SdpTraces, String>> =
-    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
-
-fn use_staged_libraries() -> Result<SdpTraces> {
-    let stage = Stage::find()?;
-    let scratch =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdp-{}", std::process::id()));
-    let traces = SdpTraces::below(&scratch)?;
-    let file = scratch.join("dat.conf");
-    let provider = stage.provider();
-    let provider = provider.display();
-    let carrier = carrier_params();
-    let line = format!(
-        "{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0{carrier}\" \"\"\n"
-    );
-    fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
+static LIBRARIES: LazyLock<Result<SdpTraces, String>> = LazyLock::new(|| {
     // SAFETY: every test waits for this first. Until then no thread of this process runs code that
     // reads the environment.
-    unsafe {
-        env::set_var("DAT_OVERRIDE", &file);
-        traces.of_this_process();
-        env::set_var("DAT_LIBRARY", stage.lib().join("libdat2.so.2"));
-    }
-    Ok(traces)
-}
+    unsafe { load_staged_sdp(env!("CARGO_TARGET_TMPDIR"), "lo 0") }
+});
 
 /// Runs one test alone, on a new stack, and then checks the messages of its connections.
 fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<()> {
@@ -81,35 +61,11 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     let stack = Stack::open_with(IA_NAME, config)?;
     test(&stack)?;
     drop(stack);
-    await_end_of_stack_threads()?;
+    stacks_have_gone(DEADLINE)?;
     let frames = traces.check()?;
     ensure!(frames > 0, "the connections of this test sent no message");
     println!("{frames} messages, no rule broken");
     Ok(())
-}
-
-/// Waits until no stack of this process has a thread any more. A stack's thread closes the stack's
-/// last sockets, and their records are complete only after that.
-fn await_end_of_stack_threads() -> Result<()> {
-    let until = Instant::now() + DEADLINE;
-    while threads_named("sdp-stack")? > 0 {
-        ensure!(
-            Instant::now() < until,
-            "the thread of a stack has not ended"
-        );
-        thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
-fn threads_named(name: &str) -> Result<usize> {
-    let mut count = 0;
-    for task in fs::read_dir("/proc/self/task")? {
-        // The thread may have ended.
-        let comm = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
-        count += usize::from(comm.trim_end() == name);
-    }
-    Ok(count)
 }
 
 fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
@@ -124,14 +80,13 @@ fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
     })
 }
 
-/// Fills a buffer with bytes that depend on their position in the stream.
+/// Fills a buffer with bytes that show their position in the stream.
 fn pattern(at: u64, into: &mut [u8]) {
     for (offset, byte) in (at..).zip(into) {
         *byte = (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     }
 }
 
-/// Makes calls on `stream` that block for [`DEADLINE`] fail.
 fn timed(stream: &SdpStream) {
     stream.set_options(Options {
         read_timeout: Some(DEADLINE),
@@ -163,7 +118,7 @@ fn transfer(from: &SdpStream, to: &SdpStream, total: u64, write: usize, read: us
             let len = stream.read(&mut chunk).context("reading")?;
             ensure!(len > 0, "the stream ends at {at} of {total}");
             pattern(at, &mut expected[..len]);
-            ensure!(chunk[..len] == expected[..len], "wrong bytes after {at}");
+            ensure!(chunk[..len] == expected[..len], "other bytes behind {at}");
             at += len as u64;
         }
         writer
@@ -210,8 +165,7 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
         let (client, server) = connected(stack)?;
         timed(&client);
         timed(&server);
-        // The first transfer is copied. The second is placed directly into the memory of long
-        // reads. In the third the reads are too short for that, so their socket stages the bytes.
+        // Copied; read by waiting readers; read into staging memory for small reads.
         transfer(&client, &server, total / 4, 60_000, 50_000)?;
         let copied = client.statistics();
         ensure!(copied.bytes_copied == copied.bytes_sent && copied.reads == 0);
@@ -256,7 +210,7 @@ fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
         for len in lens {
             transfer(&client, &server, 1 << 20, len, 65_536)?;
         }
-        // A write with a timeout is copied, because posted work cannot be cancelled at the timeout.
+        // A write with a short timeout is copied, because its memory could not be released in time.
         timed(&client);
         let before = client.statistics();
         transfer(&client, &server, 1 << 20, 1 << 20, 65_536)?;
@@ -265,7 +219,7 @@ fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
     })
 }
 
-/// A reset ends a write that waits until the transport no longer uses the caller's memory.
+/// A reset ends a write that waits for its registered memory.
 #[test]
 fn a_reset_ends_an_uncopied_write() -> Result<()> {
     let config = Config {
@@ -281,7 +235,7 @@ fn a_reset_ends_an_uncopied_write() -> Result<()> {
             await_first_bytes(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic");
-            ensure!(written.is_err(), "the write succeeded without a reader");
+            ensure!(written.is_err(), "nobody has read it");
             Ok(())
         })
     })
@@ -308,7 +262,7 @@ fn a_partial_write_before_a_reset_keeps_the_error_for_the_next_call() -> Result<
             await_first_bytes(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic")?;
-            ensure!(written < 64 << 20, "all was written without a reader");
+            ensure!(written < 64 << 20, "nobody has read it");
             let error = (&client).read(&mut [0; 1]);
             let is_reset = matches!(&error, Err(e) if e.kind() == ErrorKind::ConnectionReset);
             ensure!(is_reset, "{error:?}");
@@ -406,7 +360,7 @@ fn unsent_bytes_are_sent_despite_a_busy_socket() -> Result<()> {
             for (stream, starts) in [(&busy, true), (&echo, false)] {
                 stream.set_nonblocking(true);
                 let over = &over;
-                scope.spawn(move || ping_pong(stream, starts, over));
+                scope.spawn(move || chatter(stream, starts, over));
             }
             // More bytes than the peer has room for. The rest is sent when the peer has read,
             // without a call by the writer.
@@ -426,15 +380,15 @@ fn unsent_bytes_are_sent_despite_a_busy_socket() -> Result<()> {
     })
 }
 
-/// Sends a byte if `starts`, and answers each received byte, until `over` is set.
-fn ping_pong(stream: &SdpStream, starts: bool, over: &AtomicBool) {
-    let mut must_send = starts;
+/// Sends a byte in both directions as fast as the stack's thread can report it.
+fn chatter(stream: &SdpStream, starts: bool, over: &AtomicBool) {
+    let mut owes = starts;
     while !over.load(Ordering::Relaxed) {
-        if must_send && { stream }.write(&[1]).is_ok() {
-            must_send = false;
+        if owes && { stream }.write(&[1]).is_ok() {
+            owes = false;
         }
         let _ = poll_for(stream, 5);
-        must_send |= matches!({ stream }.read(&mut [0]), Ok(1));
+        owes |= matches!({ stream }.read(&mut [0]), Ok(1));
     }
 }
 
@@ -468,7 +422,8 @@ fn full_buffers_on_both_sides_drain() -> Result<()> {
         for stream in [&client, &server] {
             stream.set_nonblocking(true);
         }
-        // Both ends write until no write has succeeded for a while, because neither end reads.
+        // Both ends write until neither can, and no room becomes free for a while, because neither
+        // reads.
         let chunk = [0x55; 10_000];
         let mut moved = Instant::now();
         while moved.elapsed() < QUIET {
@@ -562,14 +517,14 @@ fn a_stream_without_a_descriptor_reports_the_error_once() -> Result<()> {
 }
 
 #[test]
-fn peek_and_timeouts_work_as_on_a_tcp_socket() -> Result<()> {
+fn peeking_and_timeouts_are_a_socket_s() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         server.set_options(Options {
             read_timeout: Some(Duration::from_millis(50)),
             ..server.options()
         });
-        let late = (&server).read(&mut [0; 9]).expect_err("nothing was sent");
+        let late = (&server).read(&mut [0; 9]).expect_err("nothing comes");
         ensure!(late.kind() == ErrorKind::WouldBlock, "{late}");
         (&client).write_all(b"abc")?;
         let mut bytes = [0; 9];
@@ -578,15 +533,16 @@ fn peek_and_timeouts_work_as_on_a_tcp_socket() -> Result<()> {
         ensure!(server.readable() == 3);
         ensure!((&server).read(&mut bytes[..2])? == 2);
         ensure!((&server).read(&mut bytes)? == 1 && bytes[0] == b'c');
-        // At its timeout a long write without a reader is revoked, except for the bytes that the
-        // peer has staged.
+        // A long write that is not read is revoked at its timeout, except for the bytes that the
+        // peer
+        // has staged.
         client.set_options(Options {
             write_timeout: Some(Duration::from_millis(100)),
             ..client.options()
         });
         let long = vec![9; 8 << 20];
         let written = (&client).write(&long)?;
-        ensure!(written < long.len(), "all was written without a reader");
+        ensure!(written < long.len(), "{written} bytes went nowhere");
         timed(&server);
         client.shutdown(Shutdown::Write)?;
         let mut rest = Vec::new();
@@ -647,7 +603,7 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
             // nothing is aborted.
             thread::sleep(Duration::from_millis(50));
         }
-        ensure!(got == bytes, "{} bytes were received", got.len());
+        ensure!(got == bytes, "{} bytes came", got.len());
         Ok(())
     })
 }
@@ -659,7 +615,7 @@ fn a_connect_without_a_listener_is_refused() -> Result<()> {
         drop((client, server));
         let local = stack.address().context("the adapter has no address")?;
         let error = SdpStream::connect(stack, SocketAddr::new(local.ip(), 1))
-            .expect_err("port 1 has no listener");
+            .expect_err("nobody listens at port 1");
         ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
         Ok(())
     })
@@ -668,7 +624,7 @@ fn a_connect_without_a_listener_is_refused() -> Result<()> {
 #[test]
 fn a_killed_peer_is_a_reset() -> Result<()> {
     if let Ok(port) = env::var(CHILD_ENV) {
-        return run_child(&port);
+        return be_killed(&port);
     }
     on_stack(Config::default(), |stack| {
         let local = stack.address().context("the adapter has no address")?;
@@ -683,7 +639,7 @@ fn a_killed_peer_is_a_reset() -> Result<()> {
         child.wait()?;
         let error = (&server).read(&mut hello).expect_err("a reset");
         ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
-        let error = (&server).write(&[1; 9]).expect_err("the peer has ended");
+        let error = (&server).write(&[1; 9]).expect_err("nobody is there");
         ensure!(error.kind() == ErrorKind::BrokenPipe, "{error}");
         Ok(())
     })
@@ -700,7 +656,7 @@ fn start_child(port: u16) -> Result<Child> {
 }
 
 /// The child process: connects, sends hello, and never closes.
-fn run_child(port: &str) -> Result<()> {
+fn be_killed(port: &str) -> Result<()> {
     LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
     let stack = Stack::open(IA_NAME)?;
     let local = stack.address().context("the adapter has no address")?;
@@ -710,14 +666,14 @@ fn run_child(port: &str) -> Result<()> {
     Ok(())
 }
 
-/// The link targets of this process's descriptors in `/proc/self/fd`.
+/// The targets of the descriptors of this process.
 fn descriptors() -> Result<Vec<PathBuf>> {
-    let mut targets = Vec::new();
+    let mut named = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         // A descriptor may be closed meanwhile.
-        targets.extend(fs::read_link(entry?.path()).ok());
+        named.extend(fs::read_link(entry?.path()).ok());
     }
-    Ok(targets)
+    Ok(named)
 }
 
 #[test]
@@ -742,7 +698,7 @@ fn connections_are_made_and_closed() -> Result<()> {
     })
 }
 
-/// The adapter of a dropped stack, and all descriptors, are closed after the last socket.
+/// Dropping a stack closes its adapter, and with it all descriptors.
 #[test]
 fn a_dropped_stack_leaks_no_resources() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -788,6 +744,9 @@ fn await_poll(stream: &SdpStream, wanted: PollFlags) -> Result<PollFlags> {
         if set.intersects(wanted) {
             return Ok(set);
         }
-        ensure!(Instant::now() < until, "{set:?} is set, {wanted:?} is not");
+        ensure!(
+            Instant::now() < until,
+            "{wanted:?} does not show, {set:?} does"
+        );
     }
 }
