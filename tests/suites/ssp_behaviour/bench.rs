@@ -3,16 +3,18 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use dat_api::abi::DatReturnType;
 use dat_api::{
     ConnectError, ConnectFailure, ConnectionKind, Cr, Ep, EpAttr, EpEvds, EpState, Evd, EvdFlags,
-    Ia, Pz, Ssp,
+    Ia, Pz, SocketRefused, Ssp,
 };
 use stack_tests::{IA_NAME, load_staged};
 
@@ -88,6 +90,38 @@ impl Node {
     pub(crate) fn arm(&self, socket: impl Into<OwnedFd>, ep: &Ep) -> Result<Ssp> {
         Ok(Ssp::create(socket, ep, &self.requests, b"")?)
     }
+
+    /// A service point, after the peer of its socket and its endpoint.
+    pub(crate) fn armed(&self) -> Result<(TcpStream, Ep, Ssp)> {
+        let (peer, socket) = pair()?;
+        let ep = self.ep()?;
+        let ssp = self.arm(socket, &ep)?;
+        Ok((peer, ep, ssp))
+    }
+
+    /// A request that was received: the active endpoint, the passive one, its service point and the
+    /// request.
+    pub(crate) fn requested(&self, private_data: &[u8]) -> Result<(Ep, Ep, Ssp, Cr)> {
+        let (active, ep, ssp) = self.armed()?;
+        let asker = self.ep()?;
+        asker.start_connect_socket(active, Some(DEADLINE), private_data)?;
+        let request = ssp.wait_request(Some(DEADLINE))?;
+        Ok((asker, ep, ssp, request))
+    }
+
+    /// Converts a pair: `asker` connects over `active` to `ep` on `passive`.
+    pub(crate) fn convert(
+        &self,
+        (asker, active): (&Ep, TcpStream),
+        (ep, passive): (&Ep, TcpStream),
+    ) -> Result<()> {
+        let ssp = self.arm(passive, ep)?;
+        asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+        accept(ssp.wait_request(Some(DEADLINE))?)?;
+        asker.wait_established(Some(DEADLINE))?;
+        ep.wait_established(Some(DEADLINE))?;
+        Ok(())
+    }
 }
 
 /// Both ends of a TCP connection over the loopback interface, whose reads time out at the deadline.
@@ -120,16 +154,30 @@ pub(crate) fn connect(node: &Node, sockets: (TcpStream, TcpStream)) -> Result<Co
     let (active, passive) = sockets;
     let numbers = [active.as_raw_fd(), passive.as_raw_fd()];
     let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    accept(ssp.wait_request(Some(DEADLINE))?)?;
-    asker.wait_established(Some(DEADLINE))?;
-    ep.wait_established(Some(DEADLINE))?;
+    node.convert((&asker, active), (&ep, passive))?;
     Ok(Connected {
         active: asker,
         passive: ep,
         numbers,
     })
+}
+
+/// Sockets of kinds that carry no RDMA: datagrams, another address family, a listener.
+pub(crate) fn unsupported_sockets() -> Result<[OwnedFd; 3]> {
+    Ok([
+        UdpSocket::bind("127.0.0.1:0")?.into(),
+        UnixStream::pair()?.0.into(),
+        TcpListener::bind("127.0.0.1:0")?.into(),
+    ])
+}
+
+/// Checks for a refusal with this type, which returns the socket unchanged.
+pub(crate) fn refused<T>(result: Result<T, SocketRefused>, ty: DatReturnType) -> Result<TcpStream> {
+    let Err(SocketRefused { socket, error }) = result else {
+        anyhow::bail!("not refused");
+    };
+    ensure!(error.is(ty), "{error}");
+    Ok(socket.into())
 }
 
 /// Accepts on the request's endpoint.

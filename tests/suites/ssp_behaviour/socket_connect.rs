@@ -2,21 +2,20 @@
 //! attempt.
 
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use dat_api::abi::*;
-use dat_api::{ConnectionKind, EpAttr, EpState, SocketRefused};
+use dat_api::{ConnectionKind, Ep, EpAttr, EpState};
 use nix::libc;
 use stack_tests::not_run;
 use stack_tests::raw::{REPLY, RawPeer};
 
 use super::bench::{
     DEADLINE, IPV6_IA, Node, SHORT_DATA_IA, accept, connect, expect_bytes, failure, pair,
-    pair_over, stream_both_ways,
+    pair_over, refused, stream_both_ways, unsupported_sockets,
 };
 use super::raw_calls::{ep_create, ep_free, ep_modify, param_of, socket_connect};
 
@@ -35,6 +34,15 @@ fn read_request(peer: &TcpStream) -> Result<Vec<u8>> {
     // Revision 2 has four bytes of its own before the consumer's (RFC 6581 section 9.1).
     let own = if head[17] == 2 { 4 } else { 0 };
     Ok(data.split_off(own))
+}
+
+/// An attempt to connect, and the peer, which has received the Request and not answered.
+fn asking(node: &Node, timeout: Option<Duration>) -> Result<(Ep, TcpStream)> {
+    let (active, peer) = pair()?;
+    let ep = node.ep()?;
+    ep.start_connect_socket(active, timeout, b"")?;
+    read_request(&peer)?;
+    Ok((ep, peer))
 }
 
 #[test]
@@ -115,15 +123,6 @@ fn an_endpoint_whose_communicator_conflicts_is_an_invalid_parameter() -> Result<
     stream_both_ways(&active, &peer)
 }
 
-/// Checks for a refusal with this type, which returns the socket unchanged.
-fn refused(result: Result<(), SocketRefused>, ty: DatReturnType) -> Result<TcpStream> {
-    let Err(SocketRefused { socket, error }) = result else {
-        anyhow::bail!("not refused");
-    };
-    ensure!(error.is(ty), "{error}");
-    Ok(socket.into())
-}
-
 #[test]
 fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays() -> Result<()> {
     let node = Node::new()?;
@@ -168,11 +167,7 @@ fn no_private_data_may_be_a_null_pointer() -> Result<()> {
 fn the_longest_private_data_is_received_completely() -> Result<()> {
     let node = Node::new()?;
     let longest: Vec<u8> = (0..508_u32).map(|i| i as u8).collect();
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), &longest)?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
+    let (asker, _ep, _ssp, request) = node.requested(&longest)?;
     ensure!(request.private_data() == longest && !request.is_truncated());
     request.accept(None, &longest)?;
     ensure!(asker.wait_established(Some(DEADLINE))? == longest);
@@ -249,12 +244,7 @@ fn an_invalid_endpoint_is_an_invalid_handle() -> Result<()> {
 fn an_unsupported_kind_of_socket_is_an_invalid_state() -> Result<()> {
     let node = Node::new()?;
     let ep = node.ep()?;
-    let foreign: [OwnedFd; 3] = [
-        UdpSocket::bind("127.0.0.1:0")?.into(),
-        UnixStream::pair()?.0.into(),
-        TcpListener::bind("127.0.0.1:0")?.into(),
-    ];
-    for socket in foreign {
+    for socket in unsupported_sockets()? {
         let result = ep.start_connect_socket(socket, Some(DEADLINE), b"");
         refused(result, DAT_INVALID_STATE)?;
     }
@@ -268,11 +258,7 @@ fn an_unsupported_kind_of_socket_is_an_invalid_state() -> Result<()> {
 #[test]
 fn a_reject_is_reported_with_its_private_data_and_returns_both_sockets() -> Result<()> {
     let node = Node::new()?;
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
+    let (asker, _ep, _ssp, request) = node.requested(b"")?;
     let passive = TcpStream::from(request.reject(b"why not")?.expect("it came with a socket"));
     let (kind, active, reason) = failure(&asker)?;
     ensure!(kind == ConnectionKind::PeerRejected, "{kind}");
@@ -310,10 +296,7 @@ fn an_attempt_without_timeout_waits_until_it_is_answered() -> Result<()> {
 fn a_peer_that_closes_instead_is_non_peer_rejected() -> Result<()> {
     let node = Node::new()?;
     for reset in [false, true] {
-        let (active, peer) = pair()?;
-        let ep = node.ep()?;
-        ep.start_connect_socket(active, Some(DEADLINE), b"")?;
-        read_request(&peer)?;
+        let (ep, peer) = asking(&node, Some(DEADLINE))?;
         if reset {
             RawPeer::over(peer)?.reset()?;
         } else {
@@ -328,10 +311,7 @@ fn a_peer_that_closes_instead_is_non_peer_rejected() -> Result<()> {
 #[test]
 fn a_peer_without_rdma_is_non_peer_rejected_and_served_in_streaming_mode() -> Result<()> {
     let node = Node::new()?;
-    let (active, peer) = pair()?;
-    let ep = node.ep()?;
-    ep.start_connect_socket(active, Some(DEADLINE), b"")?;
-    read_request(&peer)?;
+    let (ep, peer) = asking(&node, Some(DEADLINE))?;
     (&peer).write_all(b"500 what was that?\n")?;
     let (kind, active, _) = failure(&ep)?;
     ensure!(kind == ConnectionKind::NonPeerRejected, "{kind}");
@@ -342,10 +322,7 @@ fn a_peer_without_rdma_is_non_peer_rejected_and_served_in_streaming_mode() -> Re
 #[test]
 fn a_reply_that_breaks_off_is_non_peer_rejected() -> Result<()> {
     let node = Node::new()?;
-    let (active, peer) = pair()?;
-    let ep = node.ep()?;
-    ep.start_connect_socket(active, Some(DEADLINE), b"")?;
-    read_request(&peer)?;
+    let (ep, peer) = asking(&node, Some(DEADLINE))?;
     (&peer).write_all(&REPLY[..10])?;
     drop(peer);
     let (kind, _, _) = failure(&ep)?;
@@ -371,10 +348,7 @@ fn a_socket_that_is_not_connected_is_reported_by_an_event() -> Result<()> {
 #[test]
 fn aborting_a_pending_attempt_returns_the_socket() -> Result<()> {
     let node = Node::new()?;
-    let (active, peer) = pair()?;
-    let ep = node.ep()?;
-    ep.start_connect_socket(active, None, b"")?;
-    read_request(&peer)?;
+    let (ep, peer) = asking(&node, None)?;
     ep.disconnect(dat_api::Close::Abrupt)?;
     ep.wait_disconnected(Some(DEADLINE))?;
     let active = TcpStream::from(ep.take_socket().expect("no connection was made"));
@@ -392,11 +366,7 @@ fn read_depths_that_the_consumer_set_are_unchanged() -> Result<()> {
         };
         let (active, passive) = pair()?;
         let (asker, ep) = (node.ep_with(&attr)?, node.ep_with(&attr)?);
-        let ssp = node.arm(passive, &ep)?;
-        asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-        accept(ssp.wait_request(Some(DEADLINE))?)?;
-        asker.wait_established(Some(DEADLINE))?;
-        ep.wait_established(Some(DEADLINE))?;
+        node.convert((&asker, active), (&ep, passive))?;
         for end in [&asker, &ep] {
             let attr = end.query()?.attr;
             ensure!((attr.max_rdma_read_in, attr.max_rdma_read_out) == (depth, depth));
@@ -425,10 +395,7 @@ fn default_read_depths_fail_against_no_peer() -> Result<()> {
                 (other, default)
             };
             let (active, passive) = pair()?;
-            let ssp = node.arm(passive, &ep)?;
-            asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-            accept(ssp.wait_request(Some(DEADLINE))?)?;
-            asker.wait_established(Some(DEADLINE))?;
+            node.convert((&asker, active), (&ep, passive))?;
         }
     }
     Ok(())

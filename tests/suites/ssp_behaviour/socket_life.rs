@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::DAT_INVALID_STATE;
-use dat_api::{Close, ConnectionKind, SocketRefused, Ssp};
+use dat_api::{Close, ConnectionKind, Ep, Ssp};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use socket2::SockRef;
-use stack_tests::raw::RawPeer;
+use stack_tests::raw::{REPLY, REQUEST, RawPeer};
 use stack_tests::{NetSpace, not_run};
 
 use super::bench::{
-    Connected, DEADLINE, Node, accept, connect, failure, identity, pair, pair_over,
+    Connected, DEADLINE, Node, accept, connect, failure, identity, pair, pair_over, refused,
     stream_both_ways, until,
 };
 
@@ -117,23 +117,7 @@ fn options_that_would_stall_rdma_are_set_aside_while_the_provider_has_the_socket
         ensure!(SockRef::from(socket).tcp_cork()?);
     }
     asker.reset()?;
-    connect_again(&node, &asker, active, passive)
-}
-
-/// Converts a pair whose first attempt has failed.
-fn connect_again(
-    node: &Node,
-    asker: &dat_api::Ep,
-    active: TcpStream,
-    passive: TcpStream,
-) -> Result<()> {
-    let ep = node.ep()?;
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    accept(ssp.wait_request(Some(DEADLINE))?)?;
-    asker.wait_established(Some(DEADLINE))?;
-    ep.wait_established(Some(DEADLINE))?;
-    Ok(())
+    node.convert((&asker, active), (&node.ep()?, passive))
 }
 
 fn set_int(socket: &TcpStream, level: i32, name: i32, value: i32) -> Result<()> {
@@ -231,20 +215,29 @@ fn destroying_an_endpoint_releases_the_sockets_to_the_system() -> Result<()> {
     })
 }
 
+/// A connection whose active end is a raw peer.
+fn connected_to_raw(
+    node: &Node,
+    (active, passive): (TcpStream, TcpStream),
+) -> Result<(RawPeer, Ep)> {
+    let ep = node.ep()?;
+    let ssp = node.arm(passive, &ep)?;
+    let mut peer = RawPeer::over(active)?;
+    peer.send(&REQUEST)?;
+    accept(ssp.wait_request(Some(DEADLINE))?)?;
+    peer.read(REPLY.len())?;
+    ep.wait_established(Some(DEADLINE))?;
+    Ok((peer, ep))
+}
+
 #[test]
 fn a_broken_connection_releases_its_socket_promptly() -> Result<()> {
     let node = Node::new()?;
     for reset in [false, true] {
-        let (peer, passive) = pair()?;
+        let (active, passive) = pair()?;
         let number = passive.as_raw_fd();
         let before = identity(number);
-        let ep = node.ep()?;
-        let ssp = node.arm(passive, &ep)?;
-        let mut peer = RawPeer::over(peer)?;
-        peer.send(&stack_tests::raw::REQUEST)?;
-        accept(ssp.wait_request(Some(DEADLINE))?)?;
-        peer.read(stack_tests::raw::REPLY.len())?;
-        ep.wait_established(Some(DEADLINE))?;
+        let (peer, ep) = connected_to_raw(&node, (active, passive))?;
         if reset {
             peer.reset()?;
         } else {
@@ -259,15 +252,8 @@ fn a_broken_connection_releases_its_socket_promptly() -> Result<()> {
 #[test]
 fn the_peer_of_a_destroyed_endpoint_sees_the_end_of_the_stream() -> Result<()> {
     let node = Node::new()?;
-    let (peer, passive) = pair()?;
-    let ep = node.ep()?;
-    let ssp = node.arm(passive, &ep)?;
-    let mut peer = RawPeer::over(peer)?;
-    peer.send(&stack_tests::raw::REQUEST)?;
-    accept(ssp.wait_request(Some(DEADLINE))?)?;
-    peer.read(stack_tests::raw::REPLY.len())?;
-    ep.wait_established(Some(DEADLINE))?;
-    drop((ep, ssp));
+    let (mut peer, ep) = connected_to_raw(&node, pair()?)?;
+    drop(ep);
     ensure!(peer.read_to_end()?.is_empty());
     Ok(())
 }
@@ -343,18 +329,11 @@ fn a_socket_that_is_not_routed_through_the_adapter_is_an_invalid_state_and_stays
     let (active, passive) = pair_over(&listener)?;
     let ep = node.ep()?;
     let result = Ssp::create(passive, &ep, &node.requests, b"");
-    let Err(SocketRefused { socket, error }) = result else {
-        anyhow::bail!("a service point takes it");
-    };
-    ensure!(error.is(DAT_INVALID_STATE), "{error}");
-    let passive = TcpStream::from(socket);
+    let passive = refused(result, DAT_INVALID_STATE)?;
     let result = ep.start_connect_socket(active, Some(DEADLINE), b"");
-    let Err(SocketRefused { socket, error }) = result else {
-        anyhow::bail!("a connect takes it");
-    };
-    ensure!(error.is(DAT_INVALID_STATE), "{error}");
+    let active = refused(result, DAT_INVALID_STATE)?;
     ensure!(ep.state()? == dat_api::EpState::Unconnected);
-    stream_both_ways(&socket.into(), &passive)
+    stream_both_ways(&active, &passive)
 }
 
 #[test]

@@ -2,33 +2,22 @@
 //! request.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 use anyhow::{Result, ensure};
 use dat_api::abi::*;
-use dat_api::{
-    ConnectionKind, EpState, Evd, EvdFlags, Event, SocketRefused, Ssp, SspState, SspWaitError,
-};
+use dat_api::{ConnectionKind, EpState, Evd, EvdFlags, Event, Ssp, SspState, SspWaitError};
 use stack_tests::raw::{REQUEST, RawPeer};
 
 use super::bench::{
-    DEADLINE, Node, accept, connect, expect_bytes, failure, pair, stream_both_ways,
+    DEADLINE, Node, accept, connect, expect_bytes, failure, pair, refused, stream_both_ways,
+    unsupported_sockets,
 };
 use super::raw_calls::{
     cr_accept, cr_param, ep_modify, ep_param, next_arrival, next_event, ssp_create, ssp_free,
     ssp_query,
 };
-
-/// Checks for a refusal with this type, which returns the socket unchanged.
-fn refused(result: Result<Ssp, SocketRefused>, ty: DatReturnType) -> Result<TcpStream> {
-    let Err(SocketRefused { socket, error }) = result else {
-        anyhow::bail!("not refused");
-    };
-    ensure!(error.is(ty), "{error}");
-    Ok(socket.into())
-}
 
 #[test]
 fn a_request_at_the_last_byte_of_the_final_message_is_always_received() -> Result<()> {
@@ -98,12 +87,7 @@ fn a_second_request_on_the_socket_is_not_reported() -> Result<()> {
 fn an_unsupported_kind_of_socket_is_an_invalid_state() -> Result<()> {
     let node = Node::new()?;
     let ep = node.ep()?;
-    let foreign: [OwnedFd; 3] = [
-        UdpSocket::bind("127.0.0.1:0")?.into(),
-        UnixStream::pair()?.0.into(),
-        TcpListener::bind("127.0.0.1:0")?.into(),
-    ];
-    for socket in foreign {
+    for socket in unsupported_sockets()? {
         refused(
             Ssp::create(socket, &ep, &node.requests, b""),
             DAT_INVALID_STATE,
@@ -272,11 +256,7 @@ fn a_request_moves_the_endpoint_on_and_takes_the_socket_from_the_service_point()
 #[test]
 fn accepting_connects_the_original_endpoint_and_notifies_its_connect_evd() -> Result<()> {
     let node = Node::new()?;
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
+    let (asker, ep, _ssp, request) = node.requested(b"")?;
     let accepted = request.accept(None, b"welcome")?;
     ensure!(accepted.id() == ep.id());
     ensure!(asker.wait_established(Some(DEADLINE))? == b"welcome");
@@ -288,11 +268,7 @@ fn accepting_connects_the_original_endpoint_and_notifies_its_connect_evd() -> Re
 #[test]
 fn a_request_may_be_answered_later_and_in_another_thread() -> Result<()> {
     let node = Node::new()?;
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
+    let (asker, ep, _ssp, request) = node.requested(b"")?;
     ensure!(asker.state()? == EpState::ActiveConnectionPending);
     let answerer = std::thread::spawn(move || accept(request).map(drop));
     answerer.join().expect("the thread does not panic")?;
@@ -304,11 +280,7 @@ fn a_request_may_be_answered_later_and_in_another_thread() -> Result<()> {
 #[test]
 fn after_a_reject_the_same_endpoint_and_socket_serve_again() -> Result<()> {
     let node = Node::new()?;
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
+    let (asker, ep, ssp, request) = node.requested(b"")?;
     let passive = request
         .reject(b"not yet")?
         .expect("the socket came with it");
@@ -330,9 +302,7 @@ fn after_a_reject_the_same_endpoint_and_socket_serve_again() -> Result<()> {
 #[test]
 fn a_rejected_endpoint_may_be_destroyed() -> Result<()> {
     let node = Node::new()?;
-    let (mut peer, socket) = pair()?;
-    let ep = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
+    let (mut peer, ep, ssp) = node.armed()?;
     peer.write_all(&REQUEST)?;
     ssp.wait_request(Some(DEADLINE))?.reject(b"")?;
     drop(ssp.free()?);
@@ -357,9 +327,7 @@ fn expect_down(node: &Node, ssp: &Ssp) -> Result<()> {
 fn a_disconnected_socket_is_reported_in_the_service_points_evd() -> Result<()> {
     let node = Node::new()?;
     for reset in [false, true] {
-        let (peer, socket) = pair()?;
-        let ep = node.ep()?;
-        let ssp = node.arm(socket, &ep)?;
+        let (peer, ep, ssp) = node.armed()?;
         if reset {
             RawPeer::over(peer)?.reset()?;
         } else {
@@ -402,9 +370,7 @@ fn a_socket_that_was_disconnected_before_is_also_reported() -> Result<()> {
 #[test]
 fn bytes_that_are_no_request_end_the_wait_and_stay_for_the_streaming_reader() -> Result<()> {
     let node = Node::new()?;
-    let (mut peer, socket) = pair()?;
-    let ep = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
+    let (mut peer, _ep, ssp) = node.armed()?;
     peer.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
     ensure!(matches!(
         ssp.wait_request(Some(DEADLINE)),

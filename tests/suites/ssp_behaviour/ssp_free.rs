@@ -26,12 +26,7 @@ fn socket_and_endpoint_are_the_consumers_again() -> Result<()> {
     ensure!(ep.state()? == EpState::Unconnected);
     // Socket and endpoint can be used again; the socket is first checked in streaming mode.
     stream_both_ways(&peer, &socket)?;
-    let asker = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
-    asker.start_connect_socket(peer, Some(DEADLINE), b"")?;
-    accept(ssp.wait_request(Some(DEADLINE))?)?;
-    ep.wait_established(Some(DEADLINE))?;
-    Ok(())
+    node.convert((&node.ep()?, peer), (&ep, socket))
 }
 
 #[test]
@@ -49,11 +44,7 @@ fn the_free_has_no_effect_on_the_connectivity_of_the_socket() -> Result<()> {
 #[test]
 fn a_delivered_request_outlives_its_service_point() -> Result<()> {
     let node = Node::new()?;
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
+    let (asker, ep, ssp, request) = node.requested(b"")?;
     ensure!(ssp.free()?.is_none(), "the socket is the request's");
     ensure!(ep.state()? == EpState::PassiveConnectionPending);
     accept(request)?;
@@ -89,9 +80,7 @@ fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> 
     let node = Node::new()?;
     let (mut reported, mut left) = (0, 0);
     for round in 0_u64..200 {
-        let (mut peer, socket) = pair()?;
-        let ep = node.ep()?;
-        let ssp = node.arm(socket, &ep)?;
+        let (mut peer, ep, ssp) = node.armed()?;
         peer.write_all(&REQUEST)?;
         // The delay spreads the free over the time that a request takes.
         (0..round * 50).for_each(|_| std::hint::spin_loop());
@@ -152,9 +141,7 @@ fn expect_reject(mut peer: &TcpStream) -> Result<()> {
 #[test]
 fn an_unanswered_request_is_rejected() -> Result<()> {
     let node = Node::new()?;
-    let (mut peer, socket) = pair()?;
-    let ep = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
+    let (mut peer, _ep, ssp) = node.armed()?;
     peer.write_all(&REQUEST)?;
     let request = ssp.wait_request(Some(DEADLINE))?;
     drop(request);
@@ -164,9 +151,7 @@ fn an_unanswered_request_is_rejected() -> Result<()> {
 #[test]
 fn a_request_of_a_closed_adapter_is_rejected() -> Result<()> {
     let node = Node::new()?;
-    let (mut peer, socket) = pair()?;
-    let ep = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
+    let (mut peer, ep, ssp) = node.armed()?;
     peer.write_all(&REQUEST)?;
     until("the request comes", || {
         Ok(ssp.state()? == SspState::NonOperational)
@@ -198,9 +183,7 @@ fn a_request_after_the_free_is_not_delivered() -> Result<()> {
 #[test]
 fn a_service_point_without_socket_returns_none() -> Result<()> {
     let node = Node::new()?;
-    let (mut peer, socket) = pair()?;
-    let ep = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
+    let (mut peer, ep, ssp) = node.armed()?;
     peer.write_all(&REQUEST)?;
     let request = ssp.wait_request(Some(DEADLINE))?;
     let socket = TcpStream::from(request.reject(b"")?.expect("it came with the request"));
