@@ -1,0 +1,8 @@
+//! The bindings that `cargo xtask bindings` generates.
+
+/// The functions of librdmacm.
+pub mod cm;
+/// Structures and constants of both libraries.
+pub mod types;
+/// The functions of libibverbs.
+pub mod verbs;
