@@ -2,7 +2,8 @@
 //!
 //! The tests of such a suite change what belongs to a process, such as its environment or its
 //! limit of descriptors, so that two of them cannot run in one process at the same time. Most of
-//! them wait more than they compute.
+//! them wait more than they compute. cargo-nextest runs tests in this way too, but every fresh
+//! machine would have to install it from the network before the gate can run.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;

@@ -8,7 +8,7 @@ use self::ring::{Consumer, Producer};
 use self::segment::{Direction, Half, RING_LEN_MIN, SharedSegment};
 
 pub mod contents;
-// The provider's own files, included here because they are private in its crate.
+// The provider's own files, included by their paths for the reason that `marked` has.
 #[allow(dead_code, reason = "the bodies use a part")]
 #[path = "../../../../provider-iwarp-soft/src/carrier/local/record.rs"]
 mod record;
