@@ -67,7 +67,7 @@ fn check_asking(request: &Message, datagram: &[u8]) {
     let now = Instant::now();
     let within = Duration::from_millis(30);
     let mut question = Question::new(request.clone(), now, within);
-    question.handle_datagram(datagram);
+    question.handle_datagram(datagram, now);
     let answer = question.answer();
     let own = Message::parse(datagram).is_ok_and(|message| message.handle() == HANDLE);
     assert!(
@@ -80,7 +80,7 @@ fn check_asking(request: &Message, datagram: &[u8]) {
         let as_privileged = to.port() < 1024 && to.ip() == service.ip();
         assert!(to.port() != 0 && (service.port() >= 1024 || as_privileged));
     }
-    question.handle_datagram(&request.reject().to_bytes());
+    question.handle_datagram(&request.reject().to_bytes(), now);
     assert_eq!(
         question.answer(),
         answer.or(Some(Answer::Refused)),

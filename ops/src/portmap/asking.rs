@@ -28,6 +28,23 @@ impl Asking {
     /// # Errors
     /// Fails if no socket can be made, or there is no route to the host.
     pub fn begin(service: SocketAddr, within: Duration) -> Result<Self, Errno> {
+        Self::begin_with(service, within, |question| question)
+    }
+
+    /// Asks as [`Asking::begin`] does, and asks again after each denial until `within` has passed
+    /// ([`Question::persistent`]).
+    ///
+    /// # Errors
+    /// As [`Asking::begin`].
+    pub fn begin_persistent(service: SocketAddr, within: Duration) -> Result<Self, Errno> {
+        Self::begin_with(service, within, Question::persistent)
+    }
+
+    fn begin_with(
+        service: SocketAddr,
+        within: Duration,
+        make: impl FnOnce(Question) -> Question,
+    ) -> Result<Self, Errno> {
         let family = match service {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -45,7 +62,7 @@ impl Asking {
         let now = Instant::now();
         let mut asking = Self {
             socket,
-            question: Question::new(request, now, within),
+            question: make(Question::new(request, now, within)),
             deadline: now + within,
         };
         asking.send(now);
@@ -64,11 +81,14 @@ impl Asking {
         let mut bytes = [0; 128];
         loop {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::TRUNC) {
-                Ok((len, whole)) if len == whole => self.question.handle_datagram(&bytes[..len]),
+                Ok((len, whole)) if len == whole => {
+                    let now = Instant::now();
+                    self.question.handle_datagram(&bytes[..len], now);
+                }
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
-                    self.question.on_absent();
+                    self.question.on_absent(Instant::now());
                     break;
                 }
             }
@@ -99,7 +119,7 @@ impl Asking {
             match rustix::net::send(&self.socket, &datagram, SendFlags::NOSIGNAL) {
                 // A full queue loses the datagram as the network may; the request is sent again.
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
-                Err(_) => return self.question.on_absent(),
+                Err(_) => return self.question.on_absent(now),
             }
         }
     }

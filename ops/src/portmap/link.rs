@@ -19,6 +19,9 @@ const ADDRESS_LEN: usize = 1 + 16 + 2;
 /// The operation, the service, the mapped address.
 const RECORD_LEN: usize = 1 + 2 * ADDRESS_LEN;
 
+/// The packet of a server that refuses a client. It is no record of a client.
+const REFUSAL: u8 = 0;
+
 /// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
@@ -33,7 +36,7 @@ pub(super) enum Record {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     Record(Record),
-    /// A packet that no process of this project sends.
+    /// A packet that is no record: from a server, its refusal.
     Nonsense,
     /// No packet is queued.
     Nothing,
@@ -106,14 +109,27 @@ pub(super) fn send(link: BorrowedFd<'_>, record: Record) -> Result<(), Errno> {
     rustix::net::send(link, &record.to_bytes(), flags).map(drop)
 }
 
+/// Notifies a client that it is refused, before its link is closed. A link that ends without this
+/// packet shows that the server has ended.
+pub(super) fn refuse(link: BorrowedFd<'_>) {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // If the packet cannot be sent, the client tries again sooner.
+    let _ = rustix::net::send(link, &[REFUSAL], flags);
+}
+
 /// Receives one record; never waits. The kernel closes descriptors that were sent with it, because
 /// the call passes no buffer for them.
 pub(super) fn receive(link: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; RECORD_LEN + 1];
-    let len = match rustix::net::recv(link, &mut bytes, RecvFlags::DONTWAIT) {
-        Ok((len, _)) => len,
-        Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
-        Err(_) => return Received::Gone,
+    let len = loop {
+        match rustix::net::recv(link, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((len, _)) => break len,
+            Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
+            // The other end has closed without reading all records. The kernel reports this once,
+            // before the packets that the other end has sent.
+            Err(Errno::CONNRESET) => {}
+            Err(_) => return Received::Gone,
+        }
     };
     match Record::parse(&bytes[..len]) {
         _ if len == 0 => Received::Gone,

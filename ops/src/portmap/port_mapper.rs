@@ -26,12 +26,16 @@ use crate::portmap::server::Server;
 const SERVER_NAME: &[u8] = b"dat-rs.port-mapper.2";
 
 /// The delay before a process that is neither server nor client tries again. It doubles each time.
-const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_MIN: Duration = Duration::from_millis(2);
 
-/// The longest delay before another try.
+/// The longest delay before another try after a failure or a refusal.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// A link that ends sooner was refused, and the next one probably would be too.
+/// The longest delay before another try while servers change. They may end one after the other, and
+/// meanwhile no process answers for the services of this one.
+const TAKE_OVER_MAX: Duration = Duration::from_millis(20);
+
+/// A link that ends sooner counts as a failure.
 const SHORT_LINK: Duration = Duration::from_secs(1);
 
 /// The time for which a server without offerings continues. The next service often follows at once,
@@ -54,6 +58,25 @@ pub struct PortMapper {
     retry_at: Option<Instant>,
     /// The time at which a server that no process needs stops.
     stops_at: Option<Instant>,
+}
+
+/// The end of a link to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkEnd {
+    /// The server has ended, so that this process may take over.
+    ServerGone,
+    /// The server has no room for this process, or does not receive its records.
+    Refused,
+}
+
+impl LinkEnd {
+    /// Returns the longest delay before another try.
+    fn retry_max(self) -> Duration {
+        match self {
+            Self::ServerGone => TAKE_OVER_MAX,
+            Self::Refused => RETRY_MAX,
+        }
+    }
 }
 
 impl Default for PortMapper {
@@ -107,6 +130,12 @@ impl PortMapper {
         self.drive();
     }
 
+    /// Returns the address over RDMA of a service that this process offers.
+    #[must_use]
+    pub fn own_mapping(&self, service: SocketAddr) -> Option<SocketAddr> {
+        self.own.find(service)
+    }
+
     /// Makes this process neither server nor client until [`PortMapper::resume`], because no thread
     /// calls [`PortMapper::drive`]. A server that does not answer would cost each peer its timeout,
     /// and keep other processes from binding the name.
@@ -137,8 +166,10 @@ impl PortMapper {
         if self.is_suspended || self.is_done() {
             return self.leave();
         }
-        if self.role == Role::Client && self.is_link_gone() {
-            self.lose_link();
+        if self.role == Role::Client
+            && let Some(end) = self.link_end()
+        {
+            self.lose_link(end);
         }
         if self.role == Role::Idle && self.retry_at.is_none_or(|at| Instant::now() >= at) {
             self.join();
@@ -221,28 +252,32 @@ impl PortMapper {
         let Some(link) = &self.link else { return };
         if let Err(error) = link::send(link.as_fd(), record) {
             debug!(%error, "the port mapper's server does not take records");
-            self.lose_link();
+            let end = self.link_end().unwrap_or(LinkEnd::Refused);
+            self.lose_link(end);
         }
     }
 
-    fn is_link_gone(&self) -> bool {
-        // The server sends nothing, so a readable link has ended.
-        self.link
-            .as_ref()
-            .is_none_or(|link| link::receive(link.as_fd()) != Received::Nothing)
+    fn link_end(&self) -> Option<LinkEnd> {
+        let link = self.link.as_ref()?;
+        // The server sends nothing but a refusal.
+        match link::receive(link.as_fd()) {
+            Received::Nothing => None,
+            Received::Gone => Some(LinkEnd::ServerGone),
+            Received::Record(_) | Received::Nonsense => Some(LinkEnd::Refused),
+        }
     }
 
-    /// Handles the end of a link. After the end of a server this process tries again at once. After
-    /// repeated refusals it waits before it tries again. Which of the two happened shows only in
-    /// the length of the link: a refused one is short.
-    fn lose_link(&mut self) {
+    /// Handles the end of a link. This process tries again at once, and after several short links
+    /// in a row it waits before it tries again.
+    fn lose_link(&mut self, end: LinkEnd) {
         self.link = None;
         self.role.on_server_gone();
         let is_short = self
             .link_since
             .is_some_and(|since| since.elapsed() < SHORT_LINK);
         self.failures = if is_short { self.failures + 1 } else { 0 };
-        self.retry_at = (self.failures > 1).then(|| Instant::now() + self.backoff());
+        let delay = self.backoff().min(end.retry_max());
+        self.retry_at = (self.failures > 1).then(|| Instant::now() + delay);
     }
 
     fn backoff(&self) -> Duration {
@@ -259,7 +294,12 @@ impl PortMapper {
             Err(error) => {
                 debug!(%error, "neither server nor client of the port mapper, trying again");
                 self.failures += 1;
-                self.retry_at = Some(Instant::now() + self.backoff());
+                let longest = match error {
+                    // Another process has bound the name and does not listen yet.
+                    Errno::CONNREFUSED => TAKE_OVER_MAX,
+                    _ => RETRY_MAX,
+                };
+                self.retry_at = Some(Instant::now() + self.backoff().min(longest));
             }
         }
     }

@@ -8,6 +8,12 @@ use crate::portmap::message::{Kind, Message};
 /// The number of times that a Request is sent within the bound, because datagrams may be lost.
 const TRIES: u32 = 3;
 
+/// The delay before a persistent question is sent again after a denial. It doubles each time.
+const DENIED_MIN: Duration = Duration::from_millis(2);
+
+/// The longest delay before a persistent question is sent again.
+const DENIED_MAX: Duration = Duration::from_millis(100);
+
 /// The lowest port that an unprivileged program may bind.
 const UNPRIVILEGED: u16 = 1024;
 
@@ -31,11 +37,23 @@ pub enum Answer {
 /// ```text
 ///             answer, absence, deadline
 ///   Open ─────────────────────────────> Closed(answer)      Closed stays as it is
+///    └──denial of a persistent question──> Open
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Open { sent: u32 },
+    Open(Open),
     Closed(Answer),
+}
+
+/// An open question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Open {
+    /// The time at which the Request is sent next.
+    send_at: Instant,
+    /// The last denial: the peer answered that it does not offer the service, or did not answer.
+    denial: Option<Answer>,
+    /// The delay after the next denial.
+    delay: Duration,
 }
 
 /// A question to one peer.
@@ -45,6 +63,7 @@ pub struct Question {
     state: State,
     begin: Instant,
     within: Duration,
+    is_persistent: bool,
     ack: Option<Message>,
 }
 
@@ -54,11 +73,27 @@ impl Question {
     pub fn new(request: Message, now: Instant, within: Duration) -> Self {
         Self {
             request,
-            state: State::Open { sent: 0 },
+            state: State::Open(Open {
+                send_at: now,
+                denial: None,
+                delay: DENIED_MIN,
+            }),
             begin: now,
             within,
+            is_persistent: false,
             ack: None,
         }
+    }
+
+    /// Makes the question persistent: it is asked again after each denial, until the deadline.
+    ///
+    /// A denial may be wrong for some milliseconds. When the process that answers for a host ends,
+    /// another process takes over, and until then nothing answers there. The new process does not
+    /// know the services of the other processes at once.
+    #[must_use]
+    pub fn persistent(mut self) -> Self {
+        self.is_persistent = true;
+        self
     }
 
     /// Returns the next datagram to send, if one is due.
@@ -66,9 +101,10 @@ impl Question {
         if let Some(ack) = self.ack.take() {
             return Some(ack.to_bytes());
         }
-        match self.state {
-            State::Open { sent } if now >= self.send_at(sent) && now < self.deadline() => {
-                self.state = State::Open { sent: sent + 1 };
+        let (interval, deadline) = (self.within / TRIES, self.deadline());
+        match &mut self.state {
+            State::Open(open) if now >= open.send_at && now < deadline => {
+                open.send_at = now + interval;
                 Some(self.request.to_bytes())
             }
             _ => None,
@@ -79,8 +115,7 @@ impl Question {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Open { sent } if sent < TRIES => Some(self.send_at(sent)),
-            State::Open { .. } => Some(self.deadline()),
+            State::Open(open) => Some(open.send_at.min(self.deadline())),
             State::Closed(_) => None,
         }
     }
@@ -89,13 +124,13 @@ impl Question {
     #[must_use]
     pub fn answer(&self) -> Option<Answer> {
         match self.state {
-            State::Open { .. } => None,
+            State::Open(_) => None,
             State::Closed(answer) => Some(answer),
         }
     }
 
     /// Handles a datagram of the peer.
-    pub fn handle_datagram(&mut self, bytes: &[u8]) {
+    pub fn handle_datagram(&mut self, bytes: &[u8], now: Instant) {
         let Ok(message) = Message::parse(bytes) else {
             return;
         };
@@ -105,20 +140,34 @@ impl Question {
         }
         match message.kind() {
             Kind::Accept => self.on_accept(&message),
-            Kind::Reject => self.on_answer(Answer::Refused),
+            Kind::Reject => self.on_denial(Answer::Refused, now),
             Kind::Request | Kind::Ack => {}
         }
     }
 
     /// Handles the system's report that no socket is open at the peer's port.
-    pub fn on_absent(&mut self) {
-        self.on_answer(Answer::Absent);
+    pub fn on_absent(&mut self, now: Instant) {
+        self.on_denial(Answer::Absent, now);
     }
 
     /// Closes the question if its deadline has passed.
     pub fn on_time(&mut self, now: Instant) {
-        if now >= self.deadline() {
-            self.on_answer(Answer::Silent);
+        if let State::Open(open) = self.state
+            && now >= self.deadline()
+        {
+            self.on_answer(open.denial.unwrap_or(Answer::Silent));
+        }
+    }
+
+    /// Closes the question with a denial, or sends a persistent question again after a delay.
+    fn on_denial(&mut self, denial: Answer, now: Instant) {
+        match &mut self.state {
+            State::Open(open) if self.is_persistent => {
+                open.denial = Some(denial);
+                open.send_at = now + open.delay;
+                open.delay = (2 * open.delay).min(DENIED_MAX);
+            }
+            _ => self.on_answer(denial),
         }
     }
 
@@ -136,7 +185,7 @@ impl Question {
 
     /// Stores the first answer and ignores later ones.
     fn on_answer(&mut self, answer: Answer) {
-        if let State::Open { .. } = self.state {
+        if let State::Open(_) = self.state {
             self.state = State::Closed(answer);
         }
     }
@@ -155,10 +204,6 @@ impl Question {
 
     fn deadline(&self) -> Instant {
         self.begin + self.within
-    }
-
-    fn send_at(&self, sent: u32) -> Instant {
-        self.begin + self.within * sent.min(TRIES) / TRIES
     }
 }
 
@@ -190,17 +235,17 @@ mod tests {
         type Event = fn(&mut Question, &Message, Instant);
         let events: [(Event, Option<Answer>); 6] = [
             (
-                |q, r, _| q.handle_datagram(&accept(r, "192.0.2.2:41000")),
+                |q, r, now| q.handle_datagram(&accept(r, "192.0.2.2:41000"), now),
                 Some(mapped()),
             ),
             (
-                |q, r, _| q.handle_datagram(&r.reject().to_bytes()),
+                |q, r, now| q.handle_datagram(&r.reject().to_bytes(), now),
                 Some(Answer::Refused),
             ),
-            (|q, _, _| q.on_absent(), Some(Answer::Absent)),
+            (|q, _, now| q.on_absent(now), Some(Answer::Absent)),
             (|q, _, now| q.on_time(now + WITHIN), Some(Answer::Silent)),
             (|q, _, now| q.on_time(now + WITHIN / 2), None),
-            (|q, r, _| q.handle_datagram(&r.to_bytes()), None),
+            (|q, r, now| q.handle_datagram(&r.to_bytes(), now), None),
         ];
         for (first, answer) in events {
             let (mut question, request, now) = asked("192.0.2.2:6379");
@@ -234,24 +279,91 @@ mod tests {
     }
 
     #[test]
+    fn every_event_in_every_state_of_a_persistent_question() {
+        let mapped = || Answer::Mapped("192.0.2.2:41000".parse().unwrap());
+        type Event = fn(&mut Question, &Message, Instant);
+        let accepts: Event = |q, r, now| q.handle_datagram(&accept(r, "192.0.2.2:41000"), now);
+        let refuses: Event = |q, r, now| q.handle_datagram(&r.reject().to_bytes(), now);
+        let absent: Event = |q, _, now| q.on_absent(now);
+        for (first, answer, at_the_end) in [
+            (accepts, Some(mapped()), mapped()),
+            (refuses, None, Answer::Refused),
+            (absent, None, Answer::Absent),
+        ] {
+            let (question, request, now) = asked("192.0.2.2:6379");
+            let mut question = question.persistent();
+            first(&mut question, &request, now);
+            assert_eq!(question.answer(), answer);
+            question.on_time(now + WITHIN);
+            assert_eq!(question.answer(), Some(at_the_end));
+            // The last denial is the answer, unless the peer accepts.
+            for (second, later) in [
+                (accepts, mapped()),
+                (refuses, Answer::Refused),
+                (absent, Answer::Absent),
+            ] {
+                let (question, request, now) = asked("192.0.2.2:6379");
+                let mut question = question.persistent();
+                first(&mut question, &request, now);
+                second(&mut question, &request, now);
+                question.on_time(now + WITHIN);
+                assert_eq!(question.answer(), answer.or(Some(later)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_persistent_question_is_sent_again_after_each_denial_and_ever_more_rarely() {
+        let (question, _, begin) = asked("192.0.2.2:6379");
+        let mut question = question.persistent();
+        let mut sent = Vec::new();
+        while let Some(at) = question.poll_timeout() {
+            if question.poll_transmit(at).is_some() {
+                sent.push(at.duration_since(begin).as_millis());
+                question.on_absent(at);
+            }
+            question.on_time(at);
+        }
+        assert_eq!(sent, [0, 2, 6, 14]);
+        assert_eq!(question.answer(), Some(Answer::Absent));
+        assert_eq!(question.poll_transmit(begin + WITHIN), None);
+    }
+
+    #[test]
+    fn a_persistent_question_ends_within_the_bound_where_the_peer_turns_silent() {
+        let (question, _, begin) = asked("192.0.2.2:6379");
+        let mut question = question.persistent();
+        question.on_absent(begin);
+        let mut sent = Vec::new();
+        while let Some(at) = question.poll_timeout() {
+            if question.poll_transmit(at).is_some() {
+                sent.push(at.duration_since(begin).as_millis());
+            }
+            question.on_time(at);
+        }
+        assert_eq!(sent, [2, 12, 22]);
+        assert_eq!(question.answer(), Some(Answer::Absent));
+    }
+
+    #[test]
     fn an_accept_is_acknowledged_once() {
         let (mut question, request, now) = asked("192.0.2.2:6379");
         question.poll_transmit(now);
-        question.handle_datagram(&accept(&request, "192.0.2.2:41000"));
+        question.handle_datagram(&accept(&request, "192.0.2.2:41000"), now);
         let ack = Message::parse(&question.poll_transmit(now).unwrap()).unwrap();
         assert_eq!((ack.kind(), ack.handle()), (Kind::Ack, 77));
-        question.handle_datagram(&accept(&request, "192.0.2.2:41000"));
+        question.handle_datagram(&accept(&request, "192.0.2.2:41000"), now);
         assert_eq!(question.poll_transmit(now), None);
     }
 
     #[test]
     fn datagrams_of_other_senders_and_malformed_ones_are_ignored() {
-        let (mut question, request, _) = asked("192.0.2.2:6379");
+        let (mut question, request, now) = asked("192.0.2.2:6379");
         let other = Message::request(request.accepting(), request.connecting(), 78).unwrap();
-        question.handle_datagram(&accept(&other, "192.0.2.2:41000"));
-        question.handle_datagram(&other.reject().to_bytes());
-        question.handle_datagram(b"nonsense");
-        question.handle_datagram(&[]);
+        question.handle_datagram(&accept(&other, "192.0.2.2:41000"), now);
+        question.handle_datagram(&other.reject().to_bytes(), now);
+        question.handle_datagram(b"nonsense", now);
+        question.handle_datagram(&[], now);
         assert_eq!(question.answer(), None);
     }
 
@@ -269,8 +381,8 @@ mod tests {
             ("192.0.2.2:1024", "224.0.0.1:7", false),
             ("192.0.2.2:1024", "192.0.2.2:0", false),
         ] {
-            let (mut question, request, _) = asked(service);
-            question.handle_datagram(&accept(&request, mapped));
+            let (mut question, request, now) = asked(service);
+            question.handle_datagram(&accept(&request, mapped), now);
             let expected = if answer {
                 Answer::Mapped(mapped.parse().unwrap())
             } else {

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, sockopt,
+};
 use tracing::{debug, info};
 
 use crate::portmap::PORT;
@@ -17,25 +19,41 @@ use crate::portmap::users::{Limits, ListenCheck, User};
 /// The maximum number of datagrams, links or records that one call handles.
 const BATCH: usize = 64;
 
-/// The delay before the server tries again to bind an address that another port mapper has bound.
-const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// The delay before the server tries again to bind an address that another socket has bound. It
+/// doubles each time: a server that has just ended frees its addresses within milliseconds, and
+/// another port mapper may keep them for ever.
+const TRY_AGAIN_MIN: Duration = Duration::from_millis(2);
+
+/// The longest delay before another try.
+const TRY_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The time for which a process without a free descriptor accepts no links. Otherwise a waiting
 /// client would wake it all the time.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_secs(1);
 
-/// The state of the server.
+/// The state of the server. The fields are dropped in this order: the end of a link makes a client
+/// take over, so the addresses and the name must be free by then.
 #[derive(Debug)]
 pub(super) struct Server {
+    udp_sockets: BTreeMap<(IpAddr, u32), OwnedFd>,
     listener: OwnedFd,
     clients: Vec<Client>,
     links_accepted: u64,
     /// The offerings of this process and of the clients.
     all: Mappings,
     listen_check: ListenCheck,
-    udp_sockets: BTreeMap<(IpAddr, u32), OwnedFd>,
     try_again: Option<Instant>,
+    try_again_after: Duration,
     accepts_from: Option<Instant>,
+}
+
+/// A datagram of a peer.
+#[derive(Debug)]
+struct Datagram {
+    /// The address of the socket that received the datagram.
+    at: (IpAddr, u32),
+    from: SocketAddrAny,
+    bytes: Vec<u8>,
 }
 
 /// A client of the server.
@@ -51,13 +69,14 @@ impl Server {
     /// Starts with the offerings of this process.
     pub(super) fn new(listener: OwnedFd, own: &Mappings) -> Self {
         Self {
+            udp_sockets: BTreeMap::new(),
             listener,
             clients: Vec::new(),
             links_accepted: 0,
             all: own.clone(),
             listen_check: ListenCheck::default(),
-            udp_sockets: BTreeMap::new(),
             try_again: None,
+            try_again_after: TRY_AGAIN_MIN,
             accepts_from: None,
         }
     }
@@ -106,32 +125,70 @@ impl Server {
             match open_udp(*address) {
                 Ok(socket) => drop(self.udp_sockets.insert(*address, socket)),
                 Err(error) => {
-                    // Another port mapper, such as iwpmd, answers that nothing is offered here.
-                    // Peers then stay on TCP, which does no harm.
-                    info!(address = %address.0, %error, "cannot answer port mapper requests");
-                    self.try_again = Some(Instant::now() + TRY_AGAIN);
+                    // After some tries it is no server that has just ended, but another port
+                    // mapper, such as iwpmd. It answers that nothing is offered here, so peers stay
+                    // on TCP, which does no harm.
+                    if self.try_again_after == TRY_AGAIN_MAX {
+                        info!(address = %address.0, %error, "cannot answer port mapper requests");
+                    }
+                    self.try_again = Some(Instant::now() + self.try_again_after);
                 }
             }
         }
+        self.try_again_after = match self.try_again {
+            Some(_) => (2 * self.try_again_after).min(TRY_AGAIN_MAX),
+            None => TRY_AGAIN_MIN,
+        };
     }
 
     pub(super) fn serve(&mut self, addresses: &[(IpAddr, u32)]) {
         if self.try_again.is_some_and(|at| Instant::now() >= at) {
             self.listen_at(addresses);
         }
+        // The datagrams are received before the records: a service that was offered before its peer
+        // asked is in the records then.
+        let asked = self.receive_datagrams();
         self.accept();
         self.receive_records();
+        self.answer(&asked);
+    }
+
+    fn receive_datagrams(&self) -> Vec<Datagram> {
+        let mut received = Vec::new();
+        for (at, socket) in &self.udp_sockets {
+            let mut bytes = [0; 128];
+            for _ in 0..BATCH {
+                let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+                let Ok((len, whole, from)) = rustix::net::recvfrom(socket, &mut bytes, flags)
+                else {
+                    break;
+                };
+                if let (Some(from), true) = (from, len == whole) {
+                    received.push(Datagram {
+                        at: *at,
+                        from,
+                        bytes: bytes[..len].to_vec(),
+                    });
+                }
+            }
+        }
+        received
+    }
+
+    fn answer(&mut self, asked: &[Datagram]) {
         let (all, clients, listen_check) = (&self.all, &self.clients, &mut self.listen_check);
-        for socket in self.udp_sockets.values() {
-            answer_at(socket, |datagram| {
-                let answer = all.answer_if(datagram, |candidate| {
-                    let client = clients.iter().find(|it| it.offerer == candidate.by);
-                    // An offering of no client is this process's own.
-                    let user = client.map_or(User::Believed, |client| client.user);
-                    listen_check.confirms(user, candidate)
-                });
-                answer.map(|answer| answer.to_bytes())
+        for datagram in asked {
+            let answer = all.answer_if(&datagram.bytes, |candidate| {
+                let client = clients.iter().find(|it| it.offerer == candidate.by);
+                // An offering of no client is this process's own.
+                let user = client.map_or(User::Believed, |client| client.user);
+                listen_check.confirms(user, candidate)
             });
+            if let (Some(answer), Some(socket)) = (answer, self.udp_sockets.get(&datagram.at)) {
+                // An answer that cannot be sent counts as lost: the peer sends its Request again.
+                let flags = SendFlags::DONTWAIT;
+                let _ = rustix::net::sendto(socket, &answer.to_bytes(), flags, &datagram.from);
+            }
         }
     }
 
@@ -164,6 +221,7 @@ impl Server {
         let there = self.clients.iter().map(|client| client.user);
         if !Limits::now().admit(user, there) {
             debug!(?user, "no room for another link");
+            link::refuse(link.as_fd());
             return;
         }
         let Ok(link) = host::descriptors::raise(link) else {
@@ -240,22 +298,5 @@ fn scope_of(ip: Ipv6Addr, device: u32) -> u32 {
         device
     } else {
         0
-    }
-}
-
-fn answer_at(socket: &OwnedFd, mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
-    let mut bytes = [0; 128];
-    for _ in 0..BATCH {
-        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        let Ok((len, whole, from)) = rustix::net::recvfrom(socket, &mut bytes, flags) else {
-            return;
-        };
-        let (Some(from), true) = (from, len == whole) else {
-            continue;
-        };
-        if let Some(answer) = answer(&bytes[..len]) {
-            // An answer that cannot be sent counts as lost: the peer sends its Request again.
-            let _ = rustix::net::sendto(socket, &answer, SendFlags::DONTWAIT, &from);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,11 +36,11 @@ fn own_network() -> Result<Option<Own>> {
     crate::own_network()
 }
 
-fn server_name() -> Result<UnixAddr> {
+pub(super) fn server_name() -> Result<UnixAddr> {
     Ok(UnixAddr::new_abstract(b"dat-rs.port-mapper.2")?)
 }
 
-fn packets() -> Result<OwnedFd> {
+pub(super) fn packets() -> Result<OwnedFd> {
     let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(family, kind, flags, None)?)
@@ -287,6 +287,36 @@ fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
     ensure!(client.role() == Role::Client);
     ensure!(ask(mapped(2000), &mut server)? == Answer::Mapped(mapped(42000)));
     mallory.end()
+}
+
+/// The pause after a refusal is longer than that after the end of a server: the next try would be
+/// refused too.
+#[test]
+fn a_client_that_is_refused_waits_ever_longer() -> Result<()> {
+    let Some(_net) = crate::own_network()? else {
+        return Ok(());
+    };
+    let server = packets()?;
+    bind(server.as_raw_fd(), &server_name()?)?;
+    listen(&server, Backlog::new(8)?)?;
+    let mut client = mapper();
+    client.offer(Offering::new(mapped(2000), mapped(42000)));
+    let end = Instant::now() + WITHIN;
+    while client
+        .due()
+        .is_none_or(|due| due < Duration::from_millis(200))
+    {
+        ensure!(Instant::now() < end, "due in {:?}", client.due());
+        if client.role() == Role::Client {
+            // SAFETY: `accept` has just returned the number, and nothing else owns it.
+            let link = unsafe { OwnedFd::from_raw_fd(accept(server.as_raw_fd())?) };
+            // The refusal of a server.
+            nix::unistd::write(&link, &[0])?;
+            drop(link);
+        }
+        client.wait(WITHIN);
+    }
+    Ok(())
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod attacks;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use anyhow::{Result, ensure};
 use host::locks::IgnorePoison as _;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::bind;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 use ops::portmap::{Answer, Asking, Message, Offering, PORT, PortMapper, Role};
@@ -250,6 +252,127 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
     until_role(&mut survivor, Role::Server)?;
     ensure!(ask(service_b, &mut [&mut survivor])? == Answer::Mapped(mapped(42000)));
     ensure!(ask(service_a, &mut [&mut survivor])? == Answer::Refused);
+    Ok(())
+}
+
+/// A datagram of the peer may be received after the records of the clients were read, and before
+/// the datagrams are answered.
+#[test]
+fn a_service_that_was_offered_before_the_question_is_found() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp_a, tcp_b) = (listener()?, listener()?);
+    let mut server = mapper();
+    server.offer(offering(tcp_a.local_addr()?, 41000));
+    let is_over = AtomicBool::new(false);
+    let service = tcp_b.local_addr()?;
+    thread::scope(|scope| {
+        let serves = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                server.drive();
+            }
+        });
+        let mut client = mapper();
+        let found: Result<Vec<Answer>> = (0..2000)
+            .map(|_| {
+                client.offer(offering(service, 42000));
+                let answer = Asking::begin(service, WITHIN)?.wait();
+                client.withdraw(service, mapped(42000));
+                Ok(answer)
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        ensure!(serves.join().is_ok());
+        let expected = Answer::Mapped(mapped(42000));
+        let found = found?;
+        let wrong = found.iter().find(|answer| **answer != expected);
+        ensure!(wrong.is_none(), "{wrong:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_persistent_question_outlives_a_gap_between_two_servers() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp_a, tcp_b) = (listener()?, listener()?);
+    let service = tcp_b.local_addr()?;
+    let mut asking = Asking::begin_persistent(service, WITHIN)?;
+    ensure!(asking.step().is_none(), "nothing answers yet");
+    // The first server does not know the service yet.
+    let (mut a, mut b) = (mapper(), mapper());
+    a.offer(offering(tcp_a.local_addr()?, 41000));
+    let refused = Asking::begin(service, WITHIN)?;
+    a.drive();
+    ensure!(refused.wait() == Answer::Refused);
+    let end = Instant::now() + WITHIN / 2;
+    while asking.deadline() > Instant::now() {
+        thread::yield_now();
+    }
+    ensure!(asking.step().is_none());
+    a.drive();
+    ensure!(asking.step().is_none() && Instant::now() < end);
+    b.offer(offering(service, 42000));
+    let answer = loop {
+        a.drive();
+        if let Some(answer) = asking.step() {
+            break answer;
+        }
+        thread::yield_now();
+    };
+    ensure!(answer == Answer::Mapped(mapped(42000)), "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn an_address_that_is_free_a_moment_later_is_bound_soon() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let other = UdpSocket::bind((LOCALHOST, PORT))?;
+    let (tcp, mut mapper) = (listener()?, mapper());
+    mapper.offer(offering(tcp.local_addr()?, 41000));
+    ensure!(mapper.descriptors().count() == 1, "only the name is bound");
+    let due = mapper.due();
+    ensure!(
+        due.is_some_and(|due| due < Duration::from_millis(100)),
+        "{due:?}"
+    );
+    drop(other);
+    let end = Instant::now() + WITHIN;
+    while mapper.descriptors().count() < 2 {
+        ensure!(Instant::now() < end, "not bound");
+        mapper.wait(WITHIN);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_client_whose_servers_end_in_a_row_takes_over_soon() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp_a, tcp_b) = (listener()?, listener()?);
+    let mut client = mapper();
+    for turn in 0..20 {
+        let mut server = mapper();
+        server.offer(offering(tcp_a.local_addr()?, 41000));
+        if turn == 0 {
+            client.offer(offering(tcp_b.local_addr()?, 42000));
+        }
+        until_role(&mut client, Role::Client)?;
+        server.drive();
+        // The name is bound by a socket that accepts no link, so that the client waits.
+        drop(server);
+        let bound = attacks::packets()?;
+        bind(bound.as_raw_fd(), &attacks::server_name()?)?;
+        client.drive();
+        ensure!(client.role() == Role::Idle);
+        let due = client.due().unwrap_or_default();
+        ensure!(due < Duration::from_millis(100), "{due:?} in turn {turn}");
+    }
     Ok(())
 }
 
