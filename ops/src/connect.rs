@@ -1,7 +1,7 @@
 //! An attempt to connect over another stack than TCP.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use tracing::debug;
 
 use crate::decision::Offer;
+use crate::netlink::{ListeningSocket, Reach};
 use crate::portmap::{Answer, Asking};
 use crate::protosw::{
     ConnectFailure, KernelConnection, KernelTarget, OffloadConnecting, OffloadProtocol,
@@ -207,21 +208,54 @@ impl<'a> Connecting<'a> {
         {
             return self.stage.on_mapped();
         }
+        if self.is_local()
+            && let Some(mapped) = self.switch.own_mapping(self.service)
+        {
+            self.trace
+                .note(Subject::Peer, || "is this process itself".to_owned());
+            return self.on_answer(Answer::Mapped(mapped));
+        }
         let known = self.switch.answers().get(self.service, &self.path, now);
-        if let Some(answer) = known {
+        if let Some(answer) = known.filter(|answer| self.may_use_cached(*answer)) {
             self.trace
                 .note(Subject::Peer, || "the cached answer is used".to_owned());
             self.is_cached = true;
             return self.on_answer(answer);
         }
         let left = self.deadline.saturating_duration_since(now);
-        match Asking::begin(self.service, left.min(self.offer.within / ASKING_SHARE)) {
+        let within = left.min(self.offer.within / ASKING_SHARE);
+        let asking = if self.must_persist() {
+            Asking::begin_persistent(self.service, within)
+        } else {
+            Asking::begin(self.service, within)
+        };
+        match asking {
             Ok(asking) => self.asking = Some(asking),
             Err(errno) => {
                 self.skip_protocol(Reason::NoRoute(errno));
                 self.continue_without_answer();
             }
         }
+    }
+
+    /// True if the service is at an address of this host.
+    fn is_local(&self) -> bool {
+        let route = self.offer.route.as_ref();
+        let has_local_route = route.is_some_and(|route| route.reach == Reach::Local);
+        has_local_route || self.service.ip().is_loopback()
+    }
+
+    /// True if a cached answer may be used. A denial may have been wrong for some milliseconds only
+    /// ([`Question::persistent`](crate::portmap::Question::persistent)). It may keep a connection on
+    /// TCP, but it must not make a connection fail.
+    fn may_use_cached(&self, answer: Answer) -> bool {
+        self.offer.may_fall_back || matches!(answer, Answer::Mapped(_))
+    }
+
+    /// True if the connection would fail after a denial although its service may exist: TCP is not
+    /// permitted, and nothing shows that no socket listens at the service.
+    fn must_persist(&self) -> bool {
+        !self.offer.may_fall_back && !(self.is_local() && is_vacant(self.service))
     }
 
     fn on_answer(&mut self, answer: Answer) {
@@ -388,6 +422,16 @@ impl<'a> Connecting<'a> {
             Outcome::Impossible(reason)
         }
     }
+}
+
+/// True if no socket of this host listens at a service of this host, according to the kernel.
+fn is_vacant(service: SocketAddr) -> bool {
+    let zeros: [IpAddr; 2] = [[0_u8; 4].into(), [0_u16; 8].into()];
+    let is_free = |ip| {
+        let at = SocketAddr::new(ip, service.port());
+        ListeningSocket::at(at).is_ok_and(|listening| listening.is_empty())
+    };
+    [service.ip()].into_iter().chain(zeros).all(is_free)
 }
 
 impl Switch {

@@ -181,6 +181,12 @@ impl Switch {
         self.wake();
     }
 
+    /// Returns the address at which this process itself offers a service of this host. A connection
+    /// to a service of its own process depends on no other process.
+    pub(crate) fn own_mapping(&self, service: SocketAddr) -> Option<SocketAddr> {
+        lock(&self.port_mapper).own_mapping(service)
+    }
+
     /// Makes this process answer port mapper requests, on the thread that runs
     /// [`PortMapperService::serve`]. Returns `None` if the process answers already, or cannot. Call
     /// this before the first service is offered. Until the result is dropped, each offered service

@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 use host::locks::IgnorePoison as _;
 use ops::portmap::PORT;
 use ops::{DecisionTrace, SocketState};
+use rustix::io::Errno;
 use stack_tests::{NetSpace, not_run};
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, converse};
@@ -34,6 +35,72 @@ fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()
         ensure!(client.told() == "unix", "{}", client.told());
         converse(&mut client, &server)?;
     }
+    Ok(())
+}
+
+#[test]
+fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
+    for rules in ["", "use offload connect * *:*\n"] {
+        let Some(lab) = Lab::new(rules, &[asking()])? else {
+            return Ok(());
+        };
+        let mut service = lab.service()?;
+        let to = service.local()?;
+        let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
+        ensure!(client.told() == "unix", "{}", client.told());
+        converse(&mut client, &server)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Result<()> {
+    let Some(lab) = Lab::new("", &[asking()])? else {
+        return Ok(());
+    };
+    let asks = Lab::here("use offload connect * *:*\n", &[asking()])?;
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    for _ in 0..2 {
+        // The first question gets the answer that no port mapper is here.
+        let end = asks.connect(to)?;
+        ensure!(matches!(end, End::Begun(_)), "{}", end.told());
+        let end = end.goes_on(to)?;
+        ensure!(matches!(end, End::Begun(_)), "{}", end.told());
+        let _mapper = lab.mapper();
+        let (mut client, server) = end.meets(&mut service, to)?;
+        ensure!(client.told() == "unix", "{}", client.told());
+        converse(&mut client, &server)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn without_tcp_a_denial_is_not_cached() -> Result<()> {
+    let rules = "use offload connect * *:1\nuse both connect * *:*\n";
+    let Some(lab) = Lab::new(rules, &[asking()])? else {
+        return Ok(());
+    };
+    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+    let to = plain.local_addr()?;
+    // This connection learns that no port mapper is here.
+    ensure!(
+        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+    );
+    let _plain = std::net::TcpListener::bind((LOCALHOST, 1))?;
+    let end = lab.connect((LOCALHOST, 1).into())?;
+    ensure!(matches!(end, End::Begun(_)), "{}", end.told());
+    Ok(())
+}
+
+#[test]
+fn without_tcp_a_port_of_this_host_without_a_listener_is_refused_at_once() -> Result<()> {
+    let Some(lab) = Lab::new("use offload connect * *:*\n", &[asking()])? else {
+        return Ok(());
+    };
+    let refused = lab.connect((LOCALHOST, 1).into()).err();
+    let refused = refused.and_then(|error| error.downcast::<Errno>().ok());
+    ensure!(refused == Some(Errno::CONNREFUSED), "{refused:?}");
     Ok(())
 }
 
@@ -215,10 +282,12 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     asks.capabilities.number = None;
     // Half of the bound passes before the other protocol is tried.
     let rules = "use both connect * *:* within=4s\n";
-    let Some(lab) = Lab::new(rules, &[asks, UnixProtocol::default()])? else {
+    let protocols = [asks, UnixProtocol::default()];
+    let Some(offers) = Lab::new("", &protocols)? else {
         return Ok(());
     };
-    let mut service = lab.service()?;
+    let lab = Lab::here(rules, &protocols)?;
+    let mut service = offers.service()?;
     let to = service.local()?;
     // This socket has the port mapper's port and does not answer.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
