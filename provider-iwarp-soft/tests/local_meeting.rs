@@ -18,7 +18,7 @@ use support::scripted::{
 };
 use support::*;
 
-/// Attacks a connection that must not move, whatever the attack.
+/// Attacks a connection on its way to shared memory. The connection must stay on TCP.
 fn attack_hello(ground: &Ground<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
     let victim = ground.victim();
     let mut peer = Scripted::initiator(&victim);
@@ -55,7 +55,7 @@ fn an_invalid_hello_leaves_the_connection_on_tcp() {
             ("long ring", |hello| hello[12..16].fill(0xFF)),
             ("another length", |hello| hello[14] = 8),
             ("token", |hello| hello[16] ^= 1),
-            ("cut", |hello| hello.truncate(23)),
+            ("truncated", |hello| hello.truncate(23)),
         ];
         for (name, change) in changes {
             attack_hello(ground, name, |place, token| {
@@ -194,7 +194,7 @@ fn an_end_between_offer_and_move_leaves_nothing() {
 }
 
 #[test]
-fn an_initiator_does_not_offer() {
+fn an_offer_of_an_initiator_is_ignored() {
     on_ground(|ground| {
         let listener = listen(&NAME);
         listener.set_nonblocking(true).unwrap();
@@ -202,7 +202,8 @@ fn an_initiator_does_not_offer() {
         let mut peer = Scripted::initiator(&victim);
         peer.send_offer(&NAME, 1);
         works(&mut peer, &victim, "an offer to a responder");
-        assert!(listener.accept().is_err(), "a responder was led somewhere");
+        let accepted = listener.accept();
+        assert!(accepted.is_err(), "the victim used the offered address");
         drop((listener, peer));
         let event = victim.event();
         assert!(matches!(event, Event::Disconnected | Event::Broken));
@@ -212,7 +213,7 @@ fn an_initiator_does_not_offer() {
 }
 
 #[test]
-fn a_victim_that_has_said_its_last_word_does_not_move() {
+fn a_victim_that_has_begun_to_disconnect_does_not_move() {
     on_ground(|ground| {
         for step in ["offer", "hello", "moved"] {
             let victim = ground.victim();
@@ -286,10 +287,10 @@ fn attack_initiator(
 #[test]
 fn invalid_offers_leave_the_connection_on_tcp() {
     on_ground(|ground| {
-        let event = attack_initiator(ground, "nobody listens", |peer, victim| {
+        let event = attack_initiator(ground, "no listener", |peer, victim| {
             for _ in 0..3 {
                 peer.send_offer(&NAME, 1);
-                works(peer, victim, "nobody listens");
+                works(peer, victim, "no listener");
             }
             Vec::new()
         });
@@ -311,7 +312,7 @@ fn invalid_offers_leave_the_connection_on_tcp() {
 }
 
 #[test]
-fn an_offer_that_is_never_answered_costs_nothing_but_the_memory() {
+fn an_offer_without_an_answer_leaves_the_connection_on_tcp() {
     on_ground(|ground| {
         let listener = listen(&NAME);
         attack_initiator(ground, "no answer", |peer, victim| {
@@ -348,7 +349,7 @@ fn a_move_without_agreement_ends_the_connection() {
     });
 }
 
-/// Lets a victim that connects move, and returns its memory.
+/// Makes a victim that connects move to shared memory, and returns the memory.
 fn take_memory(peer: &mut Scripted) -> (UnixStream, Shared) {
     let listener = listen(&NAME);
     peer.send_offer(&NAME, 7);

@@ -23,7 +23,7 @@ fn without_new_memory<T>(work: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_queue_that_cannot_grow_lacks_memory_and_its_depth_is_not_to_blame() {
+fn a_queue_that_cannot_grow_reports_a_lack_of_memory() {
     let node = Node::new("lo 0");
     let depth = node.rnic.attr().cqe_max;
     // More than the 64 MiB that the C library has mapped for a thread without using them.

@@ -129,7 +129,7 @@ fn the_sockets_are_closed_when_the_connection_ends() -> Result<()> {
 }
 
 #[test]
-fn the_last_streaming_message_arrives_before_the_request_is_answered() -> Result<()> {
+fn the_last_streaming_message_is_received_before_the_request_is_answered() -> Result<()> {
     let peers = Peers::new()?;
     let (raw, passive) = RawPeer::pair()?;
     let mut raw = RawPeer::over(raw)?;

@@ -21,7 +21,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A program run in the workspace root.
+    /// Creates a job that runs a program in the workspace root.
     pub(crate) fn new(workspace: &Workspace, name: &str, program: &str) -> Self {
         Self::with_program(
             workspace,
@@ -30,7 +30,7 @@ impl Job {
         )
     }
 
-    /// A program that is already configured.
+    /// Creates a job from a command that is already configured.
     pub(crate) fn with_program(workspace: &Workspace, name: &str, program: Program) -> Self {
         Self {
             program: program.named(name),
@@ -41,13 +41,13 @@ impl Job {
         }
     }
 
-    /// A program run in a directory.
+    /// Creates a job that runs a program in a directory.
     pub(crate) fn at(workspace: &Workspace, name: &str, program: &Path, directory: &Path) -> Self {
         let program = Program::new(program).current_dir(directory);
         Self::with_program(workspace, name, program)
     }
 
-    /// A cargo command.
+    /// Creates a job that runs cargo.
     pub(crate) fn cargo(workspace: &Workspace, name: &str, args: &str) -> Self {
         Self::new(workspace, name, &cargo())
             .args(args)
@@ -119,7 +119,7 @@ impl Job {
         let lines: Vec<&str> = finished.text.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
         bail!(
-            "{}: {}; all of it in {}\n{tail}",
+            "{}: {}; the whole output is in {}\n{tail}",
             finished.name,
             finished.status,
             log.display()

@@ -15,6 +15,7 @@ constants! { DatExtendedOp:
     /// when a dispatcher has triggered already.
     DAT_RS_CNO_BEGIN_SLEEP_OP = 0x480,
     /// Announces that the caller is awake. Handle: CNO. No arguments. Events that occurred
-    /// meanwhile have triggered when the call returns; without a sleep it does nothing.
+    /// meanwhile have triggered when the call returns. Without a sleep that has begun the call has
+    /// no effect.
     DAT_RS_CNO_END_SLEEP_OP = 0x481,
 }
