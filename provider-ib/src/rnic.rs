@@ -136,11 +136,11 @@ impl Rnic for IbRnic {
             ));
         }
         let spare = || Cq::new(self.shared(), &self.adapter.cqs, 1, CqToken(0));
-        let some = |cq: Option<&IbCq>| cq.map_or_else(spare, |cq| Ok(cq.cq.clone()));
+        let or_spare = |cq: Option<&IbCq>| cq.map_or_else(spare, |cq| Ok(cq.cq.clone()));
         let parts = QpParts {
             pd: pd.pd.clone(),
-            send_cq: some(send_cq.or(recv_cq))?,
-            recv_cq: some(recv_cq.or(send_cq))?,
+            send_cq: or_spare(send_cq.or(recv_cq))?,
+            recv_cq: or_spare(recv_cq.or(send_cq))?,
             srq: srq.map(|srq| srq.srq.clone()),
         };
         let qp = Qp::new(self.shared(), &self.adapter.qps, parts, *attr, token)?;
@@ -282,31 +282,31 @@ impl Drop for IbRnic {
 
 fn attributes(device: &Device) -> RnicAttr {
     let attr = &device.attr;
-    let many = |count: i32| u32::try_from(count).unwrap_or(0);
-    let sge_max = many(attr.max_sge).min(SGE_MAX as u32);
+    let limit = |count: i32| u32::try_from(count).unwrap_or(0);
+    let sge_max = limit(attr.max_sge).min(SGE_MAX as u32);
     RnicAttr {
         adapter_name: device.name.clone(),
         vendor_name: format!("{:#08x}", attr.vendor_id),
         address: device.address,
         private_data_len_max: cm::private_data_max(device),
-        qp_max: many(attr.max_qp),
-        // One request of each queue is reserved for a marker.
-        wr_max: many(attr.max_qp_wr).saturating_sub(1),
+        qp_max: limit(attr.max_qp),
+        // One request of a send queue is reserved for a marker.
+        wr_max: limit(attr.max_qp_wr).saturating_sub(1),
         sge_max,
-        read_sge_max: match many(attr.max_sge_rd) {
+        read_sge_max: match limit(attr.max_sge_rd) {
             0 => sge_max,
-            known => known.min(sge_max),
+            max => max.min(sge_max),
         },
-        cq_max: many(attr.max_cq),
-        cqe_max: many(attr.max_cqe),
-        mr_max: many(attr.max_mr),
+        cq_max: limit(attr.max_cq),
+        cqe_max: limit(attr.max_cqe),
+        mr_max: limit(attr.max_mr),
         mr_len_max: attr.max_mr_size,
-        mw_max: many(attr.max_mw),
-        pd_max: many(attr.max_pd),
-        srq_max: many(attr.max_srq),
-        srq_wr_max: many(attr.max_srq_wr),
-        ird_max: many(attr.max_qp_rd_atom),
-        ord_max: many(attr.max_qp_init_rd_atom),
+        mw_max: limit(attr.max_mw),
+        pd_max: limit(attr.max_pd),
+        srq_max: limit(attr.max_srq),
+        srq_wr_max: limit(attr.max_srq_wr),
+        ird_max: limit(attr.max_qp_rd_atom),
+        ord_max: limit(attr.max_qp_init_rd_atom),
         message_len_max: device.port_attr.max_msg_sz,
         socket_service_points: false,
         immediate_and_atomics: device.has_immediate_and_atomics(),

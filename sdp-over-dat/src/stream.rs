@@ -18,7 +18,7 @@ use crate::{
     statistics::Statistics,
 };
 
-/// A connected stream socket. Dropping the stream closes the connection by its linger option.
+/// A connected stream socket. Dropping the stream closes the connection as its linger option says.
 pub struct SdpStream {
     socket: Arc<Socket>,
     stand_in: OnceLock<Arc<StandIn>>,
@@ -29,7 +29,7 @@ pub struct SdpStream {
 }
 
 impl SdpStream {
-    /// The stream of a new socket, which the stack's thread serves from now on.
+    /// Creates the stream of a new socket, which the stack's thread serves from now on.
     pub(crate) fn new(stack: &Stack, socket: Arc<Socket>) -> Self {
         stack.inner.serve(&socket);
         Self {
@@ -168,7 +168,8 @@ impl SdpStream {
         self.socket.receive_urgent(true)
     }
 
-    /// Bytes that were written and that the peer's provider has not taken (TIOCOUTQ).
+    /// The number of bytes that were written and not sent, plus 1 while the end of the stream is
+    /// not sent (TIOCOUTQ).
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.socket.unsent()
@@ -180,7 +181,7 @@ impl SdpStream {
         self.socket.watch_peer_like(like)
     }
 
-    /// Ends the connection at once, so that the peer sees a reset.
+    /// Ends the connection at once. The peer's next call reports a reset.
     pub fn abort(&self) {
         self.socket.abort();
     }
@@ -222,7 +223,7 @@ impl SdpStream {
     }
 
     /// Reports the readiness to `watch`, now and at every change; `watch` replaces the previous
-    /// watch. A layer that owns the program's descriptors steers them in this way.
+    /// watch. A layer that owns the program's descriptors uses this call.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         self.socket.watch(watch);
     }
@@ -233,12 +234,12 @@ impl SdpStream {
         self.socket.statistics()
     }
 
-    /// Returns the descriptor that shows the stream's readiness. The first call makes it.
+    /// Returns the descriptor that shows the stream's readiness. The first call creates it.
     pub fn stand_in(&self) -> io::Result<&Arc<StandIn>> {
         if self.stand_in.get().is_none() {
-            let made = Arc::new(StandIn::new()?);
-            if self.stand_in.set(Arc::clone(&made)).is_ok() {
-                self.watch(made);
+            let created = Arc::new(StandIn::new()?);
+            if self.stand_in.set(Arc::clone(&created)).is_ok() {
+                self.watch(created);
             }
         }
         self.stand_in
@@ -285,8 +286,8 @@ impl AsFd for SdpStream {
     /// write it.
     ///
     /// If the process has no free descriptor, this returns one that is always ready, and the next
-    /// call that would block reports the error (`EMFILE`), once. A later call may return the
-    /// stream's own descriptor. [`SdpStream::stand_in`] returns the error instead.
+    /// read or write that would block reports the error (`EMFILE`), once. A later call may return
+    /// the stream's own descriptor. [`SdpStream::stand_in`] returns the error instead.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self.stand_in() {
             Ok(stand_in) => stand_in.as_fd(),

@@ -81,8 +81,9 @@ fn read(relative: impl AsRef<Path>) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Parses lines `id | part | text | tests or "not applicable: reason"`. An indented line continues
-/// the line before it. `#` starts a comment.
+/// Parses lines `id | part | text | coverage`, where the coverage is tests, `not applicable:
+/// REASON` or `later: FEATURE`. An indented line continues the line before it. `#` starts a
+/// comment.
 fn sentences(list: &List) -> Result<Vec<Sentence>> {
     let mut lines: Vec<String> = Vec::new();
     for line in read(list.file)?.lines() {
@@ -107,7 +108,7 @@ fn parse(line: &str) -> Result<Sentence> {
     };
     ensure!(
         !text.is_empty() && !holder.is_empty(),
-        "{id} has no text or nothing to hold it"
+        "{id} has no text, or neither tests nor a reason"
     );
     let reason = |kind| Some(holder.strip_prefix(kind)?.trim().to_owned());
     let holder = match (reason("not applicable:"), reason("later:")) {
@@ -283,14 +284,14 @@ fn every_sentence_of_a_section_has_its_own_id() -> Result<()> {
             let own = format!("{section}-");
             ensure!(
                 ids.iter().any(|id| id.starts_with(&own)),
-                "nothing of {section}"
+                "no sentence of {section}"
             );
         }
         for id in ids {
             let section = id.rsplit_once('-').map(|(section, _)| section);
             ensure!(
                 section.is_some_and(|section| list.sections.contains(&section)),
-                "{id} is of no section"
+                "the section of {id} is unknown"
             );
         }
     }
@@ -320,7 +321,7 @@ fn every_call_has_sentences_and_every_sentence_a_call_that_exists() -> Result<()
 }
 
 #[test]
-fn every_behaviour_suite_is_named_by_a_sentence() -> Result<()> {
+fn every_test_of_the_behaviour_suites_is_named_by_a_sentence() -> Result<()> {
     let sentences = sentences(&EXTENSIONS)?;
     let named: BTreeSet<&str> = sentences
         .iter()
@@ -345,7 +346,7 @@ fn every_behaviour_suite_is_named_by_a_sentence() -> Result<()> {
                 .and_then(|rest| rest.split_once("() -> Result<()>"));
             if let Some((name, _)) = name {
                 let test = format!("ssp_behaviour::{suite}::{name}");
-                ensure!(named.contains(test.as_str()), "{test} holds no sentence");
+                ensure!(named.contains(test.as_str()), "no sentence names {test}");
             }
         }
     }
@@ -369,7 +370,7 @@ fn shows_its_list(list: &List) -> Result<()> {
     }
     ensure!(
         page[begin..end] == tables,
-        "{} is out of step with {}; run this test with DAT_RENDER=1",
+        "{} differs from {}; run this test with DAT_RENDER=1",
         list.page,
         list.file
     );

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn export_lists_may_hold_comments() {
+    fn export_lists_may_contain_comments() {
         let names: Vec<&str> = names_in("# calls\n\ndat_a\n  dat_b \n").collect();
         assert_eq!(names, ["dat_a", "dat_b"]);
     }

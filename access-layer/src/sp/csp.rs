@@ -26,7 +26,7 @@ pub struct Csp<R: Rnic> {
     /// Boxed, because `dat_csp_query` returns a pointer to the communicator.
     comm: Box<DatComm>,
     address: SharedAddress,
-    /// Set once; later than the creation if the RNIC chooses the port.
+    /// Set when the service point listens, because the RNIC may choose the port.
     port: OnceLock<u16>,
     listening: Listening<R>,
     ia: Arc<Ia<R>>,
@@ -146,7 +146,7 @@ impl<R: Rnic> Pinned<Csp<R>> {
             Err(error) => {
                 self.end();
                 let error = listen_error(error);
-                // The RNIC's error names a qualifier in use; here the qualifier is a port.
+                // The RNIC reports a qualifier in use; here the qualifier is a port.
                 if error.code().is(DAT_CONN_QUAL_IN_USE) {
                     return Err(DatError::of(DAT_PORT_IN_USE));
                 }

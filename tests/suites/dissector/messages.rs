@@ -25,7 +25,7 @@ pub(crate) const HELLO: Sample = sample(
      hello.dst_ip=192.0.2.2",
 );
 
-/// A Hello over IPv6 with both bits of Cap, and with a version of its own.
+/// A Hello over IPv6 with both bits of Cap, and with another version.
 pub(crate) const HELLO6: Sample = sample(
     Client,
     "00000040 0000005c 00000000 00000000 216300ff 00008010 00008020 9c400000
@@ -36,7 +36,7 @@ pub(crate) const HELLO6: Sample = sample(
      hello.dst_ip6=2001:db8::2 hello.ext_max_adverts=512",
 );
 
-/// The HelloAck to both.
+/// The HelloAck that answers either Hello.
 pub(crate) const HELLO_ACK: Sample = sample(
     Server,
     "01000040 000000c4 00000000 00000000 22000001 00008010",
@@ -112,8 +112,7 @@ pub(crate) const MESSAGES: [Sample; 21] = [
         "flags.oob_pres=1 flags.oob_pend=1 payload_len=1 payload=21 urgent=0x21",
     ),
     sample(Client, "03000040 00000010 00000008 00000004", ""),
-    // A request with the place for its answer (Transaction mechanism), and the hint at pipelined
-    // mode.
+    // A request that advertises the memory for its answer (Transaction mechanism).
     sample(
         Server,
         "fd000040 00000026 ffffffff 80000000 ffffffff ffffffff ffffffff ffffffff ffffffff 6869",
@@ -122,7 +121,7 @@ pub(crate) const MESSAGES: [Sample; 21] = [
     ),
 ];
 
-/// Messages that break a rule of form, with the fault that the dissector must name.
+/// Malformed messages, with the fault that the dissector must report.
 pub(crate) const FAULTS: [Sample; 9] = [
     sample(
         Client,

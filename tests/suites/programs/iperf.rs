@@ -13,7 +13,7 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 5201;
 
-/// The only use.
+/// The only case.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "iperf3: -P 4, -R, -Z, --bidir",
     port: PORT,

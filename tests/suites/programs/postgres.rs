@@ -16,7 +16,7 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 5432;
 
-/// The only use.
+/// The only case.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "PostgreSQL: pgbench, a long answer",
     port: PORT,
