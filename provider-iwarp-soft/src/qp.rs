@@ -79,11 +79,11 @@ struct Queue<T> {
 /// The mode of a queue, which decides what happens to a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Never connected, or connecting.
+    /// Not connected since the creation or the last reset, or connecting.
     Idle,
     /// Connected.
     Open,
-    /// Was connected: posts are flushed at once.
+    /// A connection, or an attempt to connect, has ended: posts are flushed at once.
     Flushing,
 }
 
@@ -133,7 +133,7 @@ pub(crate) struct Qp {
     is_destroyed: AtomicBool,
 }
 
-/// The completion queues and receive queue of a queue pair.
+/// The protection domain, the completion queues and the shared receive queue of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpParts {
     pub(crate) pd: u32,
@@ -337,7 +337,7 @@ impl Qp {
     }
 
     /// Makes the upcalls about the completion queues, also those of other queue pairs: an upcall
-    /// that is not made is lost for good.
+    /// that is not made is lost.
     fn notify_queues(&self, effects: &Effects) {
         let upcall = &self.shared.upcall;
         for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {

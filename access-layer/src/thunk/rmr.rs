@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn bind<R: Rnic>(
         // SAFETY: by the contract of all thunks.
         let triplet = unsafe { read(lmr_triplet, 3) }?;
         let unbind = triplet.segment_length == 0;
-        // The region and the context are ignored for an unbind.
+        // An unbind ignores the region, and may have a null pointer for the context.
         let lmr = if unbind {
             None
         } else {

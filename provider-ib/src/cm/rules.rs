@@ -45,28 +45,28 @@ mod reason {
     pub(super) const CONSUMER: i32 = 28;
 }
 
-/// The reason why an attempt ended. `is_passing` is true if another attempt may succeed soon.
+/// The reason why an attempt ended. `is_temporary` is true if another attempt may succeed soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refused<'a> {
     pub(super) refusal: Refusal,
-    pub(super) is_passing: bool,
+    pub(super) is_temporary: bool,
     pub(super) private_data: &'a [u8],
 }
 
 impl Refused<'_> {
-    const fn new(refusal: Refusal, is_passing: bool) -> Self {
+    const fn new(refusal: Refusal, is_temporary: bool) -> Self {
         Self {
             refusal,
-            is_passing,
+            is_temporary,
             private_data: &[],
         }
     }
 
-    /// Returns the machine's event. `time` is true if there is time for another attempt.
-    pub(super) fn event(self, time: bool) -> Event {
+    /// Returns the machine's event. `has_time` is true if there is time for another attempt.
+    pub(super) fn event(self, has_time: bool) -> Event {
         Event::Refused {
             refusal: self.refusal,
-            again: self.is_passing && time,
+            again: self.is_temporary && has_time,
         }
     }
 }
@@ -125,8 +125,8 @@ fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
             }
             None => by_consumer(private_data),
         },
-        // The peer has not been notified yet that an older connection of this queue pair is over.
-        // This request notifies it.
+        // A stale connection: the peer has not been notified yet that an older connection of this
+        // queue pair is over. This request notifies it.
         reason::INVALID_SERVICE_ID
         | reason::STALE_CONNECTION
         | reason::NO_QP
@@ -149,7 +149,7 @@ fn rejected_on_iwarp(status: i32, private_data: &[u8]) -> Refused<'_> {
 fn by_consumer(private_data: &[u8]) -> Refused<'_> {
     Refused {
         refusal: Refusal::Consumer,
-        is_passing: false,
+        is_temporary: false,
         private_data,
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         field.resize(148, 0);
         let rejection = ib(28, &field);
         assert_eq!(
-            (rejection.refusal, rejection.is_passing),
+            (rejection.refusal, rejection.is_temporary),
             (Refusal::Consumer, false)
         );
         assert!(rejection.private_data.starts_with(b"no\0"));
@@ -259,7 +259,8 @@ mod tests {
     #[test]
     fn another_attempt_needs_time() {
         let refused = Refused::new(Refusal::Service, true);
-        let again = |time| matches!(refused.event(time), Event::Refused { again: true, .. });
+        let again =
+            |has_time| matches!(refused.event(has_time), Event::Refused { again: true, .. });
         assert!(again(true) && !again(false));
     }
 

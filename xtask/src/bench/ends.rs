@@ -65,7 +65,7 @@ enum End {
         connections: u32,
         count: u32,
     },
-    /// Both ends of many connections; prints KiB of memory and descriptors of an end.
+    /// Both ends of many connections; prints KiB of memory and descriptors per end.
     Hold { count: u32 },
 }
 
@@ -213,10 +213,10 @@ fn get(port: u16, connections: u32, count: u32) -> Result<()> {
             }
             Ok::<_, anyhow::Error>(())
         };
-        let asking: Vec<_> = (0..connections).map(|_| scope.spawn(ask)).collect();
-        for asked in asking {
-            let joined = asked.join().ok().context("a client has panicked")?;
-            joined?;
+        let clients: Vec<_> = (0..connections).map(|_| scope.spawn(ask)).collect();
+        for client in clients {
+            let result = client.join().ok().context("a client has panicked")?;
+            result?;
         }
         Ok::<_, anyhow::Error>(())
     })?;

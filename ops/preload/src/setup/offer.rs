@@ -62,18 +62,18 @@ pub(crate) fn take_over(fd: c_int) {
 /// Begins a service in this process, to replace the service that has ended.
 fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
-    let Some(wanted) = Wanted::of(socket) else {
+    let Some(candidate) = Candidate::of(socket) else {
         return;
     };
-    let Ok(offer) = wanted.plan() else {
+    let Ok(offer) = candidate.plan() else {
         return;
     };
-    let Ok(begun) = wanted.listen_by_protocol(&offer, BACKLOG_MAX) else {
+    let Ok(begun) = candidate.listen_by_protocol(&offer, BACKLOG_MAX) else {
         return;
     };
     let kernel = before.kernel().map(KernelListener::protocol);
-    let record = wanted.list(kernel, Some(&begun));
-    if let Ok(service) = wanted.serve(begun, &record) {
+    let record = candidate.list(kernel, Some(&begun));
+    if let Ok(service) = candidate.serve(begun, &record) {
         let renewed = before.with_service(service, Listed::by(&record));
         replace_listener(before, &Arc::new(renewed));
     }
@@ -114,8 +114,8 @@ pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     }
 }
 
-/// Prepares a `listen`. The switch is made before the kernel's `listen`, to shorten the time until
-/// the offer, in which peers connect over TCP.
+/// Prepares a `listen`. The switch is created before the kernel's `listen`, to shorten the time
+/// until the offer, in which peers connect over TCP.
 pub(crate) fn prepare(fd: c_int) {
     if switch::made().is_some() || fd < 0 {
         return;
@@ -134,7 +134,7 @@ fn forget_shut(service: ServiceId) {
 }
 
 /// A listening TCP socket next to which protocols may listen.
-struct Wanted {
+struct Candidate {
     switch: &'static Arc<Switch>,
     family: Family,
     place: Local,
@@ -142,7 +142,7 @@ struct Wanted {
     receive_bound: Option<usize>,
 }
 
-impl Wanted {
+impl Candidate {
     /// Returns `None` if the socket is no TCP socket, or this process offloads no sockets.
     fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let (family, service) = local_of(socket)?;
@@ -177,7 +177,8 @@ impl Wanted {
         reason
     }
 
-    /// Listens with the protocols. An error is that of the preferred protocol.
+    /// Listens with the protocols. The error is the first failure of a protocol with kernel
+    /// sockets, or else that of another protocol.
     fn offer(
         &self,
         socket: BorrowedFd<'_>,
@@ -236,7 +237,7 @@ impl Wanted {
                 continue;
             };
             let begun = sockets.listen(socket, self.place, backlog).and_then(|it| {
-                // The leak is bounded: it is one name for each listener of the process.
+                // Each listener of the process leaks one name.
                 let name = String::from(protocol.name()).leak();
                 let protocol = KernelProtocol { sockets, name };
                 KernelListener::new(it, protocol).map_err(Reason::Failed)
@@ -302,16 +303,16 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _inside = guard::enter();
     // SAFETY: the kernel has just accepted the number in a `listen`, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let Some(wanted) = Wanted::of(socket) else {
+    let Some(candidate) = Candidate::of(socket) else {
         return;
     };
     // The kernel treats a negative backlog as its maximum, and limits larger values to the maximum.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
-    let plan = wanted.plan();
-    match plan.and_then(|offer| wanted.offer(socket, &offer, backlog)) {
+    let plan = candidate.plan();
+    match plan.and_then(|offer| candidate.offer(socket, &offer, backlog)) {
         Ok(listener) => numbers::place(fd, Entry::Listener(Arc::new(listener))),
         Err(reason) => {
-            let service = wanted.place.address;
+            let service = candidate.place.address;
             info!(%service, %reason, "a service uses TCP alone");
             if let Some(record) = observing::native_listener(service, reason) {
                 numbers::list(fd, record);
