@@ -125,7 +125,7 @@ fn the_minor_number_of_a_version_is_optional() -> Result<()> {
 }
 
 #[test]
-fn quotes_hold_blanks_and_escapes() -> Result<()> {
+fn quotes_may_contain_blanks_and_escapes() -> Result<()> {
     let text = line(r#""a name with \"quotes\" and \\ in it""#);
     shows(
         &text,

@@ -23,12 +23,12 @@ pub(crate) fn guard(entry: &'static str, body: impl FnOnce() -> DatResult) -> Da
     }
 }
 
-/// Calls [`guard`] for entries whose result already is a code.
+/// Runs a body like [`guard`], for entries whose result already is a code.
 pub(crate) fn guard_code(entry: &'static str, body: impl FnOnce() -> DatReturn) -> DatReturn {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked(entry))
 }
 
-/// Calls [`guard`] for entries that return nothing.
+/// Runs a body like [`guard`], for entries that return nothing.
 pub(crate) fn guard_unit(entry: &'static str, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         let _ = panicked(entry);

@@ -136,7 +136,7 @@ fn provider_versions_have_three_parts() {
 }
 
 #[test]
-fn missing_and_extra_fields_are_named() {
+fn missing_and_extra_fields_are_reported() {
     let fields = [
         Field::ApiVersion,
         Field::ThreadSafety,
@@ -196,7 +196,7 @@ fn comments_start_only_where_a_token_could() {
 }
 
 #[test]
-fn quotes_hold_blanks_and_escapes() {
+fn quotes_may_contain_blanks_and_escapes() {
     assert_eq!(one(&with_field(0, r#""a b""#)).ia_name.as_c_str(), c"a b");
     assert_eq!(
         one(&with_field(0, r#""a\"b\\\c""#)).ia_name.as_c_str(),
@@ -256,7 +256,7 @@ fn a_nul_byte_is_refused() {
 }
 
 #[test]
-fn arbitrary_bytes_never_panic_and_always_end() {
+fn the_parser_ends_without_a_panic_on_arbitrary_bytes() {
     let mut state = 0x2545_F491_4F6C_DD1Du64;
     let alphabet = b"iu2.0 \t\n\"\\#\rknondefaultthreadsafe\0\xff";
     for _ in 0..2000 {

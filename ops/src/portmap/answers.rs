@@ -22,7 +22,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// The time for which a peer without a port mapper is not asked again.
 const ABSENT_FOR: Duration = Duration::from_secs(60);
 
-/// The maximum number of cached answers. With more peers than that, some are asked again.
+/// The maximum number of cached answers. With more answers than that, some peers are asked again.
 const KEPT_MAX: usize = 4096;
 
 /// Answers by service, and by peer where the peer can offer no service at all. Each answer is valid

@@ -4,8 +4,9 @@ use crate::{TerminateCode, wire::terminate::Offender};
 
 /// The error that ends a stream.
 ///
-/// The value is made when the error is detected, because the Terminate message quotes the headers
-/// of the offending segment (RFC 5040 section 4.8). Pass it to [`crate::Connection::terminate`].
+/// The value is created when the error is detected, because the Terminate message quotes the
+/// headers of the offending segment (RFC 5040 section 4.8). Pass it to
+/// [`crate::Connection::terminate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct ProtocolError {

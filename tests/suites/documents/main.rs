@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// A file of the workspace.
+/// Returns the path of a file of the workspace.
 fn workspace(relative: impl AsRef<Path>) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
@@ -24,7 +24,7 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// All files below `dir` with this extension.
+/// Returns all files below `dir` with this extension.
 fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
@@ -39,7 +39,8 @@ fn files(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The words of `text` that begin with `start` and continue with characters that `accepts` allows.
+/// Returns the words of `text` that begin with `start` and continue with characters that `accepts`
+/// allows.
 fn words(text: &str, start: &str, accepts: fn(char) -> bool) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices(start) {
@@ -52,7 +53,7 @@ fn words(text: &str, start: &str, accepts: fn(char) -> bool) -> BTreeSet<String>
     found
 }
 
-/// Fails, with both differences, unless the page and the code name the same items.
+/// Fails, with both differences, unless the page and the code contain the same items.
 fn agree(what: &str, page: &BTreeSet<String>, real: &BTreeSet<String>) -> Result<()> {
     ensure!(
         !real.is_empty(),

@@ -127,8 +127,8 @@ mod tests {
 
     /// An error in the form of calls that return their argument together with the reason.
     #[derive(Debug, thiserror::Error)]
-    #[error("it comes back: {0}")]
-    struct GivenBack(#[source] dat_api::Error);
+    #[error("the argument is returned: {0}")]
+    struct Returned(#[source] dat_api::Error);
 
     #[test]
     fn a_missing_feature_of_a_provider_is_no_failure() {
@@ -137,7 +137,7 @@ mod tests {
         let missing = dat_api::Error::Missing {
             call: "dat_csp_create",
         };
-        for error in [missing.clone().into(), GivenBack(missing).into()] {
+        for error in [missing.clone().into(), Returned(missing).into()] {
             assert!(matches!(Verdict::of(Err(error)), Verdict::Lacks(_)));
         }
         assert_eq!(Verdict::of(Err(anyhow!("no\nevent"))), failed("no event"));
