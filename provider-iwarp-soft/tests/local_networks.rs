@@ -76,7 +76,7 @@ impl Other {
         Self { child, says }
     }
 
-    fn word_behind(&mut self, prefix: &str) -> String {
+    fn word_after(&mut self, prefix: &str) -> String {
         loop {
             let mut line = String::new();
             assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "no {prefix}");
@@ -128,7 +128,7 @@ impl Drop for Directories {
 /// connection at this end and at the other.
 fn exchange(network: &FarNetwork, params: &str, others: &str) -> (String, String) {
     let mut other = Other::start(network, others);
-    let port: u16 = other.word_behind("PORT ").parse().unwrap();
+    let port: u16 = other.word_after("PORT ").parse().unwrap();
     let node = Node::new(params);
     let client = node.side(10);
     let params = ConnectParams {
@@ -148,7 +148,7 @@ fn exchange(network: &FarNetwork, params: &str, others: &str) -> (String, String
         assert_eq!(client.sent().status, WcStatus::Success);
         assert!(to.copy(0, len) == patterned(round, len), "{round}");
     }
-    let ways = (way(&client), other.word_behind("WAY "));
+    let ways = (way(&client), other.word_after("WAY "));
     node.rnic.disconnect(&client.qp, false);
     assert_eq!(client.event(), Event::Disconnected);
     assert!(other.child.wait().unwrap().success());

@@ -85,7 +85,7 @@ impl Program {
         self
     }
 
-    /// The name used in messages, for example `dtest client`.
+    /// Sets the name used in messages, for example `dtest client`.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
@@ -124,7 +124,7 @@ impl Program {
     /// # Errors
     /// When the program does not exist or cannot be executed.
     pub fn spawn(mut self) -> Result<Running> {
-        let (reader, writer) = io::pipe().context("making a pipe")?;
+        let (reader, writer) = io::pipe().context("creating a pipe")?;
         let duplicate = writer.try_clone().context("duplicating a pipe")?;
         self.command
             .stdin(Stdio::null())

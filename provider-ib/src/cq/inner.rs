@@ -25,8 +25,8 @@ pub(super) enum Armed {
 /// Completions, and the queue pairs to which they belong.
 pub(super) struct Inner {
     hw: NonNull<ibv_cq>,
-    /// Completions that no poll took from the device: flushed without the device, or taken from the
-    /// device by [`pull`](Self::pull).
+    /// Completions that no poll has returned yet: flushed without the device, taken from the device
+    /// by [`pull`](Self::pull), or queued behind such completions.
     pub(super) queue: VecDeque<Completion>,
     works: Slab<Arc<Work>>,
     /// Index of a queue pair in `works`, by its number. Receives of a shared queue carry no ticket

@@ -78,10 +78,10 @@ impl Ends {
             return self.end(side).send(frame);
         }
         let held_back: Vec<Frame> = self.wire_to(side).iter().copied().collect();
-        let mut knowledge = self.end(side).clone();
+        let mut receiver = self.end(side).clone();
         let mut result = Ok(());
         for count in 0..=held_back.len() {
-            let mut sender = knowledge.clone();
+            let mut sender = receiver.clone();
             let sent = sender.send(frame);
             if sent.is_ok() {
                 *self.end(side) = sender;
@@ -91,7 +91,7 @@ impl Ends {
             // The first violation is reported, because the cancel is seldom the cause.
             result = result.and(sent);
             if let Some(next) = held_back.get(count) {
-                knowledge.receive(next);
+                receiver.receive(next);
             }
         }
         result
@@ -105,13 +105,13 @@ impl Checker {
         Self::default()
     }
 
-    /// The private data of the connection request.
+    /// Reads the private data of the connection request.
     pub fn hello(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         self.hello = Some(HelloParams::read(bytes, true)?);
         Ok(())
     }
 
-    /// The private data of the connection reply.
+    /// Reads the private data of the connection reply.
     pub fn hello_ack(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         let active = self.hello.ok_or(Broken::BeforeHello)?;
         let passive = HelloParams::read(bytes, false)?;
@@ -151,7 +151,7 @@ impl Checker {
     /// every message acknowledges all messages that its sender has processed. The only exception is
     /// SrcAvailCancel, which is not acknowledged while the sink still reads. If MSeqAck stops
     /// before a SrcAvailCancel, `from` may have received later messages as well, and the message
-    /// must keep the rules after one of these numbers of received messages.
+    /// must break no rule after one of these numbers of received messages.
     pub fn arrived(&mut self, from: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         let frame = Frame::read(head, len)?;
         let ends = self.ends.as_mut().ok_or(Broken::BeforeHello)?;

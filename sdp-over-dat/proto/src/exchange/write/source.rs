@@ -166,10 +166,10 @@ mod tests {
             assert_eq!(stale.on_offered(advert(3, 3), 1), Ok(Stale));
             assert_eq!(stale, with(&before, |it| it.counted = 3));
 
-            for lie in [2, 5, 0x8000_0000] {
+            for invalid in [2, 5, 0x8000_0000] {
                 let mut after = before.clone();
-                let verdict = after.on_offered(advert(3, lie), 1);
-                assert!(verdict.is_err(), "{lie} in {before:?}");
+                let verdict = after.on_offered(advert(3, invalid), 1);
+                assert!(verdict.is_err(), "{invalid} in {before:?}");
                 assert_eq!(after, before);
             }
         }
