@@ -15,7 +15,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Mappings of rings in this process.
+/// Returns the number of mappings of rings in this process.
 fn rings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.matches("memfd:dat-rs-ring").count()
@@ -29,9 +29,9 @@ fn move_to_shared_memory(client: &Side<'_>, server: &Side<'_>) {
 }
 
 #[test]
-fn messages_of_all_lengths_arrive_in_order_across_the_move() {
+fn messages_of_all_lengths_are_received_in_order_across_the_move() {
     let _alone = alone();
-    moved::messages_of_all_lengths_arrive_in_order_across_the_move(&moved::local);
+    moved::messages_of_all_lengths_are_received_in_order_across_the_move(&moved::local);
 }
 
 #[test]
@@ -41,13 +41,13 @@ fn one_sided_work_reaches_a_target_that_never_calls() {
 }
 
 #[test]
-fn both_ends_see_the_end_of_a_connection_that_has_moved() {
+fn both_ends_report_the_end_of_a_connection_that_has_moved() {
     let _alone = alone();
-    moved::both_ends_see_the_end_of_a_connection_that_has_moved(&moved::local);
+    moved::both_ends_report_the_end_of_a_connection_that_has_moved(&moved::local);
 }
 
 #[test]
-fn a_connection_stays_on_tcp_where_one_end_wants_it() {
+fn a_connection_stays_on_tcp_if_one_end_requires_it() {
     let _alone = alone();
     let (a, b) = (Node::new("lo 0 local=off"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
@@ -66,7 +66,7 @@ fn a_connection_stays_on_tcp_where_one_end_wants_it() {
 }
 
 #[test]
-fn traffic_is_counted_by_the_way_that_it_took() {
+fn traffic_is_counted_by_carrier() {
     let _alone = alone();
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));

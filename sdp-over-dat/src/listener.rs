@@ -72,7 +72,7 @@ impl SdpListener {
     /// the port.
     pub fn bind(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
         let ia = &stack.inner.adapter.ia;
-        let made = Evd::create(ia, stack.config.backlog, EvdFlags::CONNECTION_REQUEST).and_then(
+        let created = Evd::create(ia, stack.config.backlog, EvdFlags::CONNECTION_REQUEST).and_then(
             |requests| {
                 let psp = match address.port() {
                     0 => Psp::create_any(ia, &requests)?,
@@ -81,7 +81,7 @@ impl SdpListener {
                 Ok((psp, requests))
             },
         );
-        let (psp, requests) = made.map_err(|error| {
+        let (psp, requests) = created.map_err(|error| {
             if error.is(dat_api::abi::DAT_CONN_QUAL_IN_USE) {
                 Errno::ADDRINUSE.into()
             } else {

@@ -67,7 +67,7 @@ fn poll(side: &Side<'_>, cq: &SoftCq) -> Option<Completion> {
     (side.node.rnic.poll_cq(cq, &mut out) == 1).then(|| out[0])
 }
 
-pub fn messages_of_all_lengths_arrive_in_order_across_the_move(over: Over<'_>) {
+pub fn messages_of_all_lengths_are_received_in_order_across_the_move(over: Over<'_>) {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
@@ -114,7 +114,7 @@ pub fn one_sided_work_reaches_a_target_that_never_calls(over: Over<'_>) {
     }
 }
 
-pub fn both_ends_see_the_end_of_a_connection_that_has_moved(over: Over<'_>) {
+pub fn both_ends_report_the_end_of_a_connection_that_has_moved(over: Over<'_>) {
     for abrupt in [false, true] {
         let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
         let (client, server) = (a.side(10), b.side(20));

@@ -81,7 +81,7 @@ fn dissector() -> Result<Option<Dissector>> {
     Ok(None)
 }
 
-/// The values of all fields but the texts of faults.
+/// Returns all fields, with 1 for the texts of faults.
 fn without_texts(mut fields: Fields) -> Fields {
     for (name, values) in &mut fields {
         if name.starts_with("expert.") {
@@ -91,7 +91,7 @@ fn without_texts(mut fields: Fields) -> Fields {
     fields
 }
 
-/// Start-up frames with the private data of SDP.
+/// Appends start-up frames with the private data of SDP.
 fn start_up(pcap: &mut Pcap, hello: &Sample) {
     let request = frame_writer::request(&hello.padded(HELLO_LEN));
     let reply = frame_writer::reply(&HELLO_ACK.padded(HELLO_ACK_LEN));
@@ -162,7 +162,7 @@ fn set_up_is_found_in_every_form_of_private_data() -> Result<()> {
         }
     };
     let forms: [[Frame; 2]; 3] = [
-        // Trailing zeros are cut off.
+        // Trailing zeros are removed.
         [
             frame_writer::request(&HELLO6.bytes()),
             frame_writer::reply(&HELLO_ACK.bytes()),
@@ -211,7 +211,7 @@ fn segments_of_other_protocols_are_ignored() -> Result<()> {
     for fault in &FAULTS[..6] {
         pcap.sends(fault.by, &[&fault.bytes()]);
     }
-    // Memory may hold bytes that look like a message.
+    // Memory may contain bytes in the form of a message.
     let message = MESSAGES[0].bytes();
     pcap.fpdu(Sender::Client, &frame_writer::write(7, 0x1000, &message));
     pcap.fpdu(
@@ -222,7 +222,7 @@ fn segments_of_other_protocols_are_ignored() -> Result<()> {
 }
 
 #[test]
-fn faults_are_named() -> Result<()> {
+fn faults_are_reported() -> Result<()> {
     let mut pcap = Pcap::new();
     start_up(&mut pcap, &HELLO);
     for fault in &FAULTS {
@@ -255,7 +255,7 @@ fn shown(pcap: &Pcap, options: Option<&str>) -> Result<Option<(Vec<Fields>, Vec<
 }
 
 #[test]
-fn a_packet_may_hold_several_messages() -> Result<()> {
+fn a_packet_may_contain_several_messages() -> Result<()> {
     let mut pcap = Pcap::new();
     start_up(&mut pcap, &HELLO);
     let messages: Vec<_> = MESSAGES[..3].iter().map(Sample::bytes).collect();

@@ -40,7 +40,7 @@ fn with_all_delays(test: fn(Over<'_>)) {
 
 #[test]
 fn messages_of_all_lengths_arrive_in_order() {
-    with_all_delays(moved::messages_of_all_lengths_arrive_in_order_across_the_move);
+    with_all_delays(moved::messages_of_all_lengths_are_received_in_order_across_the_move);
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn one_sided_work_reaches_a_target_that_makes_no_calls() {
 }
 
 #[test]
-fn both_ends_see_the_end_of_a_connection() {
-    with_all_delays(moved::both_ends_see_the_end_of_a_connection_that_has_moved);
+fn both_ends_report_the_end_of_a_connection() {
+    with_all_delays(moved::both_ends_report_the_end_of_a_connection_that_has_moved);
 }
 
 #[test]

@@ -37,7 +37,7 @@ const DRIVE_MAX: usize = 4 * RECEIVE_MAX;
 /// Bytes of one receive. The bytes that are checked and copied right after the kernel wrote them
 /// should still be in the second cache level, together with the program's own data.
 const RECEIVE_MAX: usize = 128 * 1024;
-/// A receive this long is part of a bulk transfer.
+/// A drive that receives this many bytes is part of a bulk transfer.
 const BULK: usize = 64 * 1024;
 /// The number of frames in one receive that indicates a stream of small messages.
 const STREAM: u32 = 4;
