@@ -16,7 +16,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets while their users do something else |
-//! | `adapter.rs` | the adapter as its sockets use it, and the wake-up of the stack's thread |
+//! | `adapter.rs` | the adapter as its sockets use it |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `rendezvous.rs` | connections to peers that meet over a TCP connection first |
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
@@ -46,10 +46,10 @@
 //! registers its memory and advertises it. The peer writes the next bytes of the stream there by
 //! RDMA Write, from its ring or from its writer's memory. The stream is in pipelined mode then,
 //! which its writer begins ([`Config::pipelined_threshold`]). Bytes that were sent before the peer
-//! saw the advertisement use it up. So once readers of the peer advertise, a blocking writer waits
-//! a moment for the next advertisement, and registers its memory meanwhile.
+//! received the advertisement use it up. So once readers of the peer advertise, a blocking writer
+//! waits a moment for the next advertisement, and registers its memory meanwhile.
 //!
-//! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
+//! | Mechanism | Copies here, at the writer and at the reader | Calls of DAT per message |
 //! |---|---|---|
 //! | Bcopy | 1 and 1 | a Send, one Receive posted again |
 //! | Bcopy, from the caller's memory | 0 and 1 | as Bcopy; a registration for the write |
@@ -63,8 +63,8 @@
 //! payload in the sender's ring, which takes about twice as long as a copy out of shared memory,
 //! while the sender has nothing to do.
 //!
-//! The best way depends on the provider ([`Config::suited_to`]). Read Zcopy costs more messages
-//! than Bcopy, and Write Zcopy two registrations, during which no byte moves.
+//! The best mechanism depends on the provider ([`Config::suited_to`]). Read Zcopy costs more
+//! messages than Bcopy, and Write Zcopy two registrations, during which no byte moves.
 //!
 //! The provider's own copies and system calls are not counted above. For a round trip of 64 bytes
 //! over the software provider, `strace -f` shows at each end: one `sendto`, one `recvfrom` that
@@ -100,8 +100,9 @@
 //!
 //! No registration outlives the call that needed it, so none can be used for memory that was
 //! unmapped or mapped again since. A cache of registrations would have to be notified of each
-//! `munmap`. It would belong into `user_memory.rs`, and would pay on hardware, where registration
-//! pins pages. `sdp-proto` lists the mechanisms that the protocol core does not support.
+//! `munmap`. It would belong in `user_memory.rs`, and would save time on hardware, where
+//! registration pins pages. `sdp-proto` lists the mechanisms that the protocol core does not
+//! support.
 
 // `transport` and `user_memory` are the exceptions; their `allow` attributes give the reasons.
 #![deny(unsafe_code)]

@@ -26,8 +26,8 @@ use stack_tests::carrier_params;
 const WAIT: Option<Duration> = Some(DEADLINE);
 const LEN: usize = 64;
 
-/// One test at a time: handles of adapters are small integers, and a test checks that its own
-/// handle is no longer valid.
+/// Waits until no other test runs: handles of adapters are small integers, and a test checks that
+/// its own handle is no longer valid.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -104,7 +104,8 @@ enum Service {
     Reserved(Rsp),
 }
 
-/// Makes a node whose dispatcher holds an unread request for its endpoint, and the requesting node.
+/// Creates a node whose dispatcher contains an unread request for its endpoint, and the requesting
+/// node.
 fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep)> {
     let (node, asker) = (Node::new()?, Node::new()?);
     let (ep, asking) = (node.ep()?, asker.ep()?);
@@ -118,13 +119,13 @@ fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep
         asking.start_connect(address(&node)?, qualifier, WAIT, b"")?;
         Service::Reserved(rsp)
     };
-    eventually("no request comes", || {
+    eventually("no request is received", || {
         Ok(ep.state()? == EpState::PassiveConnectionPending)
     })?;
     Ok((node, ep, service, asker, asking))
 }
 
-/// A reserved service point on an unused qualifier.
+/// Creates a reserved service point on an unused qualifier.
 fn reserve(node: &Node, ep: &Ep) -> Result<(Rsp, u64)> {
     for qualifier in 20_000..30_000 {
         match Rsp::create(ep, qualifier, &node.requests) {
@@ -181,7 +182,7 @@ fn a_reserved_service_point_connects_its_endpoint() -> Result<()> {
 }
 
 #[test]
-fn a_reserved_service_point_frees_its_endpoint_when_dropped() -> Result<()> {
+fn a_reserved_service_point_releases_its_endpoint_when_dropped() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
     let ep = node.ep()?;
@@ -243,7 +244,7 @@ fn a_request_is_handed_to_another_service() -> Result<()> {
     let refused = next_request(&node)?
         .handoff(1)
         .err()
-        .context("nobody is there")?;
+        .context("the qualifier has no service")?;
     refused.request.handoff(second.conn_qual())?;
     let request = next_request(&node)?;
     ensure!(request.service_point() == second.id());
@@ -375,12 +376,12 @@ fn a_sleep_on_several_descriptors_ends_with_a_message() -> Result<()> {
     }
     ensure!(
         count > 0 && cno.begin_sleep(&mut fds).is_err(),
-        "one can sleep"
+        "no descriptors, or a second sleep"
     );
     active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::DEFAULT)?;
     // SAFETY: the entries are in this frame, and their number is passed.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), count as libc::nfds_t, 10_000) };
-    ensure!(ready > 0, "{count} descriptors show nothing");
+    ensure!(ready > 0, "none of {count} descriptors is ready");
     cno.end_sleep()?;
     ensure!(cno.wait(Some(Duration::from_secs(10)))? == Some(node.transfers.id()));
     cno.end_sleep()?;
@@ -486,7 +487,7 @@ fn a_window_is_bound_used_and_invalidated() -> Result<()> {
         ensure!(theirs.to_vec(0, 18)? == b"through the window");
         active.post_rdma_read(&all, remote, 4, flags)?;
         let refused = node.transfers.wait_completion(active.id(), 4, WAIT)?;
-        ensure!(!refused.status.is_success(), "the window is still open");
+        ensure!(!refused.status.is_success(), "the window is still valid");
     }
     Ok(())
 }

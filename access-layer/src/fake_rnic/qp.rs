@@ -243,7 +243,7 @@ impl QpInner {
         );
     }
 
-    /// Ends a connection or an attempt at both ends.
+    /// Ends a connection at both ends, or an attempt at this end.
     pub(super) fn end_both(
         self: &Arc<Self>,
         mine: ConnectionEvent<'static>,
@@ -259,10 +259,10 @@ impl QpInner {
         }
     }
 
-    /// Ends this side, if it has not ended.
+    /// Ends the connection or the attempt at this end, if there is one.
     pub(super) fn end_one(self: &Arc<Self>, event: ConnectionEvent<'static>) {
-        let live = |phase: &Phase| matches!(phase, Phase::Connecting(_) | Phase::Connected(_));
-        self.end(live, move |qp| qp.report(event));
+        let is_active = |phase: &Phase| matches!(phase, Phase::Connecting(_) | Phase::Connected(_));
+        self.end(is_active, move |qp| qp.report(event));
     }
 
     /// Flushes first and makes the upcall afterwards.

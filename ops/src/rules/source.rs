@@ -46,7 +46,7 @@ pub struct Loaded {
     pub rules: Rules,
 }
 
-/// The reason for which a file cannot be used. Sockets then stay on TCP, because the intended stack
+/// The reason why a file cannot be used. Sockets then stay on TCP, because the intended stack
 /// is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_file_that_cannot_be_read_is_not_passed_over() {
+    fn a_default_file_that_cannot_be_read_is_not_skipped() {
         // Reading a directory fails, for root as well, though opening it works.
         let dir = tempfile::tempdir().unwrap();
         let paths = vec![dir.path().to_owned(), dir.path().join("b")];

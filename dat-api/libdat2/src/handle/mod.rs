@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_handles_are_refused_without_an_access() {
+    fn values_that_cannot_be_handles_are_refused() {
         for value in [
             0,
             1,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn readable_memory_that_holds_no_provider_is_refused() {
+    fn readable_memory_without_a_provider_is_refused() {
         let mut words = [0usize, 0x1000, usize::MAX, 0xdead_beef_0000];
         for word in &mut words {
             assert!(invalid(ptr::from_mut(word).cast()));
@@ -172,7 +172,7 @@ mod tests {
         };
         assert_ne!(page, libc::MAP_FAILED);
         assert!(invalid(page));
-        // SAFETY: the mapping made above; nothing refers to it.
+        // SAFETY: the mapping created above; nothing refers to it.
         unsafe { libc::munmap(page, len) };
         assert!(invalid(page));
     }

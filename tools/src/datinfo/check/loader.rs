@@ -44,7 +44,7 @@ pub(super) fn items(library: Result<&Library, &LoadError>, is_builtin: bool) -> 
     let loaded = library.ok().and_then(file_of);
     let mut files = search_path();
     if named.is_none() {
-        // The loader itself has answered.
+        // Without DAT_LIBRARY, the tools load the library that programs load.
         files.splice(..0, loaded.clone());
     }
     let choice = Choice {
@@ -126,7 +126,7 @@ fn entries(output: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes later names of a file that was named before.
+/// Removes all but the first path of each file.
 fn distinct(files: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen = Vec::new();
     let mut found = Vec::new();
@@ -149,7 +149,7 @@ fn installed() -> Option<PathBuf> {
 }
 
 impl Candidate {
-    /// A file is ours if it names a function that only this library has.
+    /// A file is ours if it contains the name of a function that only this library has.
     fn of(path: PathBuf) -> Self {
         let content = fs::read(&path).unwrap_or_default();
         let is_ours = content
@@ -340,8 +340,8 @@ mod tests {
             \tlibdat2.so.2 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libdat2.so.2\n\
             \tlibdat2.so.2 (libc6) => /usr/lib/i386-linux-gnu/libdat2.so.2\n\
             \tlibdat2.so (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libdat2.so\n";
-        let wanted = ["/usr/lib/x86_64-linux-gnu/libdat2.so.2"];
-        assert_eq!(entries(output), wanted.map(PathBuf::from));
+        let expected = ["/usr/lib/x86_64-linux-gnu/libdat2.so.2"];
+        assert_eq!(entries(output), expected.map(PathBuf::from));
         assert!(entries("").is_empty());
     }
 
