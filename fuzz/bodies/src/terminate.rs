@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     check_read(input.rest(), context);
 }
 
-/// Checks a message that a peer may send: parsed, then written in our layout, it keeps its meaning.
+/// Checks that a message of a peer keeps its code when it is parsed and written in our layout.
 fn check_read(message: &[u8], context: Context) {
     let received = terminate::parse(message, context);
     assert_eq!(received.is_some(), message.len() >= CONTROL_LEN);
@@ -116,8 +116,8 @@ fn check_reported(error: ProtocolError) {
     let Ok(Inbound::Terminated(Some(received))) = received else {
         panic!("our Terminate message is {received:?}");
     };
-    // The connection above is fresh: no FPDU was sent or received, which resolves ambiguities in
-    // its own way.
+    // The connection above has sent and received no FPDU, which decides how ambiguous bytes are
+    // parsed.
     let context = Context {
         is_first_fpdu: true,
         sent_fpdu: false,

@@ -34,7 +34,7 @@ struct Functions<'a, R: FnMut(usize, String)> {
 }
 
 impl<R: FnMut(usize, String)> Functions<'_, R> {
-    fn look_at(&mut self, name: &str, body: &Block, lines_max: usize) {
+    fn check_body(&mut self, name: &str, body: &Block, lines_max: usize) {
         let lines = height(body.span().start(), body.span().end());
         if lines > lines_max && !is_table(body) {
             let what = format!("fn {name}: {lines} lines, at most {lines_max}");
@@ -50,12 +50,12 @@ impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
             .iter()
             .any(|attr| attr.path().is_ident("test"));
         let lines_max = if is_test { TEST_MAX } else { FUNCTION_MAX };
-        self.look_at(&function.sig.ident.to_string(), &function.block, lines_max);
+        self.check_body(&function.sig.ident.to_string(), &function.block, lines_max);
         visit::visit_item_fn(self, function);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
-        self.look_at(
+        self.check_body(
             &function.sig.ident.to_string(),
             &function.block,
             FUNCTION_MAX,
@@ -65,7 +65,7 @@ impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
 
     fn visit_trait_item_fn(&mut self, function: &'ast TraitItemFn) {
         if let Some(body) = &function.default {
-            self.look_at(&function.sig.ident.to_string(), body, FUNCTION_MAX);
+            self.check_body(&function.sig.ident.to_string(), body, FUNCTION_MAX);
         }
         visit::visit_trait_item_fn(self, function);
     }

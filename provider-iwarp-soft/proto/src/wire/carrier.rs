@@ -37,7 +37,7 @@ pub enum CarrierMessage {
     Offer {
         /// The abstract AF_UNIX name at which the sender's adapter listens.
         name: [u8; 16],
-        /// The sender's name for this connection.
+        /// The sender's identifier of this connection.
         token: u64,
     },
     /// The last message that this direction sends over TCP. The segments that follow it are
@@ -64,7 +64,7 @@ pub const fn is_carrier(header: &Untagged) -> bool {
 }
 
 impl CarrierMessage {
-    /// Parses the bytes behind the DDP header.
+    /// Parses the bytes after the DDP header.
     pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
         let kind = message.first_chunk::<4>().ok_or(Malformed::TooShort)?;
         let (len, parsed) = match be32(kind) {
@@ -87,7 +87,7 @@ impl CarrierMessage {
         }
     }
 
-    /// Writes the bytes behind the DDP header and returns their number.
+    /// Writes the bytes after the DDP header and returns their number.
     pub fn emit(&self, message: &mut [u8; LEN_MAX]) -> usize {
         match self {
             Self::Offer { name, token } => {
@@ -100,7 +100,7 @@ impl CarrierMessage {
         self.wire_len()
     }
 
-    /// The length in bytes behind the DDP header.
+    /// The length in bytes after the DDP header.
     #[must_use]
     pub const fn wire_len(&self) -> usize {
         match self {
