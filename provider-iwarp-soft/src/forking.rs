@@ -69,7 +69,7 @@ fn open() -> MutexGuard<'static, Option<Open>> {
 pub(crate) struct NotInherited(ManuallyDrop<OwnedFd>);
 
 impl NotInherited {
-    /// Adds a socket to the table, once [`prepare`] has run.
+    /// Adds a socket to the table. [`prepare`] must have run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         open()
             .get_or_insert_default()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_of_a_forked_process_sees_its_end() {
+    fn the_peer_of_a_process_that_has_forked_receives_the_end() {
         prepare();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -24,7 +24,7 @@ impl Stage {
     /// The stage at `root`.
     ///
     /// # Errors
-    /// When `root` holds no staged `libdat2.so.2`.
+    /// When `root` contains no staged `libdat2.so.2`.
     pub fn at(root: PathBuf) -> Result<Self> {
         let stage = Self { root };
         let library = stage.lib().join("libdat2.so.2");

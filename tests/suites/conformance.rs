@@ -13,13 +13,13 @@ use anyhow::{Context, Result, anyhow};
 use libtest_mimic::{Arguments, Failed, Trial};
 use stack_tests::{Finished, IA_NAME, Program, Registry, StackEnv, Veth, is_full, not_run};
 
-/// The time after which a ground counts as hanging; each case has a limit of its own.
+/// The time after which a run of the tool counts as hanging; each case has a limit of its own.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The port on which the server of the far network listens.
 const CONTROL_PORT: u16 = 45300;
 
-/// Runs the tool on a ground; `None` when this machine does not have it.
+/// Runs the tool on a ground; `None` if this machine cannot create the ground.
 type Ground = fn(&str) -> Result<Option<Finished>>;
 
 const GROUNDS: [(&str, Ground); 2] = [("soft-lo", loopback), ("soft-veth", veth)];
@@ -28,18 +28,18 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let runs = GROUNDS.map(|(name, run)| (name, thread::spawn(move || run(name))));
     let trials = runs.into_iter().flat_map(|(name, run)| {
-        let ran = run
+        let result = run
             .join()
             .unwrap_or_else(|_| Err(anyhow!("the run panicked")));
-        trials(name, ran)
+        trials(name, result)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
 /// A test for each line that reports a case, and a test for the run as a whole.
-fn trials(ground: &str, ran: Result<Option<Finished>>) -> Vec<Trial> {
+fn trials(ground: &str, result: Result<Option<Finished>>) -> Vec<Trial> {
     let whole = format!("{ground} as a whole");
-    let finished = match ran {
+    let finished = match result {
         Ok(Some(finished)) => finished,
         Ok(None) => {
             let why = format!("{ground}: this needs a network namespace of its own");

@@ -18,7 +18,7 @@ pub(crate) const TOO_LONG: i32 = 90;
 pub(crate) const PEER_GONE: i32 = 91;
 
 /// The interval of the watchdog's checks.
-const LOOK: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time that a case may continue without its peer.
 const GRACE: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ impl Watchdog {
     fn watch(&self, peer: Option<&TcpStream>) {
         let mut gone_since = None;
         loop {
-            thread::sleep(LOOK);
+            thread::sleep(INTERVAL);
             let Some(deadline) = *self.lock() else {
                 gone_since = None;
                 continue;
@@ -79,14 +79,14 @@ fn end(status: i32) -> ! {
 }
 
 fn is_gone(peer: &TcpStream) -> bool {
-    let mut asked = libc::pollfd {
+    let mut entry = libc::pollfd {
         fd: peer.as_raw_fd(),
         events: libc::POLLRDHUP,
         revents: 0,
     };
     // SAFETY: one structure is readable and writable for the call, and its descriptor is open.
-    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    found > 0 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+    let found = unsafe { libc::poll(&raw mut entry, 1, 0) };
+    found > 0 && entry.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
 //! | [`signals_blocked`] | work that no signal handler of the program interrupts |
 //! | [`cancellation`] | threads that are cancelled while they sleep in a call |
-//! | [`per_process`] | values that the child of a `fork` makes again |
+//! | [`per_process`] | values that the child of a `fork` creates again |
 //!
 //! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
 //! duplicate descriptors before it executes another program. Its descriptors are a copy of the
@@ -46,7 +46,7 @@ pub(crate) fn begin(called: Option<&CStr>, on_first_entry: fn()) {
     }
     let _ = ON_FIRST_ENTRY.set(on_first_entry);
     if has_owner() {
-        // A constructor of another library has already made a connection.
+        // A constructor of another library has already opened a connection.
         own_table();
     }
 }
@@ -58,14 +58,14 @@ pub(crate) fn called() -> String {
     called.unwrap_or_default().into_owned()
 }
 
-/// Makes the calling process the owner of the table. Must be called before each entry is made.
+/// Makes the calling process the owner of the table. Must be called before each entry is added.
 pub(crate) fn own_table() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.load(Ordering::Acquire) {
         return;
     }
-    // The first thread wins. No thread waits until another thread has registered the handlers: if
-    // that thread forked meanwhile, the child would wait for ever.
+    // The first thread sets the owner. No thread waits until another has registered the handlers:
+    // if that thread forked meanwhile, the child would wait for ever.
     let first = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
     if first.is_ok() {
         memory::set_mark();
@@ -89,7 +89,7 @@ pub(crate) fn has_owner() -> bool {
 }
 
 /// Returns true if the table belongs to the calling process. This costs a system call once the
-/// program has made a child that may share its memory.
+/// program has created a child that may share its memory.
 pub(crate) fn owns_table() -> bool {
     OWNER.load(Ordering::Acquire) == current()
 }

@@ -17,7 +17,7 @@ const HOST: &str = "127.0.0.1";
 const FIRST_PORT: u16 = 18_600;
 /// A time far beyond the length of a sample.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Iterations from which the length of a sample is derived.
+/// The number of iterations of a calibration, and the least number of a sample.
 const TRIAL: u64 = 256;
 const COUNT_MAX: u64 = 4_000_000;
 /// Makes glibc write memory when it is allocated. `ucx_perftest` never writes the buffer that it
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     const BENCH: &str = "\
-loopback, shared memory (local=on): DAT, iwarp-lo to 127.0.0.1, next to TCP to 127.0.0.1
+loopback, shared memory (local=on): DAT, iwarp-lo to 127.0.0.1, compared with TCP to 127.0.0.1
 case                                 unit   raw TCP       DAT  DAT / raw [min-max]   target
 64 KiB send, 16 queued               GB/s     10.44     18.83  1.804 [1.80-1.80]     >= 1.80 met
 shared memory: in use
