@@ -35,7 +35,7 @@ fn main() -> Result<()> {
 
 // ------------------------------------------------------------------ conversion: begin
 
-/// The ends of the converted connection: what was a socket is an endpoint and its memory.
+/// One end of the converted connection: an endpoint and its memory, in place of the socket.
 struct Converted {
     node: Node,
     ep: Ep,

@@ -1,4 +1,4 @@
-//! The wire format, checked with Wireshark's dissectors. An independent decoder recognizes all sent
+//! The wire format, checked with Wireshark's dissectors. An independent decoder recognises all sent
 //! bytes as MPA, DDP and RDMAP, and finds every CRC good.
 
 use anyhow::{Context, Result, ensure};

@@ -19,8 +19,7 @@ pub(super) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
     let number = raw.event_number;
     let data = &raw.event_data;
     if number == DAT_DTO_COMPLETION_EVENT {
-        // SAFETY: the event number selects the member of the union that the provider filled; so
-        // below.
+        // SAFETY: the event number selects the member of the union that the provider filled.
         return Event::Dto(DtoCompletion::from_raw(unsafe {
             &data.dto_completion_event_data
         }));

@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
             read: flags.is_set(7),
         },
         pd_length_max: input.short(),
-        // A siw peer is recognized by its Request.
+        // A siw peer is recognised by its Request.
         peer: Peer::Unknown,
     });
     let answer_len = usize::from(input.byte());

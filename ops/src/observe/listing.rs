@@ -62,7 +62,7 @@ impl Listing {
 }
 
 /// Removes at most `most` pages of the calling user whose processes have ended. This runs when a
-/// program has its first socket, so it must be cheap: a living process is recognized by the page's
+/// program has its first socket, so it must be cheap: a living process is recognised by the page's
 /// name without opening the page, and only the header of other pages is read.
 pub(super) fn sweep(place: &Place, most: usize) {
     let Ok(directory) = place.own() else {

@@ -1,4 +1,4 @@
-//! The implementation of a peer, and the rules that follow from it: rules that no RFC asks for.
+//! The implementation of a peer, and the rules that follow from it: rules that no RFC requires.
 //!
 //! Linux's software iWARP, `siw`, has defects that a peer can trigger, some of which crash its
 //! kernel. Each defect is one rule here, so that no other code depends on it. The behaviour was
@@ -9,14 +9,14 @@
 //! | [`Peer::reply_pd_length_max`] | a Reply with a PD_Length above 256 makes its kernel follow a null pointer | siw |
 //! | [`Peer::request_pd_length_max`] | it resets the connection if a Request's PD_Length exceeds 256 | siw |
 //! | [`Peer::may_be_asked_for_rtr`] | a reset between its Reply and our first FPDU is a BUG in its kernel's connection manager | siw |
-//! | [`Peer::answers_empty_reads`] | an empty Read behind other work is answered with the bytes of that work | siw |
+//! | [`Peer::answers_empty_reads`] | an empty Read after other work is answered with the bytes of that work | siw |
 //! | [`Peer::names_what_it_invalidates`] | its library puts 0 into Sends with Invalidate | siw |
 //! | [`small_read_cut`] | up to 32 bytes that cross a page are corrupted in a Read Response | every peer |
-//! | [`repeats_first_frame`] | it misses a first frame that arrives while it still prepares for it; then nothing happens until the next frame, and a close is a BUG in its connection manager | all but our own implementation |
-//! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop the data that arrived just before | all but our own implementation |
+//! | [`repeats_first_frame`] | it misses a first frame that it receives while it still prepares for it; then nothing happens until the next frame, and a close is a BUG in its connection manager | all but our own implementation |
+//! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop the data that it received just before | all but our own implementation |
 //!
 //! In addition, three things are done for every peer, elsewhere, because they are right anyway: an
-//! enhanced Reply always holds its four bytes of IRD and ORD, no FPDU follows a Reply before the
+//! enhanced Reply always contains its four bytes of IRD and ORD, no FPDU follows a Reply before the
 //! initiator's first one ([`crate::StreamState::AwaitFirstFpdu`]), and an announced IRD counts as
 //! the next power of two ([`crate::Config::ird`]).
 //!
@@ -120,7 +120,7 @@ impl Peer {
     }
 }
 
-/// Returns the length of the first of two Read Requests, where a read of `len` bytes at `source_to`
+/// Returns the length of the first of two Read Requests, if a read of `len` bytes at `source_to`
 /// must be split in two.
 #[must_use]
 pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
@@ -132,7 +132,7 @@ pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
     }
 }
 
-/// True if an initiator that receives nothing sends an empty Write behind its first FPDU. Until
+/// True if an initiator that receives nothing sends an empty Write after its first FPDU. Until
 /// then it does not close either. An empty Write has no effect at its receiver (RFC 5041 section
 /// 5.2). A peer that has received an empty Read shows that by its answer.
 #[must_use]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn siw_is_known_by_its_request() {
+    fn siw_is_recognised_by_its_request() {
         let of =
             |rev, crc, markers, enhanced| Peer::Unknown.of_request(rev, crc, markers, enhanced);
         assert_eq!(of(2, false, false, words(4, 4, None)), Peer::Siw);
@@ -178,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_administrator_says_holds() {
+    fn a_configured_implementation_is_not_changed() {
         assert_eq!(Peer::Siw.of_request(1, true, true, None), Peer::Siw);
     }
 
     #[test]
-    fn nothing_is_taken_from_a_peer_that_is_not_siw() {
+    fn a_peer_that_is_not_siw_is_not_restricted() {
         let peer = Peer::Unknown;
         assert_eq!(peer.reply_pd_length_max(), 512);
         assert_eq!(peer.request_pd_length_max(true), 512);

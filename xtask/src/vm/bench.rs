@@ -180,7 +180,7 @@ mod tests {
 
     const OUTPUT: &str = "\
 == soft
-loopback: soft to 10.9.10.1 next to TCP to 127.0.0.1, in the caller's network
+loopback: DAT, soft to 10.9.10.1, compared with TCP to 127.0.0.1, in the caller's network
 64 B send ping-pong                   us     200.0     220.0  1.100 [1.00-1.20]     - 1.0+1.0; 2.0
   bare MPA framing with CRC, to raw   us     200.0     210.0  1.050 [1.00-1.10]
 64 KiB send, 16 queued              GB/s     0.100     0.090  0.900 [0.80-1.00]     - 1.0+1.0; 2.0

@@ -135,7 +135,7 @@ fn freeing_stops_listening_and_keeps_delivered_requests() {
 }
 
 #[test]
-fn a_graceful_close_counts_it() {
+fn it_is_a_child_of_its_ia() {
     let bench = Bench::new();
     let _csp = csp(&bench, "0.0.0.0:4712").unwrap();
     assert_eq!(bench.ia.child_count(Kind::Csp), 1);

@@ -14,7 +14,7 @@
 //! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
 //! duplicate descriptors before it executes another program. Its descriptors are a copy of the
 //! parent's, so the parent's table must not record these calls. No fork handler runs in such a
-//! child; it is recognized by its process id. A program that has no such child needs no system
+//! child; it is recognised by its process id. A program that has no such child needs no system
 //! call.
 
 pub(crate) mod cancellation;

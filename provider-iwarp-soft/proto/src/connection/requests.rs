@@ -74,8 +74,8 @@ impl PendingQueue {
         matches!(self.entries.front(), Some(Pending::Read { done, .. }) if *done > 0)
     }
 
-    /// Stores the result of the newest atomic, which was executed. Returns false if no atomic waits
-    /// for one.
+    /// Stores the result of the newest request, an atomic that was executed. Returns false if that
+    /// request does not wait for a result.
     pub(super) fn answer_atomic(&mut self, value: u64) -> bool {
         match self.entries.back_mut() {
             Some(Pending::Atomic {

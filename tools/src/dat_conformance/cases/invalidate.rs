@@ -128,8 +128,8 @@ fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
     link.ep
         .post_rdma_write(&segment, remote, 2, CompletionFlags::DEFAULT)?;
     let status = expect::completion(&link.kit.request, side)?.status;
-    let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
-    ensure!(objected, "the Write ended as {status:?}");
+    let is_allowed = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+    ensure!(is_allowed, "the Write ended as {status:?}");
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
 }

@@ -1,6 +1,6 @@
 //! The rows and the columns of the table with other implementations.
 
-/// A way to move messages between two processes.
+/// Another implementation that moves messages between two processes, and its transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     /// UCX with `posix` and `cma`: a copy by the kernel from one process to the other.
