@@ -66,18 +66,18 @@ fn send_every_size(params: &str) {
 }
 
 #[test]
-fn sends_of_every_size_arrive() {
+fn sends_of_every_size_are_received() {
     send_every_size("lo 0");
 }
 
 #[test]
-fn sends_arrive_without_crc_and_in_frames_of_one_segment() {
+fn sends_are_received_without_crc_and_in_frames_of_one_segment() {
     send_every_size("lo 0 crc=off");
     send_every_size("lo 0 fpdu_max=1442");
 }
 
 /// OFA's dtest does this: both ends write into the buffers that they write from. The consumers are
-/// responsible for the bytes that arrive; the connection must not end.
+/// responsible for the bytes that are received; the connection must not end.
 #[test]
 fn memory_that_changes_while_it_is_sent_does_not_end_the_connection() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
@@ -291,7 +291,7 @@ fn both_directions_carry_bulk_at_the_same_time() {
 }
 
 #[test]
-fn suppressed_requests_complete_silently_and_notify_follows_the_flags() {
+fn suppressed_requests_are_not_reported_and_notify_follows_the_flags() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
@@ -353,7 +353,7 @@ fn a_fenced_write_waits_for_the_read_before_it() {
         assert_eq!(client.sent().wr_id, 1);
         assert_eq!(client.sent().wr_id, 2);
         assert!(local.copy(0, 1 << 20) == patterned(round, 1 << 20));
-        // The Write is placed once a Read behind it is answered.
+        // The Write is placed once a Read after it is answered.
         client.post(3, SendOp::Read(remote.remote(0, 1)), &[local.sge(0, 1)]);
         assert_eq!(client.sent().status, WcStatus::Success);
         assert!(remote.copy(0, 1 << 20) == patterned(round, 1 << 20));
@@ -361,7 +361,7 @@ fn a_fenced_write_waits_for_the_read_before_it() {
 }
 
 #[test]
-fn immediate_data_are_solicited_when_that_was_asked_for() {
+fn immediate_data_are_solicited_if_requested() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
@@ -380,7 +380,7 @@ fn immediate_data_are_solicited_when_that_was_asked_for() {
 }
 
 #[test]
-fn immediate_data_and_atomics_do_what_rfc_7306_says() {
+fn immediate_data_and_atomics_follow_rfc_7306() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);

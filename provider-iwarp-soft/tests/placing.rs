@@ -190,7 +190,7 @@ fn writes_are_stored_in_their_range_and_nowhere_else() {
     assert_eq!(memory.copy(100 + LONG, 100), [0; 100]);
 }
 
-/// Reads the Terminate message that the peer gets. Returns its layer, type and code.
+/// Reads the Terminate message that the peer receives. Returns its layer, type and code.
 fn terminate(raw: &mut TcpStream) -> [u8; 3] {
     let frame = read_exact(raw, 2 + 18 + 4);
     assert_eq!(frame[2..4], [0x41, 0x47], "{frame:02x?}");
@@ -364,9 +364,9 @@ fn a_read_whose_sink_the_consumer_unmapped_fails_with_local_protection() {
         client.post(id, SendOp::Read(from), &[sink]);
         client.node.rnic.drive();
         // Length field, header, Read Request, CRC field.
-        let asked = read_exact(&mut raw, 2 + 18 + 28 + 4);
+        let request = read_exact(&mut raw, 2 + 18 + 28 + 4);
         let mut header = vec![0xc1, 0x42];
-        header.extend_from_slice(&asked[20..32]);
+        header.extend_from_slice(&request[20..32]);
         let response = frame(&header, &patterned(1, len));
         if len == LONG {
             raw.write_all(&response[..10_000]).unwrap();

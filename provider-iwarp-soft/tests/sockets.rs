@@ -150,7 +150,7 @@ fn a_disarmed_socket_is_returned_with_its_unread_bytes() {
     (&other).read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"MPA ID");
     talk(&one, &other);
-    // And it can be armed again.
+    // It can be armed again.
     drop(
         b.rnic
             .arm_socket(other.as_raw_fd(), &[], ListenToken(6))
@@ -340,7 +340,7 @@ fn a_disconnect_during_the_attempt_returns_the_socket() {
 #[test]
 fn an_accept_that_is_not_answered_returns_the_socket() {
     let b = Node::new("lo 0 mpa_timeout_ms=20");
-    for (gives_up, event) in [(false, Event::AcceptFailed), (true, Event::Disconnected)] {
+    for (is_aborted, event) in [(false, Event::AcceptFailed), (true, Event::Disconnected)] {
         let server = b.side(20);
         let (one, other) = pair();
         let _armed = b
@@ -352,7 +352,7 @@ fn an_accept_that_is_not_answered_returns_the_socket() {
         let (request, _) = b.recorder.request(1);
         let params = AcceptParams { private_data: &[] };
         b.rnic.accept(request, &server.qp, &params).unwrap();
-        if gives_up {
+        if is_aborted {
             b.rnic.disconnect(&server.qp, true);
         }
         assert_eq!(server.event(), event);
@@ -476,7 +476,7 @@ fn a_socket_of_a_service_point_a_request_or_an_attempt_is_not_taken_again() {
     assert_eq!(client.event(), Event::TimedOut);
     talk(&other, &one);
     let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
-    assert!(node.rnic.disarm_socket(armed), "the socket came back");
+    assert!(node.rnic.disarm_socket(armed), "the socket was returned");
 }
 
 #[test]
@@ -505,7 +505,7 @@ fn a_socket_that_carries_a_connection_is_not_taken_again() {
     assert_eq!(server.received().status, WcStatus::Success);
 }
 
-/// More bytes than the buffers of a stream hold if the peer reads only a few of them.
+/// More bytes than fit into the buffers of a stream if the peer reads only a few of them.
 const MUCH: usize = 16 << 20;
 
 #[test]

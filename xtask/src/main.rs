@@ -81,7 +81,7 @@ enum Task {
     Test(test::Options),
     /// Demonstrate the stack.
     Demo,
-    /// Print latency and bandwidth next to raw TCP.
+    /// Print latency and bandwidth compared with raw TCP.
     Bench(bench::Options),
     /// An end of connections; `bench` starts it.
     #[command(hide = true)]

@@ -157,8 +157,8 @@ fn a_context_begins_at_zero_and_ends_with_its_handle() {
 #[test]
 fn a_reused_slot_has_another_handle() {
     let provider = provider();
-    // The queue of freed slots holds more than a thousand, so this many lives reuse each slot a few
-    // times.
+    // The queue of freed slots contains more than a thousand, so this many lives reuse each slot a
+    // few times.
     let lives = if cfg!(miri) { 1500 } else { 8000 };
     let mut seen = std::collections::HashSet::new();
     for _ in 0..lives {
@@ -249,7 +249,7 @@ fn announced_and_counted_pins_keep_an_object_together() {
 }
 
 #[test]
-fn a_panic_in_a_destructor_does_not_lose_the_slot() {
+fn a_panic_in_a_destructor_leaves_no_handle() {
     struct Bomb;
     impl Object for Bomb {
         const KIND: Kind = Kind::Pz;

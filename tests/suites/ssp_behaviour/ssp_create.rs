@@ -63,7 +63,7 @@ fn without_a_final_message_nothing_is_sent() -> Result<()> {
     let node = Node::new()?;
     let (peer, socket) = pair()?;
     let ep = node.ep()?;
-    let socket = node.arm(socket, &ep)?.free()?.expect("nobody asked");
+    let socket = node.arm(socket, &ep)?.free()?.expect("no request");
     TcpStream::from(socket).write_all(b"first")?;
     expect_bytes(&peer, b"first")
 }
@@ -77,7 +77,7 @@ fn a_second_request_on_the_socket_is_not_reported() -> Result<()> {
     let ssp = node.arm(socket, &ep)?;
     let request = ssp.wait_request(Some(DEADLINE))?;
     ensure!(ssp.state()? == SspState::NonOperational);
-    let socket = request.reject(b"")?.expect("the socket came with it");
+    let socket = request.reject(b"")?.expect("the request has the socket");
     expect_bytes(&socket.into(), &REQUEST)?;
     ensure!(node.requests.dequeue()?.is_none(), "a second event");
     Ok(())
@@ -283,7 +283,7 @@ fn after_a_reject_the_same_endpoint_and_socket_serve_again() -> Result<()> {
     let (asker, ep, ssp, request) = node.requested(b"")?;
     let passive = request
         .reject(b"not yet")?
-        .expect("the socket came with it");
+        .expect("the request has the socket");
     ensure!(ep.state()? == EpState::Unconnected);
     let (kind, active, reason) = failure(&asker)?;
     ensure!(kind == ConnectionKind::PeerRejected && reason == b"not yet");
@@ -334,10 +334,7 @@ fn a_disconnected_socket_is_reported_in_the_service_points_evd() -> Result<()> {
             drop(peer);
         }
         expect_down(&node, &ssp)?;
-        ensure!(
-            ssp.free()?.is_some(),
-            "the dead socket is the consumer's to close"
-        );
+        ensure!(ssp.free()?.is_some(), "the consumer closes the socket");
         ensure!(ep.state()? == EpState::Unconnected);
     }
     ensure!(

@@ -42,7 +42,7 @@ pub struct ConnectError {
     pub socket: Option<OwnedFd>,
 }
 
-/// Reasons for which a connection could not be established.
+/// The reason why a connection could not be established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectFailure {
     /// A call failed: the attempt was not started, or waiting for its outcome failed.
