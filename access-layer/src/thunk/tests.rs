@@ -170,7 +170,7 @@ fn freed_handles_are_refused_by_every_entry() {
 }
 
 #[test]
-fn all_handles_of_the_list_are_checked() {
+fn handles_among_the_other_arguments_are_checked() {
     let dat = Dat::open();
     let bad: DatHandle = ptr::without_provenance_mut(0x1000);
     let (pz, evd) = (dat.pz(), dat.evd(DAT_EVD_DTO_FLAG));

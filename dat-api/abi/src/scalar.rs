@@ -9,7 +9,7 @@ pub type DatUint32 = u32;
 pub type DatUint64 = u64;
 /// `DAT_UVERYLONG`.
 pub type DatUverylong = u64;
-/// `DAT_COUNT`: a signed number of things; negative values are errors or [`DAT_VALUE_UNKNOWN`].
+/// `DAT_COUNT`: a signed count; negative values are errors or [`DAT_VALUE_UNKNOWN`].
 pub type DatCount = i32;
 /// `DAT_BOOLEAN`: an int-sized C enum; every value other than [`DAT_FALSE`] counts as true.
 pub type DatBoolean = u32;

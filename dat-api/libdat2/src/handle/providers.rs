@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn more_providers_than_one_chunk_holds_are_all_found() {
+    fn more_providers_than_fit_into_one_chunk_are_found() {
         let tables: Vec<_> = (0..CHUNK_LEN * 3)
             .map(|_| Box::new(DatProvider::zeroed()))
             .collect();

@@ -247,7 +247,7 @@ impl StaticRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Group>> {
-        // Nothing that can panic runs under this lock: it guards assignments only.
+        // Code under this lock changes the groups by assignments, between which nothing panics.
         self.groups.lock().ignore_poison()
     }
 }

@@ -83,9 +83,8 @@ impl Iterator for Markers {
             return None;
         }
         self.distance += gap;
-        // The distance of a marker fits its field: an FPDU has at most 65544 bytes plus markers,
-        // and only those up to the marker count; beyond 65535 the field cannot express it, so
-        // MULPDU (at most 64768) keeps such FPDUs from being made.
+        // The distance fits the field in every FPDU that is sent: MULPDU is at most 64768, so the
+        // FPDU and its markers have fewer than 65536 bytes.
         let fpdu_ptr = self.distance as u16;
         if at > 0 {
             self.distance += LEN as u64;

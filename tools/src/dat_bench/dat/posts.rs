@@ -73,7 +73,7 @@ impl DatLink {
             "event {:#x}",
             event.event_number
         );
-        // SAFETY: the number says that this member of the union is filled.
+        // SAFETY: the number selects the member of the union that the provider filled.
         let done = unsafe { &event.event_data.dto_completion_event_data };
         ensure!(
             done.status == DAT_DTO_SUCCESS,
@@ -97,7 +97,7 @@ impl DatLink {
         let mut iov = self.local(SINK, SIZE_MAX)?;
         let cookie = DatContext::from_u64(RECV);
         // SAFETY: the endpoint lives in `self` and holds the region since `Parts::open` posted it;
-        // the list is readable. So in the posts below.
+        // the list is readable.
         let code =
             unsafe { (self.library.dat_ep_post_recv)(self.ep_raw, 1, &mut iov, cookie, FLAGS) };
         ensure!(code.is_success(), "dat_ep_post_recv: {code:?}");
