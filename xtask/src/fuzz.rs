@@ -155,7 +155,7 @@ fn program(
     let root = workspace.root();
     let kept = workspace.target().join("fuzz/kept").join(name);
     for dir in [kept.as_path(), artifacts] {
-        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
     let corpus = if name == STAGED { UNSTAGED } else { name };
     let program = Program::new(fuzzer(workspace, name))
@@ -216,12 +216,15 @@ fn row(name: &str, text: &str) -> Option<Row> {
 
 /// The panic message and the engine's own text for a finding.
 fn why(text: &str) -> String {
-    let says = |line: &&str| {
+    let is_reason = |line: &&str| {
         ["panicked at", "ERROR: libFuzzer", "SUMMARY:"]
             .iter()
             .any(|word| line.contains(word))
     };
-    text.lines().filter(says).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .filter(is_reason)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn build_dir(workspace: &Workspace) -> PathBuf {
