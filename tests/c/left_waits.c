@@ -1,6 +1,7 @@
 /*
- * Threads that do not return from a wait for offloaded sockets: they are cancelled, or a handler
- * jumps out of the wait. The argument names the case. The suite ends a program that hangs.
+ * Threads that do not return from a call on an offloaded socket: they are cancelled, or a handler
+ * jumps out of the call or ends the process. The argument names the case. The suite ends a program
+ * that hangs.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -20,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -557,6 +559,51 @@ static void arguments(void)
 	}
 }
 
+static void end_process(int signal)
+{
+	(void)signal;
+	_exit(0);
+}
+
+static void *reads_all(void *bytes)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+	while (recv(there, bytes, 100000, 0) > 0)
+		;
+	return NULL;
+}
+
+static void send_until(int us)
+{
+	static char out[100000], in[100000];
+	pthread_t thread;
+
+	connect_pair();
+	check(pthread_create(&thread, NULL, reads_all, in) == 0, "pthread_create");
+	signal(SIGALRM, end_process);
+	disturb_in_us(us);
+	while (send(here, out, sizeof(out), 0) > 0)
+		;
+	fail("send");
+}
+
+/* Processes that a handler ends while their only writer sends. */
+static void exits(void)
+{
+	for (int round = 0; round < ROUNDS; round++) {
+		pid_t child = fork();
+		int status;
+
+		if (child == 0)
+			send_until(30000 + round * 777);
+		check(child > 0 && waitpid(child, &status, 0) == child, "waitpid");
+		check(status == 0, "the child ended by its handler");
+	}
+}
+
 int main(int count, char **arguments_)
 {
 	static const struct {
@@ -567,7 +614,7 @@ int main(int count, char **arguments_)
 		{"left", left_by_another}, {"left_by_itself", left_by_itself},
 		{"handlers", handlers}, {"jumps", jumps},
 		{"numbers", numbers},
-		{"arguments", arguments},
+		{"arguments", arguments}, {"exits", exits},
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,5 +1,5 @@
-//! Waits for offloaded sockets from which a thread does not return: the thread is cancelled, or a
-//! signal handler jumps out of the wait. The program is `tests/c/left_waits.c`.
+//! Calls on offloaded sockets from which a thread does not return: the thread is cancelled, or a
+//! signal handler jumps out of the call or ends the process. The program is `tests/c/left_waits.c`.
 
 use anyhow::Result;
 use stack_tests::{CProgram, OffloadProtocol};
@@ -7,7 +7,7 @@ use stack_tests::{CProgram, OffloadProtocol};
 use super::scripts;
 
 /// The argument of the program.
-pub(crate) const CASES: [&str; 8] = [
+pub(crate) const CASES: [&str; 9] = [
     "cancel",
     "pending",
     "left",
@@ -16,6 +16,7 @@ pub(crate) const CASES: [&str; 8] = [
     "jumps",
     "numbers",
     "arguments",
+    "exits",
 ];
 
 /// Runs one case in a new process.

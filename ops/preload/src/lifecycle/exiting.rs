@@ -7,7 +7,10 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
 
 use crate::process::{self, guard};
 use crate::socket::relay;
@@ -17,6 +20,9 @@ use crate::{numbers, switch};
 /// The time by which a peer that receives nothing may delay the end of a process. Bytes that the
 /// peer has not received by then are lost; the kernel's TCP would keep them.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time for work that a signal handler must not do. It is too short only if the handler has
+/// interrupted a call that holds a lock; bytes that were not sent are lost then.
+const HANDLER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The loader runs this when the program has returned from `main` or called `exit`, after the
 /// program's own handlers.
@@ -59,22 +65,28 @@ extern "C" fn finish_quickly(_: *mut c_void) {
 
 /// Closes the program's connections, and waits until the protocols have delivered their bytes.
 pub(crate) extern "C" fn finish() {
-    let Some(switch) = switch::made() else {
-        return;
-    };
-    if !process::owns_table() {
+    if switch::made().is_none() || !process::owns_table() {
         return;
     }
-    let _inside = guard::enter();
+    if run(HANDLER_PATIENCE, close_all) {
+        run(PATIENCE, settle_all);
+    }
+    let _ = FINISHED.try_with(|finished| finished.set(process::id()));
+}
+
+fn close_all() {
     for fd in table::within(0, usize::MAX) {
         if let Some(entry) = table::remove(fd) {
             let _ = numbers::release(entry);
         }
     }
-    for protocol in switch.registry().protocols() {
+}
+
+fn settle_all() {
+    let protocols = switch::made().map(|switch| switch.registry().protocols());
+    for protocol in protocols.into_iter().flatten() {
         protocol.settle(PATIENCE);
     }
-    let _ = FINISHED.try_with(|finished| finished.set(process::id()));
 }
 
 /// Waits before the end of the process until other processes have finished with its connections.
@@ -82,10 +94,12 @@ pub(crate) extern "C" fn finish() {
 /// There is no bound: a process that carries connections for other processes ends when the last of
 /// them ends, or by a signal.
 pub(crate) fn await_other_processes() {
-    if !process::owns_table() {
-        return;
+    if process::owns_table() && run(HANDLER_PATIENCE, close_shared) {
+        relay::await_last();
     }
-    let _inside = guard::enter();
+}
+
+fn close_shared() {
     for fd in table::within(0, usize::MAX) {
         let Some(entry) = table::entry(fd) else {
             continue;
@@ -103,5 +117,35 @@ pub(crate) fn await_other_processes() {
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }
-    relay::await_last();
+}
+
+/// Runs work that takes locks of the stack. Returns false if the work was not done.
+///
+/// A signal handler that ends the process may have interrupted a call that holds one of these
+/// locks. So another thread does the work then, and this thread waits for it at most `within`.
+fn run(within: Duration, work: fn()) -> bool {
+    static DONE: AtomicU32 = AtomicU32::new(0);
+    if !guard::is_inside() {
+        let _inside = guard::enter();
+        work();
+        return true;
+    }
+    let before = DONE.load(Ordering::Acquire);
+    let started = host::threads::spawn_quiet("ops-exit", move || {
+        work();
+        DONE.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&DONE, futex::Flags::PRIVATE, u32::MAX >> 1);
+    });
+    let deadline = Instant::now() + within;
+    while started.is_ok() && DONE.load(Ordering::Acquire) == before {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(timeout) = futex::Timespec::try_from(left) else {
+            return false;
+        };
+        if left.is_zero() {
+            return false;
+        }
+        let _ = futex::wait(&DONE, futex::Flags::PRIVATE, before, Some(&timeout));
+    }
+    started.is_ok()
 }
