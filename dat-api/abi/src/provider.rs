@@ -41,176 +41,32 @@ pub const DAPL_EXTENSIONS_NAME: &core::ffi::CStr = c"dapl_extensions";
 /// Name of the function that returns the reason of a failure.
 pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
 
-/// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
-///
-/// A complete provider fills every slot. The slots are optional here because a registry must not
-/// jump to null when a slot is empty.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatProvider {
-    /// Name of the IA; equal to the name in the registry.
-    pub device_name: *const c_char,
-    /// Data of the provider.
-    pub extension: *mut c_void,
-    /// See [`DatIaOpenFunc`].
-    pub ia_open: Option<DatIaOpenFunc>,
-    /// See [`DatIaQueryFunc`].
-    pub ia_query: Option<DatIaQueryFunc>,
-    /// See [`DatIaCloseFunc`].
-    pub ia_close: Option<DatIaCloseFunc>,
-    /// See [`DatSetConsumerContextFunc`].
-    pub set_consumer_context: Option<DatSetConsumerContextFunc>,
-    /// See [`DatGetConsumerContextFunc`].
-    pub get_consumer_context: Option<DatGetConsumerContextFunc>,
-    /// See [`DatGetHandleTypeFunc`].
-    pub get_handle_type: Option<DatGetHandleTypeFunc>,
-    /// See [`DatCnoCreateFunc`].
-    pub cno_create: Option<DatCnoCreateFunc>,
-    /// See [`DatCnoModifyAgentFunc`].
-    pub cno_modify_agent: Option<DatCnoModifyAgentFunc>,
-    /// See [`DatCnoQueryFunc`].
-    pub cno_query: Option<DatCnoQueryFunc>,
-    /// See [`DatCnoFreeFunc`].
-    pub cno_free: Option<DatCnoFreeFunc>,
-    /// See [`DatCnoWaitFunc`].
-    pub cno_wait: Option<DatCnoWaitFunc>,
-    /// See [`DatCrQueryFunc`].
-    pub cr_query: Option<DatCrQueryFunc>,
-    /// See [`DatCrAcceptFunc`].
-    pub cr_accept: Option<DatCrAcceptFunc>,
-    /// See [`DatCrRejectFunc`].
-    pub cr_reject: Option<DatCrRejectFunc>,
-    /// See [`DatCrHandoffFunc`].
-    pub cr_handoff: Option<DatCrHandoffFunc>,
-    /// See [`DatEvdCreateFunc`].
-    pub evd_create: Option<DatEvdCreateFunc>,
-    /// See [`DatEvdQueryFunc`].
-    pub evd_query: Option<DatEvdQueryFunc>,
-    /// See [`DatEvdModifyCnoFunc`].
-    pub evd_modify_cno: Option<DatEvdModifyCnoFunc>,
-    /// See [`DatEvdEnableFunc`].
-    pub evd_enable: Option<DatEvdEnableFunc>,
-    /// See [`DatEvdDisableFunc`].
-    pub evd_disable: Option<DatEvdDisableFunc>,
-    /// See [`DatEvdWaitFunc`].
-    pub evd_wait: Option<DatEvdWaitFunc>,
-    /// See [`DatEvdResizeFunc`].
-    pub evd_resize: Option<DatEvdResizeFunc>,
-    /// See [`DatEvdPostSeFunc`].
-    pub evd_post_se: Option<DatEvdPostSeFunc>,
-    /// See [`DatEvdDequeueFunc`].
-    pub evd_dequeue: Option<DatEvdDequeueFunc>,
-    /// See [`DatEvdFreeFunc`].
-    pub evd_free: Option<DatEvdFreeFunc>,
-    /// See [`DatEpCreateFunc`].
-    pub ep_create: Option<DatEpCreateFunc>,
-    /// See [`DatEpQueryFunc`].
-    pub ep_query: Option<DatEpQueryFunc>,
-    /// See [`DatEpModifyFunc`].
-    pub ep_modify: Option<DatEpModifyFunc>,
-    /// See [`DatEpConnectFunc`].
-    pub ep_connect: Option<DatEpConnectFunc>,
-    /// See [`DatEpDupConnectFunc`].
-    pub ep_dup_connect: Option<DatEpDupConnectFunc>,
-    /// See [`DatEpDisconnectFunc`].
-    pub ep_disconnect: Option<DatEpDisconnectFunc>,
-    /// See [`DatEpPostSendFunc`].
-    pub ep_post_send: Option<DatEpPostSendFunc>,
-    /// See [`DatEpPostRecvFunc`].
-    pub ep_post_recv: Option<DatEpPostRecvFunc>,
-    /// See [`DatEpPostRdmaReadFunc`].
-    pub ep_post_rdma_read: Option<DatEpPostRdmaReadFunc>,
-    /// See [`DatEpPostRdmaWriteFunc`].
-    pub ep_post_rdma_write: Option<DatEpPostRdmaWriteFunc>,
-    /// See [`DatEpGetStatusFunc`].
-    pub ep_get_status: Option<DatEpGetStatusFunc>,
-    /// See [`DatEpFreeFunc`].
-    pub ep_free: Option<DatEpFreeFunc>,
-    /// See [`DatLmrCreateFunc`].
-    pub lmr_create: Option<DatLmrCreateFunc>,
-    /// See [`DatLmrQueryFunc`].
-    pub lmr_query: Option<DatLmrQueryFunc>,
-    /// See [`DatLmrFreeFunc`].
-    pub lmr_free: Option<DatLmrFreeFunc>,
-    /// See [`DatRmrCreateFunc`].
-    pub rmr_create: Option<DatRmrCreateFunc>,
-    /// See [`DatRmrQueryFunc`].
-    pub rmr_query: Option<DatRmrQueryFunc>,
-    /// See [`DatRmrBindFunc`].
-    pub rmr_bind: Option<DatRmrBindFunc>,
-    /// See [`DatRmrFreeFunc`].
-    pub rmr_free: Option<DatRmrFreeFunc>,
-    /// See [`DatPspCreateFunc`].
-    pub psp_create: Option<DatPspCreateFunc>,
-    /// See [`DatPspQueryFunc`].
-    pub psp_query: Option<DatPspQueryFunc>,
-    /// See [`DatPspFreeFunc`].
-    pub psp_free: Option<DatPspFreeFunc>,
-    /// See [`DatRspCreateFunc`].
-    pub rsp_create: Option<DatRspCreateFunc>,
-    /// See [`DatRspQueryFunc`].
-    pub rsp_query: Option<DatRspQueryFunc>,
-    /// See [`DatRspFreeFunc`].
-    pub rsp_free: Option<DatRspFreeFunc>,
-    /// See [`DatPzCreateFunc`].
-    pub pz_create: Option<DatPzCreateFunc>,
-    /// See [`DatPzQueryFunc`].
-    pub pz_query: Option<DatPzQueryFunc>,
-    /// See [`DatPzFreeFunc`].
-    pub pz_free: Option<DatPzFreeFunc>,
-    /// See [`DatPspCreateAnyFunc`].
-    pub psp_create_any: Option<DatPspCreateAnyFunc>,
-    /// See [`DatEpResetFunc`].
-    pub ep_reset: Option<DatEpResetFunc>,
-    /// See [`DatEvdSetUnwaitableFunc`].
-    pub evd_set_unwaitable: Option<DatEvdSetUnwaitableFunc>,
-    /// See [`DatEvdClearUnwaitableFunc`].
-    pub evd_clear_unwaitable: Option<DatEvdClearUnwaitableFunc>,
-    /// See [`DatLmrSyncRdmaReadFunc`].
-    pub lmr_sync_rdma_read: Option<DatLmrSyncRdmaReadFunc>,
-    /// See [`DatLmrSyncRdmaWriteFunc`].
-    pub lmr_sync_rdma_write: Option<DatLmrSyncRdmaWriteFunc>,
-    /// See [`DatEpCreateWithSrqFunc`].
-    pub ep_create_with_srq: Option<DatEpCreateWithSrqFunc>,
-    /// See [`DatEpRecvQueryFunc`].
-    pub ep_recv_query: Option<DatEpRecvQueryFunc>,
-    /// See [`DatEpSetWatermarkFunc`].
-    pub ep_set_watermark: Option<DatEpSetWatermarkFunc>,
-    /// See [`DatSrqCreateFunc`].
-    pub srq_create: Option<DatSrqCreateFunc>,
-    /// See [`DatSrqFreeFunc`].
-    pub srq_free: Option<DatSrqFreeFunc>,
-    /// See [`DatSrqPostRecvFunc`].
-    pub srq_post_recv: Option<DatSrqPostRecvFunc>,
-    /// See [`DatSrqQueryFunc`].
-    pub srq_query: Option<DatSrqQueryFunc>,
-    /// See [`DatSrqResizeFunc`].
-    pub srq_resize: Option<DatSrqResizeFunc>,
-    /// See [`DatSrqSetLwFunc`].
-    pub srq_set_lw: Option<DatSrqSetLwFunc>,
-    /// See [`DatCspCreateFunc`].
-    pub csp_create: Option<DatCspCreateFunc>,
-    /// See [`DatCspQueryFunc`].
-    pub csp_query: Option<DatCspQueryFunc>,
-    /// See [`DatCspFreeFunc`].
-    pub csp_free: Option<DatCspFreeFunc>,
-    /// See [`DatEpCommonConnectFunc`].
-    pub ep_common_connect: Option<DatEpCommonConnectFunc>,
-    /// See [`DatRmrCreateForEpFunc`].
-    pub rmr_create_for_ep: Option<DatRmrCreateForEpFunc>,
-    /// See [`DatEpPostSendWithInvalidateFunc`].
-    pub ep_post_send_with_invalidate: Option<DatEpPostSendWithInvalidateFunc>,
-    /// See [`DatEpPostRdmaReadToRmrFunc`].
-    pub ep_post_rdma_read_to_rmr: Option<DatEpPostRdmaReadToRmrFunc>,
-    /// See [`DatCnoFdCreateFunc`].
-    pub cno_fd_create: Option<DatCnoFdCreateFunc>,
-    /// See [`DatCnoTriggerFunc`].
-    pub cno_trigger: Option<DatCnoTriggerFunc>,
-    /// See [`DatIaHaRelatedFunc`].
-    pub ia_ha_related: Option<DatIaHaRelatedFunc>,
-    /// See [`DatHandleExtendedopFunc`].
-    pub handle_extendedop: Option<DatHandleExtendedopFunc>,
+/// Declares the table of a provider.
+macro_rules! declare_table {
+    ($(
+        $(#[$meta:meta])*
+        $call:ident => $slot:ident: $name:ident $found:tt $arguments:tt;
+    )+) => {
+        /// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
+        ///
+        /// A complete provider fills every slot. The slots are optional here because a registry
+        /// must not jump to null when a slot is empty.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct DatProvider {
+            /// Name of the IA; equal to the name in the registry.
+            pub device_name: *const c_char,
+            /// Data of the provider.
+            pub extension: *mut c_void,
+            $(
+                #[doc = concat!("See [`", stringify!($name), "`].")]
+                pub $slot: Option<$name>,
+            )+
+        }
+    };
 }
+
+for_each_slot! { declare_table }
 
 // SAFETY: the table is immutable plain data once a provider has published it. Its two raw pointers
 // belong to the provider, which guarantees that their targets are valid and shareable while it is

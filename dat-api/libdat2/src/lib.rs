@@ -2,7 +2,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | [`entry`] | the exported C functions, one file per object: each resolves a handle and calls a slot of its provider |
+//! | [`entry`] | the exported C functions, most of which resolve a handle and call a slot of its provider |
 //! | [`handle`] | resolution of a handle, which may be any value, to its provider, without ever faulting |
 //! | [`registry`] | `dat.conf`, loading and unloading of providers, opening and closing of IAs |
 //! | [`ia_table`] | the small integers that consumers use as handles of IAs |

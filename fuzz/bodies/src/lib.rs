@@ -33,8 +33,8 @@ pub mod ddp_rdmap_reassembly;
 pub mod fpdu_stream;
 pub mod input;
 pub mod local_ring;
-/// The provider's own file. It is included by its path, because a feature that exports it would have
-/// to make every item of it public, and the compiler would no longer report unused ones.
+/// The provider's own file. It is included by its path, because a feature that exports it would
+/// have to make every item of it public, and the compiler would no longer report unused ones.
 #[path = "../../../provider-iwarp-soft/src/carrier/tcp/marked.rs"]
 mod marked;
 pub mod marked_stream;

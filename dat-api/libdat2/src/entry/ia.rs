@@ -1,24 +1,13 @@
 //! Interface adapters.
 
 use super::guard::guard;
-use crate::handle::{self, resolve_ia};
+use crate::handle;
 use crate::ia_table;
 use crate::key::Key;
 use crate::log;
 use crate::registry::open;
 use dat_abi::*;
 use std::ffi::CStr;
-
-forward! { resolve_ia;
-    dat_ia_query => ia_query(
-        ia: DatIaHandle,
-        async_evd: *mut DatEvdHandle,
-        ia_mask: DatIaAttrMask,
-        ia_attr: *mut DatIaAttr,
-        provider_mask: DatProviderAttrMask,
-        provider_attr: *mut DatProviderAttr,
-    );
-}
 
 /// `dat_ia_openv` of DAT 2.0: opens an IA by name, and loads its provider if necessary. The C macro
 /// `dat_ia_open` is this call with version 2.0 and no thread safety.

@@ -4,25 +4,11 @@
 //! handle error names the kind of handle that the call takes; for EVDs this is the request EVD, as
 //! in OFA's library. An empty slot of a provider causes `DAT_NOT_IMPLEMENTED`.
 
-mod guard;
-#[macro_use]
-mod forward;
-
-pub mod cno;
-pub mod context;
-pub mod cr;
-pub mod csp;
-pub mod ep;
-pub mod evd;
+pub mod calls;
 pub mod extension;
+mod guard;
 pub mod ia;
-pub mod lmr;
-pub mod psp;
-pub mod pz;
 pub mod registry;
-pub mod rmr;
-pub mod rsp;
-pub mod srq;
 pub mod strerror;
 
 use dat_abi::{DAT_NO_SUBTYPE, DAT_NOT_IMPLEMENTED, DatReturn};

@@ -44,10 +44,7 @@ impl std::fmt::Debug for Calls {
 /// All functions, each under its own name.
 mod linked {
     use dat_api::abi::*;
-    pub(super) use libdat2::entry::{
-        cno::*, context::*, cr::*, csp::*, ep::*, evd::*, ia::*, lmr::*, psp::*, pz::*, rmr::*,
-        rsp::*, srq::*, strerror::*,
-    };
+    pub(super) use libdat2::entry::{calls::*, ia::*, strerror::*};
 
     unsafe extern "C" {
         /// Written in C, because the function is variadic.
