@@ -466,7 +466,24 @@ pub(crate) const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 4711);
 /// The local address and port.
 pub(crate) const HERE: ([u8; 4], u16) = ([127, 0, 0, 1], 815);
 
+/// The members that [`Bench::param`] sets.
+pub(crate) const PARTS: DatEpParamMask = DAT_EP_FIELD_PZ_HANDLE
+    | DAT_EP_FIELD_RECV_EVD_HANDLE
+    | DAT_EP_FIELD_REQUEST_EVD_HANDLE
+    | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
+
 impl Bench {
+    /// Returns the objects that an endpoint needs, as parameters.
+    pub(crate) fn param(&self) -> DatEpParam {
+        DatEpParam {
+            pz_handle: self.pz.handle().as_dat(),
+            recv_evd_handle: self.dto.handle().as_dat(),
+            request_evd_handle: self.dto.handle().as_dat(),
+            connect_evd_handle: self.conn.handle().as_dat(),
+            ..DatEpParam::zeroed()
+        }
+    }
+
     pub(crate) fn new() -> Self {
         let provider = ProviderRef::new(Box::leak(Box::new(DatProvider::zeroed())));
         let config = RnicConfig {

@@ -32,6 +32,18 @@ fn await_waiter(dat: &Dat, evd: DatEvdHandle) {
     }
 }
 
+/// Runs `action` while another thread waits for an event. Returns the result of the wait.
+fn wait_during(dat: &Dat, evd: DatEvdHandle, action: impl FnOnce()) -> Result<(), (u32, i32)> {
+    let word = evd.expose_provenance();
+    thread::scope(|scope| {
+        let wait = || dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1);
+        let waiter = scope.spawn(move || wait().map(drop));
+        await_waiter(dat, evd);
+        action();
+        waiter.join().unwrap()
+    })
+}
+
 /// Returns the cookie of the first completion, and the number of remaining completions. Called on
 /// another thread.
 fn wait_for_cookie(dat: &Dat, evd: usize, threshold: i32) -> (u64, i32) {
@@ -223,18 +235,12 @@ fn one_waiter_at_a_time_and_no_thread_dequeues_meanwhile() {
         DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
     ] {
         let evd = dat.evd(flags);
-        let word = evd.expose_provenance();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
-                    .map(drop)
-            });
-            await_waiter(&dat, evd);
+        let ended = wait_during(&dat, evd, || {
             assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0000, -1)));
             assert_eq!(call!(dat, evd_resize, evd, 100), 0x8007_0000);
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
-            assert_eq!(waiter.join().unwrap(), Ok(()));
         });
+        assert_eq!(ended, Ok(()));
     }
 }
 
@@ -246,16 +252,10 @@ fn an_unwaitable_evd_wakes_its_waiter_and_can_still_be_dequeued() {
         DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
     ] {
         let evd = dat.evd(flags);
-        let word = evd.expose_provenance();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
-                    .map(drop)
-            });
-            await_waiter(&dat, evd);
+        let ended = wait_during(&dat, evd, || {
             assert_eq!(call!(dat, evd_set_unwaitable, evd), SUCCESS);
-            assert_eq!(waiter.join().unwrap(), Err((0x8007_0000, -1)));
         });
+        assert_eq!(ended, Err((0x8007_0000, -1)));
         assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0049, -1)));
         assert_eq!(
             param(&dat, evd).evd_state,
@@ -274,20 +274,14 @@ fn closing_the_ia_ends_a_wait() {
     let dat = Dat::open();
     for flags in [DAT_EVD_SOFTWARE_FLAG, DAT_EVD_DTO_FLAG] {
         let evd = dat.evd(flags);
-        let word = evd.expose_provenance();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
-                    .map(drop)
-            });
-            await_waiter(&dat, evd);
+        let ended = wait_during(&dat, evd, || {
             if flags == DAT_EVD_DTO_FLAG {
                 assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
             } else {
                 assert_eq!(call!(dat, evd_free, evd), SUCCESS);
             }
-            assert_eq!(waiter.join().unwrap(), Err((0x8001_0000, -1)));
         });
+        assert_eq!(ended, Err((0x8001_0000, -1)));
         assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8005_0015, -1)));
     }
 }
@@ -349,18 +343,12 @@ fn a_lost_event_is_reported_and_ends_the_evd() {
 fn an_overflow_of_the_cq_ends_a_wait() {
     let dat = Dat::open();
     let evd = dat.evd(DAT_EVD_DTO_FLAG);
-    let word = evd.expose_provenance();
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
-                .map(drop)
-        });
-        await_waiter(&dat, evd);
+    let ended = wait_during(&dat, evd, || {
         dat.ia()
             .rnic()
             .raise(AsyncEvent::CqOverflow(CqToken(evd.addr() as u64)));
-        assert_eq!(waiter.join().unwrap(), Err((0x8007_0000, -1)));
     });
+    assert_eq!(ended, Err((0x8007_0000, -1)));
     let (event, _) = dat.wait(dat.async_evd, LONG_US, 1).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
 }

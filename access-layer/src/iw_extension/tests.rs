@@ -308,49 +308,28 @@ fn compare_and_swap_reaches_the_rnic() {
 }
 
 #[test]
-fn write_with_immediate_reaches_the_rnic() {
-    let bench = Bench::new();
-    let ep = bench.connected();
-    let code = call!(
-        ep.handle().as_dat(),
-        DAT_IB_RDMA_WRITE_IMMED_OP,
-        1 as c_int,
-        std::ptr::from_ref(&LOCAL),
-        COOKIE,
-        std::ptr::from_ref(&REMOTE),
-        0x7777u32,
-        0u32,
-    );
-    assert!(code.is_success(), "{code:?}");
-    let op = SendOp::WriteImmediate {
-        to: PLACE,
-        value: 0x7777,
-        solicited: false,
-    };
-    assert_eq!(sent(&bench), (COOKIE, op, local_sge(), true));
-}
-
-#[test]
-fn a_write_with_immediate_may_be_solicited() {
-    let bench = Bench::new();
-    let ep = bench.connected();
-    let code = call!(
-        ep.handle().as_dat(),
-        DAT_IB_RDMA_WRITE_IMMED_OP,
-        1 as c_int,
-        std::ptr::from_ref(&LOCAL),
-        COOKIE,
-        std::ptr::from_ref(&REMOTE),
-        0x7777u32,
-        DAT_COMPLETION_SOLICITED_WAIT_FLAG,
-    );
-    assert!(code.is_success(), "{code:?}");
-    let op = SendOp::WriteImmediate {
-        to: PLACE,
-        value: 0x7777,
-        solicited: true,
-    };
-    assert_eq!(sent(&bench), (COOKIE, op, local_sge(), true));
+fn write_with_immediate_reaches_the_rnic_and_may_be_solicited() {
+    for (flags, solicited) in [(0, false), (DAT_COMPLETION_SOLICITED_WAIT_FLAG, true)] {
+        let bench = Bench::new();
+        let ep = bench.connected();
+        let code = call!(
+            ep.handle().as_dat(),
+            DAT_IB_RDMA_WRITE_IMMED_OP,
+            1 as c_int,
+            std::ptr::from_ref(&LOCAL),
+            COOKIE,
+            std::ptr::from_ref(&REMOTE),
+            0x7777u32,
+            flags,
+        );
+        assert!(code.is_success(), "{code:?}");
+        let op = SendOp::WriteImmediate {
+            to: PLACE,
+            value: 0x7777,
+            solicited,
+        };
+        assert_eq!(sent(&bench), (COOKIE, op, local_sge(), true));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod socket_connect;
 
 use super::*;
 use crate::scripted_rnic::{
-    Bench, Call, ScriptedRnic, TestEp, bytes_at, connect_args, free_evd, free_pz,
+    Bench, Call, PARTS, ScriptedRnic, TestEp, bytes_at, connect_args, free_evd, free_pz,
 };
 
 /// Returns the type and subtype of an error.

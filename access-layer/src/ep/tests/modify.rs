@@ -1,21 +1,6 @@
 use super::*;
 use crate::rnic::{ConnectionEvent, Resource, RnicError};
 
-fn param(bench: &Bench) -> DatEpParam {
-    DatEpParam {
-        pz_handle: bench.pz.handle().as_dat(),
-        recv_evd_handle: bench.dto.handle().as_dat(),
-        request_evd_handle: bench.dto.handle().as_dat(),
-        connect_evd_handle: bench.conn.handle().as_dat(),
-        ..DatEpParam::zeroed()
-    }
-}
-
-const PARTS: DatEpParamMask = DAT_EP_FIELD_PZ_HANDLE
-    | DAT_EP_FIELD_RECV_EVD_HANDLE
-    | DAT_EP_FIELD_REQUEST_EVD_HANDLE
-    | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
-
 fn bare(bench: &Bench) -> TestEp {
     let ep = Ep::create(&bench.ia, EpParts::none(), None).unwrap();
     crate::handle::pin_handle(ep).unwrap()
@@ -30,9 +15,9 @@ fn the_queue_pair_is_created_with_its_last_part() {
         code(ep.post_recv(&[], 0, 0)),
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY)
     );
-    ep.modify(DAT_EP_FIELD_PZ_HANDLE, &param(&bench)).unwrap();
+    ep.modify(DAT_EP_FIELD_PZ_HANDLE, &bench.param()).unwrap();
     assert_eq!(bench.script.calls(), []);
-    ep.modify(PARTS, &param(&bench)).unwrap();
+    ep.modify(PARTS, &bench.param()).unwrap();
     assert!(
         matches!(&bench.script.calls()[..], [Call::CreateQp { attr, .. }]
         if attr.recv_wr_max == 16 && attr.send_wr_max == 16 && attr.recv_sge_max == 4)
@@ -47,7 +32,7 @@ fn members_of_the_provider_cannot_be_set() {
     let ep = bench.ep();
     for bit in [0x1, 0x2, 0x8, 0x10, 0x20, 0x40, 0x800, 0x8000_0000] {
         assert_eq!(
-            code(ep.modify(bit, &param(&bench))),
+            code(ep.modify(bit, &bench.param())),
             (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2),
             "bit {bit:#x}"
         );
@@ -61,10 +46,10 @@ fn bad_handles_and_values_over_a_limit_are_argument_three() {
     let bad = (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
     let foreign = DatEpParam {
         pz_handle: bench.dto.handle().as_dat(),
-        ..param(&bench)
+        ..bench.param()
     };
     assert_eq!(code(ep.modify(DAT_EP_FIELD_PZ_HANDLE, &foreign)), bad);
-    let mut over = param(&bench);
+    let mut over = bench.param();
     over.ep_attr.max_recv_dtos = 100_000;
     assert_eq!(
         code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &over)),
@@ -78,7 +63,7 @@ fn a_changed_limit_creates_another_queue_pair() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
-    let mut requested = param(&bench);
+    let mut requested = bench.param();
     requested.ep_attr.max_recv_dtos = 100;
     ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested)
         .unwrap();
@@ -94,7 +79,7 @@ fn attributes_outside_the_queue_pair_do_not_replace_it() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.calls();
-    let mut requested = param(&bench);
+    let mut requested = bench.param();
     requested.ep_attr.max_rdma_size = 0x10000;
     ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE, &requested)
         .unwrap();
@@ -107,7 +92,7 @@ fn posted_receives_keep_their_queue_pair() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.script.set_pending(1, 0);
-    let mut requested = param(&bench);
+    let mut requested = bench.param();
     requested.ep_attr.max_recv_dtos = 100;
     assert_eq!(
         code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested)),
@@ -124,7 +109,7 @@ fn a_failed_modify_changes_nothing() {
         .script
         .refuse(RnicError::NoResources(Resource::QueuePair));
     assert_eq!(
-        code(ep.modify(PARTS, &param(&bench))),
+        code(ep.modify(PARTS, &bench.param())),
         (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP)
     );
     assert!(ep.query().pz_handle.is_null() && ep.query().recv_evd_handle.is_null());
@@ -137,7 +122,7 @@ fn a_connected_endpoint_cannot_be_modified() {
     let ep = bench.connected();
     for mask in [DAT_EP_FIELD_PZ_HANDLE, DAT_EP_FIELD_EP_ATTR_QOS] {
         assert_eq!(
-            code(ep.modify(mask, &param(&bench))),
+            code(ep.modify(mask, &bench.param())),
             (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
         );
     }
@@ -150,7 +135,7 @@ fn a_replaced_evd_can_be_freed() {
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
     let requested = DatEpParam {
         connect_evd_handle: other.as_dat(),
-        ..param(&bench)
+        ..bench.param()
     };
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &requested)
         .unwrap();
@@ -171,7 +156,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
         unsafe { event.event_data.connect_event_data }
     };
     // Setting the same EVD again replaces nothing.
-    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &param(&bench))
+    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &bench.param())
         .unwrap();
     let data = private_data();
     assert_eq!(
@@ -187,7 +172,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
     let requested = DatEpParam {
         connect_evd_handle: other.as_dat(),
-        ..param(&bench)
+        ..bench.param()
     };
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &requested)
         .unwrap();
@@ -203,7 +188,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
 fn a_limit_set_before_its_evd_is_kept() {
     let bench = Bench::new();
     let ep = bare(&bench);
-    let mut requested = param(&bench);
+    let mut requested = bench.param();
     (
         requested.ep_attr.max_recv_iov,
         requested.ep_attr.max_rdma_write_iov,

@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use super::*;
 use crate::handle::{self, Kind, Pinned};
 use crate::rnic::ConnectionEvent;
-use crate::scripted_rnic::{Bench, Call, HERE, PEER, ScriptedRnic, TestEp, bytes_at, free_evd};
+use crate::scripted_rnic::{
+    Bench, Call, HERE, PARTS, PEER, ScriptedRnic, TestEp, bytes_at, free_evd,
+};
 
 type TestCr = Pinned<Cr<ScriptedRnic>>;
 
@@ -38,18 +40,7 @@ fn ep_of(cr: &TestCr) -> TestEp {
 
 /// Sets the parts that a provider-created endpoint lacks.
 fn equip(bench: &Bench, ep: &TestEp) {
-    let param = DatEpParam {
-        pz_handle: bench.pz.handle().as_dat(),
-        recv_evd_handle: bench.dto.handle().as_dat(),
-        request_evd_handle: bench.dto.handle().as_dat(),
-        connect_evd_handle: bench.conn.handle().as_dat(),
-        ..DatEpParam::zeroed()
-    };
-    let mask = DAT_EP_FIELD_PZ_HANDLE
-        | DAT_EP_FIELD_RECV_EVD_HANDLE
-        | DAT_EP_FIELD_REQUEST_EVD_HANDLE
-        | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
-    ep.modify(mask, &param).unwrap();
+    ep.modify(PARTS, &bench.param()).unwrap();
 }
 
 #[test]

@@ -20,6 +20,14 @@ fn ssp(bench: &Bench, ep: &TestEp) -> Pinned<Ssp<ScriptedRnic>> {
     handle::pin_handle(ssp).unwrap()
 }
 
+/// A service point that waits for a request.
+fn armed() -> (Bench, TestEp, Pinned<Ssp<ScriptedRnic>>) {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    (bench, ep, ssp)
+}
+
 fn is_operational(ssp: &Pinned<Ssp<ScriptedRnic>>) -> bool {
     ssp.query(DAT_IW_SSP_FIELD_ALL).unwrap().ssp_state == DAT_IW_SSP_STATE_OPERATIONAL
 }
@@ -101,9 +109,7 @@ fn the_final_message_is_passed_when_arming() {
 
 #[test]
 fn an_ssp_generates_at_most_one_connection_request() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, _ep, ssp) = armed();
     bench.request(ssp.handle(), 1, b"");
     bench.request(ssp.handle(), 2, b"");
     lose_socket(&bench, &ssp);
@@ -134,9 +140,7 @@ fn a_socket_unknown_or_not_routed_here_is_an_invalid_state() {
 
 #[test]
 fn a_disconnected_socket_makes_it_non_operational_and_is_reported() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, _ep, ssp) = armed();
     lose_socket(&bench, &ssp);
     assert!(!is_operational(&ssp));
     expect_socket_down(&bench, ssp.handle());
@@ -244,9 +248,7 @@ fn an_endpoint_that_is_not_idle_is_an_invalid_state() {
 
 #[test]
 fn the_request_event_has_request_endpoint_and_the_sockets_port() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     bench.request(ssp.handle(), 1, b"pd");
     let arrival = bench.arrival();
     assert_eq!(arrival.sp_handle.as_handle(), ssp.handle().as_dat());
@@ -258,9 +260,7 @@ fn the_request_event_has_request_endpoint_and_the_sockets_port() {
 
 #[test]
 fn a_request_moves_endpoint_service_point_and_socket_on() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     bench.request(ssp.handle(), 1, b"");
     assert_eq!(state(&ep), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
     assert!(!is_operational(&ssp));
@@ -269,9 +269,7 @@ fn a_request_moves_endpoint_service_point_and_socket_on() {
 
 #[test]
 fn if_accepted_the_endpoint_is_connected_and_the_consumer_notified() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     bench.request(ssp.handle(), 1, b"");
     Cr::accept(&cr_of(&bench.arrival()), None, b"yes").unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_COMPLETION_PENDING);
@@ -313,9 +311,7 @@ fn a_non_operational_ssp_is_not_used_and_another_may_take_its_socket() {
 
 #[test]
 fn free_returns_socket_and_endpoint_to_the_consumer() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     Ssp::free(&ssp).unwrap();
     assert_eq!(bench.script.calls(), [Call::Disarm]);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
@@ -325,9 +321,7 @@ fn free_returns_socket_and_endpoint_to_the_consumer() {
 
 #[test]
 fn free_of_a_non_operational_ssp_returns_no_socket() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     lose_socket(&bench, &ssp);
     Ssp::free(&ssp).unwrap();
     assert_eq!(bench.script.calls(), []);
@@ -336,9 +330,7 @@ fn free_of_a_non_operational_ssp_returns_no_socket() {
 
 #[test]
 fn free_has_no_effect_on_an_earlier_request() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     bench.request(ssp.handle(), 1, b"");
     Ssp::free(&ssp).unwrap();
     assert_eq!(bench.script.calls(), []);
@@ -350,9 +342,7 @@ fn free_has_no_effect_on_an_earlier_request() {
 
 #[test]
 fn a_request_in_progress_at_the_free_is_rejected_without_local_notification() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (bench, ep, ssp) = armed();
     Ssp::free(&ssp).unwrap();
     bench.script.calls();
     // The upcall found the service point before it was freed, so it is still pinned here.
@@ -373,9 +363,7 @@ fn free_destroys_the_providers_endpoint_if_no_request_took_it() {
 
 #[test]
 fn a_freed_handle_is_invalid() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (_bench, _ep, ssp) = armed();
     Ssp::free(&ssp).unwrap();
     assert_eq!(code(Ssp::free(&ssp)).0, DAT_INVALID_HANDLE);
     let handle = ssp.handle();
@@ -399,9 +387,7 @@ fn query_returns_every_member() {
 
 #[test]
 fn an_invalid_mask_is_an_invalid_parameter() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    let ssp = ssp(&bench, &ep);
+    let (_bench, _ep, ssp) = armed();
     assert_eq!(
         code(ssp.query(0x20)),
         (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)

@@ -64,10 +64,8 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        let (post, cookie) = (
-            self.library().dat_ep_post_recv,
-            DatContext::from_u64(cookie),
-        );
+        let post = self.library().dat_ep_post_recv;
+        let cookie = DatContext::from_u64(cookie);
         self.post("dat_ep_post_recv", segments, |ep, count, iov| {
             // SAFETY: `post` guarantees the endpoint, the list and the memory.
             unsafe { post(ep, count, iov, cookie, flags.bits()) }
@@ -89,10 +87,8 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        let (post, cookie) = (
-            self.library().dat_ep_post_send,
-            DatContext::from_u64(cookie),
-        );
+        let post = self.library().dat_ep_post_send;
+        let cookie = DatContext::from_u64(cookie);
         self.post("dat_ep_post_send", segments, |ep, count, iov| {
             // SAFETY: `post` guarantees the endpoint, the list and the memory.
             unsafe { post(ep, count, iov, cookie, flags.bits()) }
