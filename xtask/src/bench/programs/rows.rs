@@ -23,30 +23,39 @@ pub(super) struct Row {
     pub(super) target: Target,
 }
 
-const fn row(title: &'static str, work: Work, target: Target) -> Row {
+const fn row(title: &'static str, work: Work, way: Way, target: Target) -> Row {
     Row {
         title,
         work,
-        way: Way::Leaves,
+        way,
         target,
     }
+}
+
+/// A connection that leaves TCP, with at least this ratio.
+const fn at_least(ratio: f64, title: &'static str, work: Work) -> Row {
+    row(title, work, Way::Leaves, Target::Ratio(ratio))
+}
+
+/// A connection that leaves TCP, with at most this ratio.
+const fn at_most(ratio: f64, title: &'static str, work: Work) -> Row {
+    row(title, work, Way::Leaves, Target::RatioAtMost(ratio))
+}
+
+/// A connection that leaves TCP, and adds at most this.
+const fn adds(amount: f64, title: &'static str, work: Work) -> Row {
+    row(title, work, Way::Leaves, Target::Adds(amount))
 }
 
 const fn stays(title: &'static str, work: Work) -> Row {
-    Row {
-        title,
-        work,
-        way: Way::Stays,
-        target: Target::Ratio(0.98),
-    }
+    row(title, work, Way::Stays, Target::Ratio(0.98))
 }
 
-const fn spins(title: &'static str, work: Work, target: Target) -> Row {
+/// A row whose programs poll before they sleep.
+const fn spins(of: Row) -> Row {
     Row {
-        title,
-        work,
         way: Way::Spins,
-        target,
+        ..of
     }
 }
 
@@ -78,145 +87,101 @@ pub(super) const ROWS: &[Row] = &[
         "connections, one processor, stay on TCP",
         Work::Connect { on: One },
     ),
-    Row {
-        title: "start of a program",
-        work: Work::Start,
-        way: Way::Stays,
-        target: Target::Adds(5.0),
-    },
     row(
-        "redis GET, 50 clients",
-        redis("get", 50, 1),
-        Target::Ratio(1.35),
+        "start of a program",
+        Work::Start,
+        Way::Stays,
+        Target::Adds(5.0),
     ),
-    row(
-        "redis SET, 50 clients",
-        redis("set", 50, 1),
-        Target::Ratio(1.35),
-    ),
-    row(
-        "redis GET, 10 clients",
-        redis("get", 10, 1),
-        Target::Ratio(1.0),
-    ),
-    row(
+    at_least(1.35, "redis GET, 50 clients", redis("get", 50, 1)),
+    at_least(1.35, "redis SET, 50 clients", redis("set", 50, 1)),
+    at_least(1.0, "redis GET, 10 clients", redis("get", 10, 1)),
+    at_least(
+        1.15,
         "redis GET, 1 client, one processor",
         redis_on(One, "get", 1, 1),
-        Target::Ratio(1.15),
     ),
-    row(
+    at_least(
+        1.15,
         "redis GET, 1 client, two processors",
         redis("get", 1, 1),
-        Target::Ratio(1.15),
     ),
-    row(
-        "redis GET, 50 clients, 16 each",
-        redis("get", 50, 16),
-        Target::Ratio(1.15),
-    ),
-    row(
-        "nginx by wrk, connections are kept",
-        KEPT,
-        Target::Ratio(1.10),
-    ),
-    row(
-        "nginx by wrk, a new connection each",
-        ANEW,
-        Target::Ratio(0.85),
-    ),
-    row(
+    at_least(1.15, "redis GET, 50 clients, 16 each", redis("get", 50, 16)),
+    at_least(1.10, "nginx by wrk, connections are kept", KEPT),
+    at_least(0.85, "nginx by wrk, a new connection each", ANEW),
+    at_least(
+        1.03,
         "pgbench, select only, one processor",
         Work::Pgbench { on: One },
-        Target::Ratio(1.03),
     ),
-    row(
+    at_least(
+        1.03,
         "pgbench, select only, two processors",
         Work::Pgbench { on: Two },
-        Target::Ratio(1.03),
     ),
-    row(
-        "memcached get, 4 connections",
-        Work::Memcached,
-        Target::Ratio(1.0),
-    ),
-    row(
-        "iperf3, 1 stream",
-        Work::Iperf { streams: 1 },
-        Target::Ratio(1.2),
-    ),
-    row(
-        "iperf3, 4 streams",
-        Work::Iperf { streams: 4 },
-        Target::Ratio(1.2),
-    ),
-    row(
+    at_least(1.0, "memcached get, 4 connections", Work::Memcached),
+    at_least(1.2, "iperf3, 1 stream", Work::Iperf { streams: 1 }),
+    at_least(1.2, "iperf3, 4 streams", Work::Iperf { streams: 4 }),
+    at_most(
+        0.85,
         "64 B ping-pong, blocking, one processor",
         ping(Waiting::Blocking, One),
-        Target::RatioAtMost(0.85),
     ),
-    row(
+    at_most(
+        0.85,
         "64 B ping-pong, epoll, one processor",
         ping(Waiting::Epoll, One),
-        Target::RatioAtMost(0.85),
     ),
-    row(
+    at_most(
+        0.85,
         "64 B ping-pong, blocking, two processors",
         ping(Waiting::Blocking, Two),
-        Target::RatioAtMost(0.85),
     ),
-    row(
+    at_most(
+        0.85,
         "64 B ping-pong, epoll, two processors",
         ping(Waiting::Epoll, Two),
-        Target::RatioAtMost(0.85),
     ),
-    row(
+    at_least(
+        0.85,
         "connections, one processor",
         Work::Connect { on: One },
-        Target::Ratio(0.85),
     ),
-    row(
+    at_least(
+        0.85,
         "connections, two processors",
         Work::Connect { on: Two },
-        Target::Ratio(0.85),
     ),
-    row(
-        "memory of a connection's end",
-        Work::Memory,
-        Target::Adds(16.0),
-    ),
-    row(
-        "descriptors of a connection's end",
-        Work::Descriptors,
-        Target::Adds(0.0),
-    ),
-    spins(
+    adds(16.0, "memory of a connection's end", Work::Memory),
+    adds(0.0, "descriptors of a connection's end", Work::Descriptors),
+    spins(at_least(
+        2.0,
         "redis GET, 1 client, two processors, --spin",
         redis("get", 1, 1),
-        Target::Ratio(2.0),
-    ),
-    spins(
+    )),
+    spins(at_least(
+        1.15,
         "redis GET, 1 client, one processor, --spin",
         redis_on(One, "get", 1, 1),
-        Target::Ratio(1.15),
-    ),
-    spins(
+    )),
+    spins(at_least(
+        1.35,
         "redis GET, 50 clients, --spin",
         redis("get", 50, 1),
-        Target::Ratio(1.35),
-    ),
-    spins(
+    )),
+    spins(at_most(
+        0.5,
         "64 B ping-pong, blocking, two processors, --spin",
         ping(Waiting::Blocking, Two),
-        Target::RatioAtMost(0.5),
-    ),
-    spins(
+    )),
+    spins(at_most(
+        0.5,
         "64 B ping-pong, epoll, two processors, --spin",
         ping(Waiting::Epoll, Two),
-        Target::RatioAtMost(0.5),
-    ),
-    spins(
+    )),
+    spins(at_most(
+        0.85,
         "64 B ping-pong, epoll, one processor, --spin",
         ping(Waiting::Epoll, One),
-        Target::RatioAtMost(0.85),
-    ),
+    )),
 ];
