@@ -68,6 +68,19 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     Ok(())
 }
 
+/// Runs one test alone on a connection of a new stack, whose reads have a time limit.
+fn on_connection(
+    config: Config,
+    test: impl FnOnce(SdpStream, SdpStream) -> Result<()>,
+) -> Result<()> {
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        test(client, server)
+    })
+}
+
 fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
     let local = stack.address().context("the adapter has no address")?;
     let listener = SdpListener::bind(stack, SocketAddr::new(local.ip(), 0))?;
@@ -130,10 +143,7 @@ fn transfer(from: &SdpStream, to: &SdpStream, total: u64, write: usize, read: us
 
 #[test]
 fn messages_echo() -> Result<()> {
-    on_stack(Config::default(), |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(Config::default(), |client, server| {
         thread::scope(|scope| {
             scope.spawn(|| -> io::Result<()> {
                 io::copy(&mut &server, &mut &server)?;
@@ -161,10 +171,7 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
     } else {
         64 << 20
     };
-    on_stack(Config::default(), |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(Config::default(), |client, server| {
         // Copied; read by waiting readers; read into staging memory for small reads.
         transfer(&client, &server, total / 4, 60_000, 50_000)?;
         let copied = client.statistics();
@@ -281,10 +288,7 @@ fn few_and_small_buffers_are_enough() -> Result<()> {
         zcopy_threshold: 10_000,
         ..Config::default()
     };
-    on_stack(config, |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(config, |client, server| {
         thread::scope(|scope| {
             let other = scope.spawn(|| transfer(&server, &client, 100_000, 3_000, 700));
             transfer(&client, &server, 200_000, 20_000, 900)?;
@@ -303,10 +307,7 @@ fn a_writer_never_waits_for_available_room() -> Result<()> {
         sends_max: 32,
         ..Config::default()
     };
-    on_stack(config, |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(config, |client, server| {
         transfer(&client, &server, 256 << 20, 16 << 10, 16 << 10)
     })
 }
@@ -394,10 +395,7 @@ fn chatter(stream: &SdpStream, starts: bool, over: &AtomicBool) {
 
 #[test]
 fn each_half_ends_by_itself() -> Result<()> {
-    on_stack(Config::default(), |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(Config::default(), |client, server| {
         (&client).write_all(b"question")?;
         client.shutdown(Shutdown::Write)?;
         let refused = (&client).write(b"more").expect_err("the half is closed");

@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Result, ensure};
 use sdp_over_dat::{Config, SdpStream, Start};
 
-use super::{connected, on_stack, timed, transfer};
+use super::{on_connection, transfer};
 
 /// A socket that starts with little memory gets more when it is used, up to its limit.
 #[test]
@@ -19,10 +19,7 @@ fn memory_grows_with_use() -> Result<()> {
         registered_threshold: usize::MAX,
         ..Config::default()
     };
-    on_stack(config, |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(config, |client, server| {
         let memory = |stream: &SdpStream| {
             let now = stream.statistics();
             now.receive_buffers * config.buffer_size as usize + now.send_ring

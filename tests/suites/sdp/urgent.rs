@@ -10,14 +10,11 @@ use anyhow::{Result, ensure};
 use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Options};
 
-use super::{DEADLINE, QUIET, await_poll, connected, on_stack, poll_now, timed};
+use super::{DEADLINE, QUIET, await_poll, connected, on_connection, on_stack, poll_now, timed};
 
 #[test]
 fn an_urgent_byte_is_not_part_of_the_stream() -> Result<()> {
-    on_stack(Config::default(), |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(Config::default(), |client, server| {
         (&client).write_all(b"before")?;
         client.send_urgent(b'!')?;
         (&client).write_all(b"behind")?;
@@ -48,10 +45,7 @@ fn an_urgent_byte_is_not_part_of_the_stream() -> Result<()> {
 /// urgent byte is reported.
 #[test]
 fn an_urgent_byte_is_discarded_when_the_reader_passes_it() -> Result<()> {
-    on_stack(Config::default(), |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+    on_connection(Config::default(), |client, server| {
         (&client).write_all(b"a")?;
         client.send_urgent(b'!')?;
         (&client).write_all(b"b")?;
@@ -74,10 +68,7 @@ fn an_urgent_byte_is_discarded_when_the_reader_passes_it() -> Result<()> {
 #[test]
 fn an_urgent_byte_is_read_inline_with_the_option() -> Result<()> {
     for set_before in [true, false] {
-        on_stack(Config::default(), |stack| {
-            let (client, server) = connected(stack)?;
-            timed(&client);
-            timed(&server);
+        on_connection(Config::default(), |client, server| {
             let inline = Options {
                 oob_inline: true,
                 ..server.options()
