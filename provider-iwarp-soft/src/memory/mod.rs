@@ -174,8 +174,8 @@ impl MemoryTable {
         Ok(id)
     }
 
-    /// Removes a window, bound or not, with the STags that are reserved for its binds. No peer reads
-    /// through the window when this returns.
+    /// Removes a window, bound or not, with the STags that are reserved for its binds. No peer
+    /// reads through the window when this returns.
     pub(crate) fn remove_window(&self, id: WindowId) {
         let mut table = self.write();
         let Some(stags) = table.windows.remove(&id) else {
