@@ -100,7 +100,7 @@ pub struct Target<'a> {
 /// A protocol.
 pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// The name in rule files and listings.
-    fn name(&self) -> &str;
+    fn name(&self) -> &'static str;
 
     /// The protocol's capabilities.
     fn capabilities(&self) -> Capabilities;

@@ -78,7 +78,7 @@ pub fn kernel_sockets() -> &'static dyn KernelSockets {
 }
 
 impl OffloadProtocol for LocalProtocol {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         NAME
     }
 

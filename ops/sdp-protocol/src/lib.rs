@@ -202,7 +202,7 @@ impl SdpProtocol {
 }
 
 impl OffloadProtocol for SdpProtocol {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         NAME
     }
 

@@ -34,7 +34,7 @@ fn every_step_is_explained_in_order() -> Result<()> {
     let mut asks = UnixProtocol::default();
     asks.capabilities.asks_peer = true;
     let mut rdma = UnixProtocol {
-        name: "rdma".to_owned(),
+        name: "rdma",
         ..UnixProtocol::default()
     };
     rdma.capabilities.number = None;

@@ -97,9 +97,9 @@ fn a_protocol_can_be_asked_for_by_its_number() -> Result<()> {
     let unknown = choose(AF_INET_OFFLOAD, STREAM, NUMBER, &registry);
     ensure!(unknown == Err(Errno::PROTONOSUPPORT));
     let protocol = UnixProtocol::default();
-    let name = protocol.name.clone();
+    let name = protocol.name;
     let _registration = registry.register(Arc::new(protocol), 0)?;
     let known = choose(AF_INET_OFFLOAD, STREAM, NUMBER, &registry);
-    ensure!(known == switched(AF_INET, StackRequest::Only(name)));
+    ensure!(known == switched(AF_INET, StackRequest::Only(name.to_owned())));
     Ok(())
 }

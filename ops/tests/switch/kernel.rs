@@ -35,7 +35,7 @@ static WORKS: PairSockets = PairSockets { fails: false };
 static FAILS: PairSockets = PairSockets { fails: true };
 
 impl OffloadProtocol for Pairs {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         self.name
     }
 

@@ -278,7 +278,7 @@ fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
 #[test]
 fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Result<()> {
     let mut asks = asking();
-    asks.name = "asks".to_owned();
+    asks.name = "asks";
     asks.capabilities.number = None;
     // Half of the bound passes before the other protocol is tried.
     let rules = "use both connect * *:* within=4s\n";

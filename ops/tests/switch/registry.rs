@@ -8,9 +8,9 @@ use ops::{Registry, StackRequest};
 use crate::lab::{Lab, converse, end_of};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
-fn named(name: &str, number: i32) -> UnixProtocol {
+fn named(name: &'static str, number: i32) -> UnixProtocol {
     let mut protocol = UnixProtocol {
-        name: name.to_owned(),
+        name,
         ..UnixProtocol::default()
     };
     protocol.capabilities.number = Some(number);

@@ -237,8 +237,7 @@ impl Candidate {
                 continue;
             };
             let begun = sockets.listen(socket, self.place, backlog).and_then(|it| {
-                // Each listener of the process leaks one name.
-                let name = String::from(protocol.name()).leak();
+                let name = protocol.name();
                 let protocol = KernelProtocol { sockets, name };
                 KernelListener::new(it, protocol).map_err(Reason::Failed)
             });

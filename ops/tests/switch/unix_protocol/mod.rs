@@ -57,7 +57,7 @@ pub(super) enum Behaviour {
 #[derive(Debug, Clone)]
 pub(super) struct UnixProtocol {
     /// The name of the protocol.
-    pub(super) name: String,
+    pub(super) name: &'static str,
     /// The capabilities that the protocol claims.
     pub(super) capabilities: Capabilities,
     /// The behaviour of its services.
@@ -67,7 +67,7 @@ pub(super) struct UnixProtocol {
 impl Default for UnixProtocol {
     fn default() -> Self {
         Self {
-            name: "unix".to_owned(),
+            name: "unix",
             capabilities: Capabilities {
                 number: Some(NUMBER),
                 ipv4: true,
@@ -86,8 +86,8 @@ impl Default for UnixProtocol {
 }
 
 impl OffloadProtocol for UnixProtocol {
-    fn name(&self) -> &str {
-        &self.name
+    fn name(&self) -> &'static str {
+        self.name
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -105,10 +105,10 @@ impl OffloadProtocol for UnixProtocol {
 
 impl StreamSockets for UnixProtocol {
     fn bind(&self, local: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
-        Ok(Box::new(UnixBound::new(&self.name, local, self.behaviour)?))
+        Ok(Box::new(UnixBound::new(self.name, local, self.behaviour)?))
     }
 
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
-        Ok(Box::new(UnixConnecting::begin(&self.name, target)?))
+        Ok(Box::new(UnixConnecting::begin(self.name, target)?))
     }
 }
