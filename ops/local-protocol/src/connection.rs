@@ -1,7 +1,7 @@
 //! `connect`, `listen`, `accept`.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ fn is_acceptable(socket: BorrowedFd<'_>, of: &Addresses, listening: SocketAddr) 
     let listening_ip = listening.ip().to_canonical();
     let is_addressed = of.local.port() == listening.port()
         && if listening_ip.is_unspecified() {
-            trust::is_own(of.local.ip())
+            trust::is_own(of.local)
         } else {
             of.local.ip() == listening_ip
         };
@@ -157,9 +157,12 @@ fn bind_name(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reaso
     if ip.is_ipv4() != target.service.is_ipv4() {
         return Err(Reason::Family);
     }
-    // The scope of a link-local address is kept.
-    let mut local = match bound {
-        SocketAddr::V6(_) if bound.ip() == ip => bound,
+    // A link-local address has the scope of the bound address, or that of the service.
+    let mut local = match (ip, target.service) {
+        _ if bound.is_ipv6() && bound.ip() == ip => bound,
+        (IpAddr::V6(own), SocketAddr::V6(service)) if own.is_unicast_link_local() => {
+            SocketAddrV6::new(own, bound.port(), 0, service.scope_id()).into()
+        }
         _ => SocketAddr::new(ip, bound.port()),
     };
     for taken in 0..PORTS_MAX {

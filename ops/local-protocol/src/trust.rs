@@ -60,24 +60,27 @@ fn remember(address: SocketAddr, user: u32) {
     }
 }
 
-/// Returns true for a peer whose TCP socket could have this address.
+/// Returns true for a peer whose TCP socket could have this address. `service` is the address of the
+/// service, which belongs to this host.
 pub(crate) fn may_use_address(socket: BorrowedFd<'_>, peer: SocketAddr, service: IpAddr) -> bool {
     const PRIVILEGED: u16 = 1024;
     let is_root =
         || sockopt::socket_peercred(socket).is_ok_and(|credentials| credentials.uid.is_root());
-    (peer.port() >= PRIVILEGED || is_root()) && (peer.ip() == service || is_own(peer.ip()))
+    (peer.port() >= PRIVILEGED || is_root()) && (peer.ip() == service || is_own(peer))
 }
 
-/// Returns true for an address of this host.
-pub(crate) fn is_own(ip: IpAddr) -> bool {
-    if ip.is_loopback() {
+/// Returns true for an address of this host, whatever its port is.
+pub(crate) fn is_own(mut address: SocketAddr) -> bool {
+    if address.ip().is_loopback() {
         return true;
     }
-    let family = match ip {
-        IpAddr::V4(_) => AddressFamily::INET,
-        IpAddr::V6(_) => AddressFamily::INET6,
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    // A socket can be bound to an address of this host only.
+    address.set_port(0);
+    // A socket can be bound to an address of this host only. A link-local address keeps its scope,
+    // without which the kernel refuses it.
     socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .is_ok_and(|probe| bind(&probe, &SocketAddr::new(ip, 0)).is_ok())
+        .is_ok_and(|probe| bind(&probe, &address).is_ok())
 }

@@ -235,6 +235,7 @@ const LOCAL: &[(&str, &str)] = &[
     ("resets", include_str!("local/resets.py")),
     ("raw_clone", include_str!("local/raw_clone.py")),
     ("offered_later", include_str!("local/offered_later.py")),
+    ("link_local", include_str!("local/link_local.py")),
     // The host also offers a service over SDP.
     (
         "peers_by_two_protocols_of_one_listener",

@@ -1,0 +1,30 @@
+"""Connections within the host between link-local addresses, which have a scope."""
+
+import socket
+import subprocess
+
+OWN = "fe80::1"
+
+add = ["ip", "address", "add", f"{OWN}/64", "dev", "lo", "nodad"]
+subprocess.run(add, check=True)
+scope = socket.if_nametoindex("lo")
+
+for place in ("::", OWN):
+    listener = socket.socket(socket.AF_INET6)
+    listener.settimeout(DEADLINE)
+    listener.bind((place, 0, 0, scope if place == OWN else 0))
+    listener.listen()
+    client = socket.socket(socket.AF_INET6)
+    client.settimeout(DEADLINE)
+    client.connect((OWN, listener.getsockname()[1], 0, scope))
+    server, peer = listener.accept()
+    # Binding to a link-local address binds to its device too, and such listeners stay on TCP.
+    assert is_offloaded(client) == is_offloaded(server) == (place == "::"), place
+    assert peer == client.getsockname() == server.getpeername()
+    assert server.getsockname() == client.getpeername()
+    for name in (peer, server.getsockname()):
+        assert (name[0], name[3]) == (OWN, scope), name
+    client.sendall(b"ping")
+    assert server.recv(4) == b"ping"
+    for one in (client, server, listener):
+        one.close()
