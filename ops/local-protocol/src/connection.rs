@@ -46,15 +46,21 @@ pub fn is_at(listener: BorrowedFd<'_>, service: Local) -> bool {
 impl KernelSockets for Sockets {
     fn is_offered(&self, service: SocketAddr) -> Result<(), Reason> {
         /// `__SO_ACCEPTCON`, in the column of flags.
-        const LISTENS: &str = "00010000";
-        let listed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let service = SocketAddr::new(service.ip().to_canonical(), service.port());
-        let wanted = names::listed_as(service);
-        let is_it = |line: &str| {
-            line.split_whitespace().nth(3) == Some(LISTENS)
-                && wanted.iter().any(|name| line.ends_with(name.as_str()))
+        const LISTENS: &[u8] = b"00010000";
+        // Names of other programs need not be text.
+        let listed = fs::read("/proc/net/unix").unwrap_or_default();
+        let service = match service.ip().to_canonical() {
+            IpAddr::V4(ip) => SocketAddr::new(ip.into(), service.port()),
+            // The IPv6 address keeps its scope.
+            IpAddr::V6(_) => service,
         };
-        let is_there = listed.lines().any(is_it);
+        let wanted = names::listed_as(service);
+        let is_it = |line: &[u8]| {
+            let words = line.split(u8::is_ascii_whitespace);
+            words.filter(|word| !word.is_empty()).nth(3) == Some(LISTENS)
+                && wanted.iter().any(|name| line.ends_with(name.as_bytes()))
+        };
+        let is_there = listed.split(|byte| *byte == b'\n').any(is_it);
         is_there.then_some(()).ok_or(Reason::NotOffered)
     }
 
@@ -207,4 +213,25 @@ fn connect_to_listener(socket: &OwnedFd, service: SocketAddr) -> Result<Local, R
         }
     }
     Err(Reason::NotOffered)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_service_is_found_among_names_that_are_no_text() {
+        let foreign = socket(SocketFlags::CLOEXEC).unwrap();
+        let name = SocketAddrUnix::new_abstract_name(b"of a test \xff\xfe").unwrap();
+        bind(&foreign, &name).unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = tcp.local_addr().unwrap();
+        assert_eq!(Sockets.is_offered(service), Err(Reason::NotOffered));
+        let listener = Sockets.listen(tcp.as_fd(), service.into(), 1).unwrap();
+        assert_eq!(Sockets.is_offered(service), Ok(()));
+        drop(listener);
+        assert_eq!(Sockets.is_offered(service), Err(Reason::NotOffered));
+    }
 }
