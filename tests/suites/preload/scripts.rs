@@ -152,6 +152,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("watched_before.py"),
     ),
     (
+        "sockets_that_were_watched_before_they_listened",
+        include_str!("watched_before_listening.py"),
+    ),
+    (
         "sockets_that_are_used_as_soon_as_a_set_tells_of_them",
         include_str!("watched_meanwhile.py"),
     ),

@@ -4,7 +4,7 @@
 //! host, and the first of all other protocols, for peers with an RDMA device.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use host::locks::IgnorePoison as _;
@@ -309,7 +309,15 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
     let plan = candidate.plan();
     match plan.and_then(|offer| candidate.offer(socket, &offer, backlog)) {
-        Ok(listener) => numbers::place(fd, Entry::Listener(Arc::new(listener))),
+        Ok(listener) => {
+            let listener = Arc::new(listener);
+            numbers::place(fd, Entry::Listener(Arc::clone(&listener)));
+            // The program may have added the socket to `epoll` sets before it listens.
+            let registrations = Registrations::of(fd);
+            for pending in listener.pending() {
+                registrations.exchange(None, Some(pending.as_raw_fd()));
+            }
+        }
         Err(reason) => {
             let service = candidate.place.address;
             info!(%service, %reason, "a service uses TCP alone");
