@@ -7,10 +7,12 @@
 //! | [`turns`] | waits until the bytes in transit have been received |
 //! | [`scripts`] | third-party programs in the form of scripts, and programs that fork |
 //! | [`left_waits`] | threads that do not return from a wait |
+//! | [`as_over_tcp`] | programs that rely on details of TCP sockets |
 //!
 //! All tests run with each offload protocol. Each walk is a separate process: a second instance of
 //! this suite with the library preloaded.
 
+mod as_over_tcp;
 mod left_waits;
 mod pair;
 mod scripts;
@@ -58,6 +60,13 @@ fn main() -> ExitCode {
             })
         }));
         let is_local = protocol.name == "local";
+        let cases = as_over_tcp::CASES.into_iter();
+        let cases = cases.filter(|(_, is_within_host)| is_local || !is_within_host);
+        trials.extend(cases.map(|(case, _)| {
+            trial(protocol, format!("as_over_tcp::{case}"), move || {
+                as_over_tcp::run(protocol, case)
+            })
+        }));
         let kinds = [
             ("scripts", scripts::all().collect::<Vec<_>>()),
             ("forking", scripts::forking().collect()),

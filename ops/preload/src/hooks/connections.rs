@@ -35,10 +35,8 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
 /// Records the result of a `socket`.
 pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
     made::record(fd, family, kind, protocol);
-    if table::is_listed(fd) {
-        // The former socket with this number was closed by a call without a hook.
-        numbers::forget(fd);
-    }
+    // A former socket with this number was closed by a call without a hook.
+    numbers::forget(fd);
 }
 
 /// Hook of `connect`.

@@ -9,12 +9,12 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use crate::lifecycle::{executing, exiting, forking};
+use crate::numbers;
 #[cfg(target_arch = "x86_64")]
 use crate::process::memory;
 use crate::process::{guard, real};
 use crate::setup::inheritance;
 use crate::sharing::exposing;
-use crate::{numbers, table};
 
 /// A list of words that is terminated by null.
 type Words = *const *const c_char;
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
-    if !stream.is_null() && table::has_connections() {
+    if !stream.is_null() {
         // SAFETY: by the caller's contract the stream is valid.
         let fd = unsafe { libc::fileno(stream) };
         // `fclose` writes the buffered bytes by an internal call, which does not use the table.

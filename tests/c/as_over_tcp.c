@@ -1,0 +1,104 @@
+/*
+ * Offloaded connections in programs that rely on details of TCP sockets. The argument names the
+ * case.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct sockaddr_in service = {.sin_family = AF_INET};
+
+static void check(int holds, const char *what)
+{
+	if (holds)
+		return;
+	printf("FAILED %s, errno %d\n", what, errno);
+	exit(1);
+}
+
+static int listening(void)
+{
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof service;
+
+	service.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	service.sin_port = 0;
+	check(bind(listener, (struct sockaddr *)&service, len) == 0, "bind");
+	check(listen(listener, 5) == 0, "listen");
+	check(getsockname(listener, (struct sockaddr *)&service, &len) == 0, "getsockname");
+	return listener;
+}
+
+static int connected(void)
+{
+	int client = socket(AF_INET, SOCK_STREAM, 0);
+
+	check(connect(client, (struct sockaddr *)&service, sizeof service) == 0, "connect");
+	return client;
+}
+
+/* Returns the answer of the kernel, which the library does not see. */
+static int in_kernel(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof value;
+	register long place __asm__("r10") = (long)&value;
+	register long room __asm__("r8") = (long)&len;
+	long result;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"((long)SYS_getsockopt), "D"((long)fd), "S"((long)level),
+			   "d"((long)name), "r"(place), "r"(room)
+			 : "rcx", "r11", "memory");
+	check(result == 0, "getsockopt by the kernel");
+	return value;
+}
+
+/* `fclose` closes the number without a call of `close`. The next socket has the same number. */
+static void stream_closed(void)
+{
+	int one = 1, listener = listening(), client = connected(), other;
+	struct sockaddr_in own = service, from;
+	socklen_t len = sizeof own;
+	char byte;
+
+	check(fclose(fdopen(client, "r+")) == 0, "fclose");
+	other = socket(AF_INET, SOCK_DGRAM, 0);
+	check(other == client, "the number is free");
+	own.sin_port = 0;
+	check(bind(other, (struct sockaddr *)&own, sizeof own) == 0, "bind");
+	check(getsockname(other, (struct sockaddr *)&own, &len) == 0, "getsockname");
+	check(sendto(other, "x", 1, 0, (struct sockaddr *)&own, len) == 1, "sendto");
+	len = sizeof from;
+	check(recvfrom(other, &byte, 1, 0, (struct sockaddr *)&from, &len) == 1, "recvfrom");
+	check(len == sizeof from && from.sin_port == own.sin_port, "the sender's address");
+	close(other);
+
+	client = connected();
+	check(fclose(fdopen(client, "r+")) == 0, "fclose");
+	other = socket(AF_INET, SOCK_STREAM, 0);
+	check(other == client, "the number is free again");
+	check(setsockopt(other, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "setsockopt");
+	check(in_kernel(other, IPPROTO_TCP, TCP_NODELAY) == 1, "the option is set");
+	close(other);
+	close(listener);
+}
+
+int main(int count, char **words)
+{
+	const char *wanted = count > 1 ? words[1] : "";
+
+	if (!strcmp(wanted, "stream_closed"))
+		stream_closed();
+	else
+		check(0, "there is no such case");
+	return 0;
+}
