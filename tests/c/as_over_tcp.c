@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -92,12 +93,66 @@ static void stream_closed(void)
 	close(listener);
 }
 
+static int descriptors(void)
+{
+	DIR *all = opendir("/proc/self/fd");
+	int count = 0;
+
+	while (readdir(all))
+		count++;
+	closedir(all);
+	return count;
+}
+
+/* A peer may attach descriptors to the bytes. No program expects them from TCP. */
+static void descriptors_passed(void)
+{
+	int listener = listening(), client = connected(), server = accept(listener, NULL, NULL);
+	int before = descriptors();
+	char byte = 'x', room[CMSG_SPACE(sizeof(int))] = {0}, name[128];
+	struct iovec part = {&byte, 1};
+	struct msghdr to = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room,
+	};
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&to);
+
+	for (int many = 0; many < 2; many++) {
+		rights->cmsg_level = SOL_SOCKET;
+		rights->cmsg_type = SCM_RIGHTS;
+		rights->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(rights), &listener, sizeof(int));
+		check(sendmsg(client, &to, 0) == 1, "sendmsg");
+
+		struct mmsghdr from = {.msg_hdr = to};
+
+		from.msg_hdr.msg_name = name;
+		from.msg_hdr.msg_namelen = sizeof name;
+		byte = 0;
+		if (many) {
+			check(recvmmsg(server, &from, 1, 0, NULL) == 1, "recvmmsg");
+			check(from.msg_len == 1, "the length");
+		} else {
+			check(recvmsg(server, &from.msg_hdr, 0) == 1, "recvmsg");
+		}
+		check(byte == 'x', "the byte");
+		check(from.msg_hdr.msg_name == name && from.msg_hdr.msg_namelen == 0, "no name");
+		check(from.msg_hdr.msg_control == room, "the pointer is the caller's");
+		check(from.msg_hdr.msg_controllen == 0, "no control data");
+		check(from.msg_hdr.msg_flags == 0, "no flags");
+		check(descriptors() == before, "no descriptor");
+		byte = 'x';
+	}
+	check(recv(server, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "no more bytes");
+}
+
 int main(int count, char **words)
 {
 	const char *wanted = count > 1 ? words[1] : "";
 
 	if (!strcmp(wanted, "stream_closed"))
 		stream_closed();
+	else if (!strcmp(wanted, "descriptors_passed"))
+		descriptors_passed();
 	else
 		check(0, "there is no such case");
 	return 0;

@@ -7,7 +7,7 @@ use super::scripts;
 
 /// The arguments of the program. The second value is true for cases that apply only to connections
 /// within the host.
-pub(crate) const CASES: [(&str, bool); 1] = [("stream_closed", false)];
+pub(crate) const CASES: [(&str, bool); 2] = [("stream_closed", false), ("descriptors_passed", true)];
 
 /// Runs one case in a new process.
 pub(crate) fn run(protocol: &'static OffloadProtocol, case: &str) -> Result<()> {

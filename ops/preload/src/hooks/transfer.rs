@@ -20,6 +20,9 @@ use crate::socket::Socket;
 use crate::socket::vector::Vector;
 use crate::table;
 
+/// The number of messages that the kernel receives or sends at a time.
+const MESSAGES_MAX: c_uint = 1024;
+
 hook! {
     /// Hook of `write`.
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
@@ -77,13 +80,6 @@ hook! {
         }
         socket.send(fd, &mut vector, flags)
     };
-
-    /// Hook of `recvmmsg`.
-    fn recvmmsg(
-        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
-    ) -> c_int =
-        // SAFETY: by the caller's contract the messages and the timeout are valid.
-        |socket, fd| unsafe { receive_messages(socket, fd, messages, count, flags, timeout) };
 }
 
 /// Hook of `read`.
@@ -213,7 +209,8 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     unsafe { receive_unnamed(fd, &mut *message, flags) }
 }
 
-/// Receives from a local connection, without the peer's name, which is no address of TCP.
+/// Receives from a local connection, without the peer's name, which is no address of TCP, and without
+/// control data.
 ///
 /// # Safety
 /// The contract of `recvmsg`.
@@ -222,7 +219,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
         let parts = 0..message.msg_iovlen;
         // SAFETY: by the caller's contract the list of the message has this many parts.
         let lens = parts.map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
-        lens.sum()
+        lens.fold(0, usize::saturating_add)
     };
     if let Some(received) = local::receive_by_flag(fd, room, flags) {
         if received >= 0 {
@@ -234,13 +231,81 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
         }
         return received;
     }
+    // Without room for descriptors, the kernel closes those that the peer has attached. TCP returns
+    // none, so no program expects them.
     let name = std::mem::replace(&mut message.msg_name, ptr::null_mut());
-    // SAFETY: the caller's message, without a pointer for a name.
+    let control = std::mem::replace(&mut message.msg_control, ptr::null_mut());
+    let control_len = std::mem::replace(&mut message.msg_controllen, 0);
+    // SAFETY: the caller's message, without pointers for a name and for control data.
     let mut call = |flags| unsafe { real::recvmsg(fd, message, flags) };
     let received = spinning::receive(fd, flags, &mut call).unwrap_or_else(|| call(flags));
-    message.msg_name = name;
+    (message.msg_name, message.msg_control) = (name, control);
     if received >= 0 {
-        message.msg_namelen = 0;
+        (message.msg_namelen, message.msg_controllen) = (0, 0);
+        message.msg_flags &= !libc::MSG_CTRUNC;
+    } else {
+        message.msg_controllen = control_len;
+    }
+    received
+}
+
+/// Hook of `recvmmsg`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let received = super::dispatch(fd, |socket, fd| {
+        // SAFETY: by the caller's contract the messages and the timeout are valid.
+        unsafe { receive_messages(socket, fd, messages, count, flags, timeout) }
+    });
+    // SAFETY: the caller's arguments, unchanged.
+    received.unwrap_or_else(|| unsafe {
+        if messages.is_null() || !table::is_local(fd) {
+            return real::recvmmsg(fd, messages, count, flags, timeout);
+        }
+        receive_unnamed_messages(fd, messages, count.min(MESSAGES_MAX), flags, timeout)
+    })
+}
+
+/// Receives several messages from a local connection; see [`receive_unnamed`].
+///
+/// # Safety
+/// The contract of `recvmmsg`.
+// A separate function, because a cancelled thread must have nothing to drop in the hook itself.
+#[inline(never)]
+unsafe fn receive_unnamed_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: by the caller's contract there are this many messages.
+    let header = |at: c_uint| unsafe { &mut (*messages.add(at as usize)).msg_hdr };
+    let kept: Vec<msghdr> = (0..count).map(|at| *header(at)).collect();
+    for at in 0..count {
+        let message = header(at);
+        (message.msg_name, message.msg_control) = (ptr::null_mut(), ptr::null_mut());
+        message.msg_controllen = 0;
+    }
+    // SAFETY: the caller's arguments, without pointers for names and control data.
+    let received = unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    for (at, kept) in (0..count).zip(&kept) {
+        let message = header(at);
+        (message.msg_name, message.msg_control) = (kept.msg_name, kept.msg_control);
+        if i64::from(at) < i64::from(received) {
+            message.msg_namelen = 0;
+            message.msg_flags &= !libc::MSG_CTRUNC;
+        } else {
+            message.msg_controllen = kept.msg_controllen;
+        }
     }
     received
 }
@@ -493,7 +558,7 @@ fn each(
     if messages.is_null() && count > 0 {
         return Err(Errno::FAULT);
     }
-    let count = count.min(1024);
+    let count = count.min(MESSAGES_MAX);
     for index in 0..count {
         // SAFETY: by the caller's contract there are this many messages.
         let message = unsafe { &mut *messages.add(index as usize) };
