@@ -7,11 +7,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct sockaddr_in service = {.sin_family = AF_INET};
@@ -145,6 +148,77 @@ static void descriptors_passed(void)
 	check(recv(server, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "no more bytes");
 }
 
+extern void *__libc_malloc(size_t len);
+extern void *__libc_calloc(size_t count, size_t len);
+extern void *__libc_realloc(void *block, size_t len);
+extern void __libc_free(void *block);
+
+/* The number of calls of the allocator by a handler, in memory that the parent shares. */
+static int *uses;
+static volatile sig_atomic_t in_handler;
+
+static void used(void)
+{
+	if (in_handler)
+		++*uses;
+}
+
+void *malloc(size_t len)
+{
+	used();
+	return __libc_malloc(len);
+}
+
+void *calloc(size_t count, size_t len)
+{
+	used();
+	return __libc_calloc(count, len);
+}
+
+void *realloc(void *block, size_t len)
+{
+	used();
+	return __libc_realloc(block, len);
+}
+
+void free(void *block)
+{
+	if (block)
+		used();
+	__libc_free(block);
+}
+
+static void end(int signal)
+{
+	(void)signal;
+	in_handler = 1;
+	_exit(7);
+}
+
+/* A handler may have interrupted the allocator, and may end the process all the same. */
+static void handler_ends(void)
+{
+	int status = 0, shared = MAP_SHARED | MAP_ANONYMOUS;
+
+	uses = mmap(NULL, sizeof *uses, PROT_READ | PROT_WRITE, shared, -1, 0);
+	check(uses != MAP_FAILED, "mmap");
+
+	pid_t child = fork();
+
+	if (child == 0) {
+		int listener = listening();
+
+		connected();
+		check(accept(listener, NULL, NULL) >= 0, "accept");
+		signal(SIGUSR1, end);
+		raise(SIGUSR1);
+		exit(1);
+	}
+	check(waitpid(child, &status, 0) == child, "waitpid");
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the status");
+	check(*uses == 0, "the allocator is not used");
+}
+
 int main(int count, char **words)
 {
 	const char *wanted = count > 1 ? words[1] : "";
@@ -153,6 +227,8 @@ int main(int count, char **words)
 		stream_closed();
 	else if (!strcmp(wanted, "descriptors_passed"))
 		descriptors_passed();
+	else if (!strcmp(wanted, "handler_ends"))
+		handler_ends();
 	else
 		check(0, "there is no such case");
 	return 0;

@@ -7,7 +7,11 @@ use super::scripts;
 
 /// The arguments of the program. The second value is true for cases that apply only to connections
 /// within the host.
-pub(crate) const CASES: [(&str, bool); 2] = [("stream_closed", false), ("descriptors_passed", true)];
+pub(crate) const CASES: [(&str, bool); 3] = [
+    ("stream_closed", false),
+    ("descriptors_passed", true),
+    ("handler_ends", true),
+];
 
 /// Runs one case in a new process.
 pub(crate) fn run(protocol: &'static OffloadProtocol, case: &str) -> Result<()> {

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
+use ops::OffloadProtocol;
+
 use crate::process::{self, guard};
-use crate::socket::relay;
+use crate::socket::{self, relay};
 use crate::table::{self, Entry};
 use crate::{numbers, switch};
 
@@ -63,12 +65,17 @@ extern "C" fn finish_quickly(_: *mut c_void) {
     finish();
 }
 
-/// Closes the program's connections, and waits until the protocols have delivered their bytes.
+/// Closes the connections that end with the process, and waits until the protocols have delivered
+/// their bytes.
+///
+/// A signal handler may end the process, and may have interrupted the allocator. So nothing is
+/// allocated or freed if the kernel closes everything.
 pub(crate) extern "C" fn finish() {
     if switch::made().is_none() || !process::owns_table() {
         return;
     }
-    if run(HANDLER_PATIENCE, close_all) {
+    let has_work = socket::were_made() || table::within(0, usize::MAX).any(ends_with_process);
+    if has_work && run(HANDLER_PATIENCE, close_all) && socket::were_made() {
         run(PATIENCE, settle_all);
     }
     let _ = FINISHED.try_with(|finished| finished.set(process::id()));
@@ -76,17 +83,24 @@ pub(crate) extern "C" fn finish() {
 
 fn close_all() {
     for fd in table::within(0, usize::MAX) {
-        if let Some(entry) = table::remove(fd) {
+        if ends_with_process(fd)
+            && let Some(entry) = table::remove(fd)
+        {
             let _ = numbers::release(entry);
         }
     }
 }
 
 fn settle_all() {
-    let protocols = switch::made().map(|switch| switch.registry().protocols());
-    for protocol in protocols.into_iter().flatten() {
-        protocol.settle(PATIENCE);
+    if let Some(switch) = switch::made() {
+        let settle = |protocol: &dyn OffloadProtocol| protocol.settle(PATIENCE);
+        switch.registry().for_each(settle);
     }
+}
+
+/// Returns true if the socket is more than descriptors, which the kernel closes.
+fn ends_with_process(fd: c_int) -> bool {
+    table::contains(fd) || table::find_listener(fd).is_some_and(|it| it.service().is_some())
 }
 
 /// Waits before the end of the process until other processes have finished with its connections.

@@ -40,7 +40,7 @@ pub(crate) mod shared_state;
 pub(crate) mod vector;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -71,6 +71,14 @@ pub(crate) struct Socket {
     maker: i32,
 }
 
+/// True once a socket was made, in this process or in a parent before a fork.
+static WERE_MADE: AtomicBool = AtomicBool::new(false);
+
+/// Returns false if no offload protocol of this process has bytes to deliver.
+pub(crate) fn were_made() -> bool {
+    WERE_MADE.load(Ordering::Acquire)
+}
+
 impl Socket {
     /// Makes a socket of a connected stream. `end` steers the program's descriptor.
     pub(crate) fn new(
@@ -79,6 +87,7 @@ impl Socket {
         family: Family,
         options: Options,
     ) -> Result<Self, Errno> {
+        WERE_MADE.store(true, Ordering::Release);
         let stream: Arc<dyn OffloadStream> = Arc::from(stream);
         let observer = Arc::new(Observer::new(end, Signals::new()));
         stream.watch(Arc::clone(&observer) as _);
