@@ -32,6 +32,10 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
         peer.close()
 
 kept = connected()
+# The kernel closes nothing for unknown flags.
+kept[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 77)
+assert C.close_range(kept[0].fileno(), 0xFFFFFFFF, 8) == -1
+assert kept[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 77
 for name, close_all in WAYS.items():
     high = os.dup2(kept[0].fileno(), 701)
     close_all()

@@ -29,9 +29,12 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
-    if marks_only || first > last {
-        // The library's own descriptors have this flag already.
+    let flag = |flag: c_uint| flags & flag.cast_signed() != 0;
+    let marks_only = flag(libc::CLOSE_RANGE_CLOEXEC);
+    let is_refused = flag(!(libc::CLOSE_RANGE_CLOEXEC | libc::CLOSE_RANGE_UNSHARE));
+    if marks_only || is_refused || first > last {
+        // The library's own descriptors have the flag that is set already. The kernel closes
+        // nothing for unknown flags.
         // SAFETY: the call takes no pointers.
         return unsafe { real::close_range(first, last, flags) };
     }
