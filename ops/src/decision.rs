@@ -482,7 +482,7 @@ impl Reason {
             }
             Self::Late { .. } | Self::PeerSilent => Errno::TIMEDOUT,
             Self::PortTaken => Errno::ADDRINUSE,
-            Self::Option(_) => Errno::OPNOTSUPP,
+            Self::Option(_) | Self::Duplicated => Errno::OPNOTSUPP,
             _ => Errno::NETUNREACH,
         }
     }

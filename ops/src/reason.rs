@@ -17,6 +17,8 @@ pub enum Reason {
     NoRules,
     /// The program set a socket option that only TCP supports.
     Option(&'static str),
+    /// Another descriptor of the program refers to the socket.
+    Duplicated,
     /// No offload protocol is registered.
     NoProtocol,
     /// The rule names another protocol.
@@ -96,6 +98,7 @@ impl fmt::Display for Reason {
             Self::Rule { line } => write!(f, "line {line} of the rule file says tcp"),
             Self::NoRules => f.write_str("the rule file cannot be used"),
             Self::Option(name) => write!(f, "socket option {name} needs TCP"),
+            Self::Duplicated => f.write_str("another descriptor refers to the socket"),
             Self::NoProtocol => f.write_str("no offload protocol is registered"),
             Self::OtherProtocol => f.write_str("the rule wants another protocol"),
             Self::Family => f.write_str("does not carry this address family"),

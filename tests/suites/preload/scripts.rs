@@ -156,6 +156,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("watched_before_listening.py"),
     ),
     (
+        "sockets_that_were_duplicated_before_they_connected",
+        include_str!("duplicated_before.py"),
+    ),
+    (
         "sockets_that_are_used_as_soon_as_a_set_tells_of_them",
         include_str!("watched_meanwhile.py"),
     ),

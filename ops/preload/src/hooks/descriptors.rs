@@ -132,7 +132,7 @@ alias! {
 /// Adds the entry of `fd` for `made`, a duplicate of `fd`.
 fn copy_entry(fd: c_int, made: c_int) -> c_int {
     if made >= 0 {
-        made::forget(made);
+        made::duplicate(fd, made);
         if table::is_listed(fd) && process::owns_table() {
             table::share_record(fd);
         }

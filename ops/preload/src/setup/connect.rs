@@ -84,6 +84,9 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         }
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(refuse(remote, &reason))),
     };
+    if made::has_duplicate(socket) {
+        return fall_back(switch, remote, &offer, &Reason::Duplicated);
+    }
     let source = offer.route.as_ref().and_then(|route| route.source);
     let Ok(flags) = local::flags_of(socket) else {
         return Outcome::Kernel(None);

@@ -27,7 +27,7 @@ use crate::process::{self, guard};
 use crate::registrations::Registrations;
 use crate::table::{self, Entry};
 use crate::tcp::names::{Family, local_of};
-use crate::tcp::{buffers, tcp_only};
+use crate::tcp::{buffers, made, tcp_only};
 use crate::{numbers, observing, switch};
 
 /// The kernel's maximum backlog.
@@ -307,7 +307,10 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     };
     // The kernel treats a negative backlog as its maximum, and limits larger values to the maximum.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
-    let plan = candidate.plan();
+    let plan = match made::has_duplicate(socket) {
+        true => Err(candidate.counted(Reason::Duplicated)),
+        false => candidate.plan(),
+    };
     match plan.and_then(|offer| candidate.offer(socket, &offer, backlog)) {
         Ok(listener) => {
             let listener = Arc::new(listener);

@@ -8,9 +8,10 @@
 //! which a UDP socket does not have.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use host::descriptors::Identity;
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
 use crate::tcp::names;
@@ -19,12 +20,32 @@ use crate::tcp::names;
 const NUMBERS: usize = 1 << 20;
 const BITS: usize = 64;
 
-/// The descriptors that were TCP sockets when `socket` returned them.
-static MADE: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+type Numbers = [AtomicU64; NUMBERS / BITS];
 
-fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+/// The descriptors that were TCP sockets when `socket` returned them.
+static MADE: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+
+/// The descriptors of [`MADE`] that were duplicated, and their duplicates. A number stays in the set
+/// until `socket` returns it.
+static DUPLICATED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+
+fn place(of: &'static Numbers, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
-    Some((MADE.get(number / BITS)?, 1 << (number % BITS)))
+    Some((of.get(number / BITS)?, 1 << (number % BITS)))
+}
+
+fn has(of: &'static Numbers, fd: c_int) -> bool {
+    place(of, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+fn set(of: &'static Numbers, fd: c_int, is_in: bool) {
+    let Some((word, bit)) = place(of, fd).filter(|_| has(of, fd) != is_in) else {
+        return;
+    };
+    match is_in {
+        true => word.fetch_or(bit, Ordering::Relaxed),
+        false => word.fetch_and(!bit, Ordering::Relaxed),
+    };
 }
 
 /// Records the result of a `socket`.
@@ -32,36 +53,45 @@ pub(crate) fn record(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
     let is_tcp = matches!(family, AF_INET | AF_INET6)
         && kind & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == SOCK_STREAM
         && matches!(protocol, 0 | IPPROTO_TCP);
-    let Some((word, bit)) = place(fd) else {
-        return;
-    };
-    if (word.load(Ordering::Relaxed) & bit != 0) == is_tcp {
-        return;
-    }
-    match is_tcp {
-        true => word.fetch_or(bit, Ordering::Relaxed),
-        false => word.fetch_and(!bit, Ordering::Relaxed),
-    };
+    set(&MADE, fd, is_tcp);
+    set(&DUPLICATED, fd, false);
 }
 
-/// Records that a descriptor becomes a duplicate of another one.
-pub(crate) fn forget(fd: c_int) {
-    if let Some((word, bit)) = place(fd)
-        && word.load(Ordering::Relaxed) & bit != 0
-    {
-        word.fetch_and(!bit, Ordering::Relaxed);
+/// Records that the descriptor `made` becomes a duplicate of `fd`.
+pub(crate) fn duplicate(fd: c_int, made: c_int) {
+    let is_tcp = has(&MADE, fd) || has(&DUPLICATED, fd);
+    set(&MADE, made, false);
+    set(&DUPLICATED, made, is_tcp);
+    if is_tcp {
+        set(&DUPLICATED, fd, true);
     }
+}
+
+/// Returns true if another descriptor of this process refers to the socket. A connection or listener
+/// that replaces the socket under one number would not be found under the other. A duplicate that the
+/// program has made of a socket before a `fork` is not seen in the other process.
+pub(crate) fn has_duplicate(socket: BorrowedFd<'_>) -> bool {
+    let own = socket.as_raw_fd();
+    if !has(&DUPLICATED, own) {
+        return false;
+    }
+    let (Ok(identity), Ok(all)) = (Identity::of(socket), std::fs::read_dir("/proc/self/fd")) else {
+        return true;
+    };
+    let numbers = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|number| *number != own)
+        .any(|number| Identity::of_number(number) == Ok(identity))
 }
 
 /// Returns true for a TCP socket. Asks the kernel about a descriptor that is not recorded.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>, fd: c_int) -> bool {
-    let is_made = place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0);
-    is_made || names::is_tcp(socket)
+    has(&MADE, fd) || names::is_tcp(socket)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::fd::AsFd;
 
     use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -85,10 +115,23 @@ mod tests {
             assert_eq!(is_tcp(udp.as_fd(), fd), is_made, "{family} {kind}");
         }
         record(fd, AF_INET, SOCK_STREAM, 0);
-        forget(fd);
+        duplicate(-1, fd);
         assert!(!is_tcp(udp.as_fd(), fd));
         assert!(is_tcp(tcp.as_fd(), fd), "the kernel is asked");
-        forget(-1);
+        duplicate(fd, -1);
         assert!(is_tcp(tcp.as_fd(), tcp.as_raw_fd()));
+    }
+
+    #[test]
+    fn a_socket_has_a_duplicate_until_that_is_closed() {
+        let tcp = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        record(tcp.as_raw_fd(), AF_INET, SOCK_STREAM, 0);
+        assert!(!has_duplicate(tcp.as_fd()));
+        let other = tcp.try_clone().unwrap();
+        duplicate(tcp.as_raw_fd(), other.as_raw_fd());
+        assert!(has_duplicate(tcp.as_fd()) && has_duplicate(other.as_fd()));
+        drop(tcp);
+        assert!(!has_duplicate(other.as_fd()), "the socket was moved");
+        record(other.as_raw_fd(), AF_INET, SOCK_STREAM, 0);
     }
 }
