@@ -329,7 +329,7 @@ impl Qp {
         }
         hw.destroy();
         self.pull_remaining();
-        self.qps.remove(self.token);
+        self.qps.remove(self.token, self);
         self.parts.send_cq.detach(self.send_place, num);
         if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
             self.parts.recv_cq.detach(self.recv_place, num);
@@ -423,32 +423,66 @@ impl Qp {
 }
 
 /// The queue pairs of an RNIC by token. The device's events carry the token.
-#[derive(Debug, Default)]
-pub(crate) struct Qps(Mutex<HashMap<u64, Weak<Qp>>>);
+pub(crate) type Qps = ByToken<Qp>;
 
-impl Qps {
-    fn insert(&self, token: QpToken, qp: &Arc<Qp>) {
-        lock(&self.0).insert(token.0, Arc::downgrade(qp));
+/// Objects by the tokens of their owners. An owner that replaces its object has two of them until
+/// it drops one; the token is that of the last one.
+#[derive(Debug)]
+pub(crate) struct ByToken<T>(Mutex<HashMap<u64, Vec<Weak<T>>>>);
+
+impl<T> Default for ByToken<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> ByToken<T> {
+    fn insert(&self, token: QpToken, object: &Arc<T>) {
+        let mut all = lock(&self.0);
+        all.entry(token.0).or_default().push(Arc::downgrade(object));
     }
 
-    fn remove(&self, token: QpToken) {
-        lock(&self.0).remove(&token.0);
+    /// Removes one object of the token.
+    fn remove(&self, token: QpToken, object: *const T) {
+        let mut all = lock(&self.0);
+        let Some(own) = all.get_mut(&token.0) else {
+            return;
+        };
+        own.retain(|other| !ptr::eq(other.as_ptr(), object));
+        if own.is_empty() {
+            all.remove(&token.0);
+        }
     }
 
-    /// The queue pair with this token, if it is alive.
-    pub(crate) fn get(&self, token: QpToken) -> Option<Arc<Qp>> {
-        lock(&self.0).get(&token.0)?.upgrade()
+    /// The last object of this token, if it is alive.
+    pub(crate) fn get(&self, token: QpToken) -> Option<Arc<T>> {
+        lock(&self.0).get(&token.0)?.last()?.upgrade()
     }
 
-    /// The number of queue pairs.
+    /// The number of objects.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0).len()
+        lock(&self.0).values().map(Vec::len).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An endpoint creates another queue pair for other attributes, and drops it if the device
+    /// refuses one of them.
+    #[test]
+    fn a_queue_pair_that_replaces_none_leaves_the_other_one_known() {
+        let (table, token) = (ByToken::default(), QpToken(1));
+        let [first, second] = [Arc::new(1), Arc::new(2)];
+        table.insert(token, &first);
+        table.insert(token, &second);
+        assert_eq!((table.get(token).as_deref(), table.len()), (Some(&2), 2));
+        table.remove(token, Arc::as_ptr(&second));
+        assert_eq!((table.get(token).as_deref(), table.len()), (Some(&1), 1));
+        table.remove(token, Arc::as_ptr(&first));
+        assert_eq!((table.get(token), table.len()), (None, 0));
+    }
 
     #[test]
     fn no_thread_waits_for_a_removed_device() {
