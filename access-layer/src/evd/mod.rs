@@ -328,6 +328,9 @@ impl<R: Rnic> Evd<R> {
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
+        // A device shows only by its event that a message was solicited. The message may have been
+        // polled before the event, and did not end a wait then.
+        inner.has_event |= inner.completion_type == CompletionType::Solicited;
         self.pull_to_count(&mut inner);
         inner.announced = inner.pulled.len();
         self.counters.bump(DCNT_EVD_DTO_CALLBACK);

@@ -513,6 +513,22 @@ fn a_solicited_waiter_is_woken_by_solicited_sends_only() {
     });
 }
 
+/// Some devices show only by their event that a message was solicited.
+#[test]
+fn a_solicited_message_that_was_polled_before_its_event_ends_the_wait() {
+    let pair = Pair::connected("", DAT_COMPLETION_SOLICITED_WAIT_FLAG);
+    let evd = crate::handle::pin::<Evd<FakeRnic>>(pair.ends[1].recv).unwrap();
+    assert_eq!(pair.recv(1, 7, DEFAULT), SUCCESS);
+    let ticket = evd.lock().state.on_begin_wait().unwrap();
+    assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
+    assert!(evd.poll(1, ticket, WakeOn::NewEvent).unwrap().is_none());
+    assert_eq!(evd.lock().count(), 1, "the message was received");
+    evd.on_cq_ready();
+    let woken = evd.poll(1, ticket, WakeOn::NewEvent).unwrap().unwrap();
+    assert_eq!(dto(&woken.event).user_cookie.to_u64(), 7);
+    evd.lock().state.on_end_wait();
+}
+
 #[test]
 fn an_evd_without_threshold_flag_refuses_thresholds() {
     let pair = Pair::connected("", DEFAULT);

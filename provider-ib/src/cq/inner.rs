@@ -204,6 +204,41 @@ impl Inner {
         }
     }
 
+    /// The device was armed. Completions that precede that cause no event, so only the caller's
+    /// poll can report them.
+    pub(super) fn on_armed(&mut self) {
+        self.pull();
+        if self.armed == Armed::SolicitedOnly {
+            self.solicit_one();
+        }
+        self.has_fired = false;
+    }
+
+    /// The device has reported an event. If the event `is_exact`, it means that a message was
+    /// solicited or that work failed. The completion may have been taken from the device before its
+    /// event, into the queue or by a poll, and then counts as reported only now.
+    pub(super) fn on_event(&mut self, is_exact: bool) {
+        let solicited_only = self.armed == Armed::SolicitedOnly;
+        self.has_solicited_event |= solicited_only;
+        self.pull();
+        if solicited_only && is_exact && !self.has_fired {
+            self.solicit_one();
+            (self.has_solicited_event, self.has_fired) = (false, true);
+        }
+    }
+
+    /// Reports the oldest queued message as solicited, unless one is solicited already. A waiter
+    /// that is woken once too often waits again; a waiter that is not woken waits for ever.
+    fn solicit_one(&mut self) {
+        let is_receive = |completion: &&mut Completion| {
+            let is_waiting = completion.notify != Notify::Never;
+            is_waiting && is_receive(completion.opcode)
+        };
+        if let Some(message) = self.queue.iter_mut().find(is_receive) {
+            message.notify = Notify::Solicited;
+        }
+    }
+
     /// Queues the outcomes that waited for the request that was translated last.
     #[inline]
     fn release(&mut self) {
@@ -324,6 +359,16 @@ impl Inner {
     }
 }
 
+fn is_receive(opcode: WcOpcode) -> bool {
+    matches!(
+        opcode,
+        WcOpcode::Recv
+            | WcOpcode::RecvInvalidate
+            | WcOpcode::RecvImmediate
+            | WcOpcode::RecvSendImmediate
+    )
+}
+
 fn complete(
     work: &Work,
     posted: &Posted,
@@ -347,6 +392,7 @@ fn complete(
 #[cfg(test)]
 mod tests {
     use std::ffi::c_int;
+    use std::ptr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use access_layer::rnic::QpToken;
@@ -502,6 +548,80 @@ mod tests {
         device.inner.flush_sends(&work);
         let done = device.complete(&[], 4);
         assert_eq!(done, [(0, WcStatus::Flushed), (1, DONE)]);
+    }
+
+    impl Device {
+        /// Posts a receive, and makes the device complete it when it is asked next.
+        fn receive(&self) -> VecDeque<ibv_wc> {
+            let posted = Posted {
+                wr_id: 7,
+                len: 1,
+                opcode: WcOpcode::Recv,
+                wants_completion: true,
+                signalled: true,
+                at: At::Device,
+            };
+            let ticket = Ticket {
+                kind: Kind::Recv,
+                epoch: 0,
+                place: self.place,
+                sequence: self.work.recvs.push(&posted).unwrap(),
+            };
+            // SAFETY: a structure of numbers, for which zero is a value.
+            let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+            (entry.wr_id, entry.opcode) = (ticket.encode(), IBV_WC_RECV);
+            [entry].into()
+        }
+
+        fn provide(&mut self, entries: &mut VecDeque<ibv_wc>) {
+            self.queue.cq_context = ptr::from_mut(entries).cast();
+        }
+
+        fn notifications(&mut self) -> Vec<Notify> {
+            let mut out = [Completion::EMPTY; 4];
+            let count = self.inner.poll(&mut out);
+            out[..count].iter().map(|done| done.notify).collect()
+        }
+    }
+
+    /// The device reports no event for a message that it received before it was armed.
+    #[test]
+    fn a_message_before_the_arming_may_be_solicited() {
+        for (armed, notify) in [
+            (Armed::SolicitedOnly, Notify::Solicited),
+            (Armed::Any, Notify::Always),
+        ] {
+            let mut device = Device::new();
+            let mut received = device.receive();
+            device.provide(&mut received);
+            device.inner.armed = armed;
+            device.inner.on_armed();
+            assert!(!device.inner.has_fired);
+            assert_eq!(device.notifications(), [notify], "{armed:?}");
+        }
+    }
+
+    #[test]
+    fn a_solicited_message_that_precedes_its_event_is_reported_by_the_event() {
+        for is_polled in [false, true] {
+            let mut device = Device::new();
+            let mut received = device.receive();
+            device.provide(&mut received);
+            device.inner.armed = Armed::SolicitedOnly;
+            if is_polled {
+                assert_eq!(device.notifications(), [Notify::Always]);
+            } else {
+                // Another queue pair of this queue is disconnected, for example.
+                device.inner.pull();
+            }
+            assert!(!device.inner.has_fired);
+            device.inner.on_event(true);
+            assert!(device.inner.has_fired, "polled: {is_polled}");
+            if !is_polled {
+                assert_eq!(device.notifications(), [Notify::Solicited]);
+            }
+            assert!(!device.inner.has_solicited_event, "it is used up");
+        }
     }
 
     /// A window that records its drop.

@@ -129,9 +129,7 @@ impl Cq {
             _ => Armed::Any,
         };
         self.arm_device(&inner);
-        // Completions that precede the arming of the device cause no event.
-        inner.pull();
-        inner.has_fired = false;
+        inner.on_armed();
         let some = !inner.queue.is_empty();
         self.report(inner);
         some
@@ -181,8 +179,7 @@ impl Cq {
         if inner.armed == Armed::No {
             return false;
         }
-        inner.has_solicited_event |= inner.armed == Armed::SolicitedOnly;
-        inner.pull();
+        inner.on_event(self.shared.device.quirks().reports_solicited);
         if !inner.has_fired {
             self.arm_device(&inner);
             inner.pull();
