@@ -248,7 +248,9 @@ fn policy(
         target: verdict.target,
         line: rule.map(|rule| rule.line),
         protocols: rule.map(|rule| rule.protocols.clone()).unwrap_or_default(),
-        within: rule.and_then(|rule| rule.within).unwrap_or(switch.within()),
+        within: rule
+            .and_then(|rule| rule.within)
+            .unwrap_or_else(|| switch.within_of(verdict.target)),
         settings: rule.map(|rule| rule.settings.clone()).unwrap_or_default(),
     })
 }
@@ -279,7 +281,7 @@ fn policy_of_program(
         target,
         line: None,
         protocols,
-        within: switch.within(),
+        within: switch.within_of(target),
         settings: Vec::new(),
     })
 }

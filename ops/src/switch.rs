@@ -15,11 +15,15 @@ use crate::netlink::{NetStack, Route};
 use crate::portmap::{Answers, Offering, PortMapper};
 use crate::reason::Reason;
 use crate::registry::Registry;
-use crate::rules::Rules;
+use crate::rules::{Rules, Target};
 
 /// The default time by which offload protocols may delay TCP. Within a data centre a peer answers
 /// in less than a millisecond. A peer that drops datagrams costs half of this time, once a minute.
 pub const WITHIN: Duration = Duration::from_millis(200);
+
+/// The factor of the bound where TCP is not permitted: the connection fails at the bound, and a busy
+/// host may need more time than a fast fall-back permits.
+const WITHOUT_TCP: u32 = 10;
 
 /// The program that owns the sockets.
 #[derive(Debug, Clone)]
@@ -117,6 +121,14 @@ impl Switch {
     #[must_use]
     pub fn within(&self) -> Duration {
         self.within
+    }
+
+    /// The time by which offload protocols must have connected unless a rule sets another time.
+    pub(crate) fn within_of(&self, target: Target) -> Duration {
+        match target {
+            Target::Offload => self.within * WITHOUT_TCP,
+            Target::Tcp | Target::Both => self.within,
+        }
     }
 
     /// The number of sockets that fell back to TCP, by the text of the reason.

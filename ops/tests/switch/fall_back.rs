@@ -2,10 +2,11 @@
 //! the bound, and its server sees one connection.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use ops::{DecisionTrace, SocketState, WITHIN};
+use ops::rules::Role;
+use ops::{DecisionTrace, Intent, Plan, SocketState, StackRequest, WITHIN};
 use rustix::io::Errno;
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
@@ -149,6 +150,34 @@ fn reasons_are_counted() -> Result<()> {
     }
     let falls = lab.switch.fall_backs();
     ensure!(falls.get("the peer refused") == Some(&3), "{falls:?}");
+    Ok(())
+}
+
+#[test]
+fn where_tcp_is_not_permitted_the_bound_is_longer_unless_a_rule_sets_it() -> Result<()> {
+    let rules = "use offload connect * *:1\nuse offload connect * *:2 within=7ms\n";
+    let Some(lab) = Lab::new(rules, &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    for (port, within) in [
+        (1, 10 * DEADLINE),
+        (2, Duration::from_millis(7)),
+        (3, DEADLINE),
+    ] {
+        let intent = Intent {
+            role: Role::Connect,
+            address: (LOCALHOST, port).into(),
+            from: None,
+            request: &StackRequest::ByRule,
+            tcp_only: None,
+            receive_bound: None,
+        };
+        let plan = lab.switch.plan(&intent, &mut DecisionTrace::default());
+        let Plan::Offload(offer) = plan else {
+            anyhow::bail!("{plan:?}");
+        };
+        ensure!(offer.within == within, "port {port}: {:?}", offer.within);
+    }
     Ok(())
 }
 

@@ -7,9 +7,11 @@
 //! |---|---|
 //! | `mod` | a connection that was connected or accepted; the addresses that calls return |
 //! | `options` | `getsockopt` and `setsockopt` where the two kinds of sockets differ |
+//! | `polling_policy` | which waits poll first under `opsrun --spin` |
 //! | `spinning` | polling before sleeping, which `opsrun --spin` enables |
 
 pub(crate) mod options;
+mod polling_policy;
 pub(crate) mod spinning;
 
 use std::ffi::c_int;

@@ -4,18 +4,21 @@
 //! that is about to wait for a local connection polls it for [`OPS_SPIN`](VARIABLE) microseconds
 //! first, by the program's own call without a timeout. After that the call waits as usual.
 //!
-//! A thread polls only while a processor is idle: between two polls it yields to other threads. If
-//! another thread has run, no thread of this process polls for [`PAUSE`].
+//! A thread polls only while a processor is idle: between two polls it yields to other threads, and
+//! the duration of that call shows whether another thread has run. [`PollingPolicy`] decides which
+//! waits poll.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{MSG_DONTWAIT, MSG_WAITALL, nfds_t, pollfd, ssize_t};
 use rustix::fs::{OFlags, fcntl_getfl};
 
+use crate::local::polling_policy::{Polled, PollingPolicy};
 use crate::process::errno;
 use crate::table;
 
@@ -28,14 +31,12 @@ const MOST_US: u32 = 1000;
 /// The maximum duration of a `sched_yield` during which no other thread has run.
 const ALONE: Duration = Duration::from_micros(5);
 
-/// The time in which no thread polls after another thread has used the processor.
-const PAUSE: Duration = Duration::from_millis(10);
-
 /// The time to poll, in microseconds; 0 disables polling.
 static LIMIT_US: AtomicU32 = AtomicU32::new(0);
 
-/// The end of the pause, in microseconds from [`start`].
-static PAUSED_UNTIL_US: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    static POLICY: Cell<PollingPolicy> = const { Cell::new(PollingPolicy::new()) };
+}
 
 /// Reads the environment, when the library is loaded.
 pub(crate) fn begin() {
@@ -131,29 +132,52 @@ fn unless_zero(ready: c_int) -> Option<c_int> {
     (ready != 0).then_some(ready)
 }
 
-/// Calls `ask` until it returns a result, the time is over, or other threads use the processor.
+/// Polls by `ask`, if this wait of the thread must poll.
 #[cold]
-fn poll<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+fn poll<T>(ask: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
-    let since_start = |at: Instant| at.duration_since(start()).as_micros() as u64;
-    if since_start(begun) < PAUSED_UNTIL_US.load(Ordering::Relaxed) {
+    let since_start = |at: Instant| at.saturating_duration_since(start());
+    let change = |change: &dyn Fn(&mut PollingPolicy) -> bool| {
+        // A thread that is ending does not poll.
+        let changed = POLICY.try_with(|cell| {
+            let mut policy = cell.get();
+            let result = change(&mut policy);
+            cell.set(policy);
+            result
+        });
+        changed.unwrap_or(false)
+    };
+    if !change(&|policy| policy.on_wait(since_start(begun))) {
         return None;
     }
+    let (polled, result, at) = poll_until_time(begun, ask);
+    change(&|policy| {
+        policy.on_polled(polled, since_start(at));
+        true
+    });
+    result
+}
+
+/// Calls `ask` until it returns a result, the time is over, or another thread uses the processor.
+/// Returns the time of the end too.
+fn poll_until_time<T>(
+    begun: Instant,
+    mut ask: impl FnMut() -> Option<T>,
+) -> (Polled, Option<T>, Instant) {
     let end = begun + Duration::from_micros(LIMIT_US.load(Ordering::Relaxed).into());
+    let mut back = begun;
     loop {
         if let Some(result) = ask() {
-            return Some(result);
+            return (Polled::Found, Some(result), back);
         }
-        let left = Instant::now();
+        let asked = Instant::now();
         rustix::thread::sched_yield();
-        let back = Instant::now();
-        if back.duration_since(left) > ALONE {
-            let paused = since_start(back + PAUSE);
-            PAUSED_UNTIL_US.fetch_max(paused, Ordering::Relaxed);
-            return None;
+        back = Instant::now();
+        if back.duration_since(asked) > ALONE {
+            return (Polled::Interrupted, None, back);
         }
         if back >= end {
-            return None;
+            return (Polled::Nothing, None, back);
         }
     }
 }
