@@ -174,6 +174,7 @@ impl SdpConnecting {
         };
         match has_connected(tcp) {
             Ok(false) => return Ok(false),
+            Ok(true) if is_own_peer(tcp) => return Err(ConnectFailure::Refused),
             Ok(true) => {}
             Err(Errno::CONNREFUSED) => return Err(ConnectFailure::Refused),
             Err(errno) => return Err(ConnectFailure::Failed(errno)),
@@ -245,6 +246,13 @@ fn device_address(at: IpAddr, service: SocketAddr) -> Option<SocketAddr> {
     })
 }
 
+/// Returns true for a socket that is connected to itself. TCP does that if the kernel gives the
+/// socket the very port to which it connects, and no service listens there any more.
+fn is_own_peer(tcp: &OwnedFd) -> bool {
+    let (own, peer) = (rustix::net::getsockname(tcp), rustix::net::getpeername(tcp));
+    matches!((own, peer), (Ok(own), Ok(Some(peer))) if own == peer)
+}
+
 /// Returns true if the kernel has connected the socket.
 fn has_connected(tcp: &OwnedFd) -> Result<bool, Errno> {
     let mut set = [PollFd::new(tcp, PollFlags::OUT)];
@@ -304,7 +312,23 @@ impl AsFd for SdpConnecting {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
+
+    #[test]
+    fn a_socket_may_be_connected_to_itself() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!is_own_peer(&other.into()));
+        let tcp = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        rustix::net::bind(&tcp, &any).unwrap();
+        assert!(!is_own_peer(&tcp));
+        let own: SocketAddr = rustix::net::getsockname(&tcp).unwrap().try_into().unwrap();
+        rustix::net::connect(&tcp, &own).unwrap();
+        assert!(is_own_peer(&tcp));
+    }
 
     #[test]
     fn only_an_address_of_one_host_can_be_that_of_the_peers_adapter() {
