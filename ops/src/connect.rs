@@ -255,7 +255,10 @@ impl<'a> Connecting<'a> {
     /// True if the connection would fail after a denial although its service may exist: TCP is not
     /// permitted, and nothing shows that no socket listens at the service.
     fn must_persist(&self) -> bool {
-        !self.offer.may_fall_back && !(self.is_local() && is_vacant(self.service))
+        if self.offer.may_fall_back {
+            return false;
+        }
+        !(self.is_local() && is_vacant(self.service))
     }
 
     fn on_answer(&mut self, answer: Answer) {
