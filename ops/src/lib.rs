@@ -21,7 +21,7 @@
 //! | `stage` | the progress of an attempt to connect |
 //! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | the address at which a service listens |
-//! | `socket`, `state` | one socket; the state machine of its states |
+//! | `socket`, `state` | a socket, and its state machine |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
 //! A socket that stays on TCP is the program's own kernel socket: no code of this crate runs on its

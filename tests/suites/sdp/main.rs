@@ -1,19 +1,19 @@
-//! Stream sockets over the staged stack: bytes, ends, urgent data, readiness, dead peers.
+//! Stream sockets over the staged stack: transfer, close, urgent data, readiness, loss of a peer.
 //!
 //! Every connection of every test writes its messages into a file, which `sdp-checker` checks at
 //! the end of the test.
 
-mod counted;
-mod ends;
-mod first_words;
+mod counters;
+mod early_data;
+mod exchanged_hello;
 mod in_memory;
 mod memory;
-mod met;
-mod switched;
-mod together;
+mod offloaded;
+mod threads;
+mod unusual_ends;
 mod urgent;
-mod watched;
-mod written;
+mod watches;
+mod write_zcopy;
 
 use std::{
     env, fs,
@@ -93,13 +93,14 @@ fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
     })
 }
 
-/// Fills a buffer with bytes that show their position in the stream.
+/// Fills a buffer with bytes that depend on their position in the stream.
 fn pattern(at: u64, into: &mut [u8]) {
     for (offset, byte) in (at..).zip(into) {
         *byte = (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     }
 }
 
+/// Makes calls on `stream` that block for [`DEADLINE`] fail.
 fn timed(stream: &SdpStream) {
     stream.set_options(Options {
         read_timeout: Some(DEADLINE),
@@ -131,7 +132,7 @@ fn transfer(from: &SdpStream, to: &SdpStream, total: u64, write: usize, read: us
             let len = stream.read(&mut chunk).context("reading")?;
             ensure!(len > 0, "the stream ends at {at} of {total}");
             pattern(at, &mut expected[..len]);
-            ensure!(chunk[..len] == expected[..len], "other bytes behind {at}");
+            ensure!(chunk[..len] == expected[..len], "wrong bytes after {at}");
             at += len as u64;
         }
         writer
@@ -217,7 +218,7 @@ fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
         for len in lens {
             transfer(&client, &server, 1 << 20, len, 65_536)?;
         }
-        // A write with a short timeout is copied, because its memory could not be released in time.
+        // A write with a timeout is copied, because posted work cannot be cancelled at the timeout.
         timed(&client);
         let before = client.statistics();
         transfer(&client, &server, 1 << 20, 1 << 20, 65_536)?;
@@ -226,7 +227,7 @@ fn every_byte_of_an_uncopied_write_is_received() -> Result<()> {
     })
 }
 
-/// A reset ends a write that waits for its registered memory.
+/// A reset ends a write that waits until the transport no longer uses the caller's memory.
 #[test]
 fn a_reset_ends_an_uncopied_write() -> Result<()> {
     let config = Config {
@@ -242,7 +243,7 @@ fn a_reset_ends_an_uncopied_write() -> Result<()> {
             await_first_bytes(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic");
-            ensure!(written.is_err(), "nobody has read it");
+            ensure!(written.is_err(), "the write succeeded without a reader");
             Ok(())
         })
     })
@@ -269,7 +270,7 @@ fn a_partial_write_before_a_reset_keeps_the_error_for_the_next_call() -> Result<
             await_first_bytes(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic")?;
-            ensure!(written < 64 << 20, "nobody has read it");
+            ensure!(written < 64 << 20, "all was written without a reader");
             let error = (&client).read(&mut [0; 1]);
             let is_reset = matches!(&error, Err(e) if e.kind() == ErrorKind::ConnectionReset);
             ensure!(is_reset, "{error:?}");
@@ -361,7 +362,7 @@ fn unsent_bytes_are_sent_despite_a_busy_socket() -> Result<()> {
             for (stream, starts) in [(&busy, true), (&echo, false)] {
                 stream.set_nonblocking(true);
                 let over = &over;
-                scope.spawn(move || chatter(stream, starts, over));
+                scope.spawn(move || ping_pong(stream, starts, over));
             }
             // More bytes than the peer has room for. The rest is sent when the peer has read,
             // without a call by the writer.
@@ -381,15 +382,15 @@ fn unsent_bytes_are_sent_despite_a_busy_socket() -> Result<()> {
     })
 }
 
-/// Sends a byte in both directions as fast as the stack's thread can report it.
-fn chatter(stream: &SdpStream, starts: bool, over: &AtomicBool) {
-    let mut owes = starts;
+/// Sends a byte if `starts`, and answers each received byte, until `over` is set.
+fn ping_pong(stream: &SdpStream, starts: bool, over: &AtomicBool) {
+    let mut must_send = starts;
     while !over.load(Ordering::Relaxed) {
-        if owes && { stream }.write(&[1]).is_ok() {
-            owes = false;
+        if must_send && { stream }.write(&[1]).is_ok() {
+            must_send = false;
         }
         let _ = poll_for(stream, 5);
-        owes |= matches!({ stream }.read(&mut [0]), Ok(1));
+        must_send |= matches!({ stream }.read(&mut [0]), Ok(1));
     }
 }
 
@@ -420,8 +421,7 @@ fn full_buffers_on_both_sides_drain() -> Result<()> {
         for stream in [&client, &server] {
             stream.set_nonblocking(true);
         }
-        // Both ends write until neither can, and no room becomes free for a while, because neither
-        // reads.
+        // Both ends write until no write has succeeded for a while, because neither end reads.
         let chunk = [0x55; 10_000];
         let mut moved = Instant::now();
         while moved.elapsed() < QUIET {
@@ -515,14 +515,14 @@ fn a_stream_without_a_descriptor_reports_the_error_once() -> Result<()> {
 }
 
 #[test]
-fn peeking_and_timeouts_are_a_socket_s() -> Result<()> {
+fn peek_and_timeouts_work_as_on_a_tcp_socket() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let (client, server) = connected(stack)?;
         server.set_options(Options {
             read_timeout: Some(Duration::from_millis(50)),
             ..server.options()
         });
-        let late = (&server).read(&mut [0; 9]).expect_err("nothing comes");
+        let late = (&server).read(&mut [0; 9]).expect_err("nothing was sent");
         ensure!(late.kind() == ErrorKind::WouldBlock, "{late}");
         (&client).write_all(b"abc")?;
         let mut bytes = [0; 9];
@@ -531,16 +531,15 @@ fn peeking_and_timeouts_are_a_socket_s() -> Result<()> {
         ensure!(server.readable() == 3);
         ensure!((&server).read(&mut bytes[..2])? == 2);
         ensure!((&server).read(&mut bytes)? == 1 && bytes[0] == b'c');
-        // A long write that is not read is revoked at its timeout, except for the bytes that the
-        // peer
-        // has staged.
+        // At its timeout a long write without a reader is revoked, except for the bytes that the
+        // peer has staged.
         client.set_options(Options {
             write_timeout: Some(Duration::from_millis(100)),
             ..client.options()
         });
         let long = vec![9; 8 << 20];
         let written = (&client).write(&long)?;
-        ensure!(written < long.len(), "{written} bytes went nowhere");
+        ensure!(written < long.len(), "all was written without a reader");
         timed(&server);
         client.shutdown(Shutdown::Write)?;
         let mut rest = Vec::new();
@@ -601,7 +600,7 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
             // nothing is aborted.
             thread::sleep(Duration::from_millis(50));
         }
-        ensure!(got == bytes, "{} bytes came", got.len());
+        ensure!(got == bytes, "{} bytes were received", got.len());
         Ok(())
     })
 }
@@ -613,7 +612,7 @@ fn a_connect_without_a_listener_is_refused() -> Result<()> {
         drop((client, server));
         let local = stack.address().context("the adapter has no address")?;
         let error = SdpStream::connect(stack, SocketAddr::new(local.ip(), 1))
-            .expect_err("nobody listens at port 1");
+            .expect_err("port 1 has no listener");
         ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
         Ok(())
     })
@@ -622,7 +621,7 @@ fn a_connect_without_a_listener_is_refused() -> Result<()> {
 #[test]
 fn a_killed_peer_is_a_reset() -> Result<()> {
     if let Ok(port) = env::var(CHILD_ENV) {
-        return be_killed(&port);
+        return run_child(&port);
     }
     on_stack(Config::default(), |stack| {
         let local = stack.address().context("the adapter has no address")?;
@@ -637,7 +636,7 @@ fn a_killed_peer_is_a_reset() -> Result<()> {
         child.wait()?;
         let error = (&server).read(&mut hello).expect_err("a reset");
         ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
-        let error = (&server).write(&[1; 9]).expect_err("nobody is there");
+        let error = (&server).write(&[1; 9]).expect_err("the peer has ended");
         ensure!(error.kind() == ErrorKind::BrokenPipe, "{error}");
         Ok(())
     })
@@ -654,7 +653,7 @@ fn start_child(port: u16) -> Result<Child> {
 }
 
 /// The child process: connects, sends hello, and never closes.
-fn be_killed(port: &str) -> Result<()> {
+fn run_child(port: &str) -> Result<()> {
     LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
     let stack = Stack::open(IA_NAME)?;
     let local = stack.address().context("the adapter has no address")?;
@@ -664,14 +663,14 @@ fn be_killed(port: &str) -> Result<()> {
     Ok(())
 }
 
-/// The targets of the descriptors of this process.
+/// The link targets of this process's descriptors in `/proc/self/fd`.
 fn descriptors() -> Result<Vec<PathBuf>> {
-    let mut named = Vec::new();
+    let mut targets = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         // A descriptor may be closed meanwhile.
-        named.extend(fs::read_link(entry?.path()).ok());
+        targets.extend(fs::read_link(entry?.path()).ok());
     }
-    Ok(named)
+    Ok(targets)
 }
 
 #[test]
@@ -696,7 +695,7 @@ fn connections_are_made_and_closed() -> Result<()> {
     })
 }
 
-/// Dropping a stack closes its adapter, and with it all descriptors.
+/// The adapter of a dropped stack, and all descriptors, are closed after the last socket.
 #[test]
 fn a_dropped_stack_leaks_no_resources() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -742,9 +741,6 @@ fn await_poll(stream: &SdpStream, wanted: PollFlags) -> Result<PollFlags> {
         if set.intersects(wanted) {
             return Ok(set);
         }
-        ensure!(
-            Instant::now() < until,
-            "{wanted:?} does not show, {set:?} does"
-        );
+        ensure!(Instant::now() < until, "{set:?} is set, {wanted:?} is not");
     }
 }
