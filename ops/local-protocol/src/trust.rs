@@ -60,8 +60,8 @@ fn remember(address: SocketAddr, user: u32) {
     }
 }
 
-/// Returns true for a peer whose TCP socket could have this address. `service` is the address of the
-/// service, which belongs to this host.
+/// Returns true for a peer whose TCP socket could have this address. `service` is the address of
+/// the service, which belongs to this host.
 pub(crate) fn may_use_address(socket: BorrowedFd<'_>, peer: SocketAddr, service: IpAddr) -> bool {
     const PRIVILEGED: u16 = 1024;
     let is_root =

@@ -209,8 +209,8 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     unsafe { receive_unnamed(fd, &mut *message, flags) }
 }
 
-/// Receives from a local connection, without the peer's name, which is no address of TCP, and without
-/// control data.
+/// Receives from a local connection, without the peer's name, which is no address of TCP, and
+/// without control data.
 ///
 /// # Safety
 /// The contract of `recvmsg`.

@@ -25,8 +25,8 @@ type Numbers = [AtomicU64; NUMBERS / BITS];
 /// The descriptors that were TCP sockets when `socket` returned them.
 static MADE: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
-/// The descriptors of [`MADE`] that were duplicated, and their duplicates. A number stays in the set
-/// until `socket` returns it.
+/// The descriptors of [`MADE`] that were duplicated, and their duplicates. A number stays in the
+/// set until `socket` returns it.
 static DUPLICATED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
 fn place(of: &'static Numbers, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -67,9 +67,9 @@ pub(crate) fn duplicate(fd: c_int, made: c_int) {
     }
 }
 
-/// Returns true if another descriptor of this process refers to the socket. A connection or listener
-/// that replaces the socket under one number would not be found under the other. A duplicate that the
-/// program has made of a socket before a `fork` is not seen in the other process.
+/// Returns true if another descriptor of this process refers to the socket. A connection or
+/// listener that replaces the socket under one number would not be found under the other. The copy
+/// of the descriptor in another process, after a `fork`, is not found.
 pub(crate) fn has_duplicate(socket: BorrowedFd<'_>) -> bool {
     let own = socket.as_raw_fd();
     if !has(&DUPLICATED, own) {
