@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
@@ -347,6 +347,28 @@ pub unsafe extern "C" fn setsockopt(
     }
 }
 
+/// Performs an `ioctl` about the network that only sockets of TCP know, such as `SIOCGIFADDR`. The
+/// Unix socket behind an offloaded connection has answered `ENOTTY`.
+///
+/// # Safety
+/// As for `ioctl`.
+unsafe fn request_of_tcp(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let answer = if table::is_local(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { local::options::request(fd, request, argument) }
+    } else {
+        identity(fd).map(|of| {
+            let tcp = of.options().native().as_raw_fd();
+            // SAFETY: the caller's arguments, for the TCP socket that keeps the options.
+            unsafe { real::ioctl(tcp, request, argument) }
+        })
+    };
+    answer.unwrap_or_else(|| {
+        errno::set(libc::ENOTTY);
+        -1
+    })
+}
+
 /// Hook of `ioctl`, whose variable argument is one word in every request.
 ///
 /// # Safety
@@ -355,7 +377,13 @@ pub unsafe extern "C" fn setsockopt(
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     if !requests::is_of_sockets(request) {
         // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::ioctl(fd, request, argument) };
+        let answer = unsafe { real::ioctl(fd, request, argument) };
+        let is_unknown = answer == -1 && errno::get() == libc::ENOTTY;
+        if !is_unknown || !requests::is_of_network(request) || table::is_plain(fd) {
+            return answer;
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { request_of_tcp(fd, request, argument) };
     }
     // SAFETY: by the caller's contract the argument is valid for the request.
     let answer = dispatch(fd, |socket, _| unsafe { socket.request(request, argument) });

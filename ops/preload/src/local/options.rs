@@ -5,7 +5,7 @@
 //! kept here. `TCP_INFO` consists of the state; all other fields are zero, because there is no TCP
 //! connection.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{
@@ -94,6 +94,18 @@ unsafe fn get_of_new(
     } else {
         Err(options::last())
     }
+}
+
+/// Performs an `ioctl` of TCP. `None`: the descriptor is no local connection.
+///
+/// # Safety
+/// `argument` is valid for the request.
+pub(crate) unsafe fn request(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
+    let (family, _) = addresses(fd)?;
+    let _inside = guard::enter();
+    let model = model(family).ok()?;
+    // SAFETY: the caller guarantees that the argument is valid for the request.
+    Some(unsafe { real::ioctl(model.as_raw_fd(), request, argument) })
 }
 
 /// Makes a TCP socket for one call, under any free number.

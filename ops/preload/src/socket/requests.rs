@@ -18,6 +18,12 @@ pub(crate) fn is_of_sockets(request: c_ulong) -> bool {
     matches!(request, FIONREAD | TIOCOUTQ | ATMARK | NOT_SENT)
 }
 
+/// Returns true for requests about addresses, routes and interfaces, which sockets of some families
+/// answer.
+pub(crate) fn is_of_network(request: c_ulong) -> bool {
+    (0x8900..=0x89ff).contains(&request)
+}
+
 impl Socket {
     /// Performs an `ioctl` of [`is_of_sockets`].
     ///
