@@ -86,6 +86,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("close_each.py"),
     ),
     (
+        "closing_all_other_numbers_leaves_listeners_on_tcp",
+        include_str!("close_others.py"),
+    ),
+    (
         "of_two_listeners_of_one_address_the_other_stays",
         include_str!("one_of_two.py"),
     ),

@@ -232,7 +232,7 @@ unsafe fn ppoll_wide(
         let (all, len) = wide.parts();
         // SAFETY: a local set, the rest of the timeout, and the caller's mask.
         let ready = unsafe { real::ppoll(all, len, limit, mask) };
-        let has_changed = ready > 0 && wide.take_over();
+        let has_changed = ready > 0 && wide.take_over() | wide.note_lost();
         let reported = wide.report(ready);
         if reported != 0 || !has_changed {
             return reported;
@@ -302,7 +302,7 @@ impl ExtendedSet {
             });
         };
         let mut owners = Vec::new();
-        for (at, listener) in &listeners {
+        for (at, listener) in listeners.iter().filter(|(_, it)| !it.is_lost()) {
             let events = entry(*at).events & (POLLIN | POLLRDNORM);
             for pending in listener.pending() {
                 add(pending.as_raw_fd(), events);
@@ -310,7 +310,7 @@ impl ExtendedSet {
             }
         }
         let counters = owners.len();
-        for (at, listener) in listeners {
+        for (at, listener) in listeners.into_iter().filter(|(_, it)| !it.is_lost()) {
             if let Some(process) = listener.listening_process() {
                 // A hang-up is always reported and needs no flag.
                 add(process.as_raw_fd(), 0);
@@ -342,6 +342,14 @@ impl ExtendedSet {
             }
         }
         has_taken_over
+    }
+
+    /// Records listeners whose added descriptors the program has closed. Returns true if there was
+    /// one.
+    fn note_lost(&self) -> bool {
+        let added = self.all[self.own..].iter().zip(&self.owners);
+        let lost = added.filter(|(entry, _)| entry.revents & POLLNVAL != 0);
+        lost.map(|(_, (_, listener))| listener.set_lost()).count() > 0
     }
 
     /// Writes the results to the caller's set, and returns the number of ready entries.

@@ -13,13 +13,15 @@ use host::locks::IgnorePoison as _;
 use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, memfd_create};
 use rustix::io::Errno;
 
+use crate::listener::own_descriptor::OwnDescriptor;
+
 /// The right to accept from a listener, among the threads of this process and among the processes
 /// that have inherited the listener.
 pub(crate) struct AcceptLock {
     threads: Mutex<()>,
     /// A file whose lock excludes other processes. The kernel releases the lock when the process
     /// ends or closes any descriptor of the file, so the process has only this descriptor.
-    processes: OwnedFd,
+    processes: OwnDescriptor,
 }
 
 impl AcceptLock {
@@ -27,7 +29,7 @@ impl AcceptLock {
         let file = memfd_create("ops-accept-lock", MemfdFlags::CLOEXEC)?;
         Ok(Self {
             threads: Mutex::default(),
-            processes: raise(file)?,
+            processes: OwnDescriptor::new(raise(file)?),
         })
     }
 
@@ -35,7 +37,7 @@ impl AcceptLock {
     pub(crate) fn inherited(processes: OwnedFd) -> Self {
         Self {
             threads: Mutex::default(),
-            processes,
+            processes: OwnDescriptor::new(processes),
         }
     }
 

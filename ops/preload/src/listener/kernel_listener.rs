@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{Shutdown, SocketFlags, sockopt};
 
+use crate::listener::own_descriptor::OwnDescriptor;
 use crate::tcp::carried::{self, Carried};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
@@ -27,7 +28,7 @@ pub(crate) struct KernelProtocol {
 
 /// A kernel listener.
 pub(crate) struct KernelListener {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
     protocol: KernelProtocol,
     /// True once a process has shut the listener down to withdraw the offer.
     is_withdrawn: AtomicBool,
@@ -44,7 +45,7 @@ impl KernelListener {
     /// Makes the listener in the child of a fork, from the inherited descriptor.
     pub(crate) fn inherited(socket: OwnedFd, protocol: KernelProtocol) -> Self {
         Self {
-            socket,
+            socket: OwnDescriptor::new(socket),
             protocol,
             is_withdrawn: AtomicBool::new(false),
             carried: Mutex::default(),
@@ -63,7 +64,13 @@ impl KernelListener {
         family: Family,
         flags: SocketFlags,
     ) -> Result<Option<(KernelConnection, Kept)>, Errno> {
-        let accepted = self.protocol.sockets.accept(self.as_fd(), flags)?;
+        let accepted = match self.protocol.sockets.accept(self.as_fd(), flags) {
+            Err(_) if self.is_lost() => {
+                self.is_withdrawn.store(true, Ordering::Relaxed);
+                return Ok(None);
+            }
+            accepted => accepted?,
+        };
         let Some(connection) = accepted else {
             let mut set = [PollFd::new(&self.socket, PollFlags::RDHUP)];
             if poll(&mut set, Some(&Timespec::default())) == Ok(1) {
@@ -98,7 +105,13 @@ impl KernelListener {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Returns true if the listener was shut down and an accept has found its queue empty.
+    /// Returns true if the program has closed the number.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.socket.is_lost()
+    }
+
+    /// Returns true if the listener was shut down and an accept has found its queue empty, or if it
+    /// was lost.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Ordering::Relaxed)
     }

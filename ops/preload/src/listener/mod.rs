@@ -14,9 +14,11 @@
 //! | [`service`] | a service of a protocol, in the listening process and in processes that inherited it |
 //! | [`passing`] | passes a connection to the process that accepts it |
 //! | [`accept_lock`] | a lock for the kernel's `accept` |
+//! | `own_descriptor` | a descriptor whose number the program may close, and use again |
 
 pub(crate) mod accept_lock;
 pub(crate) mod kernel_listener;
+mod own_descriptor;
 pub(crate) mod passing;
 pub(crate) mod service;
 
@@ -41,6 +43,7 @@ pub(crate) struct Listener {
     listed: Listed,
     /// True if the service ended at an `exec` and was not begun again.
     lacks_service: AtomicBool,
+    is_lost: AtomicBool,
     /// Counts the calls of `accept`.
     turn: AtomicU32,
     family: Family,
@@ -92,6 +95,7 @@ impl Listener {
             accept_lock,
             listed,
             lacks_service: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
             turn: AtomicU32::new(0),
             family,
             maker: process::id(),
@@ -225,6 +229,17 @@ impl Listener {
     /// Returns a descriptor that hangs up when the listening process ends.
     pub(crate) fn listening_process(&self) -> Option<BorrowedFd<'_>> {
         self.service()?.listening_process()
+    }
+
+    /// Records that the program has closed one of the descriptors next to the TCP listener.
+    pub(crate) fn set_lost(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if a wait has found one of these descriptors closed. Only TCP is waited for
+    /// then.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     /// Returns true if any process has shut the kernel listener down.

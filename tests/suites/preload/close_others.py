@@ -1,0 +1,76 @@
+"""A program that closes every number but those of its listeners closes the descriptors next to them
+as well. The listeners then accept over TCP, and a number that is used again stays open."""
+
+import os
+import resource
+import select
+import socket
+import sys
+
+LIMIT = 1024
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
+DIAL = """
+import socket, sys
+client = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
+assert client.recv(5) == b"hello"
+"""
+
+
+def dial(listener):
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    port = str(listener.getsockname()[1])
+    words = [sys.executable, "-c", DIAL, port]
+    return os.posix_spawn(sys.executable, words, plain)
+
+
+def serve(listener, wait):
+    child = dial(listener)
+    wait(listener)
+    server = listener.accept()[0]
+    server.sendall(b"hello")
+    server.close()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def by_poll(listener):
+    waiting = select.poll()
+    waiting.register(listener, select.POLLIN)
+    assert waiting.poll() == [(listener.fileno(), select.POLLIN)]
+
+
+def by_select(listener):
+    assert select.select([listener], [], [])[0] == [listener]
+
+
+def by_epoll(listener):
+    with select.epoll() as waiting:
+        waiting.register(listener, select.EPOLLIN)
+        assert waiting.poll() == [(listener.fileno(), select.EPOLLIN)]
+
+
+WAITS = (by_poll, by_select, by_epoll, lambda listener: None)
+listeners = [socket.create_server(("127.0.0.1", 0)) for _ in WAITS]
+kept = {listener.fileno() for listener in listeners}
+closed = []
+for number in range(3, LIMIT):
+    try:
+        if number not in kept:
+            os.close(number)
+            closed.append(number)
+    except OSError:
+        pass
+assert LIMIT * 3 // 4 in closed, "the library has no descriptor here"
+# The program uses the numbers for files of its own.
+null = os.open("/dev/null", os.O_RDONLY)
+for number in closed:
+    if number != null:
+        os.dup2(null, number)
+
+for listener, wait in zip(listeners, WAITS):
+    for _ in range(2):
+        serve(listener, wait)
+    listener.close()
+# SDP has other descriptors, which it closes by their former numbers.
+for number in closed if LOCAL else ():
+    assert os.path.sameopenfile(number, null), number
