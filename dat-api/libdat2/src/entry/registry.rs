@@ -86,9 +86,11 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
 ) -> DatReturn {
     guard("dat_registry_remove_provider", || {
         // SAFETY: the caller guarantees the contract of `checked`.
-        let (_, key) = unsafe { checked(provider, info) }?;
+        let (provider, key) = unsafe { checked(provider, info) }?;
         tracing::debug!(ia = %key, "provider unregisters");
-        dynamic::global().remove(&key).map(|()| DatReturn::SUCCESS)
+        dynamic::global()
+            .remove(&key, provider)
+            .map(|()| DatReturn::SUCCESS)
     })
 }
 

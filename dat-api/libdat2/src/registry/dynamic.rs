@@ -53,13 +53,18 @@ impl DynamicRegistry {
         }
     }
 
-    /// Removes a registration.
+    /// Removes the registration of a provider. A library unregisters when it is unloaded, even if
+    /// its key was taken when it registered; the registration of the other provider stays.
     ///
     /// # Errors
-    /// [`NOT_REGISTERED`] for an unknown key, `DAT_PROVIDER_IN_USE` while IAs are open.
-    pub fn remove(&self, key: &Key) -> Result<(), DatReturn> {
+    /// [`NOT_REGISTERED`] for an unknown key and for the key of another provider,
+    /// `DAT_PROVIDER_IN_USE` while IAs are open.
+    pub fn remove(&self, key: &Key, provider: ProviderRef) -> Result<(), DatReturn> {
         let mut registrations = self.lock();
         let registration = registrations.get(key).ok_or(NOT_REGISTERED)?;
+        if registration.provider != provider {
+            return Err(NOT_REGISTERED);
+        }
         if registration.references > 0 {
             return Err(DatReturn::error(DAT_PROVIDER_IN_USE, DAT_NO_SUBTYPE));
         }
@@ -122,8 +127,22 @@ mod tests {
             registry.add(key.clone(), provider),
             Err(DatReturn(0x8010_0000))
         );
-        assert_eq!(registry.remove(&key), Ok(()));
-        assert_eq!(registry.remove(&key), Err(DatReturn(0x800A_0064)));
+        assert_eq!(registry.remove(&key, provider), Ok(()));
+        assert_eq!(registry.remove(&key, provider), Err(DatReturn(0x800A_0064)));
+    }
+
+    #[test]
+    fn a_provider_that_was_refused_does_not_remove_the_registered_one() {
+        let (registry, key, table) = fixture();
+        let (own, refused) = (ProviderRef::new(&raw const *table), DatProvider::zeroed());
+        let own = own.expect("a box is not null");
+        let refused = ProviderRef::new(&raw const refused).expect("a local");
+        assert_eq!(registry.add(key.clone(), own), Ok(()));
+        assert!(registry.add(key.clone(), refused).is_err());
+        assert_eq!(registry.remove(&key, refused), Err(NOT_REGISTERED));
+        assert_eq!(registry.acquire(&key), Ok(own));
+        registry.release(&key);
+        assert_eq!(registry.remove(&key, own), Ok(()));
     }
 
     #[test]
@@ -133,9 +152,9 @@ mod tests {
         assert_eq!(registry.acquire(&key), Err(NOT_REGISTERED));
         assert_eq!(registry.add(key.clone(), provider), Ok(()));
         assert_eq!(registry.acquire(&key), Ok(provider));
-        assert_eq!(registry.remove(&key), Err(DatReturn(0x8011_0000)));
+        assert_eq!(registry.remove(&key, provider), Err(DatReturn(0x8011_0000)));
         registry.release(&key);
-        assert_eq!(registry.remove(&key), Ok(()));
+        assert_eq!(registry.remove(&key, provider), Ok(()));
     }
 
     #[test]
@@ -154,6 +173,6 @@ mod tests {
                 Err(NOT_REGISTERED)
             );
         }
-        assert_eq!(registry.remove(&key), Ok(()));
+        assert_eq!(registry.remove(&key, provider), Ok(()));
     }
 }
