@@ -67,12 +67,6 @@ impl DatError {
         Self::bare(DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE)
     }
 
-    /// `DAT_NOT_IMPLEMENTED`.
-    #[must_use]
-    pub const fn not_implemented() -> Self {
-        Self::of(DAT_NOT_IMPLEMENTED)
-    }
-
     /// `DAT_INTERNAL_ERROR`: an error of this library.
     #[must_use]
     pub const fn internal() -> Self {
