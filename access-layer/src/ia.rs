@@ -175,7 +175,7 @@ impl<R: Rnic> Ia<R> {
         }
         let handle = reservation.publish(child);
         children.of_kind[T::KIND as usize].insert(handle);
-        if let Some(index) = creation_counter(T::KIND) {
+        if let Some(index) = life_counters(T::KIND).0 {
             self.counters.bump(index);
         }
         Ok(handle)
@@ -184,7 +184,7 @@ impl<R: Rnic> Ia<R> {
     /// Removes a child that was freed.
     pub fn disown(&self, kind: Kind, handle: Handle) {
         self.lock().of_kind[kind as usize].remove(&handle);
-        if let Some(index) = end_counter(kind) {
+        if let Some(index) = life_counters(kind).1 {
             self.counters.bump(index);
         }
     }
@@ -254,34 +254,20 @@ impl<R: Rnic> Drop for Ia<R> {
     }
 }
 
-/// Returns the counter of created objects of a kind. The two calls that create public service
-/// points count them separately.
-fn creation_counter(kind: Kind) -> Option<u32> {
+/// Returns the counters of created and of freed objects of a kind. The two calls that create public
+/// service points count them separately.
+fn life_counters(kind: Kind) -> (Option<u32>, Option<u32>) {
     match kind {
-        Kind::Pz => Some(DCNT_IA_PZ_CREATE),
-        Kind::Lmr => Some(DCNT_IA_LMR_CREATE),
-        Kind::Rmr => Some(DCNT_IA_RMR_CREATE),
-        Kind::Rsp => Some(DCNT_IA_RSP_CREATE),
-        Kind::Evd => Some(DCNT_IA_EVD_CREATE),
-        Kind::Ep => Some(DCNT_IA_EP_CREATE),
-        Kind::Srq => Some(DCNT_IA_SRQ_CREATE),
-        Kind::Cr => Some(DCNT_IA_SP_CR),
-        Kind::Psp | Kind::Csp | Kind::Ssp | Kind::Cno | Kind::Ia => None,
-    }
-}
-
-/// Returns the counter of freed objects of a kind.
-fn end_counter(kind: Kind) -> Option<u32> {
-    match kind {
-        Kind::Pz => Some(DCNT_IA_PZ_FREE),
-        Kind::Lmr => Some(DCNT_IA_LMR_FREE),
-        Kind::Rmr => Some(DCNT_IA_RMR_FREE),
-        Kind::Psp => Some(DCNT_IA_PSP_FREE),
-        Kind::Rsp => Some(DCNT_IA_RSP_FREE),
-        Kind::Evd => Some(DCNT_IA_EVD_FREE),
-        Kind::Ep => Some(DCNT_IA_EP_FREE),
-        Kind::Srq => Some(DCNT_IA_SRQ_FREE),
-        Kind::Cr | Kind::Csp | Kind::Ssp | Kind::Cno | Kind::Ia => None,
+        Kind::Pz => (Some(DCNT_IA_PZ_CREATE), Some(DCNT_IA_PZ_FREE)),
+        Kind::Lmr => (Some(DCNT_IA_LMR_CREATE), Some(DCNT_IA_LMR_FREE)),
+        Kind::Rmr => (Some(DCNT_IA_RMR_CREATE), Some(DCNT_IA_RMR_FREE)),
+        Kind::Rsp => (Some(DCNT_IA_RSP_CREATE), Some(DCNT_IA_RSP_FREE)),
+        Kind::Evd => (Some(DCNT_IA_EVD_CREATE), Some(DCNT_IA_EVD_FREE)),
+        Kind::Ep => (Some(DCNT_IA_EP_CREATE), Some(DCNT_IA_EP_FREE)),
+        Kind::Srq => (Some(DCNT_IA_SRQ_CREATE), Some(DCNT_IA_SRQ_FREE)),
+        Kind::Psp => (None, Some(DCNT_IA_PSP_FREE)),
+        Kind::Cr => (Some(DCNT_IA_SP_CR), None),
+        Kind::Csp | Kind::Ssp | Kind::Cno | Kind::Ia => (None, None),
     }
 }
 
