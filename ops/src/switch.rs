@@ -21,8 +21,8 @@ use crate::rules::{Rules, Target};
 /// in less than a millisecond. A peer that drops datagrams costs half of this time, once a minute.
 pub const WITHIN: Duration = Duration::from_millis(200);
 
-/// The factor of the bound where TCP is not permitted: the connection fails at the bound, and a busy
-/// host may need more time than a fast fall-back permits.
+/// The factor of the bound where TCP is not permitted. The connection fails at the bound, and a
+/// busy host may need more time than a fast fall-back permits.
 const WITHOUT_TCP: u32 = 10;
 
 /// The program that owns the sockets.

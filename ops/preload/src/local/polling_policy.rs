@@ -1,10 +1,10 @@
 //! Decides which waits of a thread poll first. Makes no system calls.
 //!
-//! A poll costs the thread's share of a processor. On a busy machine that share is taken from the
-//! peer or from the thread's own next wake-up, and a `sched_yield` there lasts a whole time slice of
-//! another thread, some milliseconds. So the thread stops polling for some waits after a poll that
-//! found nothing, and for some time after a poll during which another thread ran. Both grow as long
-//! as polls do not pay.
+//! A poll costs the thread's share of a processor. On a busy machine the poll takes that share from
+//! the peer, or from the thread's own next wake-up. A `sched_yield` there lasts a whole time slice
+//! of another thread, some milliseconds. So the thread skips some waits after a poll that found
+//! nothing, and pauses for some time after a poll during which another thread ran. Both become
+//! longer as long as polls do not pay.
 
 use std::time::Duration;
 
