@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, QpToken};
+use host::descriptors::out_of_the_way;
 use host::locks::lock;
 use host::threads::spawn_quiet;
 
@@ -58,6 +59,9 @@ impl Engine {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // A program that closes all descriptors from some number on would otherwise close this one.
+        // The thread would then never sleep.
+        let epoll = out_of_the_way(epoll);
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         let engine = Self {
@@ -217,6 +221,12 @@ mod tests {
             assert_eq!(Source::decode(source.encode()), Some(source));
         }
         assert_eq!(Source::decode(7 << 32), None);
+    }
+
+    #[test]
+    fn the_descriptor_of_the_sleep_is_not_among_those_of_the_program() {
+        let number = Engine::new().unwrap().epoll.as_raw_fd();
+        assert!(number >= host::descriptors::lowest(), "{number}");
     }
 
     #[test]
