@@ -245,9 +245,9 @@ impl<'a> Connecting<'a> {
         has_local_route || self.service.ip().is_loopback()
     }
 
-    /// True if a cached answer may be used. A denial may have been wrong for some milliseconds only,
-    /// as for [`Question::persistent`](crate::portmap::Question::persistent). It may keep a
-    /// connection on TCP, but it must not make a connection fail.
+    /// True if a cached answer may be used. A denial may keep a connection on TCP, but it must not
+    /// make a connection fail, because it may have been wrong for some milliseconds only, as for
+    /// [`Question::persistent`](crate::portmap::Question::persistent).
     fn may_use_cached(&self, answer: Answer) -> bool {
         self.offer.may_fall_back || matches!(answer, Answer::Mapped(_))
     }

@@ -88,11 +88,11 @@ impl Mappings {
         let is_new = !self.remove_by(by, offering.service, offering.mapped);
         let offered = Offered {
             by,
-            mapped: offering.mapped,
+            mapped: canonical(offering.mapped),
             ipv6_only: offering.ipv6_only,
         };
         self.services
-            .entry(offering.service)
+            .entry(canonical(offering.service))
             .or_default()
             .push(offered);
         is_new
@@ -104,6 +104,7 @@ impl Mappings {
         service: SocketAddr,
         mapped: SocketAddr,
     ) -> bool {
+        let (service, mapped) = (canonical(service), canonical(mapped));
         let Some(ways) = self.services.get_mut(&service) else {
             return false;
         };
@@ -207,6 +208,16 @@ impl Mappings {
     }
 }
 
+/// Turns an IPv4-mapped IPv6 address into the IPv4 address that peers connect to. A socket at such
+/// an address accepts connections over IPv4 only.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        // The IPv6 address keeps its scope id.
+        IpAddr::V6(_) => address,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +258,16 @@ mod tests {
                 "{service}"
             );
         }
+    }
+
+    #[test]
+    fn a_listener_at_an_ipv4_mapped_address_is_found_over_ipv4() {
+        let (service, mapped) = ("[::ffff:192.0.2.2]:80", "[::ffff:192.0.2.2]:1080");
+        let mut mappings = mappings(&[(service, mapped)]);
+        let found = mappings.find(address("192.0.2.2:80"));
+        assert_eq!(found, Some(address("192.0.2.2:1080")));
+        assert!(mappings.remove(address(service), address(mapped)));
+        assert!(mappings.is_empty());
     }
 
     #[test]
