@@ -306,8 +306,7 @@ impl Qp {
         }
         let mut old = std::mem::replace(&mut *hw, new);
         let (before, now) = (old.num(), hw.num());
-        old.destroy();
-        self.pull_remaining();
+        self.destroy(&mut old);
         self.work.begin_epoch();
         self.is_last_receive_reported
             .store(false, Ordering::Relaxed);
@@ -327,8 +326,7 @@ impl Qp {
         for side in [&self.send, &self.recv] {
             lock(side).hw = ptr::null_mut();
         }
-        hw.destroy();
-        self.pull_remaining();
+        self.destroy(&mut hw);
         self.qps.remove(self.token, self);
         self.parts.send_cq.detach(self.send_place, num);
         if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
@@ -336,9 +334,18 @@ impl Qp {
         }
     }
 
-    /// Takes the completions of a queue pair that the device has destroyed, while its number is
-    /// still registered. A disconnect does not wait for receives of a shared queue, so some may
-    /// remain.
+    /// Destroys the device's queue pair, and takes its completions while its number is still
+    /// registered. A disconnect does not wait for receives of a shared queue, so some may remain.
+    ///
+    /// The completions are pulled before the queue pair is destroyed too, because the user-space
+    /// drivers of some devices (mlx4, mlx5) remove them from the queue as they destroy it. The
+    /// receives of a shared queue would then never be reported, and their slots never be free.
+    fn destroy(&self, hw: &mut Hw) {
+        self.pull_remaining();
+        hw.destroy();
+        self.pull_remaining();
+    }
+
     fn pull_remaining(&self) {
         self.parts.send_cq.pull();
         self.parts.recv_cq.pull();
