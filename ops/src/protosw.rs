@@ -203,7 +203,8 @@ pub trait KernelSockets: fmt::Debug + Send + Sync {
     /// unacceptable peer is closed and skipped.
     ///
     /// # Errors
-    /// `EINVAL` for a listener that was shut down, else the error of `accept`.
+    /// `EINVAL` for a listener that was shut down, `ECONNABORTED` after many unacceptable peers,
+    /// else the error of `accept`.
     fn accept(
         &self,
         listener: BorrowedFd<'_>,

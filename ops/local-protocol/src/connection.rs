@@ -20,6 +20,10 @@ use crate::{ports, trust};
 /// The number of ports that are tried until one is free for the service.
 const PORTS_MAX: u32 = 64;
 
+/// The number of unacceptable peers after which an accept returns. Peers that connect faster than
+/// they are refused must not keep the program in its call.
+const REFUSED_MAX: u32 = 64;
+
 /// Connections and listeners of this protocol.
 #[derive(Debug)]
 pub(crate) struct Sockets;
@@ -108,7 +112,7 @@ impl KernelSockets for Sockets {
         listener: BorrowedFd<'_>,
         flags: SocketFlags,
     ) -> Result<Option<KernelConnection>, Errno> {
-        loop {
+        for _ in 0..REFUSED_MAX {
             let (socket, peer) = match acceptfrom_with(listener, flags) {
                 Ok(accepted) => accepted,
                 Err(Errno::AGAIN) => return Ok(None),
@@ -138,6 +142,7 @@ impl KernelSockets for Sockets {
                 "a local peer is refused because the address in its name is not its own"
             );
         }
+        Err(Errno::CONNABORTED)
     }
 }
 
@@ -233,5 +238,22 @@ mod tests {
         assert_eq!(Sockets.is_offered(service), Ok(()));
         drop(listener);
         assert_eq!(Sockets.is_offered(service), Err(Reason::NotOffered));
+    }
+
+    #[test]
+    fn unacceptable_peers_keep_no_accept_busy() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = tcp.local_addr().unwrap().into();
+        let listener = Sockets
+            .listen(tcp.as_fd(), service, 2 * REFUSED_MAX)
+            .unwrap();
+        let name = names::of_service(service).unwrap();
+        for _ in 0..=REFUSED_MAX {
+            let unnamed = socket(SocketFlags::CLOEXEC).unwrap();
+            connect(&unnamed, &name).unwrap();
+        }
+        let accept = || Sockets.accept(listener.as_fd(), SocketFlags::CLOEXEC);
+        assert_eq!(accept().err(), Some(Errno::CONNABORTED));
+        assert!(accept().is_ok_and(|it| it.is_none()), "all were refused");
     }
 }

@@ -98,6 +98,9 @@ pub(crate) fn accept(
             Ok(None) => {}
             // The peer has closed already, as may happen to connections in the kernel's queue.
             Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
+            // Many peers were refused, and signals were blocked meanwhile. A call that may wait
+            // continues; no other call may take longer.
+            Err(Errno::CONNABORTED) if !is_nonblocking(socket)? => continue,
             Err(error) => return Err(error),
         }
         if listener.is_withdrawn() {
@@ -118,11 +121,15 @@ pub(crate) fn accept(
                 continue;
             }
         }
-        if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
+        if is_nonblocking(socket)? {
             return kernel().map(Next::Tcp);
         }
         has_kernel_woken = wait(socket, &listener, begun)?;
     }
+}
+
+fn is_nonblocking(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(fcntl_getfl(socket)?.contains(OFlags::NONBLOCK))
 }
 
 /// Returns the listener that has replaced `before` in the table.
