@@ -69,8 +69,9 @@ impl PollingPolicy {
         }
     }
 
-    /// A wait begins. Returns true if it must poll first.
-    pub(super) fn on_wait(&mut self, now: Duration) -> bool {
+    /// A call begins that may wait. Returns true if it must poll first. `now` is called only during a
+    /// pause.
+    pub(super) fn on_wait(&mut self, now: impl FnOnce() -> Duration) -> bool {
         match self.state {
             State::Polls => {}
             State::Skips(left) if left > 1 => self.state = State::Skips(left - 1),
@@ -78,7 +79,7 @@ impl PollingPolicy {
                 self.state = State::Polls;
                 return false;
             }
-            State::Pauses(until) if now >= until => self.state = State::Polls,
+            State::Pauses(until) if now() >= until => self.state = State::Polls,
             State::Pauses(_) => {}
         }
         self.state == State::Polls
@@ -131,7 +132,7 @@ mod tests {
         type Event = fn(&mut PollingPolicy) -> bool;
         let now = ms(100);
         let events: [Event; 4] = [
-            |it| it.on_wait(ms(100)),
+            |it| it.on_wait(|| ms(100)),
             |it| {
                 it.on_polled(Polled::Found, ms(100));
                 false
@@ -181,7 +182,7 @@ mod tests {
         let mut polls = 0;
         for _ in 0..waits {
             now += every;
-            if policy.on_wait(now) {
+            if policy.on_wait(|| now) {
                 polls += 1;
                 policy.on_polled(result, now);
             }
@@ -207,10 +208,10 @@ mod tests {
             policy.on_polled(Polled::Nothing, ms(1));
         }
         policy.on_polled(Polled::Found, ms(1));
-        assert!(policy.on_wait(ms(1)));
+        assert!(policy.on_wait(|| ms(1)));
         policy.on_polled(Polled::Nothing, ms(1));
-        assert!(!policy.on_wait(ms(1)));
-        assert!(policy.on_wait(ms(1)));
+        assert!(!policy.on_wait(|| ms(1)));
+        assert!(policy.on_wait(|| ms(1)));
     }
 
     #[test]
@@ -221,7 +222,7 @@ mod tests {
             policy.on_polled(Polled::Interrupted, now);
             now = policy.resumed_at;
             // Polls that pay do not shorten the pause: the processor may be busy nevertheless.
-            assert!(policy.on_wait(now));
+            assert!(policy.on_wait(|| now));
             policy.on_polled(Polled::Found, now);
         }
         assert_eq!(policy.pause, PAUSE_MAX);

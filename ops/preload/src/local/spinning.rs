@@ -66,7 +66,7 @@ pub(crate) fn receive(
     flags: c_int,
     mut call: impl FnMut(c_int) -> ssize_t,
 ) -> Option<ssize_t> {
-    if !is_on() || flags & MSG_WAITALL != 0 || !table::is_local(fd) {
+    if !is_on() || flags & MSG_WAITALL != 0 || !table::is_local(fd) || !must_poll() {
         return None;
     }
     let before = errno::get();
@@ -96,7 +96,7 @@ pub(crate) fn receive(
 /// without a timeout. `None`: the caller must make the call as the program made it.
 #[inline]
 pub(crate) fn await_set(is_waiting: bool, ask: impl Fn() -> c_int) -> Option<c_int> {
-    if !is_on() || !is_waiting || !table::has_local() {
+    if !is_on() || !is_waiting || !table::has_local() || !must_poll() {
         return None;
     }
     poll(|| unless_zero(ask()))
@@ -114,7 +114,7 @@ pub(crate) unsafe fn await_poll(
     is_waiting: bool,
     ask: impl Fn() -> c_int,
 ) -> Option<c_int> {
-    if !is_on() || !is_waiting || !table::has_local() {
+    if !is_on() || !is_waiting || !table::has_local() || !must_poll() {
         return None;
     }
     if let Some(ready) = unless_zero(ask()) {
@@ -132,26 +132,32 @@ fn unless_zero(ready: c_int) -> Option<c_int> {
     (ready != 0).then_some(ready)
 }
 
-/// Polls by `ask`, if this wait of the thread must poll.
+/// Returns true if this call of the thread must poll before it waits. A call that does not poll
+/// costs nothing more than without `opsrun --spin`.
+fn must_poll() -> bool {
+    change(|policy| policy.on_wait(|| since_start(Instant::now())))
+}
+
+/// Changes the policy of the thread. Returns false for a thread that is ending.
+fn change(change: impl FnOnce(&mut PollingPolicy) -> bool) -> bool {
+    let changed = POLICY.try_with(|cell| {
+        let mut policy = cell.get();
+        let result = change(&mut policy);
+        cell.set(policy);
+        result
+    });
+    changed.unwrap_or(false)
+}
+
+fn since_start(at: Instant) -> Duration {
+    at.saturating_duration_since(start())
+}
+
+/// Polls by `ask`, and records the result in the policy of the thread.
 #[cold]
 fn poll<T>(ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let begun = Instant::now();
-    let since_start = |at: Instant| at.saturating_duration_since(start());
-    let change = |change: &dyn Fn(&mut PollingPolicy) -> bool| {
-        // A thread that is ending does not poll.
-        let changed = POLICY.try_with(|cell| {
-            let mut policy = cell.get();
-            let result = change(&mut policy);
-            cell.set(policy);
-            result
-        });
-        changed.unwrap_or(false)
-    };
-    if !change(&|policy| policy.on_wait(since_start(begun))) {
-        return None;
-    }
-    let (polled, result, at) = poll_until_time(begun, ask);
-    change(&|policy| {
+    let (polled, result, at) = poll_until_time(Instant::now(), ask);
+    change(|policy| {
         policy.on_polled(polled, since_start(at));
         true
     });
