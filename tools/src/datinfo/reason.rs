@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn the_reason_of_a_provider_is_taken_from_its_log() {
         let log = "libibverbs: Warning: no driver\n\
-            2026-01-01T00:00:00.0Z  WARN access_layer::ia: open failed ia=a error=bad: x: y\n\
-            2026-01-01T00:00:00.0Z  WARN access_layer::ia: open failed ia=b error=other\n";
+            2026-01-01T00:00Z  WARN libdapl[7] access_layer::ia: open failed ia=a error=bad: x: y\n\
+            2026-01-01T00:00Z  WARN libdapl[7] access_layer::ia: open failed ia=b error=other\n";
         let (reason, rest) = split(log, "a");
         assert_eq!(reason.as_deref(), Some("bad: x: y"));
         assert_eq!(rest.lines().count(), 2, "{rest}");
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn the_registry_logs_a_library_that_does_not_load() {
-        let log = "2026-01-01T00:00:00.0Z  WARN libdat2::registry: provider library does not load \
-            ia=a u2.0 nonthreadsafe line=1 error=no such file\n";
+        let log = "2026-01-01T00:00Z  WARN libdat2[7] libdat2::registry: provider library does not \
+            load ia=a u2.0 nonthreadsafe line=1 error=no such file\n";
         let (reason, rest) = split(log, "a");
         let wanted = "provider library does not load: no such file";
         assert_eq!((reason.as_deref(), rest.as_str()), (Some(wanted), ""));
