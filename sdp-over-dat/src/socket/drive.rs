@@ -228,7 +228,7 @@ impl Socket {
     }
 
     /// Posts the receive buffers that hold no bytes any more, and adds buffers if the queue has to
-    /// grow. Posts nothing behind the last message of the peer. Returns true if buffers were posted.
+    /// grow. Posts nothing behind the last message of the peer. Returns true if it posted any.
     ///
     /// A provider may not complete a Receive that is posted after the transport has ended. OFA's
     /// provider on siw then never returns from `dat_ep_disconnect`, which waits for all Receives.
@@ -333,14 +333,14 @@ impl Socket {
     /// Sends the protocol's messages, starts the reads that no waiting reader starts, and posts the
     /// receive buffers that were read.
     ///
-    /// Buffers are posted behind the messages, because the peer may wait for the bytes of a message,
-    /// and seldom waits for the buffers. The next message announces them, or one of its own does.
+    /// Buffers are posted behind the messages, because the peer may wait for the bytes of a
+    /// message, and seldom waits for buffers. The next message announces them, or one of their own.
     pub(super) fn pump(&self, inner: &mut Inner) {
         self.pump_and_post(inner, true);
     }
 
-    /// As [`Self::pump`] at the end of a read: leaves a few buffers to the next call, so that a read
-    /// which is followed by an answer does not delay it by a post.
+    /// As [`Self::pump`] at the end of a read: leaves a few buffers to the next call, so that a
+    /// read does not delay the answer that follows it.
     pub(super) fn pump_after_read(&self, inner: &mut Inner) {
         let has_many = inner.receive.has_many_emptied();
         self.pump_and_post(inner, has_many);

@@ -27,14 +27,8 @@ impl Socket {
     pub(crate) fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
         let mut inner = self.lock();
         let waits = !(inner.options.nonblocking || flags.dont_wait);
-        if !waits {
-            let is_enough = |inner: &Inner| inner.receive.readable() >= into.len();
-            if !self.poll_events(&mut inner, is_enough)
-                && !inner.has_news_for_reader()
-                && !into.is_empty()
-            {
-                return Err(Errno::AGAIN.into());
-            }
+        if !waits && self.poll_finds_nothing(&mut inner, into.len()) {
+            return Err(Errno::AGAIN.into());
         }
         let timeout = inner.options.read_timeout.filter(|_| waits);
         let deadline = deadline(timeout);
@@ -100,6 +94,14 @@ impl Socket {
         }
     }
 
+    /// Handles the events for a read of `len` bytes that does not wait, until there are so many
+    /// bytes. Returns true if there was no event and there is nothing to return.
+    fn poll_finds_nothing(&self, inner: &mut Inner, len: usize) -> bool {
+        let is_enough = |inner: &Inner| inner.receive.readable() >= len;
+        let has_events = self.poll_events(inner, is_enough);
+        !has_events && !inner.has_news_for_reader() && len > 0
+    }
+
     /// Ends a read. Returns the bytes that were read, or the error if there are none.
     fn leave(
         &self,
@@ -127,8 +129,8 @@ impl Socket {
             // The urgent byte was read at its position in the stream.
             inner.is_urgent_announced = false;
         }
-        // The events of this call may permit a message, and a mark that was passed may have released
-        // a buffer.
+        // The events of this call may permit a message, and a mark that was passed may have
+        // released a buffer.
         self.pump_after_read(inner);
         Ok(taken)
     }

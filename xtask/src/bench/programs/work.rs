@@ -66,9 +66,9 @@ pub(super) enum Work {
     Descriptors,
 }
 
-/// The processors to which the two ends of a connection are bound. If they were not, the kernel would
-/// use one processor in one run and two in the next, and then the figures are those of waking an idle
-/// processor.
+/// The processors to which the two ends of a connection are bound. If they were not, the kernel
+/// would use one processor in one run and two in the next, and then the figures are those of waking
+/// an idle processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processors {
     /// Both ends on one processor.
