@@ -18,6 +18,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// cost less than a hundredth of the time.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// The number of polls between two interruptions that pay for the second one: each saves a wake-up.
+const PAYING: u32 = 16;
+
 /// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
@@ -57,6 +60,8 @@ pub(super) struct PollingPolicy {
     pause: Duration,
     /// The end of the last pause.
     resumed_at: Duration,
+    /// The number of polls since the last interruption that have found the event.
+    found: u32,
 }
 
 impl PollingPolicy {
@@ -66,11 +71,12 @@ impl PollingPolicy {
             skipped: 1,
             pause: Duration::ZERO,
             resumed_at: Duration::ZERO,
+            found: 0,
         }
     }
 
-    /// A call begins that may wait. Returns true if it must poll first. `now` is called only during a
-    /// pause.
+    /// A call begins that may wait. Returns true if it must poll first. `now` is called only
+    /// during a pause.
     pub(super) fn on_wait(&mut self, now: impl FnOnce() -> Duration) -> bool {
         match self.state {
             State::Polls => {}
@@ -91,6 +97,7 @@ impl PollingPolicy {
             Polled::Found => {
                 self.state = State::Polls;
                 self.skipped = 1;
+                self.found = self.found.saturating_add(1);
             }
             Polled::Nothing => {
                 self.state = State::Skips(self.skipped);
@@ -99,11 +106,12 @@ impl PollingPolicy {
             Polled::Interrupted => {
                 // The processor was still busy if the interruption follows soon after a pause.
                 let is_soon = now.saturating_sub(self.resumed_at) < self.pause;
-                self.pause = if is_soon {
+                self.pause = if is_soon && self.found < PAYING {
                     (4 * self.pause).min(PAUSE_MAX)
                 } else {
                     PAUSE_MIN
                 };
+                self.found = 0;
                 self.resumed_at = now + self.pause;
                 self.state = State::Pauses(self.resumed_at);
             }
@@ -215,18 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_long_after_a_pause_begins_with_a_short_pause() {
+    fn an_interruption_after_a_long_time_or_many_polls_that_pay_begins_with_a_short_pause() {
         let mut policy = PollingPolicy::new();
         let mut now = ms(0);
         for _ in 0..20 {
             policy.on_polled(Polled::Interrupted, now);
             now = policy.resumed_at;
-            // Polls that pay do not shorten the pause: the processor may be busy nevertheless.
+            // A single poll that pays does not shorten the pause.
             assert!(policy.on_wait(|| now));
             policy.on_polled(Polled::Found, now);
         }
         assert_eq!(policy.pause, PAUSE_MAX);
+        let mut paying = policy;
         policy.on_polled(Polled::Interrupted, now + PAUSE_MAX);
         assert_eq!(policy.pause, PAUSE_MIN);
+        for _ in 0..PAYING {
+            paying.on_polled(Polled::Found, now);
+        }
+        paying.on_polled(Polled::Interrupted, now);
+        assert_eq!(paying.pause, PAUSE_MIN);
     }
 }
