@@ -68,7 +68,7 @@ pub unsafe fn load_staged_sdp(tmp: &str, params: &str) -> Result<SdpTraces, Stri
 ///
 /// # Errors
 /// When a stack has a thread for `limit` or longer.
-pub fn stacks_have_gone(limit: Duration) -> Result<()> {
+pub fn await_end_of_stack_threads(limit: Duration) -> Result<()> {
     let end = Instant::now() + limit;
     let is_stack = |task: fs::DirEntry| {
         // The thread may have ended.

@@ -51,7 +51,7 @@ pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;
 pub use capture::{Capture, CaptureFile, Decoded};
 pub use full::is_full;
-pub use in_process::{load_staged, load_staged_sdp, stacks_have_gone};
+pub use in_process::{await_end_of_stack_threads, load_staged, load_staged_sdp};
 pub use net_space::NetSpace;
 pub use not_run::not_run;
 pub use ops_run::{Leave, OffloadProtocol, OpsRun};

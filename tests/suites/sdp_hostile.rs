@@ -22,7 +22,7 @@ use dat_api::{
 };
 use rustix::io::Errno;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, load_staged_sdp, stacks_have_gone};
+use stack_tests::{IA_NAME, SdpTraces, await_end_of_stack_threads, load_staged_sdp};
 
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -244,7 +244,7 @@ impl Scene {
         drop(self);
         let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
         if let Ok(_alone) = RUNNING.try_write() {
-            stacks_have_gone(DEADLINE)?;
+            await_end_of_stack_threads(DEADLINE)?;
             let messages = traces.check_victims()?;
             ensure!(messages > 0, "no SDP message was recorded");
             println!("{messages} messages, no rule broken by a victim");

@@ -35,7 +35,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, load_staged_sdp, stacks_have_gone};
+use stack_tests::{IA_NAME, SdpTraces, await_end_of_stack_threads, load_staged_sdp};
 
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     let stack = Stack::open_with(IA_NAME, config)?;
     test(&stack)?;
     drop(stack);
-    stacks_have_gone(DEADLINE)?;
+    await_end_of_stack_threads(DEADLINE)?;
     let frames = traces.check()?;
     ensure!(frames > 0, "the connections of this test sent no message");
     println!("{frames} messages, no rule broken");
