@@ -49,6 +49,14 @@ def by_epoll(listener):
         assert waiting.poll() == [(listener.fileno(), select.EPOLLIN)]
 
 
+# The library is at work before the program closes its descriptors.
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_connection(listener.getsockname()) as client:
+        server = listener.accept()[0]
+        client.sendall(b"x")
+        assert server.recv(1) == b"x"
+        server.close()
+
 WAITS = (by_poll, by_select, by_epoll, lambda listener: None)
 listeners = [socket.create_server(("127.0.0.1", 0)) for _ in WAITS]
 kept = {listener.fileno() for listener in listeners}
