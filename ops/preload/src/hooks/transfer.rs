@@ -289,8 +289,13 @@ unsafe fn receive_unnamed_messages(
 ) -> c_int {
     // SAFETY: by the caller's contract there are this many messages.
     let header = |at: c_uint| unsafe { &mut (*messages.add(at as usize)).msg_hdr };
-    let kept: Vec<msghdr> = (0..count).map(|at| *header(at)).collect();
-    for at in 0..count {
+    let has_room = |it: &msghdr| !(it.msg_name.is_null() && it.msg_control.is_null());
+    // Most programs pass neither, so nothing is allocated for them.
+    let kept: Vec<msghdr> = match (0..count).any(|at| has_room(header(at))) {
+        true => (0..count).map(|at| *header(at)).collect(),
+        false => Vec::new(),
+    };
+    for at in 0..kept.len() as c_uint {
         let message = header(at);
         (message.msg_name, message.msg_control) = (ptr::null_mut(), ptr::null_mut());
         message.msg_controllen = 0;
