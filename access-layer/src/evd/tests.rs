@@ -32,6 +32,15 @@ fn await_waiter(dat: &Dat, evd: DatEvdHandle) {
     }
 }
 
+/// Waits until a waiter of the EVD has polled, found too little, and goes to sleep. Events that are
+/// received before its first poll end its wait whether they wake waiters or not.
+fn await_sleeper(evd: DatEvdHandle) {
+    let evd = crate::handle::pin::<Evd<FakeRnic>>(evd).unwrap();
+    while evd.counters().read(DCNT_EVD_WAIT_BLOCKED as usize, false) == 0 {
+        thread::yield_now();
+    }
+}
+
 /// Runs `action` while another thread waits for an event. Returns the result of the wait.
 fn wait_during(dat: &Dat, evd: DatEvdHandle, action: impl FnOnce()) -> Result<(), (u32, i32)> {
     let word = evd.expose_provenance();
@@ -464,7 +473,7 @@ fn an_unsignalled_completion_wakes_no_waiter_and_can_be_dequeued() {
     assert_eq!(pair.recv(1, 2, DEFAULT), SUCCESS);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| wait_for_cookie(&pair.dat, word, 1));
-        await_waiter(&pair.dat, recv);
+        await_sleeper(recv);
         assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
         // This is no proof, but with a waiter that wakes up wrongly the test nearly always fails
         // here.
@@ -504,7 +513,7 @@ fn a_solicited_waiter_is_woken_by_solicited_sends_only() {
     }
     thread::scope(|scope| {
         let waiter = scope.spawn(|| wait_for_cookie(&pair.dat, word, 1));
-        await_waiter(&pair.dat, recv);
+        await_sleeper(recv);
         assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
         thread::sleep(Duration::from_millis(20));
         assert!(!waiter.is_finished());
