@@ -18,6 +18,14 @@ const PROVIDERS: [(&str, &str); 2] = [
 /// The library that `opsrun` preloads in front of the C library's socket calls.
 const PRELOAD: &str = "ops-preload";
 
+/// The program that measures the libraries, built as these are: package and program.
+const BENCH: (&str, &str) = ("dat-tools", "dat-bench");
+
+/// The cargo profile of the libraries and of [`BENCH`].
+const MEASURED: &str = "release";
+/// The cargo profile of the other tools and of the examples. Their build takes less time.
+const UNMEASURED: &str = "program";
+
 /// The packages whose examples are staged, because they show an API to users.
 const EXAMPLES: [&str; 2] = ["dat-api", "sdp-over-dat"];
 
@@ -73,7 +81,9 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
     for package in packages.chain(["libdat2", PRELOAD]) {
         libraries.extend(["-p".to_owned(), package.to_owned()]);
     }
-    let mut artifacts = build(workspace, progress, &libraries)?;
+    let mut artifacts = build(workspace, progress, MEASURED, &libraries)?;
+    let bench = ["-p", BENCH.0, "--bin", BENCH.1].map(String::from);
+    let bench = build(workspace, progress, MEASURED, &bench)?;
     let packages: Vec<String> = workspace
         .packages()
         .iter()
@@ -84,8 +94,10 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
     if !packages.is_empty() {
         let mut args = packages;
         args.extend(["--bins".into(), "--examples".into()]);
-        artifacts.extend(build(workspace, progress, &args)?);
+        artifacts.extend(build(workspace, progress, UNMEASURED, &args)?);
     }
+    // Later entries replace earlier ones of the same name.
+    artifacts.extend(bench);
     Ok(Built {
         registry_archive: library(&artifacts, "libdat2", "a")?,
         provider_libraries: PROVIDERS
@@ -109,11 +121,17 @@ struct Artifact {
     executable: Option<PathBuf>,
 }
 
-fn build(workspace: &Workspace, progress: Progress, args: &[String]) -> Result<Vec<Artifact>> {
+fn build(
+    workspace: &Workspace,
+    progress: Progress,
+    profile: &str,
+    args: &[String],
+) -> Result<Vec<Artifact>> {
     let output = Command::new(cargo())
         .args([
             "build",
-            "--release",
+            "--profile",
+            profile,
             "--message-format",
             "json-render-diagnostics",
         ])
@@ -128,7 +146,7 @@ fn build(workspace: &Workspace, progress: Progress, args: &[String]) -> Result<V
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "cargo build --release {} failed\n{}",
+        "cargo build --profile {profile} {} failed\n{}",
         args.join(" "),
         errors_in(&complaint)
     );
