@@ -63,40 +63,53 @@ impl OutstandingReferences {
             .retain(|reference| reference.position != position);
     }
 
-    /// Revokes all references that `is_selected` selects, and returns when the peer reads none of
+    /// Revokes the references that `is_selected` selects, and returns when the peer reads none of
     /// them any more.
-    fn revoke_where(
-        &self,
-        open: &[OutstandingReference],
-        is_selected: impl Fn(&OutstandingReference) -> bool,
-    ) {
-        let selected = || open.iter().filter(|reference| is_selected(reference));
-        // The references that are being read. The peer cannot start to read the remaining ones.
-        let being_read: Vec<Position> = selected()
-            .map(|reference| reference.position)
-            .filter(|position| self.revoker.revoke(*position) == Revoked::Pulling)
-            .collect();
+    ///
+    /// The lock is not held between two checks. A drive adds references with the memory table open,
+    /// so a drive that waited for the lock would stop all connections of the adapter.
+    fn revoke_where(&self, is_selected: impl Fn(&OutstandingReference) -> bool) {
+        let selected = |it: &&OutstandingReference| is_selected(it);
+        let all = |open: &[OutstandingReference]| -> Vec<Position> {
+            open.iter().filter(selected).map(|it| it.position).collect()
+        };
+        // No reference is added that is selected, so this list is complete.
+        let mut being_read = all(&self.lock());
         let deadline = Instant::now() + PULL_TIMEOUT;
-        for position in being_read {
-            while self.revoker.revoke(position) == Revoked::Pulling {
-                if io::is_hung_up(self.conn.as_fd()) {
-                    return;
-                }
-                if Instant::now() >= deadline {
-                    tracing::warn!("a peer still reads memory that is no longer registered");
-                    self.revoker.abandon(position);
-                    break;
-                }
-                thread::sleep(PULL_PAUSE);
+        loop {
+            self.retain_being_read(&mut being_read);
+            if being_read.is_empty() || io::is_hung_up(self.conn.as_fd()) {
+                return;
             }
+            if Instant::now() >= deadline {
+                return self.abandon(&being_read);
+            }
+            thread::sleep(PULL_PAUSE);
+        }
+    }
+
+    /// Revokes references, and keeps those that are being read. The peer cannot start to read the
+    /// remaining ones.
+    fn retain_being_read(&self, positions: &mut Vec<Position>) {
+        let open = self.lock();
+        positions.retain(|position| {
+            is_open(&open, *position) && self.revoker.revoke(*position) == Revoked::Pulling
+        });
+    }
+
+    /// Revokes references that the peer does not finish to read.
+    fn abandon(&self, positions: &[Position]) {
+        tracing::warn!("a peer still reads memory that is no longer registered");
+        let open = self.lock();
+        for position in positions.iter().filter(|it| is_open(&open, **it)) {
+            self.revoker.abandon(*position);
         }
     }
 
     /// Revokes all references, because the connection is over.
     pub(super) fn revoke_all(&self) {
-        let mut open = self.lock();
-        self.revoke_where(&open, |_| true);
-        open.clear();
+        self.revoke_where(|_| true);
+        self.lock().clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OutstandingReference>> {
@@ -106,6 +119,16 @@ impl OutstandingReferences {
 
 impl ReferenceHolder for OutstandingReferences {
     fn revoke(&self, stag: Stag) {
-        self.revoke_where(&self.lock(), |reference| reference.stags.contains(&stag));
+        self.revoke_where(|reference| reference.stags.contains(&stag));
     }
 }
+
+/// True if the record at a position is still the reference. The ring reuses the room of a reference
+/// that is not open any more, so no state may be written there.
+fn is_open(open: &[OutstandingReference], position: Position) -> bool {
+    open.iter().any(|it| it.position == position)
+}
+
+#[cfg(test)]
+#[path = "references/tests.rs"]
+mod tests;

@@ -68,7 +68,7 @@ impl From<Errno> for WhyNot {
 pub(crate) struct UnixConn(NotInherited);
 
 impl UnixConn {
-    fn new(fd: OwnedFd) -> Self {
+    pub(super) fn new(fd: OwnedFd) -> Self {
         Self(NotInherited::new(fd))
     }
 }
