@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use access_layer::rnic::*;
 use support::ground::{Ground, on_ground};
-use support::scripted::{Half, Moved, Scripted};
+use support::scripted::{CAN_PULL, Half, Moved, Scripted};
 use support::*;
 
 const LEN: usize = 64;
@@ -287,5 +287,49 @@ fn an_attack_ends_the_same_way_over_both_carriers() {
             assert_eq!(over_tcp, through_memory, "{name}");
             ground.check(name);
         }
+    });
+}
+
+#[test]
+fn a_peer_reads_no_window_by_reference_after_it_was_invalidated() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let node = victim.node;
+        let memory = node.memory(1 << 16);
+        let window = node.rnic.create_mw(&node.pd).unwrap();
+        let bind = BindMw {
+            wr_id: 1,
+            mr: Some(&memory.mr),
+            range: memory.sge(0, 1 << 16),
+            access: ALL_RIGHTS,
+            zero_based: true,
+            qp_only: false,
+            completion: false,
+            signalled: false,
+            fence: false,
+        };
+        let healthy = ground.healthy_server();
+        let stag = node.rnic.bind_mw(&healthy.qp, &window, &bind).unwrap();
+        let mut moved = Moved::new(&victim, |shared| {
+            let can_pull = shared.control(Half::Adopter, CAN_PULL);
+            can_pull.store(1, Ordering::Relaxed);
+        });
+        let push = |moved: &mut Moved, segment: &[u8]| {
+            moved.tail = moved.shared.push(Half::Creator, moved.tail, segment, &[]);
+            moved.wake();
+        };
+        push(&mut moved, &read(1 << 16, stag, 0));
+        // The response is a reference, which the peer does not follow yet.
+        moved.shared.await_word(Half::Adopter, 0);
+        victim.recv(5, &[]);
+        let number = moved.peer.next_send();
+        push(&mut moved, &untagged(4, stag, (0, number, 0)));
+        assert_eq!(victim.received().opcode, WcOpcode::RecvInvalidate);
+        let state = moved.shared.ring_word(Half::Adopter, 8);
+        let now = state.load(Ordering::Relaxed) as u32;
+        assert_eq!(now, 5, "the reference is not revoked");
+        assert_eq!(victim.event(), Event::Broken);
+        drop((moved, victim));
+        ground.check("invalidated");
     });
 }

@@ -9,7 +9,7 @@ use access_layer::rnic::{Completion, WcOpcode, WcStatus};
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{
     CarrierMessage, Connection, Delivery, Inbound, Placement, ProtocolError, ReceiveBuffer,
-    ReceiveQueue, Target, TerminateCode, UntaggedError,
+    ReceiveQueue, Stag, Target, TerminateCode, UntaggedError,
 };
 
 use super::RxEnd;
@@ -33,6 +33,8 @@ pub(crate) struct Inbox {
     current_status: WcStatus,
     /// The carrier messages that were received and not handled.
     messages: Vec<CarrierMessage>,
+    /// The STags that the peer has invalidated in this pass.
+    invalidated: Vec<Stag>,
     /// Payload that was placed, in bytes, by any carrier.
     placed: u64,
 }
@@ -44,6 +46,7 @@ impl Default for Inbox {
             current: None,
             current_status: WcStatus::Success,
             messages: Vec::new(),
+            invalidated: Vec::new(),
             placed: 0,
         }
     }
@@ -65,6 +68,12 @@ impl Inbox {
     /// Takes the carrier messages that were received.
     pub(crate) fn take_messages(&mut self) -> Vec<CarrierMessage> {
         std::mem::take(&mut self.messages)
+    }
+
+    /// Takes the STags that the peer has invalidated. Their accesses must end before the receives
+    /// of this pass complete.
+    pub(crate) fn take_invalidated(&mut self) -> Vec<Stag> {
+        std::mem::take(&mut self.invalidated)
     }
 
     /// Payload that was placed, in bytes, by any carrier.
@@ -254,6 +263,7 @@ impl<'m> Sinks<'m> {
         };
         if let Some(stag) = invalidate {
             self.memory.invalidate(stag);
+            self.inbox.invalidated.push(stag);
         }
         let Some(slot) = self.inbox.current.take() else {
             return;

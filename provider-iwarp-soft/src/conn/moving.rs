@@ -296,11 +296,15 @@ impl Conn {
             completions: &mut self.recv_done,
             inbox: &mut self.inbox,
         };
-        match (from, &mut self.moving) {
+        let received = match (from, &mut self.moving) {
             (From::Tcp, _) => self.tcp.receive(&mut reception),
             (From::Local, Move::Local(local)) => local.receive(&mut reception),
             (From::Local, _) => Ok(false),
+        };
+        for stag in self.inbox.take_invalidated() {
+            qp.table().end_invalidated(stag);
         }
+        received
     }
 
     /// Reports of submitted segments that a transport has accepted, the oldest first.

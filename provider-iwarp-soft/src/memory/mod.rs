@@ -143,6 +143,14 @@ impl MemoryTable {
         }
     }
 
+    /// Called after a peer has invalidated a window by a Send with Invalidate, and before the Send
+    /// completes. No access through the window is in progress when this returns.
+    pub(crate) fn end_invalidated(&self, stag: Stag) {
+        // An access that has resolved the STag before may still be in progress, or add a reference.
+        drop(self.write());
+        self.end_references(stag);
+    }
+
     /// Registers a reference holder until it is dropped.
     pub(crate) fn add_reference_holder(&self, reference_holder: &Arc<dyn ReferenceHolder>) {
         let mut reference_holders = lock(&self.reference_holders);
@@ -384,6 +392,7 @@ impl MemoryAccess<'_> {
     }
 
     /// Invalidates a window's STag on delivery of a Send with Invalidate.
+    /// [`MemoryTable::end_invalidated`] must be called when the table is no longer open.
     pub(crate) fn invalidate(&self, stag: Stag) {
         if let Some(entry) = self.entry(stag.0) {
             entry.invalidate();
