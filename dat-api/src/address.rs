@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use dat_abi::{DAT_TIMEOUT_INFINITE, DatIaAddressPtr, DatTimeout, read_socket_addr};
 
+use crate::error::Result;
+
 /// Reads an address that a library returned; `None` for null and for unknown families.
 ///
 /// # Safety
@@ -17,6 +19,25 @@ pub(crate) unsafe fn read_address(address: DatIaAddressPtr) -> Option<SocketAddr
     }
     // SAFETY: guaranteed by the caller.
     unsafe { read_socket_addr(address) }.ok()
+}
+
+/// Calls a function that waits, until it returns a result or `timeout` has expired. A time that is
+/// longer than DAT can express, which is 71.6 minutes, is divided into several waits.
+pub(crate) fn wait_for<T>(
+    timeout: Option<Duration>,
+    mut wait: impl FnMut(DatTimeout) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let Some(mut left) = timeout else {
+        return wait(DAT_TIMEOUT_INFINITE);
+    };
+    loop {
+        let part = timeout_us(Some(left));
+        let found = wait(part)?;
+        left = left.saturating_sub(Duration::from_micros(part.into()));
+        if found.is_some() || left.is_zero() {
+            return Ok(found);
+        }
+    }
 }
 
 /// Converts a timeout: microseconds rounded up, `None` for no limit. A finite time is never
@@ -46,6 +67,32 @@ mod tests {
             assert_eq!(read_address(std::ptr::null_mut()), None);
             assert_eq!(read_address(&raw mut unspecified), None);
         }
+    }
+
+    #[test]
+    fn a_time_that_dat_cannot_express_is_waited_for_in_parts() {
+        let waited = |timeout| {
+            let mut parts = Vec::new();
+            let found = wait_for::<()>(timeout, |part| {
+                parts.push(part);
+                Ok(None)
+            });
+            assert!(found.unwrap().is_none());
+            parts
+        };
+        let longest = DAT_TIMEOUT_INFINITE - 1;
+        assert_eq!(waited(None), [DAT_TIMEOUT_INFINITE]);
+        assert_eq!(waited(Some(Duration::ZERO)), [0]);
+        assert_eq!(waited(Some(Duration::from_nanos(1))), [1]);
+        let us = 2 * u64::from(longest) + 7;
+        let parts = waited(Some(Duration::from_micros(us)));
+        assert_eq!(parts, [longest, longest, 7]);
+        let mut count = 0;
+        let found = wait_for(Some(Duration::MAX), |_| {
+            count += 1;
+            Ok((count == 3).then_some(count))
+        });
+        assert_eq!(found.unwrap(), Some(3));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dat_abi::*;
 
-use crate::address::timeout_us;
+use crate::address::wait_for;
 use crate::error::{Error, Result, SocketError, check};
 use crate::handle::{EvdId, Handle};
 use crate::ia::Ia;
@@ -90,14 +90,14 @@ impl Cno {
     /// expired first (`None`: no limit). The caller then dequeues events until the dispatcher is
     /// empty.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<EvdId>> {
+        wait_for(timeout, |timeout| self.wait_us(timeout))
+    }
+
+    fn wait_us(&self, timeout: DatTimeout) -> Result<Option<EvdId>> {
         let mut evd = DAT_HANDLE_NULL;
         // SAFETY: the handle is live and the out-pointer writable.
         let code = unsafe {
-            (self.inner.ia.library().dat_cno_wait)(
-                self.inner.handle.0,
-                timeout_us(timeout),
-                &mut evd,
-            )
+            (self.inner.ia.library().dat_cno_wait)(self.inner.handle.0, timeout, &mut evd)
         };
         if code.is(DAT_QUEUE_EMPTY) || code.is(DAT_TIMEOUT_EXPIRED) {
             return Ok(None);

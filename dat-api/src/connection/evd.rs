@@ -10,7 +10,7 @@ use dat_abi::*;
 
 use super::decode::decode;
 use super::{Evd, EvdInner, Event, Route};
-use crate::address::timeout_us;
+use crate::address::wait_for;
 use crate::cno::Cno;
 use crate::counters;
 use crate::error::{Error, Result, check};
@@ -209,18 +209,16 @@ impl Evd {
         threshold: DatCount,
         timeout: Option<Duration>,
     ) -> Result<Option<(Event, u32)>> {
+        wait_for(timeout, |timeout| self.wait_us(threshold, timeout))
+    }
+
+    fn wait_us(&self, threshold: DatCount, timeout: DatTimeout) -> Result<Option<(Event, u32)>> {
         let mut raw = DatEvent::zeroed();
         let mut nmore: DatCount = 0;
         // SAFETY: the handle is live and both out-pointers are writable.
         let code = unsafe {
             let wait = self.inner.ia.library().dat_evd_wait;
-            wait(
-                self.as_raw(),
-                timeout_us(timeout),
-                threshold,
-                &mut raw,
-                &mut nmore,
-            )
+            wait(self.as_raw(), timeout, threshold, &mut raw, &mut nmore)
         };
         if code.is(DAT_TIMEOUT_EXPIRED) || code.is(DAT_QUEUE_EMPTY) {
             return Ok(None);

@@ -55,7 +55,8 @@ pub enum ConnectFailure {
 
 impl Ep {
     /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The outcome
-    /// is an event on the connection dispatcher. `timeout` `None` sets no limit.
+    /// is an event on the connection dispatcher. `timeout` `None` sets no limit; a limit of more
+    /// than 71.6 minutes, which DAT cannot express, is reduced to that.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` when the endpoint is not unconnected, `DAT_INVALID_PARAMETER` for a
