@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, QpToken};
@@ -19,6 +19,9 @@ use host::threads::spawn_quiet;
 
 /// Maximum number of events of one `epoll_wait`.
 const BATCH: usize = 32;
+
+/// The time between two rounds of the thread if its descriptor is lost.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The source of the events of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +62,12 @@ impl Engine {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // A program that closes all descriptors from some number on would otherwise close this one.
-        // The thread would then never sleep.
+        // A program that closes all descriptors from some number on would otherwise close both, and
+        // would be assigned their numbers again. A wake-up would then write to its file.
         let epoll = out_of_the_way(epoll);
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let wake = out_of_the_way(wake);
         let engine = Self {
             epoll,
             wake,
@@ -151,12 +155,19 @@ impl Engine {
     }
 
     /// Sleeps until the deadline, or until a descriptor is ready, and returns the ready sources.
+    ///
+    /// If the program has closed the descriptor of the sleep, the thread only serves deadlines and
+    /// the work that other threads have queued, after a pause. The numbers of the other descriptors
+    /// may be those of files of the program then, so no source is returned.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> impl Iterator<Item = Source> {
         let timeout = deadline.map_or(-1, millis_until);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let (epoll, room) = (self.epoll.as_raw_fd(), BATCH as i32);
         // SAFETY: the array has room for `room` events. An interruption is a round without events.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
+        if count < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            thread::sleep(PAUSE);
+        }
         let ready = events.into_iter().take(usize::try_from(count).unwrap_or(0));
         ready.filter_map(|event| Source::decode(event.u64))
     }
@@ -224,9 +235,24 @@ mod tests {
     }
 
     #[test]
-    fn the_descriptor_of_the_sleep_is_not_among_those_of_the_program() {
-        let number = Engine::new().unwrap().epoll.as_raw_fd();
-        assert!(number >= host::descriptors::lowest(), "{number}");
+    fn the_descriptors_of_the_engine_are_not_among_those_of_the_program() {
+        let engine = Engine::new().unwrap();
+        for number in [engine.epoll.as_raw_fd(), engine.wake.as_raw_fd()] {
+            assert!(number >= host::descriptors::lowest(), "{number}");
+        }
+    }
+
+    #[test]
+    fn the_thread_pauses_in_each_round_if_the_descriptor_of_the_sleep_is_lost() {
+        let engine = Engine {
+            epoll: std::fs::File::open("/dev/null").unwrap().into(),
+            ..Engine::new().unwrap()
+        };
+        let start = Instant::now();
+        for _ in 0..5 {
+            assert_eq!(engine.sleep(None).count(), 0);
+        }
+        assert!(start.elapsed() >= 5 * PAUSE, "a busy loop");
     }
 
     #[test]
