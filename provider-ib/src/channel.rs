@@ -8,7 +8,7 @@ use access_layer::rnic::{Resource, RnicError};
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
-use crate::device::{Device, refused, set_nonblocking};
+use crate::device::{Device, refused, renumber, set_nonblocking};
 
 /// The channel.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ impl Channel {
         // SAFETY: the device is open.
         let hw = unsafe { libraries.verbs.ibv_create_comp_channel(device.context()) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::CompletionQueue))?;
+        // SAFETY: the channel was just created. libibverbs reads the number from it at each use.
+        unsafe { renumber(&mut (*hw.as_ptr()).fd) };
         let channel = Self { hw, libraries };
         set_nonblocking(channel.fd())?;
         Ok(channel)

@@ -9,13 +9,14 @@
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use access_layer::net_device;
 use access_layer::rnic::{Resource, RnicError};
 use dat_abi::CSocketAddr;
+use host::descriptors::out_of_the_way;
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
@@ -179,6 +180,18 @@ fn forget_removed(libraries: &Libraries) {
     unsafe { libraries.cm.rdma_free_devices(list) };
 }
 
+/// Gives a descriptor of the libraries a number that the program does not use. A program that closes
+/// all descriptors from some number on would otherwise close it, and its number would be used for a
+/// file of the program.
+///
+/// # Safety
+/// `fd` is the only record of the descriptor, which is open.
+pub(crate) unsafe fn renumber(fd: &mut RawFd) {
+    // SAFETY: guaranteed by the caller.
+    let owned = unsafe { OwnedFd::from_raw_fd(*fd) };
+    *fd = out_of_the_way(owned).into_raw_fd();
+}
+
 /// Makes a descriptor of the libraries non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: the call takes no pointers.
@@ -312,7 +325,16 @@ fn open_by_name(libraries: &Libraries, name: &str) -> Result<NonNull<ibv_context
             .ok_or_else(io::Error::last_os_error)
     };
     match with_device(libraries, name, open) {
-        Some(Ok(context)) => Ok(context),
+        Some(Ok(context)) => {
+            let raw = context.as_ptr();
+            // SAFETY: the context was just opened for this RNIC alone. The libraries and the
+            // drivers read both numbers from the context at each use, and close them with it.
+            unsafe {
+                renumber(&mut (*raw).cmd_fd);
+                renumber(&mut (*raw).async_fd);
+            }
+            Ok(context)
+        }
         Some(Err(why)) => Err(RnicError::NoDevice(format!(
             "{name} cannot be opened: {why}; /dev/infiniband/uverbs* must exist and be writable"
         ))),
@@ -344,4 +366,29 @@ fn with_device<T>(
     // SAFETY: from `ibv_get_device_list`, freed once; opened devices stay open.
     unsafe { libraries.verbs.ibv_free_device_list(list) };
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_of_the_libraries_is_moved_away_from_those_of_the_program() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let before = near.into_raw_fd();
+        let mut fd = before;
+        // SAFETY: `fd` is the only record of the descriptor.
+        unsafe { renumber(&mut fd) };
+        assert!(fd >= host::descriptors::lowest(), "{fd}");
+        // SAFETY: `fd` is the only record of the descriptor.
+        let mut near = unsafe { UnixStream::from_raw_fd(fd) };
+        near.write_all(b"a").unwrap();
+        drop(near);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"a", "no other descriptor is open");
+    }
 }

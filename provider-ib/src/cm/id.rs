@@ -12,7 +12,7 @@ use dat_abi::{CSocketAddr, read_socket_addr};
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
-use crate::device::checked;
+use crate::device::{checked, renumber, set_nonblocking};
 
 /// The timeout for resolving a peer's link address or a path, in milliseconds.
 const RESOLVE_MS: i32 = 4000;
@@ -89,13 +89,9 @@ impl Channel {
             libraries: libraries.clone(),
             raw,
         };
-        let fd = channel.as_fd().as_raw_fd();
-        // SAFETY: the call takes no pointers.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        // SAFETY: the call takes no pointers.
-        if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // SAFETY: the channel was just created. librdmacm reads the number from it at each use.
+        unsafe { renumber(&mut (*raw.as_ptr()).fd) };
+        set_nonblocking(channel.as_fd().as_raw_fd())?;
         Ok(channel)
     }
 
