@@ -11,7 +11,7 @@ use crate::dispatch::Dispatch;
 use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
-use crate::handle::{self, Handle, Pinned, ProviderRef};
+use crate::handle::{self, Handle, Pinned, ProviderRef, QUIESCENCE_LIMIT};
 use crate::ia::{Ia, OUT_OF_HANDLES};
 use crate::lmr::Lmr;
 use crate::open_error;
@@ -20,10 +20,6 @@ use crate::rmr::Rmr;
 use crate::rnic::{Rnic, RnicConfig, RnicError};
 use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
-
-/// Maximum time for which a close waits until calls of other threads no longer use the objects that
-/// were ended.
-pub(crate) const QUIESCENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// EVD of an IA's asynchronous events.
 #[derive(Debug)]

@@ -188,12 +188,14 @@ impl<R: Rnic> Lmr<R> {
         }
     }
 
-    /// Implements `dat_lmr_free`.
-    pub fn free(this: &Pinned<Self>) -> DatResult {
+    /// Implements `dat_lmr_free`. The region is deregistered when this returns, even if calls of
+    /// other threads use the handle meanwhile.
+    pub fn free(this: Pinned<Self>) -> DatResult {
         if !this.windows.close() {
             return Err(DatError::bare(DAT_INVALID_STATE, DAT_NO_SUBTYPE));
         }
-        Self::abandon(this);
+        Self::abandon(&this);
+        this.await_drop();
         Ok(())
     }
 }

@@ -31,14 +31,20 @@ mod table;
 use std::any::TypeId;
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dat_abi::{DatHandle, DatHandleType, DatProvider};
 
 use self::table::{Pin, Slot};
+
+/// Maximum time for which a close or a free waits until calls of other threads no longer use the
+/// objects that were ended.
+pub(crate) const QUIESCENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The kind of a handle's object; the numbers are those of `DAT_HANDLE_TYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -312,6 +318,13 @@ impl<T: Object> Pinned<T> {
     #[must_use]
     pub fn retire(&self) -> bool {
         self.slot.retire()
+    }
+
+    /// Ends this pin of a retired handle. The object was dropped when this returns, unless a call
+    /// of another thread uses the object for longer than [`QUIESCENCE_LIMIT`].
+    pub fn await_drop(self) {
+        let this = ManuallyDrop::new(self);
+        this.slot.unpin_and_wait(this.pin, QUIESCENCE_LIMIT);
     }
 
     /// Returns the number of pins, including this one. The number may change at any time; for a

@@ -78,9 +78,13 @@ impl State {
     /// Called by a thread that has found no announced pin in the life of `seen` and drops the
     /// object: only for a retired slot without counted pins, and only in that life.
     pub(super) fn on_reclaim(self, seen: Self) -> Option<Self> {
-        let is_same_life = self.0 >> GENERATION_SHIFT == seen.0 >> GENERATION_SHIFT;
-        (is_same_life && self.phase() == Phase::Retired && self.pins() == 0)
+        (self.is_life_of(seen) && self.phase() == Phase::Retired && self.pins() == 0)
             .then(|| self.with_phase(Phase::Dropping))
+    }
+
+    /// True if this state is of the life of `seen`.
+    pub(super) fn is_life_of(self, seen: Self) -> bool {
+        self.0 >> GENERATION_SHIFT == seen.0 >> GENERATION_SHIFT
     }
 
     /// Called after the object was dropped or the reservation ended.

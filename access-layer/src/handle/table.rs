@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 use dat_abi::DatProvider;
 use host::locks::IgnorePoison as _;
@@ -181,6 +182,23 @@ impl Slot {
 
     pub(super) fn retire(&self) -> bool {
         self.update(State::on_retire)
+    }
+
+    /// Ends a pin of a retired slot, and returns after the object was dropped. If the pin of another
+    /// thread lasts longer, that thread drops the object; the wait for it ends after `limit`.
+    pub(super) fn unpin_and_wait(&self, pin: Pin, limit: Duration) {
+        let life = self.load();
+        self.unpin(pin);
+        let mut pause = Duration::from_micros(20);
+        let deadline = Instant::now() + limit;
+        while self.load().is_life_of(life) {
+            if Instant::now() >= deadline {
+                tracing::error!("calls of other threads use an object that was freed");
+                return;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
+        }
     }
 
     /// Drops the object of a retired slot, unless another thread has pinned it or drops it.

@@ -7,9 +7,8 @@ use dat_abi::*;
 
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
-use crate::handle::Kind;
+use crate::handle::{Kind, QUIESCENCE_LIMIT};
 use crate::harness::{Dat, Pair, SUCCESS, call, unique};
-use crate::lifecycle::QUIESCENCE_LIMIT;
 use crate::provider;
 use crate::rnic::{AsyncEvent, RnicConfig};
 

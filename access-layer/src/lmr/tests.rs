@@ -1,4 +1,5 @@
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
 use dat_abi::*;
@@ -275,4 +276,36 @@ fn shared_memory_is_registered_under_its_identifier() {
     assert_eq!(first.registered_address, GOOD.addr as u64);
     assert_ne!(first.rmr_context, second.rmr_context);
     assert_eq!(of(region(ptr::null_mut())).unwrap_err(), 0x8006_0027);
+}
+
+#[test]
+fn a_region_is_deregistered_when_its_free_returns_although_another_call_uses_it() {
+    type Region = super::Lmr<crate::fake_rnic::FakeRnic>;
+    let dat = Dat::open();
+    let (code, lmr) = create(&dat, dat.pz(), &GOOD);
+    assert_eq!(code, SUCCESS);
+    // The call of another thread.
+    let used = dat.pin::<Region>(lmr);
+    let region = Arc::downgrade(&used.to_arc());
+    let (free, handle) = (dat.provider.lmr_free, lmr.expose_provenance());
+    std::thread::scope(|scope| {
+        let freeing = scope.spawn(|| {
+            let lmr = ptr::with_exposed_provenance_mut(handle);
+            // SAFETY: any word may be passed as a handle.
+            let code = unsafe { free.unwrap()(lmr) };
+            (code.0, region.strong_count())
+        });
+        while crate::handle::pin::<Region>(lmr).is_some() {
+            std::thread::yield_now();
+        }
+        // A free that does not wait returns within this time.
+        for _ in 0..100 {
+            if freeing.is_finished() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        drop(used);
+        assert_eq!(freeing.join().unwrap(), (SUCCESS, 0));
+    });
 }

@@ -62,7 +62,7 @@ pub(crate) unsafe extern "C" fn query<R: Rnic>(
 
 pub(crate) unsafe extern "C" fn free<R: Rnic>(lmr: DatLmrHandle) -> DatReturn {
     guard("lmr_free", || {
-        Lmr::free(&pin::<Lmr<R>>(lmr, DAT_INVALID_HANDLE_LMR)?)
+        Lmr::free(pin::<Lmr<R>>(lmr, DAT_INVALID_HANDLE_LMR)?)
     })
 }
 

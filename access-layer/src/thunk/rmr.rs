@@ -93,6 +93,6 @@ pub(crate) unsafe extern "C" fn bind<R: Rnic>(
 
 pub(crate) unsafe extern "C" fn free<R: Rnic>(rmr: DatRmrHandle) -> DatReturn {
     guard("rmr_free", || {
-        Rmr::free(&pin::<Rmr<R>>(rmr, DAT_INVALID_HANDLE_RMR)?)
+        Rmr::free(pin::<Rmr<R>>(rmr, DAT_INVALID_HANDLE_RMR)?)
     })
 }
