@@ -74,6 +74,9 @@ pub(crate) enum Call {
     Disconnect {
         abrupt: bool,
     },
+    Bind {
+        rkey: u32,
+    },
     Watermarks {
         soft: Option<u32>,
         hard: Option<u32>,
@@ -190,7 +193,7 @@ impl Drop for Request {
 impl Rnic for ScriptedRnic {
     type Pd = ();
     type Cq = ();
-    type Srq = ();
+    type Srq = SrqToken;
     type Qp = ScriptedQp;
     type Mr = ();
     type Mw = ();
@@ -277,8 +280,17 @@ impl Rnic for ScriptedRnic {
         _pd: &(),
         _depth: u32,
         _max_sge: u32,
-        _token: SrqToken,
-    ) -> Result<(), RnicError> {
+        token: SrqToken,
+    ) -> Result<SrqToken, RnicError> {
+        Ok(token)
+    }
+
+    /// Reports the event before the call returns, as a device may whose queue is below the limit.
+    fn arm_srq(&self, srq: &SrqToken, limit: u32) -> Result<(), RnicError> {
+        self.script.refused()?;
+        if limit > 0 {
+            self.upcall.async_event(AsyncEvent::SrqLimit(*srq));
+        }
         Ok(())
     }
 
@@ -299,6 +311,22 @@ impl Rnic for ScriptedRnic {
 
     fn register_mr(&self, _pd: &(), _request: &RegisterMr) -> Result<(), RnicError> {
         Ok(())
+    }
+
+    fn create_mw(&self, _pd: &()) -> Result<(), RnicError> {
+        Ok(())
+    }
+
+    /// The length of the range is the key.
+    fn bind_mw(
+        &self,
+        qp: &ScriptedQp,
+        _mw: &(),
+        bind: &BindMw<'_, Self>,
+    ) -> Result<u32, RnicError> {
+        let rkey = bind.range.len;
+        self.script.record_start(Call::Bind { rkey }, qp.token.0);
+        Ok(rkey)
     }
 
     fn mr_keys(&self, _mr: &()) -> MrKeys {
@@ -401,7 +429,8 @@ impl Rnic for ScriptedRnic {
     }
 
     fn disconnect(&self, qp: &ScriptedQp, abrupt: bool) {
-        self.script.record(Call::Disconnect { abrupt });
+        self.script
+            .record_start(Call::Disconnect { abrupt }, qp.token.0);
         if self.script.reports_endings.load(Ordering::Relaxed) {
             self.upcall
                 .connection(qp.token, ConnectionEvent::Disconnected);
@@ -423,7 +452,7 @@ pub(crate) fn attr() -> RnicAttr {
         cqe_max: 1024,
         mr_max: 64,
         mr_len_max: 1 << 32,
-        mw_max: 0,
+        mw_max: 4,
         pd_max: 64,
         srq_max: 4,
         srq_wr_max: 64,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use dat_abi::*;
 
 use crate::error::{DatError, DatResult};
-use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::pz::Pz;
 use crate::rnic::{RecvWr, Rnic, Sge, SrqToken};
@@ -75,10 +75,20 @@ impl<R: Rnic> Srq<R> {
             _pz_use: pz_use,
             ia: ia.clone(),
         });
+        let handle = ia.install(reservation, srq.clone())?;
         if attr.low_watermark != DAT_SRQ_LW_DEFAULT {
-            srq.set_low_watermark(attr.low_watermark)?;
+            // The RNIC may report the event at once. The event then finds the queue by its handle.
+            let armed = srq.set_low_watermark(attr.low_watermark);
+            armed.inspect_err(|_| Self::end(handle))?;
         }
-        ia.install(reservation, srq)
+        Ok(handle)
+    }
+
+    /// Ends a queue whose creation fails.
+    fn end(handle: Handle) {
+        if let Some(srq) = handle::pin_handle::<Self>(handle) {
+            Self::abandon(&srq);
+        }
     }
 
     /// The handle of the queue.

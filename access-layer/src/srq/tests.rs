@@ -3,10 +3,12 @@ use std::ptr;
 use dat_abi::*;
 
 use crate::ep::{Ep, EpParts};
+use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
+use crate::handle::{self, Kind};
 use crate::harness::{Dat, SUCCESS, call};
-use crate::rnic::{AsyncEvent, SrqToken};
-use crate::scripted_rnic::Bench;
+use crate::rnic::{AsyncEvent, RnicError, SrqToken};
+use crate::scripted_rnic::{Bench, ScriptedRnic};
 use crate::srq::Srq;
 
 const GOOD: DatSrqAttr = DatSrqAttr {
@@ -168,6 +170,27 @@ fn the_low_watermark_is_reported() {
         reported(&dat, srq, AsyncEvent::SrqLimit),
         Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT))
     );
+}
+
+#[test]
+fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once() {
+    let bench = Bench::new();
+    let own = bench.ia.own_async_evd().unwrap();
+    let events = handle::pin_handle::<Evd<ScriptedRnic>>(own).unwrap();
+    let pz = handle::pin_handle(bench.pz.handle()).unwrap();
+    let attr = DatSrqAttr {
+        low_watermark: 4,
+        ..GOOD
+    };
+    let srq = Srq::create(&bench.ia, &pz, &attr).unwrap();
+    let event = events.dequeue().unwrap();
+    // SAFETY: asynchronous events use this member.
+    let error = unsafe { event.event_data.asynch_error_event_data };
+    assert_eq!(error.dat_handle, srq.as_dat());
+    assert_eq!(error.reason, DAT_SRQ_LOW_WATERMARK_EVENT);
+    bench.script.refuse(RnicError::NotSupported("limits"));
+    assert!(Srq::create(&bench.ia, &pz, &attr).is_err());
+    assert_eq!(bench.ia.child_count(Kind::Srq), 1, "a queue is left");
 }
 
 #[test]
