@@ -312,7 +312,11 @@ impl<R: Rnic> Ep<R> {
                 self.ia.rnic().disconnect(&wired.qp, true);
                 self.change_and_post(|inner| {
                     let event = inner.machine.on_abrupt_done();
-                    inner.end_socket();
+                    // Otherwise the RNIC's report has released the socket, and the endpoint may
+                    // connect over another one already.
+                    if event.is_some() {
+                        inner.end_socket();
+                    }
                     event
                 });
             }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::addr;
 use crate::consumer_socket::Owner;
-use crate::rnic::{ConnectionEvent, SocketFault};
+use crate::handle::pin_handle;
+use crate::rnic::{ConnectionEvent, QpToken, SocketFault};
 
 fn args(socket: i32) -> SocketConnectArgs<'static> {
     SocketConnectArgs {
@@ -379,4 +380,23 @@ fn the_consumers_own_communicator_stays() {
     bench.script.fault(SocketFault::NotRouted);
     assert!(ep.socket_connect(&args(stream.as_raw_fd())).is_err());
     assert_eq!(comm(&ep).0, libc::AF_INET);
+}
+
+#[test]
+fn an_abrupt_disconnect_releases_no_socket_of_the_next_connection() {
+    let bench = Bench::new();
+    let ((first, _first), (second, _second)) = (socket(), socket());
+    let ep = connecting(&bench, &first);
+    bench.establish(&ep, b"");
+    let (upcalls, socket) = (bench.upcalls.clone(), second.as_raw_fd());
+    let same: TestEp = pin_handle(ep.handle()).unwrap();
+    // Another thread of the consumer reads the event before the disconnect returns.
+    bench.script.meanwhile(move |token| {
+        upcalls.connection(QpToken(token), ConnectionEvent::Disconnected);
+        same.reset().unwrap();
+        same.socket_connect(&args(socket)).unwrap();
+    });
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+    assert_eq!(owner(&ep), Some(Owner::Ep));
 }
