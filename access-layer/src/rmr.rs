@@ -21,6 +21,9 @@ use crate::users::User;
 pub struct Rmr<R: Rnic> {
     mw: R::Mw,
     binding: Mutex<Binding<Bound>>,
+    /// Held from the post of a bind to the record of its binding, so that `binding` is that of the
+    /// bind that was posted last. No upcall takes this lock.
+    posting: Mutex<()>,
     handle: Handle,
     scope: DatRmrScope,
     pz: Arc<Pz<R>>,
@@ -82,6 +85,7 @@ impl<R: Rnic> Rmr<R> {
         let rmr = Arc::new(Self {
             mw: ia.rnic().create_mw(pz.rnic_pd())?,
             binding: Mutex::new(Binding::Unbound),
+            posting: Mutex::default(),
             handle: reservation.handle(),
             scope,
             pz: pz.to_arc(),
@@ -126,6 +130,7 @@ impl<R: Rnic> Rmr<R> {
             signalled: args.flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
             fence: args.flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
         };
+        let posting = self.posting.lock().ignore_poison();
         let rmr_context = ep
             .bind_mw(&self.mw, &request)
             .inspect_err(|_| self.ia.binds().cancel(bind_id))?;
@@ -137,6 +142,7 @@ impl<R: Rnic> Rmr<R> {
             _lmr: lmr,
         });
         let former = self.lock().on_bind(bound);
+        drop(posting);
         drop(former);
         Ok(rmr_context)
     }

@@ -1,9 +1,17 @@
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dat_abi::*;
 
+use super::{BindArgs, Rmr};
+use crate::ep::Ep;
+use crate::handle;
 use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto};
+use crate::lmr::{Lmr, LmrSpec};
+use crate::pz::Pz;
+use crate::scripted_rnic::{Bench, Call, ScriptedRnic};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 const COOKIE: u64 = 0xC0FF_EE00_0000_0001;
@@ -275,4 +283,59 @@ fn suppressed_binds_do_not_pile_up() {
         0,
         "all earlier binds have ended"
     );
+}
+
+#[test]
+fn of_two_binds_at_once_the_one_that_was_posted_last_is_the_binding() {
+    let bench = Bench::new();
+    let pz = handle::pin_handle::<Pz<ScriptedRnic>>(bench.pz.handle()).unwrap();
+    let spec = LmrSpec {
+        mem_type: DAT_MEM_TYPE_VIRTUAL,
+        region: DatRegionDescription {
+            for_va: ptr::without_provenance_mut(0x1000),
+        },
+        len: 64,
+        privileges: DAT_MEM_PRIV_ALL_FLAG,
+        va_type: DAT_VA_TYPE_VA,
+    };
+    let lmr = Lmr::create(&bench.ia, &pz, spec).unwrap().handle();
+    let (ep, rmr) = (bench.connected().handle(), Rmr::create(&pz).unwrap());
+    let bind = move |len| {
+        let rmr = handle::pin_handle::<Rmr<ScriptedRnic>>(rmr).unwrap();
+        let ep = handle::pin_handle::<Ep<ScriptedRnic>>(ep).unwrap();
+        let lmr = handle::pin_handle::<Lmr<ScriptedRnic>>(lmr).unwrap();
+        let args = BindArgs {
+            triplet: DatLmrTriplet {
+                virtual_address: 0x1000,
+                segment_length: len,
+                lmr_context: 1,
+            },
+            privileges: DAT_MEM_PRIV_ALL_FLAG,
+            va_type: DAT_VA_TYPE_VA,
+            cookie: 0,
+            flags: 0,
+        };
+        rmr.bind(Some(&lmr), &ep, &args).unwrap()
+    };
+    let second = Arc::new(Mutex::new(None));
+    let thread = second.clone();
+    // The first bind was posted, and its call has not returned.
+    bench.script.meanwhile(move |_| {
+        let other = std::thread::spawn(move || bind(2));
+        // A bind that does not wait for the first one ends within this time.
+        for _ in 0..100 {
+            if other.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        *thread.lock().unwrap() = Some(other);
+    });
+    assert_eq!(bind(1), 1);
+    let second = second.lock().unwrap().take().unwrap();
+    assert_eq!(second.join().unwrap(), 2);
+    let posted = bench.script.calls();
+    assert_eq!(posted, [Call::Bind { rkey: 1 }, Call::Bind { rkey: 2 }]);
+    let rmr = handle::pin_handle::<Rmr<ScriptedRnic>>(rmr).unwrap();
+    assert_eq!(rmr.query(DAT_RMR_FIELD_ALL).unwrap().rmr_context, 2);
 }
