@@ -484,7 +484,7 @@ impl Reason {
             }
             Self::Late { .. } | Self::PeerSilent => Errno::TIMEDOUT,
             Self::PortTaken => Errno::ADDRINUSE,
-            Self::Option(_) | Self::Duplicated => Errno::OPNOTSUPP,
+            Self::Option(_) | Self::Duplicated | Self::Shared => Errno::OPNOTSUPP,
             _ => Errno::NETUNREACH,
         }
     }

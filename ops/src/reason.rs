@@ -19,6 +19,8 @@ pub enum Reason {
     Option(&'static str),
     /// Another descriptor of the program refers to the socket.
     Duplicated,
+    /// Another process may have the socket, and it does not listen yet.
+    Shared,
     /// No offload protocol is registered.
     NoProtocol,
     /// The rule names another protocol.
@@ -99,6 +101,7 @@ impl fmt::Display for Reason {
             Self::NoRules => f.write_str("the rule file cannot be used"),
             Self::Option(name) => write!(f, "socket option {name} needs TCP"),
             Self::Duplicated => f.write_str("another descriptor refers to the socket"),
+            Self::Shared => f.write_str("the program forked before it listened"),
             Self::NoProtocol => f.write_str("no offload protocol is registered"),
             Self::OtherProtocol => f.write_str("the rule wants another protocol"),
             Self::Family => f.write_str("does not carry this address family"),

@@ -191,6 +191,10 @@ const FORKING: &[(&str, &str)] = &[
         "daemon_while_opening",
         include_str!("forking/daemon_while_opening.py"),
     ),
+    (
+        "bound_before_fork",
+        include_str!("forking/bound_before_fork.py"),
+    ),
     ("first_fork", include_str!("forking/first_fork.py")),
     ("daemon", include_str!("forking/daemon.py")),
     (

@@ -25,6 +25,7 @@ use crate::socket::relay::{self, SharedLock};
 use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::Place;
 use crate::table::{self, Entry};
+use crate::tcp::made;
 use crate::{events, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
@@ -53,6 +54,7 @@ pub(crate) fn before_fork() -> Forking {
             _signals_blocked: None,
         };
     }
+    made::share_all();
     // A signal handler that interrupts this work and forks would wait for the interrupted thread.
     let signals_blocked = SignalsBlocked::begin();
     if process::has_owner() {
@@ -79,6 +81,7 @@ impl Drop for Forking {
 extern "C" fn before() {
     if FORK_STATE.get().is_null() {
         // No hook was called for this fork.
+        made::share_all();
         prepare();
     }
 }

@@ -19,6 +19,7 @@ use crate::listener::{Listed, Listener};
 use crate::process::guard;
 use crate::registrations::Registrations;
 use crate::table::{self, Entry};
+use crate::tcp::made;
 use crate::tcp::names::local_of;
 use crate::{numbers, observing};
 
@@ -48,8 +49,9 @@ pub(crate) fn keep_over_exec(has_library: bool) {
 }
 
 /// Withdraws the offer of a listener that is passed to another process, because the kernel listener
-/// next to it is not passed with it.
+/// next to it is not passed with it. A socket that does not listen yet stays on TCP when it listens.
 pub(crate) fn withdraw_passed(fd: c_int) {
+    made::share(fd);
     if let Some(listener) = table::find_listener(fd)
         && let Some(kernel) = listener.kernel()
     {

@@ -307,9 +307,12 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     };
     // The kernel treats a negative backlog as its maximum, and limits larger values to the maximum.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
-    let plan = match made::has_duplicate(socket) {
-        true => Err(candidate.counted(Reason::Duplicated)),
-        false => candidate.plan(),
+    let plan = if made::is_shared(fd) {
+        Err(candidate.counted(Reason::Shared))
+    } else if made::has_duplicate(socket) {
+        Err(candidate.counted(Reason::Duplicated))
+    } else {
+        candidate.plan()
     };
     match plan.and_then(|offer| candidate.offer(socket, &offer, backlog)) {
         Ok(listener) => {

@@ -9,7 +9,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use host::descriptors::Identity;
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
@@ -29,6 +29,13 @@ static MADE: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 /// set until `socket` returns it.
 static DUPLICATED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
+/// The descriptors of [`MADE`] and [`DUPLICATED`] that another process may have as well. A number
+/// stays in the set until `socket` returns it.
+static SHARED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+
+/// The index of the last word of [`MADE`] and [`DUPLICATED`] that has had a bit.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
 fn place(of: &'static Numbers, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
     Some((of.get(number / BITS)?, 1 << (number % BITS)))
@@ -42,6 +49,9 @@ fn set(of: &'static Numbers, fd: c_int, is_in: bool) {
     let Some((word, bit)) = place(of, fd).filter(|_| has(of, fd) != is_in) else {
         return;
     };
+    if is_in {
+        LAST.fetch_max(fd.unsigned_abs() as usize / BITS, Ordering::Relaxed);
+    }
     match is_in {
         true => word.fetch_or(bit, Ordering::Relaxed),
         false => word.fetch_and(!bit, Ordering::Relaxed),
@@ -55,6 +65,7 @@ pub(crate) fn record(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
         && matches!(protocol, 0 | IPPROTO_TCP);
     set(&MADE, fd, is_tcp);
     set(&DUPLICATED, fd, false);
+    set(&SHARED, fd, false);
 }
 
 /// Records that the descriptor `made` becomes a duplicate of `fd`.
@@ -62,14 +73,38 @@ pub(crate) fn duplicate(fd: c_int, made: c_int) {
     let is_tcp = has(&MADE, fd) || has(&DUPLICATED, fd);
     set(&MADE, made, false);
     set(&DUPLICATED, made, is_tcp);
+    set(&SHARED, made, is_tcp && has(&SHARED, fd));
     if is_tcp {
         set(&DUPLICATED, fd, true);
     }
 }
 
+/// Records that another process gets a copy of a descriptor.
+pub(crate) fn share(fd: c_int) {
+    set(&SHARED, fd, true);
+}
+
+/// Records that the child of a `fork` gets a copy of all descriptors.
+pub(crate) fn share_all() {
+    let words = MADE.iter().zip(&DUPLICATED).zip(&SHARED);
+    for ((made, duplicated), shared) in words.take(LAST.load(Ordering::Relaxed) + 1) {
+        let all = made.load(Ordering::Relaxed) | duplicated.load(Ordering::Relaxed);
+        if all != 0 {
+            shared.fetch_or(all, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns true if another process may have the socket, because it existed at a `fork` or was
+/// passed on. A process that has the socket, and does not know of the listeners of the protocols
+/// next to it, would not see their clients.
+pub(crate) fn is_shared(fd: c_int) -> bool {
+    has(&SHARED, fd)
+}
+
 /// Returns true if another descriptor of this process refers to the socket. A connection or
 /// listener that replaces the socket under one number would not be found under the other. The copy
-/// of the descriptor in another process, after a `fork`, is not found.
+/// of the descriptor in another process is not found; see [`is_shared`].
 pub(crate) fn has_duplicate(socket: BorrowedFd<'_>) -> bool {
     let own = socket.as_raw_fd();
     if !has(&DUPLICATED, own) {
@@ -120,6 +155,23 @@ mod tests {
         assert!(is_tcp(tcp.as_fd(), fd), "the kernel is asked");
         duplicate(fd, -1);
         assert!(is_tcp(tcp.as_fd(), tcp.as_raw_fd()));
+    }
+
+    #[test]
+    fn a_socket_is_shared_from_a_fork_to_the_next_socket_of_its_number() {
+        // Numbers that no test opens.
+        let (fd, other, passed) = (1_000_100, 1_000_101, 1_000_102);
+        record(fd, AF_INET, SOCK_STREAM, 0);
+        record(other, AF_INET, libc::SOCK_DGRAM, 0);
+        share_all();
+        assert!(is_shared(fd) && !is_shared(other));
+        duplicate(fd, other);
+        assert!(is_shared(other));
+        record(fd, AF_INET, SOCK_STREAM, 0);
+        record(other, AF_INET, SOCK_STREAM, 0);
+        assert!(!is_shared(fd) && !is_shared(other));
+        share(passed);
+        assert!(is_shared(passed) && !is_shared(-1));
     }
 
     #[test]
