@@ -148,6 +148,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
     (
+        "poll_with_as_many_entries_as_descriptors",
+        include_str!("long_poll.py"),
+    ),
+    (
         "select_with_sets_that_a_program_enlarged",
         include_str!("wide_select.py"),
     ),

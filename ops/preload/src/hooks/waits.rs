@@ -257,13 +257,18 @@ fn is_plausible(set: *mut pollfd, count: usize) -> bool {
 }
 
 /// A caller's set, extended by the counters of its listeners and by descriptors of listening
-/// processes.
+/// processes. Entries that the kernel ignores are left out: programs pass as many entries as they
+/// may have descriptors, and the kernel refuses longer sets.
 struct ExtendedSet {
     /// The caller's set. Its memory is accessible, but the contents may change at any time.
     set: *mut pollfd,
-    own: usize,
+    /// The number of entries of the caller's set.
+    count: usize,
+    /// The index in the caller's set of each entry of `all` that is the caller's.
+    places: Vec<usize>,
+    /// The caller's entries, followed by the added entries.
     all: Vec<pollfd>,
-    /// The listener of each added descriptor, with its index in the caller's set.
+    /// The listener of each added entry, with its index in `all`.
     owners: Vec<(usize, Arc<Listener>)>,
     counters: usize,
 }
@@ -281,45 +286,33 @@ impl ExtendedSet {
         }
         // SAFETY: the caller or the kernel guarantees that this many entries are readable.
         let entry = |at| unsafe { set.add(at).read_unaligned() };
-        let mut listeners: Vec<(usize, Arc<Listener>)> = (0..own)
-            .filter_map(|at| Some((at, table::find_listener(entry(at).fd)?)))
-            .collect();
-        if listeners.is_empty() {
+        if !(0..own).any(|at| table::is_listener(entry(at).fd)) {
             return None;
         }
-        for (at, listener) in &mut listeners {
-            if listener.lacks_service() {
-                offer::take_over(entry(*at).fd);
-                *listener = table::find_listener(entry(*at).fd)?;
-            }
-        }
-        let mut all: Vec<pollfd> = (0..own).map(entry).collect();
-        let mut add = |fd, events| {
-            all.push(pollfd {
-                fd,
-                events,
-                revents: 0,
-            });
-        };
+        let used = (0..own).map(|at| (at, entry(at)));
+        let (places, mut all): (Vec<usize>, Vec<pollfd>) =
+            used.filter(|(_, entry)| entry.fd >= 0).unzip();
+        let listeners = listeners_of(&all);
         let mut owners = Vec::new();
-        for (at, listener) in listeners.iter().filter(|(_, it)| !it.is_lost()) {
-            let events = entry(*at).events & (POLLIN | POLLRDNORM);
+        for (at, listener) in &listeners {
+            let events = all[*at].events & (POLLIN | POLLRDNORM);
             for pending in listener.pending() {
-                add(pending.as_raw_fd(), events);
+                all.push(watched(pending, events));
                 owners.push((*at, Arc::clone(listener)));
             }
         }
         let counters = owners.len();
-        for (at, listener) in listeners.into_iter().filter(|(_, it)| !it.is_lost()) {
+        for (at, listener) in listeners {
             if let Some(process) = listener.listening_process() {
                 // A hang-up is always reported and needs no flag.
-                add(process.as_raw_fd(), 0);
+                all.push(watched(process, 0));
                 owners.push((at, Arc::clone(&listener)));
             }
         }
         Some(Self {
             set,
-            own,
+            count: own,
+            places,
             all,
             owners,
             counters,
@@ -330,12 +323,16 @@ impl ExtendedSet {
         (self.all.as_mut_ptr(), self.all.len() as nfds_t)
     }
 
+    /// Returns the added entries, with their owners.
+    fn added(&self) -> impl Iterator<Item = (&pollfd, &(usize, Arc<Listener>))> {
+        self.all[self.places.len()..].iter().zip(&self.owners)
+    }
+
     /// Takes over the services whose listening process has ended. Returns true if there was such a
     /// service.
     fn take_over(&self) -> bool {
-        let processes = self.all[self.own..].iter().zip(&self.owners);
         let mut has_taken_over = false;
-        for (process, (at, listener)) in processes.skip(self.counters) {
+        for (process, (at, listener)) in self.added().skip(self.counters) {
             if process.revents != 0 && listener.needs_service() {
                 offer::take_over(self.all[*at].fd);
                 has_taken_over = true;
@@ -347,8 +344,9 @@ impl ExtendedSet {
     /// Records listeners whose added descriptors the program has closed. Returns true if there was
     /// one.
     fn note_lost(&self) -> bool {
-        let added = self.all[self.own..].iter().zip(&self.owners);
-        let lost = added.filter(|(entry, _)| entry.revents & POLLNVAL != 0);
+        let lost = self
+            .added()
+            .filter(|(entry, _)| entry.revents & POLLNVAL != 0);
         lost.map(|(_, (_, listener))| listener.set_lost()).count() > 0
     }
 
@@ -357,19 +355,47 @@ impl ExtendedSet {
         if ready < 0 {
             return ready;
         }
-        let (own, counters) = self.all.split_at_mut(self.own);
+        let (own, counters) = self.all.split_at_mut(self.places.len());
         for (counter, (owner, _)) in counters.iter().zip(&self.owners).take(self.counters) {
             let owner = &mut own[*owner];
             owner.revents |= counter.revents & owner.events & (POLLIN | POLLRDNORM);
         }
-        for (at, entry) in own.iter().enumerate() {
+        let mut passed = self.places.iter().zip(&*own).peekable();
+        for at in 0..self.count {
+            let revents = passed.next_if(|(place, _)| **place == at);
+            let revents = revents.map_or(0, |(_, entry)| entry.revents);
             // SAFETY: the caller's set was readable when the wait began, and by the caller's
             // contract it is writable.
-            unsafe { self.set.add(at).write_unaligned(*entry) };
+            unsafe { (&raw mut (*self.set.add(at)).revents).write_unaligned(revents) };
         }
         let ready = own.iter().filter(|entry| entry.revents != 0);
         c_int::try_from(ready.count()).unwrap_or(c_int::MAX)
     }
+}
+
+/// Returns an entry for a descriptor of this library.
+fn watched(fd: impl AsRawFd, events: i16) -> pollfd {
+    pollfd {
+        fd: fd.as_raw_fd(),
+        events,
+        revents: 0,
+    }
+}
+
+/// Returns the listeners of a set that have an offload protocol next to them, with their indices. A
+/// service that ended at an `exec` is begun again.
+fn listeners_of(set: &[pollfd]) -> Vec<(usize, Arc<Listener>)> {
+    let find = |fd| {
+        let listener = table::find_listener(fd)?;
+        if !listener.lacks_service() {
+            return Some(listener);
+        }
+        offer::take_over(fd);
+        table::find_listener(fd)
+    };
+    let all = set.iter().enumerate();
+    let listeners = all.filter_map(|(at, entry)| Some((at, find(entry.fd)?)));
+    listeners.filter(|(_, it)| !it.is_lost()).collect()
 }
 
 /// Hook of `select`.

@@ -1,0 +1,40 @@
+"""A set for `poll` with as many entries as the program may have descriptors, most of them unused."""
+
+import ctypes
+import resource
+import socket
+
+POLLIN = 1
+LIMIT = 512
+
+
+class Entry(ctypes.Structure):
+    _fields_ = [("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short)]
+
+
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
+libc = ctypes.CDLL(None, use_errno=True)
+listener = socket.create_server(("127.0.0.1", 0))
+other = socket.create_server(("127.0.0.1", 0))
+entries = (Entry * LIMIT)(*[(-1, POLLIN, 0x55)] * LIMIT)
+entries[7] = (listener.fileno(), POLLIN, 0)
+entries[8] = (-1 - other.fileno(), POLLIN, 0x55)
+entries[LIMIT - 1] = (other.fileno(), POLLIN, 0x55)
+
+
+def shown(timeout):
+    ready = libc.poll(entries, LIMIT, timeout)
+    assert ready >= 0, ctypes.get_errno()
+    found = {at: entry.revents for at, entry in enumerate(entries) if entry.revents}
+    assert len(found) == ready, (found, ready)
+    return found
+
+
+assert shown(0) == {}
+clients = [socket.create_connection(listener.getsockname())]
+assert is_offloaded(clients[0])
+assert shown(DEADLINE * 1000) == {7: POLLIN}
+clients.append(socket.create_connection(other.getsockname()))
+until(lambda: shown(0) == {7: POLLIN, LIMIT - 1: POLLIN}, "no second listener")
+assert entries[8].fd == -1 - other.fileno()
