@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use host::descriptors::OwnDescriptor;
 use host::locks::lock;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -55,7 +56,7 @@ pub struct Switch {
     answers: Mutex<Answers<Option<Path>>>,
     answers_generation: Mutex<u64>,
     port_mapper: Mutex<PortMapper>,
-    wake: OwnedFd,
+    wake: OwnDescriptor,
     /// The number of sockets that stayed on TCP, by reason.
     fall_backs: Mutex<Vec<(Reason, u64)>>,
 }
@@ -88,7 +89,8 @@ impl Switch {
             wake: host::descriptors::raise(eventfd(
                 0,
                 EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-            )?)?,
+            )?)?
+            .into(),
             fall_backs: Mutex::default(),
         }))
     }
@@ -218,13 +220,14 @@ impl Switch {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
         let set = epoll::create(CreateFlags::CLOEXEC).and_then(host::descriptors::raise);
         let set = set.ok()?;
-        for fd in [&self.wake].into_iter().chain(&watch) {
+        let of_watch = watch.iter().map(AsFd::as_fd);
+        for fd in of_watch.chain([self.wake.as_fd()]) {
             epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN).ok()?;
         }
         Some(PortMapperService {
             switch: Arc::clone(self),
-            set,
-            _watch: watch,
+            set: set.into(),
+            _watch: watch.map(OwnDescriptor::from),
         })
     }
 
@@ -244,6 +247,10 @@ impl Switch {
 
     /// Wakes the thread that runs [`PortMapperService::serve`].
     pub fn wake(&self) {
+        if self.wake.is_lost() {
+            // The number may be that of a file of the program.
+            return;
+        }
         // A full counter makes the write fail, but the descriptor is readable then.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
@@ -253,9 +260,9 @@ impl Switch {
 #[derive(Debug)]
 pub struct PortMapperService {
     switch: Arc<Switch>,
-    set: OwnedFd,
+    set: OwnDescriptor,
     /// Receives notifications of network changes as long as it is open.
-    _watch: Option<OwnedFd>,
+    _watch: Option<OwnDescriptor>,
 }
 
 impl PortMapperService {
@@ -279,6 +286,9 @@ impl PortMapperService {
                 // The program has closed our descriptors, as a program that closes all numbers
                 // does. Continuing would be a busy loop.
                 Err(_) => return,
+            }
+            if switch.wake.is_lost() {
+                return;
             }
             let _ = rustix::io::read(&switch.wake, &mut [0; 8]);
         }
@@ -324,7 +334,7 @@ impl PortMapperLock<'_> {
 
 /// Arms a descriptor for one event. An `epoll` set drops closed descriptors by itself and keeps
 /// none of them open.
-fn arm(set: &OwnedFd, fd: BorrowedFd<'_>) {
+fn arm(set: &OwnDescriptor, fd: BorrowedFd<'_>) {
     let flags = EventFlags::IN | EventFlags::ONESHOT;
     let data = EventData::new_u64(0);
     if epoll::modify(set, fd, data, flags) == Err(Errno::NOENT) {

@@ -6,7 +6,8 @@
 //! many files. So a program that closes all descriptors from some number on can be spared those
 //! that are not its own: see [`lowest`].
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fs::fstat;
@@ -106,10 +107,57 @@ impl Identity {
     }
 }
 
+/// A descriptor of a library whose number the program may close, and use again. It is closed when
+/// this is dropped, unless it was lost: a program that closes all numbers closes those of the
+/// libraries as well, and a number that belongs to the program by now must stay open.
+#[derive(Debug)]
+pub struct OwnDescriptor {
+    fd: ManuallyDrop<OwnedFd>,
+    identity: Option<Identity>,
+}
+
+impl OwnDescriptor {
+    /// Returns true if the program has closed the number. Files without an inode of their own, such
+    /// as an `eventfd`, are distinguished from other kinds of files only.
+    pub fn is_lost(&self) -> bool {
+        Identity::of_number(self.fd.as_raw_fd()).ok() != self.identity
+    }
+}
+
+impl From<OwnedFd> for OwnDescriptor {
+    fn from(fd: OwnedFd) -> Self {
+        Self {
+            identity: Identity::of(&fd).ok(),
+            fd: ManuallyDrop::new(fd),
+        }
+    }
+}
+
+impl Drop for OwnDescriptor {
+    fn drop(&mut self) {
+        if !self.is_lost() {
+            // SAFETY: the descriptor is dropped here only, and is not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
+    }
+}
+
+impl AsFd for OwnDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for OwnDescriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::AsRawFd as _;
+    use std::os::fd::FromRawFd as _;
 
     use rustix::process::{Rlimit, setrlimit};
 
@@ -139,6 +187,21 @@ mod tests {
         for closed in [-1, RawFd::MIN, RawFd::MAX] {
             assert_eq!(Identity::of_number(closed), Err(Errno::BADF));
         }
+    }
+
+    #[test]
+    fn a_number_of_another_file_stays_open() {
+        let own = OwnDescriptor::from(OwnedFd::from(File::open("/dev/null").unwrap()));
+        assert!(!own.is_lost());
+        let number = own.as_raw_fd();
+        let root = OwnedFd::from(File::open("/").unwrap());
+        // SAFETY: both numbers are open, and the test owns them.
+        assert_eq!(unsafe { libc::dup2(root.as_raw_fd(), number) }, number);
+        assert!(own.is_lost());
+        drop(own);
+        // SAFETY: the number is that of the duplicate above, which nothing else owns.
+        let other = unsafe { OwnedFd::from_raw_fd(number) };
+        assert_eq!(Identity::of(other), Identity::of(root));
     }
 
     /// Simulates another library, whose number depends on an earlier limit.

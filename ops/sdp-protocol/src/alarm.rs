@@ -1,9 +1,10 @@
 //! A descriptor that is readable from a deadline on.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use host::descriptors::OwnDescriptor;
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -15,7 +16,7 @@ use crate::Place;
 /// A timer that runs only while it is set.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    timer: OwnedFd,
+    timer: OwnDescriptor,
     is_set: AtomicBool,
 }
 
@@ -23,7 +24,7 @@ impl Alarm {
     pub(crate) fn new(place: Place) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
-            timer: place(timerfd_create(TimerfdClockId::Monotonic, flags)?)?,
+            timer: place(timerfd_create(TimerfdClockId::Monotonic, flags)?)?.into(),
             is_set: AtomicBool::new(false),
         })
     }
@@ -43,6 +44,10 @@ impl Alarm {
         if self.is_set.swap(false, Ordering::Relaxed) {
             self.arm(Duration::ZERO);
         }
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnDescriptor {
+        &self.timer
     }
 
     fn arm(&self, after: Duration) {

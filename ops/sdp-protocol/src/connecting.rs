@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use host::descriptors::OwnDescriptor;
 use ops::{ConnectFailure, OffloadConnecting, OffloadStream, Target};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,7 +59,7 @@ pub(crate) struct SdpConnecting {
     /// The TCP connection of the rendezvous, open while a device connects. The peer treats its end
     /// as an abort.
     _rendezvous: Option<OwnedFd>,
-    poller: OwnedFd,
+    poller: OwnDescriptor,
     wakeup: Arc<WakeupFd>,
     local: SocketAddr,
     peer: SocketAddr,
@@ -100,7 +101,7 @@ impl SdpConnecting {
             candidates,
             state: State::Tcp(tcp),
             _rendezvous: None,
-            poller,
+            poller: poller.into(),
             wakeup,
             local: target.local,
             peer: target.service,

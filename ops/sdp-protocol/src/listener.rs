@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use host::descriptors::OwnDescriptor;
 use host::locks::IgnorePoison as _;
 use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -99,8 +100,8 @@ struct SdpListener {
     /// Names of the adapters that the service may use, for listings.
     shown: String,
     mapped: SocketAddr,
-    tcp: OwnedFd,
-    poller: OwnedFd,
+    tcp: OwnDescriptor,
+    poller: OwnDescriptor,
     wakeup: Arc<WakeupFd>,
     /// Expires when an admitted peer exceeds its time limit while peers wait in the kernel.
     alarm: Alarm,
@@ -136,8 +137,8 @@ impl SdpListener {
             choice,
             shown,
             mapped,
-            tcp,
-            poller,
+            tcp: tcp.into(),
+            poller: poller.into(),
             wakeup,
             alarm,
             room: (backlog as usize).saturating_add(1),
@@ -163,6 +164,10 @@ impl SdpListener {
     fn admit(&self, pending: &mut PendingConnections) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         pending.drop_expired(&self.service());
+        if self.tcp.is_lost() {
+            // The number may be that of a listener of the program.
+            return;
+        }
         while !pending.is_full(self.room)
             && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
         {
@@ -202,10 +207,14 @@ impl OffloadListener for SdpListener {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        let mut own = vec![self.tcp.as_raw_fd(), self.poller.as_raw_fd()];
-        own.push(self.wakeup.as_fd().as_raw_fd());
-        own.push(self.alarm.as_fd().as_raw_fd());
-        own
+        let own = [
+            &self.tcp,
+            &self.poller,
+            self.wakeup.descriptor(),
+            self.alarm.descriptor(),
+        ];
+        let own = own.into_iter().filter(|fd| !fd.is_lost());
+        own.map(AsRawFd::as_raw_fd).collect()
     }
 
     fn device(&self) -> &str {

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use host::descriptors::OwnDescriptor;
 use ops::RdmaPort;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -60,7 +61,7 @@ pub(crate) struct Service<'a> {
     pub(crate) adapters: &'a Adapters,
     pub(crate) choice: Choice,
     /// The descriptor on which the service sleeps.
-    pub(crate) poller: &'a OwnedFd,
+    pub(crate) poller: &'a OwnDescriptor,
     /// A descriptor in the poller that answered connections signal.
     pub(crate) wakeup: &'a Arc<WakeupFd>,
 }

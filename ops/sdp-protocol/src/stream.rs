@@ -2,9 +2,10 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use host::descriptors::OwnDescriptor;
 use host::locks::IgnorePoison as _;
 use ops::observe::{Counter, Meter};
 use ops::{Half, OffloadStream, Watch};
@@ -278,21 +279,32 @@ impl sdp_over_dat::Watch for WatchAdapter {
 
 /// A descriptor that is readable after an event on any of the streams that signal it.
 #[derive(Debug)]
-pub(crate) struct WakeupFd(OwnedFd);
+pub(crate) struct WakeupFd(OwnDescriptor);
 
 impl WakeupFd {
     pub(crate) fn new(place: Place) -> Result<Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(place(eventfd(0, flags)?)?))
+        Ok(Self(place(eventfd(0, flags)?)?.into()))
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnDescriptor {
+        &self.0
     }
 
     pub(crate) fn signal(&self) {
+        if self.0.is_lost() {
+            // The number may be that of a file of the program.
+            return;
+        }
         // A full counter makes the write fail, but the descriptor is readable then.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Clears the signal. Must be called before the streams are checked.
     pub(crate) fn clear(&self) {
+        if self.0.is_lost() {
+            return;
+        }
         // The read fails if no signal is pending.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -1,9 +1,10 @@
 //! A question to a peer, with its socket.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use host::descriptors::OwnDescriptor;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -16,7 +17,7 @@ use crate::portmap::question::{Answer, Question};
 /// until [`Asking::deadline`] and calls [`Asking::step`]. Any other caller calls [`Asking::wait`].
 #[derive(Debug)]
 pub struct Asking {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
     question: Question,
     deadline: Instant,
 }
@@ -61,7 +62,7 @@ impl Asking {
         let request = Message::request(service, own, random()?).ok_or(Errno::AFNOSUPPORT)?;
         let now = Instant::now();
         let mut asking = Self {
-            socket,
+            socket: socket.into(),
             question: make(Question::new(request, now, within)),
             deadline: now + within,
         };

@@ -7,9 +7,10 @@
 //! connect to the new server. No daemon has to be installed, and nothing has to be cleaned up.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use host::descriptors::OwnDescriptor;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -51,7 +52,7 @@ pub struct PortMapper {
     own: Mappings,
     addresses: Vec<(IpAddr, u32)>,
     server: Option<Server>,
-    link: Option<OwnedFd>,
+    link: Option<OwnDescriptor>,
     link_since: Option<Instant>,
     /// The number of consecutive failures to become server or client.
     failures: u32,
@@ -166,6 +167,11 @@ impl PortMapper {
         if self.is_suspended || self.is_done() {
             return self.leave();
         }
+        let is_lost = self.server.as_ref().is_some_and(Server::is_lost)
+            || self.link.as_ref().is_some_and(OwnDescriptor::is_lost);
+        if is_lost {
+            self.leave();
+        }
         if self.role == Role::Client
             && let Some(end) = self.link_end()
         {
@@ -227,7 +233,8 @@ impl PortMapper {
     /// The open descriptors. They change with each call of [`PortMapper::drive`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let of_server = self.server.iter().flat_map(Server::descriptors);
-        of_server.chain(self.link.as_ref()).map(AsFd::as_fd)
+        let all = of_server.chain(self.link.as_ref());
+        all.filter(|fd| !fd.is_lost()).map(AsFd::as_fd)
     }
 
     /// The descriptors to poll for input before [`PortMapper::drive`].
@@ -327,7 +334,7 @@ impl PortMapper {
                 for offering in self.own.iter() {
                     link::send(link.as_fd(), Record::Offer(offering))?;
                 }
-                self.link = Some(link);
+                self.link = Some(link.into());
                 self.link_since = Some(Instant::now());
                 self.role.on_name_in_use();
                 Ok(())

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use host::descriptors::OwnDescriptor;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, sockopt,
@@ -35,8 +36,8 @@ const OUT_OF_DESCRIPTORS: Duration = Duration::from_secs(1);
 /// take over, so the addresses and the name must be free by then.
 #[derive(Debug)]
 pub(super) struct Server {
-    udp_sockets: BTreeMap<(IpAddr, u32), OwnedFd>,
-    listener: OwnedFd,
+    udp_sockets: BTreeMap<(IpAddr, u32), OwnDescriptor>,
+    listener: OwnDescriptor,
     clients: Vec<Client>,
     links_accepted: u64,
     /// The offerings of this process and of the clients.
@@ -59,7 +60,7 @@ struct Datagram {
 /// A client of the server.
 #[derive(Debug)]
 struct Client {
-    link: OwnedFd,
+    link: OwnDescriptor,
     user: User,
     offerer: Offerer,
     services: usize,
@@ -70,7 +71,7 @@ impl Server {
     pub(super) fn new(listener: OwnedFd, own: &Mappings) -> Self {
         Self {
             udp_sockets: BTreeMap::new(),
-            listener,
+            listener: listener.into(),
             clients: Vec::new(),
             links_accepted: 0,
             all: own.clone(),
@@ -99,7 +100,13 @@ impl Server {
         self.try_again.into_iter().chain(self.accepts_from).min()
     }
 
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+    /// Returns true if the program has closed a descriptor of the server, whose number may belong to
+    /// the program by now.
+    pub(super) fn is_lost(&self) -> bool {
+        self.descriptors().any(OwnDescriptor::is_lost)
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnDescriptor> {
         let clients = self.clients.iter().map(|client| &client.link);
         clients
             .chain(self.udp_sockets.values())
@@ -107,7 +114,7 @@ impl Server {
     }
 
     /// The descriptors to poll for input; without the listener while no links are accepted.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub(super) fn awaited(&self) -> impl Iterator<Item = &OwnDescriptor> {
         let accepts = self.accepts_from.is_none();
         self.descriptors()
             .filter(move |fd| accepts || !std::ptr::eq(*fd, &self.listener))
@@ -123,7 +130,7 @@ impl Server {
                 continue;
             }
             match open_udp(*address) {
-                Ok(socket) => drop(self.udp_sockets.insert(*address, socket)),
+                Ok(socket) => drop(self.udp_sockets.insert(*address, socket.into())),
                 Err(error) => {
                     // After some tries it is no server that has just ended, but another port
                     // mapper, such as iwpmd. It answers that nothing is offered here, so peers stay
@@ -229,7 +236,7 @@ impl Server {
         };
         self.links_accepted += 1;
         self.clients.push(Client {
-            link,
+            link: link.into(),
             user,
             offerer: Offerer(self.links_accepted),
             services: 0,

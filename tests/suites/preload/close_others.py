@@ -79,6 +79,5 @@ for listener, wait in zip(listeners, WAITS):
     for _ in range(2):
         serve(listener, wait)
     listener.close()
-# SDP has other descriptors, which it closes by their former numbers.
-for number in closed if LOCAL else ():
+for number in closed:
     assert os.path.sameopenfile(number, null), number

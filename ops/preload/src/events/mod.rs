@@ -21,7 +21,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use host::descriptors::raise;
+use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -44,12 +44,12 @@ pub(crate) trait EventHandler: Send + Sync {
 
 /// The event thread and its watches.
 pub(crate) struct EventThread {
-    set: OwnedFd,
+    set: OwnDescriptor,
     watches: Mutex<Watches>,
     /// Handlers that the thread calls next, without an event.
     soon: Mutex<Vec<Arc<dyn EventHandler>>>,
     /// Readable if `soon` has a handler and the thread may be asleep.
-    wakeup: OwnedFd,
+    wakeup: OwnDescriptor,
     thread: OnceLock<Result<(), Errno>>,
 }
 
@@ -84,7 +84,8 @@ pub(crate) fn reset_after_fork() {
     let before = EVENT_THREAD.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: the pointer is null, or to a box that is never freed.
     if let Some(before) = unsafe { before.as_ref() } {
-        for fd in [&before.set, &before.wakeup] {
+        let own = [&before.set, &before.wakeup];
+        for fd in own.into_iter().filter(|fd| !fd.is_lost()) {
             // SAFETY: the numbers are the child's copies, and nothing in the child uses them any
             // more.
             drop(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) });
@@ -96,10 +97,10 @@ impl EventThread {
     fn make() -> Result<&'static Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fresh = Box::into_raw(Box::new(Self {
-            set: raise(epoll::create(CreateFlags::CLOEXEC)?)?,
+            set: raise(epoll::create(CreateFlags::CLOEXEC)?)?.into(),
             watches: Mutex::default(),
             soon: Mutex::new(Vec::new()),
-            wakeup: raise(eventfd(0, flags)?)?,
+            wakeup: raise(eventfd(0, flags)?)?.into(),
             thread: OnceLock::new(),
         }));
         let null = ptr::null_mut();
@@ -117,7 +118,8 @@ impl EventThread {
     /// Makes the event thread call a handler soon, without an event.
     pub(crate) fn run_soon(&self, handler: Arc<dyn EventHandler>) {
         self.soon().push(handler);
-        if !IS_EVENT_THREAD.get() {
+        // A lost number may be that of a file of the program.
+        if !IS_EVENT_THREAD.get() && !self.wakeup.is_lost() {
             // A full counter makes the write fail, but the descriptor is readable then.
             let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
@@ -182,6 +184,9 @@ impl EventThread {
             };
             for event in &events[..count] {
                 if event.data.u64() == WAKEUP {
+                    if self.wakeup.is_lost() {
+                        return;
+                    }
                     let mut count = [0; 8];
                     let _ = rustix::io::read(&self.wakeup, &mut count[..]);
                     continue;

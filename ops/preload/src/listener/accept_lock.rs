@@ -8,12 +8,10 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
-use host::descriptors::raise;
+use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, memfd_create};
 use rustix::io::Errno;
-
-use crate::listener::own_descriptor::OwnDescriptor;
 
 /// The right to accept from a listener, among the threads of this process and among the processes
 /// that have inherited the listener.
@@ -29,7 +27,7 @@ impl AcceptLock {
         let file = memfd_create("ops-accept-lock", MemfdFlags::CLOEXEC)?;
         Ok(Self {
             threads: Mutex::default(),
-            processes: OwnDescriptor::new(raise(file)?),
+            processes: OwnDescriptor::from(raise(file)?),
         })
     }
 
@@ -37,7 +35,7 @@ impl AcceptLock {
     pub(crate) fn inherited(processes: OwnedFd) -> Self {
         Self {
             threads: Mutex::default(),
-            processes: OwnDescriptor::new(processes),
+            processes: OwnDescriptor::from(processes),
         }
     }
 

@@ -6,14 +6,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use host::descriptors::raise;
+use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use ops::{KernelConnection, KernelSockets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{Shutdown, SocketFlags, sockopt};
 
-use crate::listener::own_descriptor::OwnDescriptor;
 use crate::tcp::carried::{self, Carried};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
@@ -45,7 +44,7 @@ impl KernelListener {
     /// Makes the listener in the child of a fork, from the inherited descriptor.
     pub(crate) fn inherited(socket: OwnedFd, protocol: KernelProtocol) -> Self {
         Self {
-            socket: OwnDescriptor::new(socket),
+            socket: OwnDescriptor::from(socket),
             protocol,
             is_withdrawn: AtomicBool::new(false),
             carried: Mutex::default(),

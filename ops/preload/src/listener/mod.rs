@@ -18,7 +18,6 @@
 
 pub(crate) mod accept_lock;
 pub(crate) mod kernel_listener;
-mod own_descriptor;
 pub(crate) mod passing;
 pub(crate) mod service;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use host::descriptors::raise;
+use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use host::stand_in::Flags;
 use ops::observe::{Counter, Record};
@@ -30,7 +30,9 @@ use crate::tcp::options::Options;
 pub(crate) struct Service {
     at: At,
     /// Counts the connections that wait to be accepted.
-    counter: OwnedFd,
+    counter: OwnDescriptor,
+    /// True once an accept has found the counter closed by the program.
+    is_lost: AtomicBool,
 }
 
 /// The process in which connections arrive.
@@ -43,7 +45,7 @@ enum At {
 
 /// The listening process, seen from another process.
 struct ListeningProcess {
-    accept_end: OwnedFd,
+    accept_end: OwnDescriptor,
     /// True once the process has ended.
     is_gone: AtomicBool,
     /// The time of this process's last attempt to take over the service.
@@ -95,10 +97,10 @@ struct AcceptQueue {
     record: Arc<Record>,
     /// Set as long as any process can accept.
     offered: Mutex<Option<Offered>>,
-    counter: OwnedFd,
+    counter: OwnDescriptor,
     family: Family,
-    listen_end: OwnedFd,
-    accept_end: Mutex<Option<OwnedFd>>,
+    listen_end: OwnDescriptor,
+    accept_end: Mutex<Option<OwnDescriptor>>,
     /// Called after another process has shut the TCP listener down.
     on_shut: fn(ServiceId),
 }
@@ -134,10 +136,10 @@ impl Service {
             room: (begun.backlog as usize).saturating_add(1),
             record,
             offered: Mutex::default(),
-            counter: duplicate(&counter)?,
+            counter: duplicate(&counter)?.into(),
             family,
-            listen_end,
-            accept_end: Mutex::new(Some(accept_end)),
+            listen_end: listen_end.into(),
+            accept_end: Mutex::new(Some(accept_end.into())),
             on_shut,
         });
         let thread = event_thread()?;
@@ -147,7 +149,8 @@ impl Service {
         queue.fill();
         Ok(Self {
             at: At::Here(queue),
-            counter,
+            counter: counter.into(),
+            is_lost: AtomicBool::new(false),
         })
     }
 
@@ -155,7 +158,7 @@ impl Service {
     pub(crate) fn inherited(from: InheritedService) -> Self {
         // SAFETY: the child inherited both descriptors, and forgets the objects that own them in
         // the parent.
-        let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+        let own = |fd| OwnDescriptor::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Self {
             at: At::Elsewhere(ListeningProcess {
                 accept_end: own(from.accept_end),
@@ -163,6 +166,7 @@ impl Service {
                 tried: Mutex::default(),
             }),
             counter: own(from.counter),
+            is_lost: AtomicBool::new(false),
         }
     }
 
@@ -173,7 +177,9 @@ impl Service {
             At::Elsewhere(owner) => owner.accept_end.as_raw_fd(),
             At::Here(queue) => {
                 let accept_end = queue.accept_end().as_ref()?.as_raw_fd();
-                withheld.extend([&queue.counter, &queue.listen_end].map(AsRawFd::as_raw_fd));
+                let own = [&queue.counter, &queue.listen_end];
+                let own = own.into_iter().filter(|fd| !fd.is_lost());
+                withheld.extend(own.map(AsRawFd::as_raw_fd));
                 withheld.extend(queue.listener.descriptors());
                 accept_end
             }
@@ -216,6 +222,10 @@ impl Service {
     /// Accepts a waiting connection with these options and flags. On an error the connection stays
     /// queued.
     pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Incoming>, Errno> {
+        if self.counter.is_lost() {
+            self.is_lost.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
         match &self.at {
             At::Elsewhere(owner) => {
                 let room = Reserved::of(self.counter.as_fd())?;
@@ -234,6 +244,11 @@ impl Service {
                 Ok(arrival.map(|stream| Incoming::Own(stream, room)))
             }
         }
+    }
+
+    /// Returns true if an accept has found that the program has closed the counter.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     /// Decrements the counter. Returns false if it is 0. A caller that decrements it must take an
@@ -357,7 +372,7 @@ impl AcceptQueue {
         self.offered.lock().ignore_poison()
     }
 
-    fn accept_end(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+    fn accept_end(&self) -> MutexGuard<'_, Option<OwnDescriptor>> {
         self.accept_end.lock().ignore_poison()
     }
 
