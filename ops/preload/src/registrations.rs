@@ -9,7 +9,10 @@ use std::ffi::c_int;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM, epoll_event};
+use libc::{
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM,
+    epoll_event,
+};
 
 use crate::process::real;
 
@@ -56,10 +59,46 @@ impl Registrations {
         }
     }
 
-    /// Replaces the descriptor `before`, which is watched like the listener, by `now`. If either is
-    /// `None`, the other is only added or removed.
-    pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>) {
+    /// Adds the descriptors next to a listener to the sets that watch the listener. A set with
+    /// `EPOLLONESHOT` watches the joint descriptor of all of them instead.
+    pub(crate) fn add(&self, pending: &[c_int], joint: impl Fn() -> Option<c_int>) {
         for (set, event) in &self.found {
+            let joint = if is_one_shot(event) { joint() } else { None };
+            if joint.is_some() {
+                let mut disarmed = disarmed_event(event);
+                // SAFETY: this process owns both descriptors, and the event is a local variable.
+                unsafe { real::epoll_ctl(*set, EPOLL_CTL_MOD, self.fd, &raw mut disarmed) };
+            }
+            for added in joint
+                .iter()
+                .chain(pending.iter().filter(|_| joint.is_none()))
+            {
+                record_watched(*added);
+                let mut event = arrival_event(event);
+                // SAFETY: this process owns both descriptors, and the event is a local variable.
+                unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, *added, &raw mut event) };
+            }
+        }
+    }
+
+    /// Arms a listener again in the sets that watch its joint descriptor `self`, which is about to
+    /// be closed.
+    pub(crate) fn restore(&self, listener: c_int) {
+        for (set, event) in &self.found {
+            let mut event = *event;
+            // SAFETY: this process owns both descriptors, and the event is a local variable.
+            unsafe { real::epoll_ctl(*set, EPOLL_CTL_MOD, listener, &raw mut event) };
+        }
+    }
+
+    /// Replaces the descriptor `before`, which is watched like the listener, by `now`. If either is
+    /// `None`, the other is only added or removed. `has_joint`: sets with `EPOLLONESHOT` watch the
+    /// joint descriptor.
+    pub(crate) fn exchange(&self, before: Option<c_int>, now: Option<c_int>, has_joint: bool) {
+        for (set, event) in &self.found {
+            if has_joint && is_one_shot(event) {
+                continue;
+            }
             let mut event = arrival_event(event);
             if let Some(before) = before {
                 // SAFETY: this process owns both descriptors, and the event is a local variable.
@@ -88,6 +127,19 @@ pub(crate) fn arrival_event(listeners: &epoll_event) -> epoll_event {
     let never = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND).cast_unsigned();
     epoll_event {
         events: listeners.events & !never,
+        ..*listeners
+    }
+}
+
+/// Returns true if a descriptor reports one event until the program arms it again.
+pub(crate) fn is_one_shot(event: &epoll_event) -> bool {
+    event.events & EPOLLONESHOT.cast_unsigned() != 0
+}
+
+/// Returns the events for a listener whose joint descriptor is watched.
+pub(crate) fn disarmed_event(listeners: &epoll_event) -> epoll_event {
+    epoll_event {
+        events: EPOLLONESHOT.cast_unsigned(),
         ..*listeners
     }
 }

@@ -75,6 +75,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("standard_numbers.py"),
     ),
     ("bytes_are_spliced_as_over_tcp", include_str!("splicing.py")),
+    (
+        "a_listener_reports_one_event_until_it_is_armed",
+        include_str!("one_shot.py"),
+    ),
     // Event loops of other languages.
     ("connections_made_by_number", include_str!("by_number.py")),
     (

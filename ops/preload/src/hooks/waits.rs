@@ -7,7 +7,7 @@
 //! listener that has an offload protocol next to it. With `opsrun --spin`, some waits poll first.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,28 +45,96 @@ pub unsafe extern "C" fn epoll_ctl(
         registrations::record_set(set);
         registrations::record_watched(fd);
     }
-    // SAFETY: the caller's arguments, unchanged.
-    let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
-    if result == 0
-        && matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL)
-        && let Some(listener) = table::find_listener(fd)
-    {
-        let why = errno::get();
-        // The kernel does not read the event of a removal, so the hook must not read it either.
-        let event = (operation != EPOLL_CTL_DEL).then_some(event);
-        // SAFETY: the kernel has just read the event.
-        let event = event.and_then(|event| unsafe { event.as_ref() });
-        let mut arrival = event.map(registrations::arrival_event);
-        let arrival = arrival.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-        for pending in listener.pending() {
-            // SAFETY: the event is null or a local variable, and the listener keeps the descriptor
-            // open. If the call fails, the program's set still has the listener, and offloaded
-            // connections wait until the program calls `accept` for another reason.
-            unsafe { real::epoll_ctl(set, operation, pending.as_raw_fd(), arrival) };
-        }
-        errno::set(why);
+    match table::find_listener(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        Some(listener) => unsafe { control_listener(set, operation, fd, event, &listener) },
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { real::epoll_ctl(set, operation, fd, event) },
     }
+}
+
+/// Performs `epoll_ctl` for a listener, and for the listeners next to it.
+///
+/// # Safety
+/// As for `epoll_ctl`.
+unsafe fn control_listener(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+    listener: &Listener,
+) -> c_int {
+    // The kernel does not read the event of a removal, so the hook must not read it either.
+    let reads = matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD);
+    // SAFETY: the kernel has found the event readable.
+    let wanted = (reads && is_readable(event)).then(|| unsafe { event.read_unaligned() });
+    let wanted = wanted.as_ref();
+    // SAFETY: the table has an entry for the number, so it is not negative.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let one_shot = wanted.filter(|event| registrations::is_one_shot(event));
+    let joint = one_shot.and_then(|_| listener.obtain_joint(socket));
+    let mut disarmed = one_shot.map(registrations::disarmed_event);
+    let own = match (&mut disarmed, joint) {
+        (Some(disarmed), Some(_)) => ptr::from_mut(disarmed),
+        _ => event,
+    };
+    // SAFETY: the event is the caller's or a local one.
+    let result = unsafe { real::epoll_ctl(set, operation, fd, own) };
+    if result != 0 || (wanted.is_none() && operation != EPOLL_CTL_DEL) {
+        return result;
+    }
+    let why = errno::get();
+    let arrival = wanted.map(registrations::arrival_event);
+    let is_new = match (joint, listener.joint().get()) {
+        (Some(joint), _) => {
+            registrations::record_watched(joint);
+            control(set, operation, joint, arrival)
+        }
+        (None, Some(unused)) if operation != EPOLL_CTL_ADD => control(set, operation, unused, None),
+        _ => false,
+    };
+    // With a joint descriptor, the others are in the set only before a change to `EPOLLONESHOT`.
+    if joint.is_none() || (is_new && operation == EPOLL_CTL_MOD) {
+        for pending in listener.pending() {
+            let arrival = arrival.filter(|_| joint.is_none());
+            control(set, operation, pending.as_raw_fd(), arrival);
+        }
+    }
+    errno::set(why);
     result
+}
+
+/// Returns true if the kernel can read an event. It reads the event before it checks the set.
+fn is_readable(event: *mut epoll_event) -> bool {
+    // SAFETY: the kernel checks the pointer, and no set has the number -1.
+    let result = unsafe { real::epoll_ctl(-1, EPOLL_CTL_ADD, -1, event) };
+    result == 0 || errno::get() != libc::EFAULT
+}
+
+/// Makes a set watch a descriptor of this library for these events; `None` removes the descriptor.
+/// Returns true if the set did not watch it before. If the call fails, the program's set still has
+/// the listener, and offloaded connections wait until the program calls `accept` for another
+/// reason.
+fn control(set: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) -> bool {
+    let call = |operation, mut event: Option<epoll_event>| {
+        let event = event.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        // SAFETY: the event is null, for a removal, or a local variable, and the listener keeps the
+        // descriptor open.
+        unsafe { real::epoll_ctl(set, operation, fd, event) }
+    };
+    match (operation, event) {
+        (_, None) => {
+            call(EPOLL_CTL_DEL, None);
+            false
+        }
+        (EPOLL_CTL_ADD, Some(_)) => {
+            call(EPOLL_CTL_ADD, event) == 0 || {
+                call(EPOLL_CTL_MOD, event);
+                false
+            }
+        }
+        (_, Some(_)) => call(EPOLL_CTL_MOD, event) != 0 && call(EPOLL_CTL_ADD, event) == 0,
+    }
 }
 
 /// Hook of `epoll_wait`.

@@ -14,9 +14,10 @@
 //! | [`service`] | a service of a protocol, in the listening process and in processes that inherited it |
 //! | [`passing`] | passes a connection to the process that accepts it |
 //! | [`accept_lock`] | a lock for the kernel's `accept` |
-//! | `own_descriptor` | a descriptor whose number the program may close, and use again |
+//! | [`joint`] | one descriptor for all of these, for `EPOLLONESHOT` |
 
 pub(crate) mod accept_lock;
+pub(crate) mod joint;
 pub(crate) mod kernel_listener;
 pub(crate) mod passing;
 pub(crate) mod service;
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ops::observe::{Counter, Record, Tally};
 
 use crate::listener::accept_lock::AcceptLock;
+use crate::listener::joint::Joint;
 use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
 use crate::listener::service::{InheritedService, Service, ServiceId};
 use crate::process;
@@ -39,6 +41,7 @@ pub(crate) struct Listener {
     kernel: Option<Arc<KernelListener>>,
     service: Option<Arc<Service>>,
     accept_lock: Arc<AcceptLock>,
+    joint: Arc<Joint>,
     listed: Listed,
     /// True if the service ended at an `exec` and was not begun again.
     lacks_service: AtomicBool,
@@ -75,6 +78,7 @@ pub(crate) struct InheritedListener {
     kernel: Option<(RawFd, KernelProtocol)>,
     service: Option<InheritedService>,
     accept_lock: RawFd,
+    joint: Option<RawFd>,
     family: Family,
     tally: Option<Tally>,
 }
@@ -92,6 +96,7 @@ impl Listener {
             kernel: kernel.map(Arc::new),
             service: service.map(Arc::new),
             accept_lock,
+            joint: Arc::default(),
             listed,
             lacks_service: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
@@ -119,6 +124,7 @@ impl Listener {
     pub(crate) fn with_service(&self, service: Service, listed: Listed) -> Self {
         Self {
             kernel: self.kernel.clone(),
+            joint: Arc::clone(&self.joint),
             ..Self::new(
                 None,
                 Some(service),
@@ -129,13 +135,18 @@ impl Listener {
         }
     }
 
-    /// Returns a copy of the listener without the kernel listener. `None`: there is no service
-    /// either.
-    pub(crate) fn without_kernel(&self) -> Option<Self> {
-        let service = Some(Arc::clone(self.service.as_ref()?));
+    /// Returns a copy of the listener without the listeners that have ended. `None`: both have.
+    pub(crate) fn remaining(&self) -> Option<Self> {
+        let kernel = self.kernel.clone().filter(|it| !it.is_withdrawn());
+        let service = self.service.clone().filter(|it| !it.is_lost());
+        if kernel.is_none() && service.is_none() {
+            return None;
+        }
         let (lock, listed) = (Arc::clone(&self.accept_lock), self.listed.clone());
         Some(Self {
+            kernel,
             service,
+            joint: Arc::clone(&self.joint),
             ..Self::new(None, None, lock, listed, self.family)
         })
     }
@@ -154,7 +165,11 @@ impl Listener {
         };
         let lock = Arc::new(AcceptLock::inherited(own(from.accept_lock)));
         let service = from.service.map(Service::inherited);
-        Self::new(kernel, service, lock, listed, from.family)
+        let joint = from.joint.map(|set| own(set).into());
+        Self {
+            joint: Arc::new(joint.map(Joint::inherited).unwrap_or_default()),
+            ..Self::new(kernel, service, lock, listed, from.family)
+        }
     }
 
     /// Returns, before a fork, the copy for the child. Descriptors that the child must not keep are
@@ -169,6 +184,7 @@ impl Listener {
             kernel,
             service,
             accept_lock: self.accept_lock.as_raw_fd(),
+            joint: self.joint.get(),
             family: self.family,
             tally: self.listed.tally,
         })
@@ -186,6 +202,17 @@ impl Listener {
     pub(crate) fn pending(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let kernel = self.kernel().map(AsFd::as_fd);
         kernel.into_iter().chain(self.service().map(AsFd::as_fd))
+    }
+
+    /// Returns the descriptor of the TCP listener `socket` and all listeners next to it, which is
+    /// made if necessary. `None`: there is no memory or no descriptor for it.
+    pub(crate) fn obtain_joint(&self, socket: BorrowedFd<'_>) -> Option<RawFd> {
+        let members = std::iter::once(socket).chain(self.pending());
+        self.joint.obtain(members)
+    }
+
+    pub(crate) fn joint(&self) -> &Joint {
+        &self.joint
     }
 
     /// Returns true if the listener has this service.
@@ -241,9 +268,11 @@ impl Listener {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Returns true if any process has shut the kernel listener down.
+    /// Returns true if any process has shut the kernel listener down, or if the program has closed
+    /// the number of a listener.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.kernel().is_some_and(KernelListener::is_withdrawn)
+            || self.service().is_some_and(Service::is_lost)
     }
 
     /// Returns the lock for `accept` on the TCP listener.

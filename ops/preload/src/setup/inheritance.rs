@@ -18,6 +18,7 @@ use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
 use crate::listener::{Listed, Listener};
 use crate::process::guard;
 use crate::registrations::Registrations;
+use crate::setup::offer;
 use crate::table::{self, Entry};
 use crate::tcp::made;
 use crate::tcp::names::local_of;
@@ -123,22 +124,27 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
     }
 }
 
-/// Removes a kernel listener that was shut down. TCP and the service, if any, remain.
+/// Removes the listeners that were shut down or lost. TCP and the other listener, if any, remain.
 pub(crate) fn remove_withdrawn(listener: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, listener));
     let numbers: Vec<c_int> = table::within(0, usize::MAX)
         .filter(|fd| table::entry(*fd).is_some_and(|entry| is_it(&entry)))
         .collect();
-    let successor = listener.without_kernel().map(Arc::new);
+    let successor = listener.remaining().map(Arc::new);
+    let withdrawn = listener.kernel().filter(|it| it.is_withdrawn());
+    let kernel = withdrawn.map(KernelListener::number);
+    let has_joint = listener.joint().get().is_some();
+    listener.joint().exchange(kernel, None);
     for fd in numbers {
-        if let Some(kernel) = listener.kernel() {
-            Registrations::of(fd).exchange(Some(kernel.number()), None);
-        }
+        Registrations::of(fd).exchange(kernel, None, has_joint);
         match &successor {
             Some(successor) => {
                 table::exchange(fd, is_it, || Entry::Listener(Arc::clone(successor)));
             }
-            None => numbers::forget(fd),
+            None => {
+                offer::restore(fd, listener);
+                numbers::forget(fd);
+            }
         }
     }
 }

@@ -83,10 +83,13 @@ fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
 fn replace_listener(before: &Arc<Listener>, now: &Arc<Listener>) {
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
     let number = before.service().map(Service::number);
+    let successor = now.service().map(Service::number);
+    let has_joint = now.joint().get().is_some();
+    now.joint().exchange(number, successor);
     for fd in table::within(0, usize::MAX) {
         if table::entry(fd).is_some_and(|entry| is_it(&entry)) {
             table::exchange(fd, is_it, || Entry::Listener(Arc::clone(now)));
-            Registrations::of(fd).exchange(number, now.service().map(Service::number));
+            Registrations::of(fd).exchange(number, successor, has_joint);
         }
     }
 }
@@ -108,9 +111,17 @@ pub(crate) fn shut_down(fd: c_int) {
 /// Removes the entries of matching listeners from the table.
 pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     for fd in table::within(0, usize::MAX) {
-        if table::find_listener(fd).is_some_and(|it| is_it(&it)) {
+        if let Some(listener) = table::find_listener(fd).filter(|it| is_it(it)) {
+            restore(fd, &listener);
             numbers::forget(fd);
         }
+    }
+}
+
+/// Arms a listener in sets that watch its joint descriptor, which is closed next.
+pub(crate) fn restore(fd: c_int, listener: &Listener) {
+    if let Some(joint) = listener.joint().get() {
+        Registrations::of(joint).restore(fd);
     }
 }
 
