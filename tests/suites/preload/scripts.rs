@@ -257,6 +257,7 @@ const LOCAL: &[(&str, &str)] = &[
     ("connections", include_str!("local/connections.py")),
     ("listeners", include_str!("local/listeners.py")),
     ("resets", include_str!("local/resets.py")),
+    ("signal_driven", include_str!("local/signal_driven.py")),
     ("raw_clone", include_str!("local/raw_clone.py")),
     ("offered_later", include_str!("local/offered_later.py")),
     ("link_local", include_str!("local/link_local.py")),

@@ -2,10 +2,11 @@
 
 use std::ffi::{c_int, c_uint};
 
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, F_SETOWN};
 
 use super::{alias, eventfd};
 use crate::process::{self, guard, real};
+use crate::setup::signal_driven::{self, F_SETOWN_EX, F_SETSIG};
 use crate::sharing::exposing;
 use crate::table::{self, Entry};
 use crate::tcp::made;
@@ -118,6 +119,10 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
     match command {
         F_DUPFD_CLOEXEC if guard::is_inside() => eventfd::raise_own(result),
         F_DUPFD | F_DUPFD_CLOEXEC => copy_entry(fd, result),
+        F_SETFL | F_SETOWN | F_SETOWN_EX | F_SETSIG if result == 0 => {
+            signal_driven::on_changed(fd);
+            result
+        }
         _ => result,
     }
 }

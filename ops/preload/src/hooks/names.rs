@@ -14,7 +14,7 @@ use super::{dispatch, offloaded};
 use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::real;
-use crate::setup::offer;
+use crate::setup::{offer, signal_driven};
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
 use crate::socket::options::is_of_carrier;
@@ -378,6 +378,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     if !requests::is_of_sockets(request) {
         // SAFETY: the caller's arguments, unchanged.
         let answer = unsafe { real::ioctl(fd, request, argument) };
+        if answer == 0 && requests::is_of_signals(request) {
+            signal_driven::on_changed(fd);
+        }
         let is_unknown = answer == -1 && errno::get() == libc::ENOTTY;
         if !is_unknown || !requests::is_of_network(request) || table::is_plain(fd) {
             return answer;

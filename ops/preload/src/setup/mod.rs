@@ -8,9 +8,11 @@
 //! | [`offer`] | `listen`: protocols listen next to a TCP socket, and again if their process has ended |
 //! | [`accept`] | `accept`: one queue for the connections of TCP and of all protocols |
 //! | [`inheritance`] | listeners that are passed on by `exec` or `SCM_RIGHTS`, and inherited ones |
+//! | `signal_driven` | signal-driven I/O of a listener |
 
 pub(crate) mod accept;
 pub(crate) mod connect;
 pub(crate) mod inheritance;
 mod not_offered;
 pub(crate) mod offer;
+pub(crate) mod signal_driven;

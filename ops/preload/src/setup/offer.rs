@@ -25,6 +25,7 @@ use crate::process::per_process::PerProcess;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
 use crate::registrations::Registrations;
+use crate::setup::signal_driven;
 use crate::table::{self, Entry};
 use crate::tcp::names::{Family, local_of};
 use crate::tcp::{buffers, made, tcp_only};
@@ -330,10 +331,9 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
             let listener = Arc::new(listener);
             numbers::place(fd, Entry::Listener(Arc::clone(&listener)));
             // The program may have added the socket to `epoll` sets before it listens.
-            let registrations = Registrations::of(fd);
-            for pending in listener.pending() {
-                registrations.exchange(None, Some(pending.as_raw_fd()));
-            }
+            let pending: Vec<c_int> = listener.pending().map(|it| it.as_raw_fd()).collect();
+            Registrations::of(fd).add(&pending, || listener.obtain_joint(socket));
+            signal_driven::copy(fd, &listener);
         }
         Err(reason) => {
             let service = candidate.place.address;

@@ -18,6 +18,11 @@ pub(crate) fn is_of_sockets(request: c_ulong) -> bool {
     matches!(request, FIONREAD | TIOCOUTQ | ATMARK | NOT_SENT)
 }
 
+/// Returns true for `FIOASYNC`, `FIOSETOWN` and `SIOCSPGRP`.
+pub(crate) fn is_of_signals(request: c_ulong) -> bool {
+    matches!(request, 0x5452 | 0x8901 | 0x8902)
+}
+
 /// Returns true for requests about addresses, routes and interfaces, which sockets of some families
 /// answer.
 pub(crate) fn is_of_network(request: c_ulong) -> bool {
