@@ -240,6 +240,10 @@ const FORKING: &[(&str, &str)] = &[
     ),
     ("read_late", include_str!("forking/read_late.py")),
     (
+        "stopped_listener",
+        include_str!("forking/stopped_listener.py"),
+    ),
+    (
         "shut_down_by_a_worker",
         include_str!("forking/shut_down_by_a_worker.py"),
     ),

@@ -88,17 +88,33 @@ const CHECK_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
-/// The number of intervals to wait for the end of a service: one second, because the listening
-/// process may be stopped.
-const END_INTERVALS: usize = 50;
+/// The number of intervals to wait for an answer, or for the end of a service: one second, because
+/// the listening process may be stopped.
+const INTERVALS_MAX: usize = 50;
 
-/// Requests a connection and waits for the answer. On an error the connection stays queued.
-pub(crate) fn request(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
+/// The result of a request.
+pub(crate) enum Response {
+    /// A connection.
+    Connection(Passed),
+    /// There is no connection, or the listening process has ended.
+    None,
+    /// No answer was received in time. The answer to this request is received later, by the next
+    /// request without `sends`.
+    Late,
+}
+
+/// Requests a connection, if `sends`, and waits for the answer. On an error the connection stays
+/// queued.
+pub(crate) fn request(
+    over: impl AsFd,
+    mut room: Reserved<'_>,
+    sends: bool,
+) -> Result<Response, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    if send(&over, &[Request::Arrival as u8], flags).is_err() {
-        return Ok(None);
+    if sends && send(&over, &[Request::Arrival as u8], flags).is_err() {
+        return Ok(Response::None);
     }
-    loop {
+    for _ in 0..INTERVALS_MAX {
         let mut set = [PollFd::new(&over, PollFlags::IN)];
         // A signal does not end the wait: the unread answer would go to a process without a
         // request.
@@ -107,18 +123,19 @@ pub(crate) fn request(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<
             Ok(_) if set[0].revents().contains(PollFlags::IN) => {
                 room.release();
                 match receive_answer(&over) {
-                    Ok(answer) => return Ok(answer),
+                    Ok(answer) => return Ok(answer.map_or(Response::None, Response::Connection)),
                     // Another process has read this answer. The answer to the request of that
                     // process remains for this process.
                     Err(Errno::AGAIN) => room.reserve_again(),
                     Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
-                    Err(_) => return Ok(None),
+                    Err(_) => return Ok(Response::None),
                 }
             }
             // The listening process has ended.
-            _ => return Ok(None),
+            _ => return Ok(Response::None),
         }
     }
+    Ok(Response::Late)
 }
 
 /// Returns true if all processes have closed the other end.
@@ -134,7 +151,7 @@ pub(crate) fn end(over: impl AsFd) {
     if send(&over, &[Request::End as u8], flags).is_err() {
         return;
     }
-    for _ in 0..END_INTERVALS {
+    for _ in 0..INTERVALS_MAX {
         let mut set = [PollFd::new(&over, PollFlags::empty())];
         if poll(&mut set, Some(&CHECK_INTERVAL)).is_ok_and(|ready| ready > 0) {
             return;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::events::{EventHandler, event_thread};
-use crate::listener::passing::{self, NoConnection, Passed, Request, Reserved};
+use crate::listener::passing::{self, NoConnection, Passed, Request, Reserved, Response};
 use crate::socket::room::Room;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -48,6 +48,8 @@ struct ListeningProcess {
     accept_end: OwnDescriptor,
     /// True once the process has ended.
     is_gone: AtomicBool,
+    /// The number of requests whose answers were not received in time.
+    late: AtomicU32,
     /// The time of this process's last attempt to take over the service.
     tried: Mutex<Option<Instant>>,
 }
@@ -118,6 +120,30 @@ fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     raise(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
+/// Increments a counter of waiting connections.
+fn count_up(counter: &OwnDescriptor) {
+    if counter.is_lost() {
+        // The number may be that of a file of the program.
+        return;
+    }
+    // The write cannot fail, because the counter never reaches its maximum.
+    let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
+}
+
+impl ListeningProcess {
+    /// Requests a connection, or waits for the answer to an earlier request.
+    fn request(&self, room: Reserved<'_>) -> Result<Response, Errno> {
+        let decrement = |late: u32| late.checked_sub(1);
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let is_answer_due = self.late.fetch_update(order.0, order.1, decrement).is_ok();
+        let response = passing::request(&self.accept_end, room, !is_answer_due)?;
+        if matches!(response, Response::Late) {
+            self.late.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(response)
+    }
+}
+
 impl Service {
     /// Begins to accept the connections of a protocol. `on_shut` is called after another process
     /// has shut the TCP listener down.
@@ -163,6 +189,7 @@ impl Service {
             at: At::Elsewhere(ListeningProcess {
                 accept_end: own(from.accept_end),
                 is_gone: AtomicBool::new(false),
+                late: AtomicU32::new(0),
                 tried: Mutex::default(),
             }),
             counter: own(from.counter),
@@ -232,8 +259,15 @@ impl Service {
                 if !self.take_count() {
                     return Ok(None);
                 }
-                let passed = passing::request(&owner.accept_end, room)?;
-                Ok(passed.map(|passed| Incoming::Passed(passed, options)))
+                match owner.request(room)? {
+                    Response::Connection(passed) => Ok(Some(Incoming::Passed(passed, options))),
+                    Response::None => Ok(None),
+                    Response::Late => {
+                        // The connection waits until the listening process continues.
+                        count_up(&self.counter);
+                        Ok(None)
+                    }
+                }
             }
             At::Here(queue) => {
                 let room = Room::of(options, shown)?;
@@ -401,8 +435,7 @@ impl AcceptQueue {
 
     /// Counts an arrival.
     fn count(&self) {
-        // The write cannot fail, because the counter never reaches its maximum.
-        let _ = rustix::io::write(&self.counter, &1_u64.to_ne_bytes());
+        count_up(&self.counter);
     }
 
     /// Stops listening, because no process can accept any more. The protocol's listener is dropped
