@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::events::wait_queue::WaitQueue;
 use crate::events::{EventHandler, event_thread};
+use crate::process::guard;
 use crate::process::per_process::PerProcess;
 use crate::process::signals_blocked::SignalsBlocked;
 
@@ -63,7 +64,11 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
             None => std::time::Duration::ZERO,
         };
         let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
-        if poll(&mut set, Some(&limit))? > 0 {
+        let polled = {
+            let _asleep = guard::fall_asleep();
+            poll(&mut set, Some(&limit))
+        };
+        if polled? > 0 {
             return Ok(set.first().is_some_and(|one| !one.revents().is_empty()));
         }
         match deadline {
@@ -75,6 +80,9 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
 
 /// Sleeps until a descriptor may be ready.
 fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
+    // A handler that interrupts this work must not wait for a lock of this thread, or leave the
+    // call with a lock held.
+    let signals_blocked = SignalsBlocked::begin();
     let waker = Arc::new(Waker::default());
     let seen = waker.0.seq();
     list(&waker);
@@ -85,7 +93,9 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     }
     let thread = event_thread()?;
     thread.watch(&set, EventFlags::IN, waker.clone())?;
+    drop(signals_blocked);
     let slept = waker.0.sleep(seen, None);
+    let _signals_blocked = SignalsBlocked::begin();
     thread.unwatch(&set);
     slept
 }

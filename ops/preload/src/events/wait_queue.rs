@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 
 use crate::process::cancellation::{self, CANCELLED};
+use crate::process::guard;
 
 /// A counter of wake-ups; a thread sleeps on it until it changes.
 ///
@@ -83,7 +84,9 @@ impl WaitQueue {
             }
         };
         self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let asleep = guard::fall_asleep();
         let slept = futex::wait(&self.seq, futex::Flags::PRIVATE, seen, timeout.as_ref());
+        drop(asleep);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         match slept {
             // The wake-up was sent before the sleep began.

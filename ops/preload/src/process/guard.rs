@@ -45,6 +45,29 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(true)
 }
 
+/// A guard: while it exists, the calling thread works for the program, because it sleeps.
+#[derive(Debug)]
+pub(crate) struct Asleep {
+    depth: u32,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+/// Marks the thread's calls as calls of the program until the guard is dropped. A thread sleeps
+/// with this guard: a handler that interrupts the sleep belongs to the program, and may leave the
+/// call by `siglongjmp`, which drops no guard.
+pub(crate) fn fall_asleep() -> Asleep {
+    Asleep {
+        depth: DEPTH.try_with(Cell::take).unwrap_or(0),
+        _of_this_thread: PhantomData,
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        let _ = DEPTH.try_with(|depth| depth.set(self.depth));
+    }
+}
+
 /// A guard that disables cancellation of the thread, for calls of the program.
 pub(crate) struct Uncancelled {
     before: c_int,
@@ -99,4 +122,38 @@ fn set_cancellation(state: c_int) -> c_int {
     // SAFETY: the state is valid for the C library, and the pointer is to a local variable.
     unsafe { pthread_setcancelstate(state, &raw mut before) };
     before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_sleeps_is_not_inside() {
+        let inside = enter();
+        let nested = enter();
+        let asleep = fall_asleep();
+        assert!(!is_inside(), "a handler runs for the program");
+        {
+            let _of_handler = enter();
+            assert!(is_inside());
+        }
+        assert!(!is_inside());
+        drop(asleep);
+        assert!(is_inside());
+        drop(nested);
+        assert!(is_inside());
+        drop(inside);
+        assert!(!is_inside());
+    }
+
+    #[test]
+    fn a_handler_may_leave_a_call_for_ever() {
+        let left = (enter(), fall_asleep());
+        // `siglongjmp` drops nothing.
+        std::mem::forget(left);
+        assert!(!is_inside());
+        let cancellable = 0;
+        set_cancellation(cancellable);
+    }
 }

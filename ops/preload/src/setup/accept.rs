@@ -81,9 +81,12 @@ pub(crate) fn accept(
         if turn == Turn::Tcp && is_ready(socket) {
             // Another thread or process may take the connection first, and the kernel's `accept`
             // would then wait for the next one.
-            let accepted = listener
-                .accept_lock()
-                .run(|| is_ready(socket).then(&kernel));
+            let accepted = {
+                let _signals_blocked = SignalsBlocked::begin();
+                listener
+                    .accept_lock()
+                    .run(|| is_ready(socket).then(&kernel))
+            };
             if let Some(accepted) = accepted {
                 return accepted.map(Next::Tcp);
             }
