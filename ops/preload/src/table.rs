@@ -145,6 +145,15 @@ impl Slot {
         self.replace(None)
     }
 
+    /// Removes the entry and its kind, and returns the entry. An exchange by another thread happens
+    /// before or after both.
+    fn remove(&self) -> Option<Entry> {
+        let held = Held::of(self);
+        count(self.kind.swap(NATIVE, Ordering::AcqRel), NATIVE);
+        let before = self.entry.swap(ptr::null_mut(), Ordering::AcqRel);
+        held.remove_node(before)
+    }
+
     /// Stores another entry if `is_it` accepts the present entry, and returns the former entry.
     fn exchange(
         &self,
@@ -465,13 +474,12 @@ pub(crate) fn exchange(
 /// Removes the entry of a descriptor and returns it.
 pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
-    let before = slot.kind.swap(NATIVE, Ordering::AcqRel);
-    if before == NATIVE {
+    if slot.kind.load(Ordering::Acquire) == NATIVE {
         return None;
     }
-    count(before, NATIVE);
+    let entry = slot.remove();
     drop(slot.take_record());
-    slot.remove_entry()
+    entry
 }
 
 fn count(before: u8, after: u8) {
