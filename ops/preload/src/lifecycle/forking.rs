@@ -95,6 +95,7 @@ extern "C" fn in_child() {
     process::own_table_in_child();
     events::reset_after_fork();
     relay::reset_after_fork();
+    renew_locked();
     inherit();
 }
 
@@ -240,6 +241,22 @@ fn inherit() {
         .collect();
     for (fd, index) in state.listener_numbers {
         replace(fd, Entry::Listener(listeners[index].clone()));
+    }
+}
+
+/// Replaces the state of local connections that another thread of the parent was using: no thread
+/// of the child would unlock it. Options that the parent stored there have their default values in
+/// the child.
+fn renew_locked() {
+    if !table::has_local() {
+        return;
+    }
+    for fd in table::within(0, usize::MAX).filter(|fd| table::is_local(*fd)) {
+        if let Some(Entry::Local(socket)) = table::entry(fd)
+            && !socket.is_unlocked()
+        {
+            replace(fd, Entry::Local(Arc::default()));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state that this process keeps of a connection within the host.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use host::locks::IgnorePoison as _;
 use ops::observe::Record;
@@ -22,6 +22,11 @@ impl LocalSocket {
             _record: Some(record),
             kept: Mutex::new(kept),
         }
+    }
+
+    /// Returns true if no thread holds the options.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        !matches!(self.kept.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
