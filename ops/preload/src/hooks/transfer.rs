@@ -593,10 +593,14 @@ unsafe fn expose_passed(message: *const msghdr) {
         if (*message).msg_control.is_null() {
             return;
         }
+        let control = (*message).msg_control.addr();
+        let end = control.saturating_add((*message).msg_controllen as usize);
         let mut header = CMSG_FIRSTHDR(message);
         while !header.is_null() {
             if (*header).cmsg_level == SOL_SOCKET && (*header).cmsg_type == SCM_RIGHTS {
-                let len = ((*header).cmsg_len as usize).saturating_sub(CMSG_LEN(0) as usize);
+                // The kernel refuses a message whose length exceeds the control data.
+                let len = ((*header).cmsg_len as usize).min(end.saturating_sub(header.addr()));
+                let len = len.saturating_sub(CMSG_LEN(0) as usize);
                 let numbers = CMSG_DATA(header).cast::<c_int>();
                 for index in 0..len / size_of::<c_int>() {
                     let fd = numbers.add(index).read_unaligned();
