@@ -13,6 +13,9 @@ use crate::portmap::PORT;
 use crate::portmap::message::Message;
 use crate::portmap::question::{Answer, Question};
 
+/// The maximum number of datagrams that one step receives.
+const BATCH: u32 = 64;
+
 /// A question under way. A caller that waits for other events too polls the descriptor for input
 /// until [`Asking::deadline`] and calls [`Asking::step`]. Any other caller calls [`Asking::wait`].
 #[derive(Debug)]
@@ -80,7 +83,8 @@ impl Asking {
     /// waits.
     pub fn step(&mut self) -> Option<Answer> {
         let mut bytes = [0; 128];
-        loop {
+        // A flood of datagrams must not keep the caller here.
+        for _ in 0..BATCH {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::TRUNC) {
                 Ok((len, whole)) if len == whole => {
                     let now = Instant::now();
