@@ -404,8 +404,14 @@ impl<'a> Connecting<'a> {
     }
 
     fn cache(&self, answer: Answer) {
+        let (way, now) = (self.path.clone(), Instant::now());
+        let is_local = self.is_local();
         let mut answers = self.switch.answers();
-        answers.put(self.service, answer, self.path.clone(), Instant::now());
+        if is_local {
+            answers.put_own(self.service, answer, way, now);
+        } else {
+            answers.put(self.service, answer, way, now);
+        }
     }
 
     fn skip_protocol(&mut self, reason: Reason) {

@@ -75,6 +75,18 @@ impl<W: PartialEq> Answers<W> {
         self.peers.remove(&peer.ip());
     }
 
+    /// Caches the answer about a service of this host. Programs of this host start at any moment, so
+    /// that no process answers is true for a short time only.
+    pub fn put_own(&mut self, service: SocketAddr, answer: Answer, way: W, now: Instant) {
+        if !matches!(answer, Answer::Absent | Answer::Silent) {
+            return self.put(service, answer, way, now);
+        }
+        self.make_room(now);
+        let until = now + REFUSED_FOR;
+        let kept = Kept { answer, way, until };
+        self.services.insert(service, kept);
+    }
+
     /// Removes the answer about a service, so that the peer is asked again.
     pub fn forget(&mut self, peer: SocketAddr) {
         self.services.remove(&peer);
@@ -129,6 +141,19 @@ mod tests {
             let other_port = answers.get(peer(2, 81), &1, now);
             assert_eq!(other_port, for_peer.then_some(answer));
             assert_eq!(answers.get(peer(3, 80), &1, now), None);
+        }
+    }
+
+    #[test]
+    fn the_absence_of_this_host_is_kept_as_short_as_a_refusal() {
+        let now = Instant::now();
+        for answer in [Answer::Absent, Answer::Silent, Answer::Refused] {
+            let mut answers = Answers::default();
+            answers.put_own(peer(2, 80), answer, 1, now);
+            let get = |port, seconds| answers.get(peer(2, port), &1, now + SECOND * seconds);
+            assert_eq!(get(80, 4), Some(answer));
+            assert_eq!(get(80, 5), None);
+            assert_eq!(get(81, 0), None);
         }
     }
 
