@@ -5,7 +5,10 @@ The interpreter names most options; numbers are those of <asm-generic/socket.h> 
 
 import errno
 import socket
+import struct
 
+SO_PEEK_OFF = 42
+UNSUPPORTED = errno.errorcode[errno.EOPNOTSUPP]
 LEVELS = {
     "SO_": socket.SOL_SOCKET,
     "TCP_": socket.IPPROTO_TCP,
@@ -34,6 +37,7 @@ OPTIONS |= {
     "SO_BUSY_POLL": (socket.SOL_SOCKET, 46),
     "SO_MAX_PACING_RATE": (socket.SOL_SOCKET, 47),
     "SO_COOKIE": (socket.SOL_SOCKET, 57),
+    "SO_PEERPIDFD": (socket.SOL_SOCKET, 77),
     "SO_ZEROCOPY": (socket.SOL_SOCKET, 60),
     "SO_TXTIME": (socket.SOL_SOCKET, 61),
     "TCP_MD5SIG": (socket.IPPROTO_TCP, 14),
@@ -67,6 +71,8 @@ if LOCAL:
         "SO_RCVBUF": "it is not used, and begins as that of every Unix socket",
         "SO_RCVLOWAT": "the kernel bounds TCP's by the buffer",
     }
+else:
+    DIFFERS |= {"SO_PEEK_OFF": "not supported, as by TCP of older kernels"}
 
 VALUES = [0, 1, 7, 60, 4096, 300000, -1, b"\1", b"x" * 20]
 
@@ -107,3 +113,23 @@ for name, option in sorted(OPTIONS.items()):
         assert offloaded["set 1"] == offloaded["get 4"] == "ENOPROTOOPT", (name, offloaded)
 assert not unlike, f"(offloaded, TCP): {unlike}"
 assert len(OPTIONS) > 80, len(OPTIONS)
+
+SO_PEERNAME = 28
+for host in ("127.0.0.1", "127.0.0.2"):
+    sock, peer = connected(host)
+    with sock, peer:
+        port = peer.getsockname()[1]
+        name = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + socket.inet_aton(host)
+        assert sock.getsockopt(socket.SOL_SOCKET, SO_PEERNAME, 16) == name + bytes(8), host
+        assert sock.getsockopt(socket.SOL_SOCKET, SO_PEERNAME, 4) == name[:4], host
+        assert answer(sock.getsockopt, socket.SOL_SOCKET, SO_PEERNAME, 17) == "EINVAL", host
+
+# A socket with this option before it connects stays on TCP, where the option is in force.
+with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock:
+    peeks = answer(sock.setsockopt, socket.SOL_SOCKET, SO_PEEK_OFF, 0) != UNSUPPORTED
+    sock.connect(listener.getsockname())
+    assert is_offloaded(sock) != peeks
+if not LOCAL:
+    sock, peer = connected("127.0.0.1")
+    with sock, peer:
+        assert answer(sock.setsockopt, socket.SOL_SOCKET, SO_PEEK_OFF, 0) == UNSUPPORTED

@@ -20,7 +20,10 @@ use crate::local::{addresses, local_socket};
 use crate::process::{guard, real};
 use crate::tcp::inherited::Value;
 use crate::tcp::names::Family;
-use crate::tcp::options::{self, write_info, write_number};
+use crate::tcp::options::{self, SO_PEERNAME, write_info, write_number, write_peer_name};
+
+/// From `asm-generic/socket.h`.
+const SO_PEERPIDFD: c_int = 77;
 
 /// Returns true for options that a socket of `AF_UNIX` handles in its own way.
 pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
@@ -39,6 +42,8 @@ pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
                 | SO_PASSCRED
                 | SO_PASSSEC
                 | SO_PASSPIDFD
+                | SO_PEERPIDFD
+                | SO_PEERNAME
                 | SO_PASSRIGHTS
                 | SO_REUSEPORT
         )
@@ -59,13 +64,16 @@ pub(crate) unsafe fn get(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> Option<Result<(), Errno>> {
-    let (family, _) = addresses(fd)?;
+    let (family, of) = addresses(fd)?;
     let _inside = guard::enter();
     // SAFETY: the caller guarantees that both pointers are null or valid, here and below.
     Some(unsafe {
         match (level, name) {
             (SOL_SOCKET, SO_DOMAIN) => write_number(family.number(), value, len),
             (SOL_SOCKET, SO_PROTOCOL) => write_number(IPPROTO_TCP, value, len),
+            (SOL_SOCKET, SO_PEERNAME) => write_peer_name(of.peer, family, value, len),
+            // The kernel's socket would open a descriptor.
+            (SOL_SOCKET, SO_PEERPIDFD) => Err(Errno::NODATA),
             _ if options::is_refused(level, name) => Err(Errno::NOPROTOOPT),
             (IPPROTO_TCP, TCP_INFO) => write_info(state(fd), value, len),
             (IPPROTO_TCP, TCP_MAXSEG) => write_number(LOOPBACK_MSS, value, len),

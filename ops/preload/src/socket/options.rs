@@ -7,6 +7,8 @@
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | applied by this library |
 //! | `TCP_INFO` | the state; all other fields are zero, because they describe the machinery of TCP |
 //! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers handle |
+//! | `SO_PEERNAME` | the peer's address |
+//! | `SO_PEEK_OFF` | `EOPNOTSUPP`, as in kernels whose TCP lacks it |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all other options, and applied if the protocol runs over TCP |
 //! | `SO_SNDBUF` | as all other options, and bounds the bytes that the protocol queues |
 //! | all other options of TCP | stored in and answered by the TCP socket that the program made |
@@ -31,8 +33,8 @@ use crate::socket::Socket;
 use crate::socket::identity::Identity;
 use crate::tcp::buffers;
 use crate::tcp::options::{
-    TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, last, write_info,
-    write_number,
+    SO_PEERNAME, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, last,
+    write_info, write_number, write_peer_name,
 };
 
 impl Identity {
@@ -52,6 +54,10 @@ impl Identity {
             (SOL_SOCKET, SO_DOMAIN) => self.family.number(),
             (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
             (SOL_SOCKET, SO_ACCEPTCONN) => 0,
+            (SOL_SOCKET, SO_PEERNAME) => {
+                // SAFETY: the caller answers for both pointers.
+                return unsafe { write_peer_name(self.peer, self.family, value, len) };
+            }
             // SAFETY: the caller answers for both pointers.
             (IPPROTO_TCP, TCP_INFO) => return unsafe { write_info(TCP_ESTABLISHED, value, len) },
             _ if is_refused(level, name) => return Err(Errno::NOPROTOOPT),
@@ -79,6 +85,10 @@ impl Identity {
     ) -> Result<(), Errno> {
         if is_refused(level, name) {
             return Err(Errno::NOPROTOOPT);
+        }
+        if (level, name) == (SOL_SOCKET, libc::SO_PEEK_OFF) {
+            // The error of kernels whose TCP has no such option. The option would have no effect.
+            return Err(Errno::OPNOTSUPP);
         }
         // SAFETY: the caller answers for the value.
         unsafe { self.options().set(level, name, value, len) }

@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    fn shown(self, address: SocketAddr) -> SocketAddr {
+    pub(super) fn shown(self, address: SocketAddr) -> SocketAddr {
         match (self, address.ip()) {
             (Self::V6, IpAddr::V4(ip)) => {
                 let mapped: Ipv6Addr = ip.to_ipv6_mapped();
@@ -156,7 +156,7 @@ pub(crate) unsafe fn read_address(from: *const sockaddr, len: socklen_t) -> Opti
     }
 }
 
-fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
+pub(super) fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
     let mut bytes = [0; size_of::<sockaddr_in6>()];
     let len = match address {
         SocketAddr::V4(v4) => {

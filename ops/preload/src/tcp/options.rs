@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use rustix::net::sockopt;
 
 use crate::process::real;
 use crate::tcp::inherited;
-use crate::tcp::names::Family;
+use crate::tcp::names::{self, Family};
 
 /// States of TCP in the first byte of `struct tcp_info`.
 pub(crate) const TCP_ESTABLISHED: u8 = 1;
@@ -228,6 +229,29 @@ pub(crate) unsafe fn write_info(
     info[0] = state;
     // SAFETY: the caller guarantees that both pointers are null or valid.
     unsafe { put(&info, value, len) }
+}
+
+/// `SO_PEERNAME`, from `asm-generic/socket.h`.
+pub(crate) const SO_PEERNAME: c_int = 28;
+
+/// Writes the value of [`SO_PEERNAME`], of which a program may read a part only.
+///
+/// # Safety
+/// `value` and `len` are null or what the C call demands.
+pub(crate) unsafe fn write_peer_name(
+    peer: SocketAddr,
+    family: Family,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    let (bytes, whole) = names::raw(family.shown(peer));
+    // SAFETY: the caller guarantees that the pointer is null or valid.
+    let room = unsafe { len.as_ref() }.map_or(0, |len| *len as usize);
+    if room > whole {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller guarantees both pointers.
+    unsafe { put(&bytes[..whole], value, len) }
 }
 
 /// Copies a value out as `getsockopt` does: truncated to the caller's room; `len` gets the copied

@@ -8,6 +8,7 @@
 //! | `SO_TIMESTAMP` and its kin, `SO_TXTIME` | no packet is stamped or delayed |
 //! | `SO_ATTACH_FILTER` | no packet passes through the filter |
 //! | `SO_RCVLOWAT` | `poll` of a socket of `AF_UNIX` ignores it |
+//! | `SO_PEEK_OFF` | SDP peeks from the first unread byte only |
 //! | `TCP_FASTOPEN_CONNECT`, `TCP_SAVE_SYN`, `TCP_REPAIR` | they concern segments |
 //! | `TCP_MD5SIG`, TCP-AO | no offload protocol signs its packets |
 //!
@@ -29,7 +30,7 @@ const TCP_AO_ADD_KEY: c_int = 38;
 
 /// Options whose value shows whether they are in force: level, name, the value of an option that is
 /// not in force, and the name for reports.
-const ASKED: [(c_int, c_int, c_int, &str); 12] = [
+const ASKED: [(c_int, c_int, c_int, &str); 13] = [
     (SOL_SOCKET, libc::SO_ZEROCOPY, 0, "SO_ZEROCOPY"),
     (SOL_SOCKET, libc::SO_TIMESTAMP, 0, "SO_TIMESTAMP"),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS, 0, "SO_TIMESTAMPNS"),
@@ -38,6 +39,7 @@ const ASKED: [(c_int, c_int, c_int, &str); 12] = [
     (SOL_SOCKET, SO_TIMESTAMPNS_NEW, 0, "SO_TIMESTAMPNS"),
     (SOL_SOCKET, SO_TIMESTAMPING_NEW, 0, "SO_TIMESTAMPING"),
     (SOL_SOCKET, libc::SO_RCVLOWAT, 1, "SO_RCVLOWAT"),
+    (SOL_SOCKET, libc::SO_PEEK_OFF, -1, "SO_PEEK_OFF"),
     (IPPROTO_TCP, libc::TCP_REPAIR, 0, "TCP_REPAIR"),
     (
         IPPROTO_TCP,
