@@ -130,5 +130,4 @@ fn is_open(open: &[OutstandingReference], position: Position) -> bool {
 }
 
 #[cfg(test)]
-#[path = "references/tests.rs"]
 mod tests;
