@@ -188,7 +188,7 @@ impl Server {
             let answer = all.answer_if(&datagram.bytes, |candidate| {
                 let client = clients.iter().find(|it| it.offerer == candidate.by);
                 // An offering of no client is this process's own.
-                let user = client.map_or(User::Believed, |client| client.user);
+                let user = client.map_or(User::Trusted, |client| client.user);
                 listen_check.confirms(user, candidate)
             });
             if let (Some(answer), Some(socket)) = (answer, self.udp_sockets.get(&datagram.at)) {

@@ -33,7 +33,7 @@ const OVERFLOW_UID: u32 = 65534;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum User {
     /// The server's own user or root, whose offerings are trusted.
-    Believed,
+    Trusted,
     /// Another user, by number.
     Other(u32),
     /// An unmapped user, whose number stands for many users, so that nothing can be checked.
@@ -54,8 +54,8 @@ pub(super) struct Limits {
 impl User {
     pub(super) fn of(number: u32) -> Self {
         if number == 0 || number == geteuid().as_raw() {
-            Self::Believed
-        } else if number == OVERFLOW_UID && !knows_all_users() {
+            Self::Trusted
+        } else if number == OVERFLOW_UID && !is_every_user_mapped() {
             Self::Unknown
         } else {
             Self::Other(number)
@@ -65,7 +65,7 @@ impl User {
     /// The maximum number of services that one process of this user may offer.
     pub(super) fn services_max(self) -> usize {
         match self {
-            Self::Believed => 1024,
+            Self::Trusted => 1024,
             Self::Other(_) => 256,
             Self::Unknown => 0,
         }
@@ -73,7 +73,7 @@ impl User {
 }
 
 /// True if each number means one user here, as in the initial user namespace.
-fn knows_all_users() -> bool {
+fn is_every_user_mapped() -> bool {
     std::fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
@@ -100,12 +100,12 @@ impl Limits {
         let (mut links, mut others, mut own) = (0, 0, 0);
         for other in there {
             links += 1;
-            others += usize::from(other != User::Believed);
+            others += usize::from(other != User::Trusted);
             own += usize::from(other == user);
         }
         links < self.links
             && match user {
-                User::Believed => true,
+                User::Trusted => true,
                 User::Other(_) => others < self.others && own < self.each,
                 User::Unknown => false,
             }
@@ -123,19 +123,19 @@ impl ListenCheck {
     /// True if this user's offering may be answered.
     pub(super) fn confirms(&mut self, user: User, candidate: &Candidate) -> bool {
         let number = match user {
-            User::Believed => return !(candidate.ipv6_only && candidate.over_ipv4),
+            User::Trusted => return !(candidate.ipv6_only && candidate.over_ipv4),
             User::Unknown => return false,
             User::Other(number) => number,
         };
         let service = candidate.service;
-        let stands = self
+        let is_listening = self
             .listening(service)
             .iter()
             .any(|socket| is_service(socket, number, candidate));
-        if !stands {
+        if !is_listening {
             debug!(%service, user = number, "a process offers what its user does not listen at");
         }
-        stands
+        is_listening
     }
 
     fn listening(&mut self, service: SocketAddr) -> &[ListeningSocket] {
@@ -189,15 +189,15 @@ mod tests {
     fn a_user_cannot_use_up_the_links_of_other_users() {
         let limits = Limits::within(1024);
         let (a, b) = (User::Other(1), User::Other(2));
-        let believed = User::Believed;
+        let trusted = User::Trusted;
         for (user, there, admitted) in [
             (a, vec![a; 31], true),
             (a, vec![a; 32], false),
             (b, vec![a; 32], true),
             (b, vec![a; 64], false),
-            (believed, vec![a; 64], true),
-            (believed, vec![believed; 127], true),
-            (believed, vec![believed; 128], false),
+            (trusted, vec![a; 64], true),
+            (trusted, vec![trusted; 127], true),
+            (trusted, vec![trusted; 128], false),
             (User::Unknown, vec![], false),
         ] {
             let many = there.len();

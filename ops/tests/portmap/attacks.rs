@@ -133,9 +133,9 @@ fn the_server_is_handed_no_descriptor() -> Result<()> {
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let mut space = nix::cmsg_space!([i32; 4]);
     let flags = MsgFlags::MSG_DONTWAIT;
-    let told = recvmsg::<()>(link, &mut parts, Some(&mut space), flags)?;
-    ensure!(told.bytes > 0);
-    let descriptors = told
+    let received = recvmsg::<()>(link, &mut parts, Some(&mut space), flags)?;
+    ensure!(received.bytes > 0);
+    let descriptors = received
         .cmsgs()?
         .filter(|message| matches!(message, ControlMessageOwned::ScmRights(_)));
     ensure!(descriptors.count() == 0);

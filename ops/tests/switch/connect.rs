@@ -29,8 +29,8 @@ fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
-    ensure!(client.told() == "unix");
+    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    ensure!(client.outcome() == "unix");
     converse(&mut client, &server)
 }
 
@@ -41,7 +41,7 @@ fn both_ends_have_the_same_addresses_as_over_tcp() -> Result<()> {
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     let (End::Offloaded(client), ops::Accepted::Offloaded { stream, .. }) = (client, server) else {
         anyhow::bail!("not offloaded")
     };
@@ -70,7 +70,7 @@ fn a_rule_keeps_a_socket_on_tcp_and_the_switch_out_of_its_way() -> Result<()> {
     ensure!(rustix::net::getpeername(&native).is_err());
     rustix::net::connect(&native, &to)?;
     let client = End::Native(TcpStream::from(native), None);
-    let (mut client, server) = client.meets(&mut service, to)?;
+    let (mut client, server) = client.accepted_by(&mut service, to)?;
     converse(&mut client, &server)?;
     let falls = lab.switch.fall_backs();
     ensure!(
@@ -168,7 +168,7 @@ fn a_protocol_that_finds_its_way_itself_is_asked_without_a_route() -> Result<()>
     let mut end = lab.connect(to)?;
     let server = loop {
         let accepted = service.accept()?;
-        end = end.goes_on(to)?;
+        end = end.step(to)?;
         if let Some(stream) = accepted {
             break stream;
         }
@@ -268,10 +268,10 @@ fn one_poll_waits_for_sockets_of_every_stack() -> Result<()> {
     plain.listen(1)?;
     let mut offloaded = lab.service()?;
     let (to_plain, to) = (plain.local()?, offloaded.local()?);
-    let (mut a, server_a) = lab.connect(to_plain)?.meets(&mut plain, to_plain)?;
-    let (mut b, server_b) = lab.connect(to)?.meets(&mut offloaded, to)?;
+    let (mut a, server_a) = lab.connect(to_plain)?.accepted_by(&mut plain, to_plain)?;
+    let (mut b, server_b) = lab.connect(to)?.accepted_by(&mut offloaded, to)?;
     ensure!(
-        (a.told(), b.told())
+        (a.outcome(), b.outcome())
             == (
                 "tcp: line 1 of the rule file says tcp".into(),
                 "unix".into()
@@ -309,7 +309,7 @@ fn a_second_connect_is_answered_as_by_tcp() -> Result<()> {
         SocketState::Connecting { .. }
     ));
     ensure!(socket.connect(to, DecisionTrace::default()) == Err(Errno::ALREADY));
-    let (end, _server) = End::Begun(socket).meets(&mut service, to)?;
+    let (end, _server) = End::Begun(socket).accepted_by(&mut service, to)?;
     let End::Offloaded(mut socket) = end else {
         anyhow::bail!("not offloaded")
     };
@@ -326,7 +326,7 @@ fn what_happens_to_an_established_connection_is_its_programs_affair() -> Result<
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     let End::Offloaded(mut socket) = client else {
         anyhow::bail!("not offloaded")
     };
@@ -355,8 +355,9 @@ fn a_program_may_ask_for_every_stack_against_the_rules_or_for_one_alone() -> Res
     let mut service = lab.service()?;
     let to = service.local()?;
     for request in [StackRequest::Every, StackRequest::Only("unix".to_owned())] {
-        let (client, _server) = end_of(lab.socket_that(request)?, to)?.meets(&mut service, to)?;
-        ensure!(client.told() == "unix");
+        let (client, _server) =
+            end_of(lab.socket_that(request)?, to)?.accepted_by(&mut service, to)?;
+        ensure!(client.outcome() == "unix");
     }
     let mut alone = lab.socket_that(StackRequest::Only("unix".to_owned()))?;
     let nobody: SocketAddr = (LOCALHOST, 9).into();

@@ -28,49 +28,52 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     ensure!(carrier(&server) == "tcp");
     converse(&mut client, &server)?;
     ensure!(service.accept()?.is_none(), "one connection is one");
-    Ok(Some(client.told()))
+    Ok(Some(client.outcome()))
 }
 
 #[test]
 fn a_listener_that_refuses() -> Result<()> {
-    let Some(told) = falls_back(Behaviour::Refuse)? else {
+    let Some(outcome) = falls_back(Behaviour::Refuse)? else {
         return Ok(());
     };
-    ensure!(told == "tcp: the peer refused", "{told}");
+    ensure!(outcome == "tcp: the peer refused", "{outcome}");
     Ok(())
 }
 
 #[test]
 fn a_peer_of_another_version() -> Result<()> {
-    let Some(told) = falls_back(Behaviour::OtherVersion)? else {
+    let Some(outcome) = falls_back(Behaviour::OtherVersion)? else {
         return Ok(());
     };
-    ensure!(told == "tcp: the peer speaks another version", "{told}");
+    ensure!(
+        outcome == "tcp: the peer speaks another version",
+        "{outcome}"
+    );
     Ok(())
 }
 
 #[test]
 fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
-    let Some(told) = falls_back(Behaviour::BreakOff)? else {
+    let Some(outcome) = falls_back(Behaviour::BreakOff)? else {
         return Ok(());
     };
-    ensure!(told.starts_with("tcp: failed: "), "{told}");
+    ensure!(outcome.starts_with("tcp: failed: "), "{outcome}");
     Ok(())
 }
 
 #[test]
 fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
     let begin = Instant::now();
-    let Some(told) = falls_back(Behaviour::Stall)? else {
+    let Some(outcome) = falls_back(Behaviour::Stall)? else {
         return Ok(());
     };
     ensure!(
-        told == format!("tcp: no connection was made within {WITHIN:?}"),
-        "{told}"
+        outcome == format!("tcp: no connection was made within {WITHIN:?}"),
+        "{outcome}"
     );
     ensure!(begin.elapsed() >= WITHIN && begin.elapsed() < DEADLINE);
     Ok(())
@@ -90,9 +93,9 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
     let to = service.local()?;
     let end = lab.connect(to)?.decided(to)?;
     ensure!(
-        end.told() == "tcp: no connection was made within 7ms",
+        end.outcome() == "tcp: no connection was made within 7ms",
         "{}",
-        end.told()
+        end.outcome()
     );
     Ok(())
 }
@@ -105,7 +108,7 @@ fn a_peer_without_the_protocol() -> Result<()> {
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     let mut end = lab.connect(to)?.decided(to)?;
-    ensure!(end.told() == "tcp: the peer refused");
+    ensure!(end.outcome() == "tcp: the peer refused");
     let (accepted, _) = plain.accept()?;
     converse(&mut end, &ops::Accepted::Native(accepted.into()))
 }
@@ -134,8 +137,8 @@ fn a_connection_that_was_given_up_is_never_accepted() -> Result<()> {
     ensure!(service.accept()?.is_none(), "it has not committed itself");
     drop(begun);
     ensure!(service.accept()?.is_none());
-    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
-    ensure!(carrier(&server) == "unix" && client.told() == "unix");
+    let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    ensure!(carrier(&server) == "unix" && client.outcome() == "unix");
     Ok(())
 }
 

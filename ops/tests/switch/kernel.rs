@@ -177,9 +177,9 @@ fn a_protocol_that_needs_a_rule_carries_what_a_rule_names_it_for() -> Result<()>
         };
         let mut service = lab.service()?;
         let to = service.local()?;
-        let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
-        ensure!(carrier(&server) == carries, "{rules}: {}", client.told());
-        let why = client.told();
+        let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        ensure!(carrier(&server) == carries, "{rules}: {}", client.outcome());
+        let why = client.outcome();
         ensure!(
             carries != "tcp" || why == "tcp: no rule names the protocol",
             "{rules}: {why}"

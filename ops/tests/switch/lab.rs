@@ -169,26 +169,30 @@ pub(crate) enum End {
 
 impl End {
     /// Makes progress while `service` accepts, until both ends have a connection.
-    pub(crate) fn meets(self, service: &mut Socket, to: SocketAddr) -> Result<(Self, Accepted)> {
+    pub(crate) fn accepted_by(
+        self,
+        service: &mut Socket,
+        to: SocketAddr,
+    ) -> Result<(Self, Accepted)> {
         let end = Instant::now() + DEADLINE;
         let mut this = self;
         loop {
             let accepted = service.accept()?;
-            this = this.goes_on(to)?;
+            this = this.step(to)?;
             if let Some(accepted) = accepted {
                 while matches!(this, Self::Begun(_)) {
                     ensure!(Instant::now() < end, "accepted and not connected");
-                    this = this.goes_on(to)?;
+                    this = this.step(to)?;
                 }
                 return Ok((this, accepted));
             }
-            ensure!(Instant::now() < end, "no connection: {}", this.told());
+            ensure!(Instant::now() < end, "no connection: {}", this.outcome());
             thread::yield_now();
         }
     }
 
     /// Makes one step of progress.
-    pub(crate) fn goes_on(self, to: SocketAddr) -> Result<Self> {
+    pub(crate) fn step(self, to: SocketAddr) -> Result<Self> {
         match self {
             Self::Begun(mut socket) => match socket.drive()? {
                 SocketState::Connecting { .. } => Ok(Self::Begun(socket)),
@@ -210,7 +214,7 @@ impl End {
     }
 
     /// Returns the stack and the reason for it.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn outcome(&self) -> String {
         match self {
             Self::Begun(_) => "begun".to_owned(),
             Self::Offloaded(socket) => socket

@@ -43,11 +43,12 @@ fn a_service_at_no_address_accepts_offloaded_and_plain_peers_at_once() -> Result
                 AddressFamily::INET6
             };
             let socket = Socket::new(Arc::clone(&lab.switch), family, StackRequest::ByRule)?;
-            let (mut client, server) = crate::lab::end_of(socket, to)?.meets(&mut service, to)?;
-            ensure!(carrier(&server) == "unix" && client.told() == "unix");
+            let (mut client, server) =
+                crate::lab::end_of(socket, to)?.accepted_by(&mut service, to)?;
+            ensure!(carrier(&server) == "unix" && client.outcome() == "unix");
             converse(&mut client, &server)?;
             let plain = End::Native(TcpStream::connect(to)?, None);
-            let (mut client, server) = plain.meets(&mut service, to)?;
+            let (mut client, server) = plain.accepted_by(&mut service, to)?;
             ensure!(carrier(&server) == "tcp");
             converse(&mut client, &server)?;
         }
@@ -70,7 +71,7 @@ fn connections_of_all_stacks_come_out_of_one_queue_in_turn() -> Result<()> {
     while carriers.len() < 6 {
         begun = begun
             .into_iter()
-            .map(|end| end.goes_on(to))
+            .map(|end| end.step(to))
             .collect::<Result<_>>()?;
         if let Some(accepted) = service.accept()? {
             carriers.push(carrier(&accepted).to_owned());
@@ -103,7 +104,7 @@ fn a_connection_of_any_stack_wakes_who_waits_for_one() -> Result<()> {
     ensure!(!woken(&service)?);
     let begun = lab.connect(to)?;
     ensure!(woken(&service)?);
-    let (_client, _server) = begun.meets(&mut service, to)?;
+    let (_client, _server) = begun.accepted_by(&mut service, to)?;
     ensure!(!woken(&service)?);
     let _plain = TcpStream::connect(to)?;
     ensure!(woken(&service)?);
@@ -118,7 +119,7 @@ fn an_accepted_tcp_connection_is_a_plain_kernel_socket() -> Result<()> {
     let mut service = lab.service()?;
     let to = service.local()?;
     let plain = End::Native(TcpStream::connect(to)?, None);
-    let (_client, server) = plain.meets(&mut service, to)?;
+    let (_client, server) = plain.accepted_by(&mut service, to)?;
     let Accepted::Native(socket) = server else {
         anyhow::bail!("not native")
     };
@@ -182,7 +183,7 @@ fn a_chosen_port_that_a_protocol_has_given_away_is_served_without_it() -> Result
             .is_some_and(|all| all.protocols().count() == 0)
     );
     let plain = End::Native(TcpStream::connect(free)?, None);
-    let (mut client, server) = plain.meets(&mut socket, free)?;
+    let (mut client, server) = plain.accepted_by(&mut socket, free)?;
     converse(&mut client, &server)
 }
 
@@ -194,12 +195,12 @@ fn one_that_listens_without_an_address_gets_one_on_every_stack() -> Result<()> {
     let mut service = lab.socket()?;
     service.listen(1)?;
     let to = SocketAddr::new(LOCALHOST, service.local()?.port());
-    let (client, _server) = lab.connect(to)?.meets(&mut service, to)?;
-    ensure!(client.told() == "unix");
+    let (client, _server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    ensure!(client.outcome() == "unix");
     // Listening again changes the backlog and nothing else.
     service.listen(2)?;
-    let (client, _server) = lab.connect(to)?.meets(&mut service, to)?;
-    ensure!(client.told() == "unix");
+    let (client, _server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    ensure!(client.outcome() == "unix");
     Ok(())
 }
 

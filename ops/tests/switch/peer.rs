@@ -31,8 +31,8 @@ fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()
     let mut service = lab.service()?;
     let to = service.local()?;
     for _ in 0..2 {
-        let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
-        ensure!(client.told() == "unix", "{}", client.told());
+        let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        ensure!(client.outcome() == "unix", "{}", client.outcome());
         converse(&mut client, &server)?;
     }
     Ok(())
@@ -46,8 +46,8 @@ fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
         };
         let mut service = lab.service()?;
         let to = service.local()?;
-        let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
-        ensure!(client.told() == "unix", "{}", client.told());
+        let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        ensure!(client.outcome() == "unix", "{}", client.outcome());
         converse(&mut client, &server)?;
     }
     Ok(())
@@ -64,12 +64,12 @@ fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Res
     for _ in 0..2 {
         // The first question gets the answer that no port mapper is here.
         let end = asks.connect(to)?;
-        ensure!(matches!(end, End::Begun(_)), "{}", end.told());
-        let end = end.goes_on(to)?;
-        ensure!(matches!(end, End::Begun(_)), "{}", end.told());
+        ensure!(matches!(end, End::Begun(_)), "{}", end.outcome());
+        let end = end.step(to)?;
+        ensure!(matches!(end, End::Begun(_)), "{}", end.outcome());
         let _mapper = lab.mapper();
-        let (mut client, server) = end.meets(&mut service, to)?;
-        ensure!(client.told() == "unix", "{}", client.told());
+        let (mut client, server) = end.accepted_by(&mut service, to)?;
+        ensure!(client.outcome() == "unix", "{}", client.outcome());
         converse(&mut client, &server)?;
     }
     Ok(())
@@ -85,11 +85,11 @@ fn without_tcp_a_denial_is_not_cached() -> Result<()> {
     let to = plain.local_addr()?;
     // This connection learns that no port mapper is here.
     ensure!(
-        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
     );
     let _plain = std::net::TcpListener::bind((LOCALHOST, 1))?;
     let end = lab.connect((LOCALHOST, 1).into())?;
-    ensure!(matches!(end, End::Begun(_)), "{}", end.told());
+    ensure!(matches!(end, End::Begun(_)), "{}", end.outcome());
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
     let plain = std::net::TcpListener::bind(to)?;
     let end = lab.connect(to)?.decided(to)?;
     let expected = "tcp: the peer does not offer this service over RDMA";
-    ensure!(end.told() == expected, "{}", end.told());
+    ensure!(end.outcome() == expected, "{}", end.outcome());
     plain.accept()?;
     Ok(())
 }
@@ -132,9 +132,9 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
     let to = plain.local_addr()?;
     let mut end = lab.connect(to)?.decided(to)?;
     ensure!(
-        end.told() == "tcp: no program of the peer runs under opsrun",
+        end.outcome() == "tcp: no program of the peer runs under opsrun",
         "{}",
-        end.told()
+        end.outcome()
     );
     let (accepted, _) = plain.accept()?;
     converse(&mut end, &ops::Accepted::Native(accepted.into()))
@@ -152,9 +152,9 @@ fn a_host_that_swallows_datagrams_costs_the_bound_once() -> Result<()> {
     let begin = Instant::now();
     let end = lab.connect(to)?.decided(to)?;
     ensure!(
-        end.told() == "tcp: UDP port 3935 of the peer does not answer",
+        end.outcome() == "tcp: UDP port 3935 of the peer does not answer",
         "{}",
-        end.told()
+        end.outcome()
     );
     ensure!(begin.elapsed() >= Duration::from_millis(20) && begin.elapsed() < DEADLINE);
     let asked = || {
@@ -177,15 +177,15 @@ fn what_a_peer_said_is_forgotten_when_the_network_changes() -> Result<()> {
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     ensure!(
-        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
     );
     let silent = UdpSocket::bind((LOCALHOST, PORT))?;
     ensure!(
-        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
     );
     lab.registry.notify();
     let begun = lab.connect(to)?;
-    ensure!(matches!(begun, End::Begun(_)), "{}", begun.told());
+    ensure!(matches!(begun, End::Begun(_)), "{}", begun.outcome());
     drop(silent);
     Ok(())
 }
@@ -236,7 +236,7 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     ensure!(
-        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
     );
     // A connection that asks again waits for this silent socket.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
@@ -254,7 +254,7 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     }
     shell.run("ip link set lo down; ip link set lo up")?;
     let begun = lab.connect(to)?;
-    ensure!(matches!(begun, End::Begun(_)), "{}", begun.told());
+    ensure!(matches!(begun, End::Begun(_)), "{}", begun.outcome());
     Ok(())
 }
 
@@ -291,11 +291,11 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     let to = service.local()?;
     // This socket has the port mapper's port and does not answer.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
-    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     ensure!(
-        client.told() == "unix" && carrier(&server) == "unix",
+        client.outcome() == "unix" && carrier(&server) == "unix",
         "{}",
-        client.told()
+        client.outcome()
     );
     Ok(())
 }

@@ -59,8 +59,8 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
     let to = service.local()?;
     for name in ["one", "two"] {
         let socket = lab.socket_that(StackRequest::Only(name.to_owned()))?;
-        let (mut client, server) = end_of(socket, to)?.meets(&mut service, to)?;
-        ensure!(client.told() == name);
+        let (mut client, server) = end_of(socket, to)?.accepted_by(&mut service, to)?;
+        ensure!(client.outcome() == name);
         converse(&mut client, &server)?;
     }
     Ok(())
@@ -77,8 +77,8 @@ fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<(
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
-    ensure!(client.told() == "good");
+    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    ensure!(client.outcome() == "good");
     converse(&mut client, &server)
 }
 
@@ -92,9 +92,9 @@ fn a_connection_outlives_the_registration_of_its_protocol() -> Result<()> {
         .register(Arc::new(UnixProtocol::default()), 0)?;
     let mut service = lab.service()?;
     let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     drop(registration);
     converse(&mut client, &server)?;
-    ensure!(lab.connect(to)?.told() == "tcp: no offload protocol is registered");
+    ensure!(lab.connect(to)?.outcome() == "tcp: no offload protocol is registered");
     Ok(())
 }

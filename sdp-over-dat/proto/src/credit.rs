@@ -66,13 +66,12 @@ impl SendCredits {
 
     /// True if data may be sent.
     pub(crate) fn allow_data(&self) -> bool {
-        let unread = self.data.len();
-        let settled = usize::from(self.bufs).saturating_sub(unread);
-        self.credits() >= 2 && settled > usize::from(self.reserve)
+        let for_data = usize::from(self.bufs).saturating_sub(self.data.len());
+        self.credits() >= 2 && for_data > usize::from(self.reserve)
     }
 
-    /// True if a message without payload may be sent. `gives_credits` is true if it gives the peer
-    /// credits.
+    /// True if a message without payload may be sent. `gives_credits` is true if the message gives
+    /// the peer credits.
     pub(crate) fn allow_control(&self, gives_credits: bool) -> bool {
         self.credits() >= if gives_credits { 1 } else { 2 }
     }
@@ -220,22 +219,23 @@ impl ReceiveCredits {
 
     /// True if a message sent now gives the peer credits.
     pub(crate) fn has_new_credits(&self) -> bool {
-        self.would_know() > self.knows()
+        self.peer_credits_if_announced() > self.peer_credits()
     }
 
     /// Decides whether to announce credits in a message that carries nothing else.
     pub(crate) fn credit_update(&self) -> CreditUpdate {
-        let (knows, would) = (self.knows(), self.would_know());
-        if would <= knows {
+        let current = self.peer_credits();
+        let announced = self.peer_credits_if_announced();
+        if announced <= current {
             return CreditUpdate::NotDue;
         }
         let reserve = usize::from(reserve(self.buffers));
-        let settled = usize::from(self.announced_bufs).saturating_sub(self.data.len());
-        let window_opens = settled <= reserve && self.would_settle() > reserve;
-        // Often enough that a peer need not pause while a reader keeps up with it.
+        let for_data = usize::from(self.announced_bufs).saturating_sub(self.data.len());
+        let window_opens = for_data <= reserve && self.buffers_for_data_if_announced() > reserve;
+        // Frequent enough that the peer is not stopped while the reader keeps up with it.
         let step = u32::from(self.buffers / 4).max(2);
-        match knows {
-            _ if window_opens || would - knows >= step => CreditUpdate::Due,
+        match current {
+            _ if window_opens || announced - current >= step => CreditUpdate::Due,
             0 => CreditUpdate::Due,
             1 if self.received_since == Received::More => CreditUpdate::Due,
             1 => CreditUpdate::AtTick,
@@ -251,17 +251,17 @@ impl ReceiveCredits {
     }
 
     /// The credits that the peer counts by the values last sent.
-    fn knows(&self) -> u32 {
+    fn peer_credits(&self) -> u32 {
         u32::from(self.announced_bufs).saturating_sub(self.received.since(self.announced_ack))
     }
 
     /// The credits that the peer would count if the values were sent now.
-    fn would_know(&self) -> u32 {
+    fn peer_credits_if_announced(&self) -> u32 {
         u32::from(self.posted).saturating_sub(self.received.since(self.ack()))
     }
 
     /// The buffers that the peer would count for data if the values were sent now.
-    fn would_settle(&self) -> usize {
+    fn buffers_for_data_if_announced(&self) -> usize {
         let ack = self.ack();
         let behind = self.data.iter().filter(|seq| !ack.covers(**seq)).count();
         usize::from(self.posted).saturating_sub(behind)

@@ -60,10 +60,10 @@ impl ConnectionState {
         }
     }
 
-    /// This end aborts; `says_so` is true if AbortConn is to be sent.
-    pub(crate) const fn on_abort(&mut self, says_so: bool) {
+    /// This end aborts; `sends_abort` is true if AbortConn is to be sent.
+    pub(crate) const fn on_abort(&mut self, sends_abort: bool) {
         match self {
-            Self::Established if says_so => *self = Self::Aborting,
+            Self::Established if sends_abort => *self = Self::Aborting,
             Self::Closed | Self::Failed(_) => (),
             _ => *self = Self::Failed(Failure::Aborted),
         }

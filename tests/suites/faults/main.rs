@@ -38,12 +38,12 @@ fn connection_ends_after(fault: impl FnOnce(RawPeer) -> Result<()>) -> Result<()
 
 /// Checks that the consumer got the event of the end of its connection, or of a failed accept.
 fn reports_the_end(finished: Finished) -> Result<Finished> {
-    let told = ["disconnected", "broken", "accept-error"]
+    let is_reported = ["disconnected", "broken", "accept-error"]
         .iter()
         .any(|event| finished.text.contains(&format!("EVENT {event}")));
     ensure!(
-        told,
-        "the end of the connection was not told\n{}",
+        is_reported,
+        "no event reported the end of the connection\n{}",
         finished.tail()
     );
     Ok(finished)
@@ -71,10 +71,14 @@ fn connect_fails_after(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -
     let still_open = fault(RawPeer::accept(&server)?)?;
     let connector = orderly(connector)?.never_says("EVENT established")?;
     drop(still_open);
-    let told = ["non-peer-rejected", "unreachable", "timed-out"]
+    let is_reported = ["non-peer-rejected", "unreachable", "timed-out"]
         .iter()
         .any(|event| connector.text.contains(&format!("EVENT {event}")));
-    ensure!(told, "no failure was told\n{}", connector.tail());
+    ensure!(
+        is_reported,
+        "no event reported a failure\n{}",
+        connector.tail()
+    );
     Ok(())
 }
 
@@ -139,8 +143,9 @@ fn a_killed_peer_is_reported() -> Result<()> {
     connector.wait_for("HOLDING", DEADLINE)?;
     connector.signal(Signal::SIGKILL)?;
     let listener = orderly(listener)?.says("FLUSHED 1")?;
-    let told = listener.text.contains("EVENT disconnected") || listener.text.contains("broken");
-    ensure!(told, "{}", listener.tail());
+    let is_reported =
+        listener.text.contains("EVENT disconnected") || listener.text.contains("broken");
+    ensure!(is_reported, "{}", listener.tail());
     Ok(())
 }
 

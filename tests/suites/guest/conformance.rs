@@ -82,13 +82,13 @@ fn run(ground: &Ground, args: &[&str]) -> Result<()> {
         record_retry(ground, "dat-conformance", attempt, &failed.join(", "));
         finished = run_once(ground, &["--only", &failed.join(",")])?;
     }
-    let told: Vec<&str> = finished
+    let failures: Vec<&str> = finished
         .text
         .lines()
         .filter(|line| !line.starts_with("ok ") && !line.starts_with("DIFFERS "))
         .collect();
-    let told = told.join("\n");
-    finished.success().with_context(|| told)?;
+    let failures = failures.join("\n");
+    finished.success().with_context(|| failures)?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Difference {
     /// Whole names, or prefixes that end with a star.
     lines: &'static [&'static str],
     /// Part of the text that reports the failure.
-    pub(crate) says: &'static str,
+    pub(crate) message: &'static str,
     /// The reason.
     pub(crate) why: &'static str,
 }
@@ -55,13 +55,13 @@ const DIFFERENCES: &[Difference] = &[
             "dtestcm -m -c 100 -b 10",
             "dtestcm -w",
         ],
-        says: "DAPL ERR create_qp Invalid argument",
+        message: "DAPL ERR create_qp Invalid argument",
         why: NO_QUEUE,
     },
     Difference {
         grounds: OFA_ON_SIW,
         lines: &["dapltest -T L -w 16 -m 1000 limit_evd"],
-        says: "killed by signal 11",
+        message: "killed by signal 11",
         why: NO_QUEUE,
     },
     Difference {
@@ -75,84 +75,84 @@ const DIFFERENCES: &[Difference] = &[
             "dapltest -T L -w 16 -m 1000 limit_size_lmr",
             "dapltest -T L -w 16 -m 1000 limit_rpost",
         ],
-        says: "DAPL ERR create_qp Invalid argument",
+        message: "DAPL ERR create_qp Invalid argument",
         why: NO_QUEUE,
     },
     Difference {
         grounds: OFA,
         lines: &["dtest -b 0*"],
-        says: "DAPL ERR reg_mr Cannot allocate memory",
+        message: "DAPL ERR reg_mr Cannot allocate memory",
         why: NO_BYTES,
     },
     Difference {
         grounds: OFA_ON_RXE,
         lines: &["dtestx -q"],
-        says: "open_hca",
+        message: "open_hca",
         why: "OFA's provider warns when a program opens it only to query it, and Debian builds it \
               without counters",
     },
     Difference {
         grounds: OFA,
         lines: &["dtestsrq plain", "dtestsrq -c*", "dtestsrq -b*"],
-        says: HANGS,
+        message: HANGS,
         why: "the tool waits for the event that an endpoint has left its SRQ; neither rdma_rxe nor \
               siw reports it",
     },
     Difference {
         grounds: OURS_ON_DEVICES,
         lines: &["dtest -b 0*"],
-        says: "Error registering Receive RDMA buffer: DAT_INVALID_PARAMETER",
+        message: "Error registering Receive RDMA buffer: DAT_INVALID_PARAMETER",
         why: NO_BYTES,
     },
     Difference {
         grounds: IB_ON_SIW,
         lines: &["dtestx -q"],
-        says: "DAT_EXTENSION_INTERFACE=TRUE",
+        message: "DAT_EXTENSION_INTERFACE=TRUE",
         why: "siw has neither atomics nor immediate data",
     },
     Difference {
         grounds: IB_ON_SIW,
         lines: &["dtestx*"],
-        says: "IB extension not supported",
+        message: "IB extension not supported",
         why: "siw has neither atomics nor immediate data",
     },
     Difference {
         grounds: OFA,
         lines: &["dapltest -T F -f mem"],
-        says: "failed in file",
+        message: "failed in file",
         why: "OFA's provider passes a length of 0 to the device, and returns the device's error \
               instead of DAT_LENGTH_ERROR",
     },
     Difference {
         grounds: BELOW_OFAS_LIBRARY,
         lines: &["dapltest -T F -f queryinfo"],
-        says: "killed by signal 11",
+        message: "killed by signal 11",
         why: "the tool passes the handle of an IA where another handle is required, and OFA's \
               library does not check it",
     },
     Difference {
         grounds: OFA_BELOW_OURS,
         lines: &["dapltest -T F -f queryinfo"],
-        says: "dapl_fft_queryinfo.c, line 286",
+        message: "dapl_fft_queryinfo.c, line 286",
         why: "the device has no memory windows, so OFA's provider cannot create an RMR",
     },
     Difference {
         grounds: &["ib-siw"],
         lines: &["dapltest -T F -f queryinfo"],
-        says: "dapl_fft_queryinfo.c, line 286",
+        message: "dapl_fft_queryinfo.c, line 286",
         why: "siw has no memory windows, and the tool creates an RMR",
     },
     Difference {
         grounds: OFA_ON_SIW,
         lines: &["dtestx -q"],
-        says: "open_hca",
+        message: "open_hca",
         why: "siw has neither atomics nor immediate data, and OFA's provider prints a warning when \
               a program queries them",
     },
     Difference {
         grounds: OFA_ON_SIW,
         lines: &["dtestx*"],
-        says: "IB extension not supported",
+        message: "IB extension not supported",
         why: "siw has neither atomics nor immediate data, so OFA's provider offers no extension",
     },
 ];
@@ -163,7 +163,7 @@ const BY_CHANCE: &[Difference] = &[Difference {
     grounds: OFA_ON_SIW,
     lines: &["dapltest -T T*"],
     // The error of the test's connection, or of the connection for the server's quit command.
-    says: "-reaping DTO problem",
+    message: "-reaping DTO problem",
     why: "by chance: over OFA's provider on siw some connections break at the first message of the \
           server",
 }];
@@ -194,6 +194,6 @@ fn is(line: &str, pattern: &str) -> bool {
 impl Difference {
     /// The time limit of a line that is known to hang.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        (self.says == HANGS).then_some(HANGS_LIMIT)
+        (self.message == HANGS).then_some(HANGS_LIMIT)
     }
 }

@@ -59,17 +59,17 @@ static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Records a failure on a ground that will be repeated.
 pub(crate) fn record_retry(ground: &Ground, name: &str, attempt: u32, why: &str) {
-    let told = format!("AGAIN: {}: {name}, attempt {attempt}: {why}", ground.name);
+    let line = format!("AGAIN: {}: {name}, attempt {attempt}: {why}", ground.name);
     AGAIN
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .push(told);
+        .push(line);
 }
 
 /// Reports the lines that had a further attempt, and the reasons.
 pub(crate) fn report_retries() {
-    for told in &*AGAIN.lock().unwrap_or_else(PoisonError::into_inner) {
-        println!("{told}");
+    for line in &*AGAIN.lock().unwrap_or_else(PoisonError::into_inner) {
+        println!("{line}");
     }
 }
 
@@ -104,7 +104,7 @@ fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
     env.limit = row.limit().or(env.limit);
     match case.run(&env) {
         Ok(()) => bail!("passes now: its row in differences.rs is to go"),
-        Err(error) => says(row, &error),
+        Err(error) => expect_listed_failure(row, &error),
     }
 }
 
@@ -113,15 +113,15 @@ fn fails_now_and_then(ground: &Ground, case: &Case, row: &Difference) -> Result<
     match case.run(&ground.env()?) {
         Ok(()) => Ok(()),
         Err(error) if format!("{error:#}").contains(HANGS) => Ok(()),
-        Err(error) => says(row, &error),
+        Err(error) => expect_listed_failure(row, &error),
     }
 }
 
-fn says(row: &Difference, error: &anyhow::Error) -> Result<()> {
-    let told = format!("{error:#}");
+fn expect_listed_failure(row: &Difference, error: &anyhow::Error) -> Result<()> {
+    let failure = format!("{error:#}");
     ensure!(
-        told.contains(row.says),
-        "fails otherwise than listed: {told}"
+        failure.contains(row.message),
+        "fails otherwise than listed: {failure}"
     );
     Ok(())
 }

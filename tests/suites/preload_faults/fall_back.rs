@@ -231,8 +231,8 @@ impl Case {
         let took = Duration::from_millis(visitor.read_line("visited")?.parse()?);
         ensure!(took < SOON, "it took {took:?}");
         let listed = place.listed()?;
-        let is_told = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
-        ensure!(listed.lines().any(is_told), "{listed}");
+        let has_reason = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
+        ensure!(listed.lines().any(has_reason), "{listed}");
         visitor.finish()?;
         let messages = place.messages_of_victims()?;
         ensure!(
@@ -251,8 +251,8 @@ pub(crate) fn another_version_receives_this_version(
     let server = Apart::start("receive", &place)?;
     let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.read_line("port")?.parse()?));
     let listed = place.listed()?;
-    let is_told = |line: &str| line.starts_with("sdp ") && line.contains(IA_NAME);
-    ensure!(listed.lines().any(is_told), "no adapter in {listed}");
+    let has_adapter = |line: &str| line.starts_with("sdp ") && line.contains(IA_NAME);
+    ensure!(listed.lines().any(has_adapter), "no adapter in {listed}");
     let mut peer = TcpStream::connect(ask(service)?)?;
     peer.set_read_timeout(Some(SOON))?;
     peer.write_all(&offer(&hello(0x22)))?;

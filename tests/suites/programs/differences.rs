@@ -18,7 +18,7 @@ pub(crate) struct Difference {
     protocols: &'static [&'static str],
     arrangements: &'static [Arrangement],
     /// Part of the text that reports the failure.
-    says: &'static str,
+    message: &'static str,
     /// The reason.
     pub(crate) why: &'static str,
 }
@@ -29,21 +29,21 @@ const DIFFERENCES: &[Difference] = &[
         case: "Go: *",
         protocols: &["local"],
         arrangements: &[Arrangement::Both, Arrangement::Mixed],
-        says: "connections stayed on TCP",
+        message: "connections stayed on TCP",
         why: "the program makes its system calls without the C library",
     },
     Difference {
         case: "haproxy: TCP by splice, SO_REUSEPORT",
         protocols: &["local"],
         arrangements: &[Arrangement::Both, Arrangement::Mixed],
-        says: "connections stayed on TCP",
+        message: "connections stayed on TCP",
         why: "the kernel's TCP distributes among listeners with SO_REUSEPORT",
     },
     Difference {
         case: "nginx: 2 workers, reuseport",
         protocols: &["local"],
         arrangements: &[Arrangement::Both, Arrangement::Mixed],
-        says: "connections stayed on TCP",
+        message: "connections stayed on TCP",
         why: "the kernel's TCP distributes among listeners with SO_REUSEPORT",
     },
 ];
@@ -66,7 +66,7 @@ pub(crate) fn difference(
 impl Difference {
     /// The time limit of a case that is known to hang.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        (self.says == HANGS).then_some(HANGS_LIMIT)
+        (self.message == HANGS).then_some(HANGS_LIMIT)
     }
 
     /// Passes when the case failed as the row says.
@@ -76,7 +76,7 @@ impl Difference {
             Err(error) => {
                 let text = format!("{error:#}");
                 ensure!(
-                    text.contains(self.says),
+                    text.contains(self.message),
                     "fails otherwise than listed: {text}"
                 );
                 Ok(())

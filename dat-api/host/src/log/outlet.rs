@@ -149,10 +149,10 @@ impl Mask {
         unsafe {
             libc::sigemptyset(pipe.as_mut_ptr());
             libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
-            let is_told = libc::sigpending(pending.as_mut_ptr()) == 0;
+            let is_pending_known = libc::sigpending(pending.as_mut_ptr()) == 0;
             let is_set =
                 libc::pthread_sigmask(libc::SIG_BLOCK, pipe.as_ptr(), before.as_mut_ptr()) == 0;
-            (is_told && is_set).then(|| Self {
+            (is_pending_known && is_set).then(|| Self {
                 before: before.assume_init(),
                 pipe: pipe.assume_init(),
                 was_pending: libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1,

@@ -126,10 +126,10 @@ impl Connection {
         }
         // AbortConn is allowed only after DisConn. Before that, the end of the transport notifies
         // the peer.
-        let may_say_so = self.send_half.has_sent_fin() && !self.receive_half.has_ended();
+        let is_abort_allowed = self.send_half.has_sent_fin() && !self.receive_half.has_ended();
         let gives = self.receive_credits.has_new_credits();
-        let says_so = may_say_so && self.send_credits.allow_control(gives);
-        self.state.on_abort(says_so);
+        let sends_abort = is_abort_allowed && self.send_credits.allow_control(gives);
+        self.state.on_abort(sends_abort);
         if self.state.has_ended() {
             self.events.push_back(Event::Failed(Failure::Aborted));
             self.events.push_back(Event::Disconnect);
@@ -142,8 +142,8 @@ impl Connection {
             return;
         }
         // A peer whose transport has ended does not wait for a DisConn that no bytes precede.
-        let owes_fin_alone = self.owes_fin() && self.is_delivered();
-        let has_sent_all = self.send_half.has_sent_fin() || owes_fin_alone;
+        let is_only_fin_missing = self.is_fin_due() && self.is_delivered();
+        let has_sent_all = self.send_half.has_sent_fin() || is_only_fin_missing;
         let is_clean = has_sent_all && self.receive_half.has_ended();
         self.state.on_disconnected(is_clean);
         self.events.push_back(match self.state {
@@ -213,7 +213,7 @@ impl Connection {
     }
 
     /// True if DisConn is the next message to send.
-    pub(super) fn owes_fin(&self) -> bool {
+    pub(super) fn is_fin_due(&self) -> bool {
         self.send_half == SendHalf::Draining && self.is_drained()
     }
 }

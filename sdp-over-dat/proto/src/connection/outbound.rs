@@ -69,18 +69,18 @@ impl Connection {
         if self.write_source.on_ack_sent() {
             return Some(Body::SinkCancelAck);
         }
-        if self.sink.owes_report() {
+        if self.sink.is_report_due() {
             return Some(Body::RdmaRdCompl(self.sink.on_reported()));
         }
-        if self.sink.owes_send_sm() || std::mem::take(&mut self.due.send_sm) {
+        if self.sink.is_send_sm_due() || std::mem::take(&mut self.due.send_sm) {
             self.sink.on_send_sm();
             self.receive_credits.release();
             return Some(Body::SendSm);
         }
-        if self.source.owes_cancel() {
+        if self.source.is_cancel_due() {
             return Some(Body::SrcAvailCancel);
         }
-        if self.write_sink.owes_cancel() {
+        if self.write_sink.is_cancel_due() {
             self.write_sink.on_cancel_sent();
             return Some(Body::SinkAvailCancel);
         }
@@ -93,7 +93,7 @@ impl Connection {
         if let Some(change) = self.take_mode_change() {
             return Some(Body::ModeChange(change));
         }
-        if self.owes_fin() {
+        if self.is_fin_due() {
             return Some(Body::DisConn);
         }
         None
@@ -141,7 +141,7 @@ impl Connection {
     /// A SinkAvail, if a reader waits. The message also carries bytes of the stream, unless the
     /// peer may have advertised memory for these bytes.
     fn transmit_sink_avail(&mut self) -> Option<Transmit> {
-        let may_send = self.write_sink.owes_advert()
+        let may_send = self.write_sink.is_advert_due()
             && self.may_advertise_sinks()
             && self.adverts() < self.peer_adverts_max;
         if !may_send {

@@ -281,20 +281,20 @@ fn disconn_waits_for_memory_that_is_being_read() {
 }
 
 #[test]
-fn an_abort_is_a_reset_and_after_disconn_it_is_said() {
-    for says_fin in [false, true] {
+fn an_abort_is_a_reset_and_after_disconn_an_abortconn() {
+    for after_fin in [false, true] {
         let mut pair = Pair::small();
-        if says_fin {
+        if after_fin {
             pair.active.connection.shut_send();
             exchange(&mut pair);
         }
         pair.active.connection.abort();
         pair.active.take_events();
         exchange(&mut pair);
-        assert_eq!(pair.kinds.contains_key(&0x03), says_fin);
+        assert_eq!(pair.kinds.contains_key(&0x03), after_fin);
         pair.disconnect_if_asked();
         assert_eq!(pair.active.failure, Some(Failure::Aborted));
-        let expected = if says_fin {
+        let expected = if after_fin {
             Failure::PeerAborted
         } else {
             Failure::Reset

@@ -142,20 +142,20 @@ impl Exchange {
 
     /// SendSm is being sent.
     pub(crate) fn on_send_sm(&mut self) {
-        if self.owes_send_sm() {
+        if self.is_send_sm_due() {
             *self = Self::Idle;
         }
     }
 
     /// True if RdmaRdCompl is due. The bytes that were read of the oldest advertisement are
     /// reported when no read of it is in progress.
-    pub(crate) fn owes_report(&self) -> bool {
+    pub(crate) fn is_report_due(&self) -> bool {
         let oldest = self.offers().and_then(VecDeque::front);
         oldest.is_some_and(|offer| offer.unreported > 0 && offer.reading == 0)
     }
 
     /// True if SendSm is due.
-    pub(crate) fn owes_send_sm(&self) -> bool {
+    pub(crate) fn is_send_sm_due(&self) -> bool {
         match self {
             Self::Idle | Self::Offered(_) => false,
             Self::Refusing(offers) | Self::Cancelled(offers) => {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_owes_and_permits() {
+    fn each_state_requires_and_permits_its_messages() {
         let readable = states().map(|state| state.readable());
         assert_eq!(readable, [0, 50, 50, 0, 0, 0, 0, 0, 0, 50, 50, 0, 0]);
         let that = |which: fn(&Exchange) -> bool| {
@@ -315,8 +315,8 @@ mod tests {
             let chosen = indices.filter(|(_, state)| which(state));
             chosen.map(|(index, _)| index).collect::<Vec<_>>()
         };
-        assert_eq!(that(Exchange::owes_report), [4, 10, 11]);
-        assert_eq!(that(Exchange::owes_send_sm), [6, 8]);
+        assert_eq!(that(Exchange::is_report_due), [4, 10, 11]);
+        assert_eq!(that(Exchange::is_send_sm_due), [6, 8]);
         assert_eq!(that(Exchange::delays_ack), [7, 12]);
         let reads = states().map(|mut state| state.on_read(30));
         let indices = (0..).zip(reads);
@@ -363,9 +363,9 @@ mod tests {
         assert_eq!(exchange.on_read(1_000), Some((7, 0x1000, 100)));
         assert_eq!(exchange.on_read(70), Some((8, 0x1000, 70)));
         exchange.on_read_done(100);
-        assert!(exchange.owes_report());
+        assert!(exchange.is_report_due());
         assert_eq!(exchange.on_reported(), 100);
-        assert!(!exchange.owes_report(), "the other one is being read");
+        assert!(!exchange.is_report_due(), "the other one is being read");
         exchange.on_read_done(70);
         assert_eq!(exchange.on_reported(), 70);
         assert_eq!((exchange.len(), exchange.readable()), (1, 30));

@@ -161,7 +161,7 @@ impl Exchange {
     }
 
     /// True if SrcAvailCancel is due.
-    pub(crate) const fn owes_cancel(&self) -> bool {
+    pub(crate) const fn is_cancel_due(&self) -> bool {
         matches!(self.cancel, Cancel::Due)
     }
 
@@ -373,9 +373,9 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_owes_and_permits() {
+    fn each_state_requires_and_permits_its_messages() {
         for state in states() {
-            assert_eq!(state.owes_cancel(), state.cancel == Cancel::Due);
+            assert_eq!(state.is_cancel_due(), state.cancel == Cancel::Due);
             assert_eq!(state.may_offer(), state.cancel == Cancel::None);
         }
         let mut exchange = Exchange::new();

@@ -110,12 +110,12 @@ impl Exchange {
     }
 
     /// True if SinkAvailCancel is due.
-    pub(crate) const fn owes_cancel(&self) -> bool {
+    pub(crate) const fn is_cancel_due(&self) -> bool {
         matches!(self.cancel, Cancel::Due)
     }
 
     /// True if SinkAvail is due.
-    pub(crate) fn owes_advert(&self) -> bool {
+    pub(crate) fn is_advert_due(&self) -> bool {
         !self.unsent.is_empty() && self.may_add()
     }
 
@@ -243,13 +243,13 @@ mod tests {
         );
         assert!(
             states()
-                .map(|state| state.owes_cancel())
+                .map(|state| state.is_cancel_due())
                 .into_iter()
                 .eq([false, false, false, false, true, true, false, false])
         );
         assert!(
             states()
-                .map(|state| state.owes_advert())
+                .map(|state| state.is_advert_due())
                 .into_iter()
                 .eq([false, true, false, true, false, false, false, false])
         );

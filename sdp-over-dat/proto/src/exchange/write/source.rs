@@ -14,7 +14,7 @@ pub(crate) struct Exchange {
     /// The messages with data that used up no advertisement.
     counted: u32,
     /// True if SinkCancelAck is due.
-    owes_ack: bool,
+    is_ack_due: bool,
     /// The number of the ModeChange with which this end left pipelined mode last, until the peer
     /// acknowledges it. SinkAvails may cross it.
     left_at: Option<Seq>,
@@ -35,7 +35,7 @@ impl Exchange {
         Self {
             held: VecDeque::new(),
             counted: 0,
-            owes_ack: false,
+            is_ack_due: false,
             left_at: None,
         }
     }
@@ -73,13 +73,13 @@ impl Exchange {
 
     /// SinkAvailCancel was received.
     pub(crate) fn on_cancel(&mut self) {
-        self.owes_ack |= !self.held.is_empty();
+        self.is_ack_due |= !self.held.is_empty();
         self.held.clear();
     }
 
     /// SinkCancelAck is being sent. Returns true if it is due.
     pub(crate) fn on_ack_sent(&mut self) -> bool {
-        std::mem::take(&mut self.owes_ack)
+        std::mem::take(&mut self.is_ack_due)
     }
 
     /// This end leaves pipelined mode with message `seq`.
@@ -126,11 +126,11 @@ mod tests {
         }
     }
 
-    fn exchange(held: &[u32], owes_ack: bool, left_at: Option<Seq>) -> Exchange {
+    fn exchange(held: &[u32], is_ack_due: bool, left_at: Option<Seq>) -> Exchange {
         Exchange {
             held: held.iter().map(|stag| advert(*stag, 4)).collect(),
             counted: 4,
-            owes_ack,
+            is_ack_due,
             left_at,
         }
     }
@@ -194,7 +194,7 @@ mod tests {
                 },
             ),
             ("cancel", Exchange::on_cancel, |it| {
-                it.owes_ack |= !it.held.is_empty();
+                it.is_ack_due |= !it.held.is_empty();
                 it.held.clear();
             }),
             (
@@ -202,7 +202,7 @@ mod tests {
                 |it| {
                     it.on_ack_sent();
                 },
-                |it| it.owes_ack = false,
+                |it| it.is_ack_due = false,
             ),
             ("left", |it| it.on_left(Seq(9)), |it| it.left_at = AT),
             (
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_owes_and_permits() {
+    fn each_state_requires_and_permits_its_messages() {
         let rooms = states().map(|state| state.room());
         assert_eq!(rooms, [None, Some(100), Some(100), None, None, None]);
         let lens = states().map(|state| state.len());
