@@ -190,8 +190,8 @@ fn a_reference_of_a_peer_to_an_invalid_word_is_not_followed() {
                 word(KNOWN_ADDR).store(known.0, Ordering::Relaxed);
                 word(KNOWN_VALUE).store(known.1, Ordering::Relaxed);
             });
-            let says = moved.shared.control(Half::Creator, CAN_PULL);
-            assert_eq!(says.load(Ordering::Relaxed), 0, "{known:x?}");
+            let can_pull = moved.shared.control(Half::Creator, CAN_PULL);
+            assert_eq!(can_pull.load(Ordering::Relaxed), 0, "{known:x?}");
             victim.recv(1, &[memory.sge(0, 64)]);
             let header = moved.peer.send_header();
             let pieces = [(TARGET.as_ptr().expose_provenance() as u64, 64)];

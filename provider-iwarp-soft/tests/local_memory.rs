@@ -183,10 +183,10 @@ impl Drop for Ended {
     }
 }
 
-fn word_after(says: &mut impl BufRead, prefix: &str) -> String {
+fn word_after(output: &mut impl BufRead, prefix: &str) -> String {
     loop {
         let mut line = String::new();
-        assert_ne!(says.read_line(&mut line).unwrap(), 0, "no {prefix}");
+        assert_ne!(output.read_line(&mut line).unwrap(), 0, "no {prefix}");
         // The test harness writes the name of the test before the first line.
         if let Some((_, word)) = line.split_once(prefix) {
             return word.trim().to_owned();
@@ -205,8 +205,8 @@ fn a_thousand_idle_connections_keep_little_memory() {
         .env(ROLE, "1");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut other = Ended(command.spawn().unwrap());
-    let mut says = BufReader::new(other.0.stdout.take().unwrap());
-    let port = word_after(&mut says, "PORT ").parse().unwrap();
+    let mut output = BufReader::new(other.0.stdout.take().unwrap());
+    let port = word_after(&mut output, "PORT ").parse().unwrap();
     let pair = [std::process::id(), other.0.id()];
     let before = pair.map(resident_kib);
     let node = Node::new("lo 0");
@@ -225,7 +225,7 @@ fn a_thousand_idle_connections_keep_little_memory() {
         ends.await_messages(CONNECTIONS, |_| {});
     }
     assert_eq!(ends.moved(), CONNECTIONS, "some stay on TCP");
-    assert_eq!(word_after(&mut says, "MOVED "), CONNECTIONS.to_string());
+    assert_eq!(word_after(&mut output, "MOVED "), CONNECTIONS.to_string());
     assert_eq!(mappings(), CONNECTIONS);
     let mut last = [[0; 2]; 2];
     wait_until("idle connections keep their memory", || {

@@ -62,7 +62,7 @@ fn way(side: &Side<'_>) -> String {
 /// The other process.
 struct Other {
     child: Child,
-    says: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Other {
@@ -72,14 +72,14 @@ impl Other {
         command.env(ROLE, params).stdout(Stdio::piped());
         network.starts(&mut command);
         let mut child = command.spawn().unwrap();
-        let says = BufReader::new(child.stdout.take().unwrap());
-        Self { child, says }
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
     }
 
     fn word_after(&mut self, prefix: &str) -> String {
         loop {
             let mut line = String::new();
-            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "no {prefix}");
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "no {prefix}");
             // The test harness writes the name of the test before the first line.
             if let Some((_, word)) = line.split_once(prefix) {
                 return word.trim().to_owned();

@@ -113,7 +113,7 @@ pub fn orderly(running: Running) -> Result<Finished> {
 /// # Errors
 /// As for [`orderly`].
 pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> {
-    let finished = running.finish(deadline)?.success()?.says("DONE")?;
+    let finished = running.finish(deadline)?.success()?.prints("DONE")?;
     let limits = [
         ("descriptors", 0),
         ("threads", 0),

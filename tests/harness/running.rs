@@ -199,7 +199,7 @@ impl Finished {
     ///
     /// # Errors
     /// Otherwise, with the end of the output.
-    pub fn says(self, text: &str) -> Result<Self> {
+    pub fn prints(self, text: &str) -> Result<Self> {
         if self.text.contains(text) {
             return Ok(self);
         }
@@ -214,7 +214,7 @@ impl Finished {
     ///
     /// # Errors
     /// Otherwise, with the end of the output.
-    pub fn never_says(self, text: &str) -> Result<Self> {
+    pub fn never_prints(self, text: &str) -> Result<Self> {
         let wanted = text.to_lowercase();
         match self
             .text

@@ -101,7 +101,7 @@ fn pkg_config_finds_the_library_wherever_the_stage_is() -> Result<()> {
         .spawn()?
         .finish(DEADLINE)?
         .success()?
-        .says("-ldat2")?;
+        .prints("-ldat2")?;
     let include = flags
         .text
         .split_whitespace()

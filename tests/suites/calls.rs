@@ -18,7 +18,7 @@ fn passes(program: &str, trial: &str) -> Result<()> {
         .spawn()?
         .finish(DEADLINE)?
         .success()?
-        .says("PASSED")?;
+        .prints("PASSED")?;
     Ok(())
 }
 

@@ -43,8 +43,8 @@ fn exchange(settings: &str) -> Result<Option<Decoded>> {
         return Ok(None);
     };
     let listener = peers.start_ready("listen")?;
-    orderly(peers.start(&format!("connect {settings}"))?)?.says("DATA")?;
-    orderly(listener)?.says("DATA")?;
+    orderly(peers.start(&format!("connect {settings}"))?)?.prints("DATA")?;
+    orderly(listener)?.prints("DATA")?;
     capture.decode().map(Some)
 }
 
@@ -104,8 +104,8 @@ fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
         .spawn()?;
     listener.wait_for("READY", DEADLINE)?;
     let args = format!("connect ia={} host={}", Veth::NEAR, Veth::FAR_V4);
-    orderly(peers.start(&format!("{args} messages=3 size=60000"))?)?.says("DATA")?;
-    orderly(listener)?.says("DATA")?;
+    orderly(peers.start(&format!("{args} messages=3 size=60000"))?)?.prints("DATA")?;
+    orderly(listener)?.prints("DATA")?;
     let decoded = capture.decode()?;
     is_clean(&decoded)?;
     Ok(Some(decoded.ulpdu_lengths()?))

@@ -57,7 +57,9 @@ fn trials(ground: &str, result: Result<Option<Finished>>) -> Vec<Trial> {
         .filter_map(|line| of_case(ground, line))
         .collect();
     trials.push(Trial::test(whole, move || {
-        let done = finished.success().and_then(|done| done.says(" 0 failed,"));
+        let done = finished
+            .success()
+            .and_then(|done| done.prints(" 0 failed,"));
         done.map(drop).map_err(|error| failed(&error))
     }));
     trials

@@ -57,19 +57,19 @@ impl Examples {
 
 fn both_convert(server: &Path, client: &Path, examples: &Examples) -> Result<()> {
     let [server, client] = examples.converse((server, ""), (client, ""))?;
-    server.says(CONVERTED)?;
-    client.says(CONVERTED)?;
+    server.prints(CONVERTED)?;
+    client.prints(CONVERTED)?;
     Ok(())
 }
 
 fn both_stream(server: (&Path, &str), client: (&Path, &str), examples: &Examples) -> Result<()> {
     let [server, client] = examples.converse(server, client)?;
     server
-        .never_says(CONVERTED)?
-        .says("done in streaming mode")?;
+        .never_prints(CONVERTED)?
+        .prints("done in streaming mode")?;
     client
-        .never_says(CONVERTED)?
-        .says("done in streaming mode")?;
+        .never_prints(CONVERTED)?
+        .prints("done in streaming mode")?;
     Ok(())
 }
 
@@ -121,13 +121,13 @@ fn hello_names_the_adapter_and_closes_it() -> Result<()> {
         .finish(DEADLINE)?
         .success()?;
     greeting
-        .says(&format!("{IA_NAME}: adapter"))?
-        .never_says("dat_ia_close")?;
+        .prints(&format!("{IA_NAME}: adapter"))?
+        .never_prints("dat_ia_close")?;
     Ok(())
 }
 
 /// Runs both ends of a small example: one server, some clients.
-fn run_pair(name: &str, clients: usize, server_says: &str, client_says: &str) -> Result<()> {
+fn run_pair(name: &str, clients: usize, server_text: &str, client_text: &str) -> Result<()> {
     let env = StackEnv::new()?;
     make_c_examples(&env.stage, env.registry.dir(), name)?;
     let start = |args: &str, role: &str| {
@@ -142,9 +142,9 @@ fn run_pair(name: &str, clients: usize, server_says: &str, client_says: &str) ->
     let running: Result<Vec<_>> = (0..clients).map(|_| start(&args, "client")).collect();
     for client in running? {
         let client = client.finish(DEADLINE).and_then(Finished::success);
-        client.with_context(|| server.text())?.says(client_says)?;
+        client.with_context(|| server.text())?.prints(client_text)?;
     }
-    server.finish(DEADLINE)?.success()?.says(server_says)?;
+    server.finish(DEADLINE)?.success()?.prints(server_text)?;
     Ok(())
 }
 
@@ -184,9 +184,9 @@ fn a_converted_server_still_serves_clients_over_tcp() -> Result<()> {
     let finished = program.args_line(IA_NAME).spawn()?.finish(DEADLINE)?;
     finished
         .success()?
-        .says("client: over TCP: HOW ARE YOU")?
-        .says("client: over RDMA: HOW ARE YOU")?
-        .says("server: answered 2 lines over TCP")?;
+        .prints("client: over TCP: HOW ARE YOU")?
+        .prints("client: over RDMA: HOW ARE YOU")?
+        .prints("server: answered 2 lines over TCP")?;
     Ok(())
 }
 
@@ -215,11 +215,11 @@ fn a_file_is_transferred_with_its_progress() -> Result<()> {
         let sender = start("sender", args)?.finish(DEADLINE)?;
         let sender = sender.success().with_context(|| receiver.text())?;
         let receiver = receiver.finish(DEADLINE)?.success()?;
-        let sender = sender.says(&format!("sent {len} bytes"))?;
-        let receiver = receiver.says(&format!("received {len} bytes"))?;
+        let sender = sender.prints(&format!("sent {len} bytes"))?;
+        let receiver = receiver.prints(&format!("received {len} bytes"))?;
         if len > 0 {
-            sender.says("100 % of ")?;
-            receiver.says("100 % of ")?;
+            sender.prints("100 % of ")?;
+            receiver.prints("100 % of ")?;
         }
         ensure!(fs::read(&copy)? == bytes, "file {number} of {len} bytes");
     }
@@ -268,7 +268,7 @@ fn the_short_examples_run() -> Result<()> {
             .spawn()?
             .finish(DEADLINE)?
             .success()?
-            .says(final_message)?;
+            .prints(final_message)?;
     }
     Ok(())
 }

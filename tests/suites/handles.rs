@@ -51,13 +51,15 @@ fn run(program: &str) -> Result<Finished> {
 /// an object of another kind.
 #[test]
 fn bad_handles_are_refused_by_every_entry() -> Result<()> {
-    run("bad_handles")?.success()?.says(" 0 wrong answers")?;
+    run("bad_handles")?.success()?.prints(" 0 wrong answers")?;
     Ok(())
 }
 
 #[test]
 fn arguments_and_states_that_make_no_sense_are_refused_by_every_entry() -> Result<()> {
-    run("bad_arguments")?.success()?.says(" 0 wrong answers")?;
+    run("bad_arguments")?
+        .success()?
+        .prints(" 0 wrong answers")?;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ fn on_loopback() -> Result<Option<Peers>> {
 fn check_output(finished: Finished, wanted: &[&str]) -> Result<()> {
     wanted
         .iter()
-        .try_fold(finished, |finished, wanted| finished.says(wanted))
+        .try_fold(finished, |finished, wanted| finished.prints(wanted))
         .map(drop)
 }
 

@@ -217,8 +217,8 @@ fn a_listed_adapter_opens_and_closes() -> Result<()> {
         .spawn()?
         .finish(DEADLINE)?
         .success()?
-        .says("RETURN dat_ia_open 0x00000000")?
-        .says("RETURN dat_ia_close 0x00000000")?;
+        .prints("RETURN dat_ia_open 0x00000000")?
+        .prints("RETURN dat_ia_close 0x00000000")?;
     Ok(())
 }
 
@@ -233,7 +233,7 @@ fn an_unlisted_name_is_reported_by_its_code() -> Result<()> {
         .spawn()?;
     opened
         .finish(DEADLINE)?
-        .says("RETURN dat_ia_open 0x800a0064")?;
+        .prints("RETURN dat_ia_open 0x800a0064")?;
     Ok(())
 }
 
@@ -244,7 +244,7 @@ fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
     let program = both.env.program_with(both.program.file(), registry.file());
     let opened = program.args_line("open lost").spawn()?.finish(DEADLINE)?;
     ensure!(!opened.status.success());
-    opened.says("RETURN dat_ia_open 0x800a")?;
+    opened.prints("RETURN dat_ia_open 0x800a")?;
     Ok(())
 }
 
@@ -259,7 +259,7 @@ fn reasons(both: &Both, name: &str, reason: &str, set: &[(&str, &str)]) -> Resul
         program = program.env(variable, value);
     }
     let opened = program.args_line("open").arg(name).spawn()?;
-    let finished = opened.finish(DEADLINE)?.says("RETURN dat_ia_open 0x80")?;
+    let finished = opened.finish(DEADLINE)?.prints("RETURN dat_ia_open 0x80")?;
     Ok(finished.text.matches(reason).count())
 }
 
@@ -297,7 +297,7 @@ fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
             program = program.env("DAT_LOG", log);
         }
         let opened = program.args_line("open no-such-ia").arg(&file).spawn()?;
-        opened.finish(DEADLINE)?.says("RETURN dat_ia_open 0x80")?;
+        opened.finish(DEADLINE)?.prints("RETURN dat_ia_open 0x80")?;
         Ok(fs::read_to_string(&file)?)
     };
     ensure!(run(None)?.is_empty(), "the file contains a log line");
@@ -326,8 +326,8 @@ fn the_verbs_provider_reports_that_there_is_no_device() -> Result<()> {
         // INVALID_PARAMETER of the first argument.
         opened
             .finish(DEADLINE)?
-            .says("RETURN dat_ia_open 0x80060025")?
-            .says("no device: ")?;
+            .prints("RETURN dat_ia_open 0x80060025")?
+            .prints("no device: ")?;
     }
     Ok(())
 }
@@ -344,9 +344,9 @@ fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
         let absent = datinfo(&format!("{form}no-such-ia {IA_NAME}"))?;
         ensure!(absent.status.code() == Some(1), "{form}: {}", absent.status);
         absent
-            .says("no interface adapter \"no-such-ia\" in the registry")?
-            .says("`datinfo -v` lists all adapters")?
-            .never_says(&format!("no interface adapter \"{IA_NAME}\""))?;
+            .prints("no interface adapter \"no-such-ia\" in the registry")?
+            .prints("`datinfo -v` lists all adapters")?
+            .never_prints(&format!("no interface adapter \"{IA_NAME}\""))?;
         datinfo(&format!("{form}{IA_NAME}"))?.success()?;
     }
     Ok(())
@@ -393,9 +393,9 @@ fn datinfo_fails_for_an_empty_registry_with_advice() -> Result<()> {
             finished.status
         );
         finished
-            .says("DAT_OVERRIDE, bad filename - /no/such/dat.conf, aborting")?
-            .says("name a file that can be read, or unset DAT_OVERRIDE")?
-            .says("datinfo: the registry is empty")?;
+            .prints("DAT_OVERRIDE, bad filename - /no/such/dat.conf, aborting")?
+            .prints("name a file that can be read, or unset DAT_OVERRIDE")?
+            .prints("datinfo: the registry is empty")?;
     }
     Ok(())
 }
@@ -421,14 +421,15 @@ fn datinfo_reports_why_an_adapter_cannot_be_opened() -> Result<()> {
     };
     for form in ["-v", "--json"] {
         datinfo(form)?
-            .says("bad ia_params: crc=maybe: on or off")?
-            .says("eth9")?
-            .says("DAT_INVALID_PARAMETER / DAT_INVALID_ARG1")?
-            .says("provider library does not load: ")?
-            .never_says("DAT_LOG")?
-            .never_says(" WARN ")?;
+            .prints("bad ia_params: crc=maybe: on or off")?
+            .prints("eth9")?
+            .prints("DAT_INVALID_PARAMETER / DAT_INVALID_ARG1")?
+            .prints("provider library does not load: ")?
+            .never_prints("DAT_LOG")?
+            .never_prints(" WARN ")?;
     }
-    datinfo("-v")?.says("cannot be opened: bad ia_params: crc=maybe: on or off (dat_ia_open: ")?;
+    datinfo("-v")?
+        .prints("cannot be opened: bad ia_params: crc=maybe: on or off (dat_ia_open: ")?;
     let short = datinfo("")?;
     let line = |name: &str| short.text.lines().find(|line| line.starts_with(name));
     let setting = line("setting ").context("no line for the adapter")?;
@@ -453,10 +454,10 @@ fn datinfo_checks_the_registry_file_and_its_adapters() -> Result<()> {
         format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
     };
     let good = check(&line("good", &provider, "lo 0"))?;
-    good.says("ok: registry: ")?
-        .says("ok: adapters: usable: good\n")?
-        .never_says("problem: registry")?
-        .never_says("problem: adapters")?;
+    good.prints("ok: registry: ")?
+        .prints("ok: adapters: usable: good\n")?
+        .never_prints("problem: registry")?
+        .never_prints("problem: adapters")?;
     let bad = check(
         &[
             line("good", &provider, "lo 0"),
@@ -469,12 +470,12 @@ fn datinfo_checks_the_registry_file_and_its_adapters() -> Result<()> {
         .concat(),
     )?;
     ensure!(bad.status.code() == Some(1), "{}", bad.status);
-    bad.says(":2:5: api_version: expected u<major>.<minor>")?
-        .says(":3 (setting): bad ia_params: crc=maybe: on or off; fix: correct the line")?
-        .says(", lines 4-5: this host has no device eth9, eth8; fix: remove the lines")?
-        .says(":6 (library): provider library does not load: ")?
-        .says("fix: install libno-such-provider.so.2")?
-        .says("ok: adapters: usable: good\n")?;
+    bad.prints(":2:5: api_version: expected u<major>.<minor>")?
+        .prints(":3 (setting): bad ia_params: crc=maybe: on or off; fix: correct the line")?
+        .prints(", lines 4-5: this host has no device eth9, eth8; fix: remove the lines")?
+        .prints(":6 (library): provider library does not load: ")?
+        .prints("fix: install libno-such-provider.so.2")?
+        .prints("ok: adapters: usable: good\n")?;
     Ok(())
 }
 
@@ -496,15 +497,15 @@ fn datinfo_reports_the_carrier_of_payload_within_the_host() -> Result<()> {
         program.args_line(args).spawn()?.finish(DEADLINE)?.success()
     };
     datinfo("--counters on")?
-        .says("through shared memory")?
-        .says("DCNT_RS_MOVED_SENT ")?
-        .says("DCNT_RS_RING_SENT_DATA ")?;
+        .prints("through shared memory")?
+        .prints("DCNT_RS_MOVED_SENT ")?
+        .prints("DCNT_RS_RING_SENT_DATA ")?;
     datinfo("--counters off")?
-        .says("over TCP: local=off")?
-        .says("DCNT_RS_TCP_OFF ")?
-        .never_says("DCNT_RS_RING")?;
-    datinfo("--counters other")?.says("over TCP: the ends have not agreed on it")?;
-    datinfo("--json on")?.never_says("DCNT_RS_")?;
+        .prints("over TCP: local=off")?
+        .prints("DCNT_RS_TCP_OFF ")?
+        .never_prints("DCNT_RS_RING")?;
+    datinfo("--counters other")?.prints("over TCP: the ends have not agreed on it")?;
+    datinfo("--json on")?.never_prints("DCNT_RS_")?;
     Ok(())
 }
 
@@ -519,8 +520,8 @@ fn datinfo_prints_enums_and_flags_by_their_names() -> Result<()> {
             .spawn()?
             .finish(DEADLINE)?
             .success()?
-            .says("DAT_PSP_CREATES_EP_IFASKED")?
-            .says("DAT_COMPLETION_SUPPRESS_FLAG DAT_COMPLETION_SOLICITED_WAIT_FLAG")?;
+            .prints("DAT_PSP_CREATES_EP_IFASKED")?
+            .prints("DAT_COMPLETION_SUPPRESS_FLAG DAT_COMPLETION_SOLICITED_WAIT_FLAG")?;
     }
     Ok(())
 }
@@ -538,7 +539,7 @@ fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
         .spawn()?
         .finish(DEADLINE)?
         .success()?
-        .says("RETURN dat_ia_close 0x00000000")?;
+        .prints("RETURN dat_ia_close 0x00000000")?;
     Ok(())
 }
 
@@ -552,6 +553,6 @@ fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
     // Without a device OFA's dat_ia_open fails, but the library must have been found, loaded and
     // called.
     ensure!(!opened.text.contains("0x800a"), "{}", opened.tail());
-    opened.says("RETURN dat_ia_open 0x")?;
+    opened.prints("RETURN dat_ia_open 0x")?;
     Ok(())
 }

@@ -54,8 +54,8 @@ fn a_thousand_endpoints_exchange_at_once() -> Result<()> {
     let listener = crowd.program(&format!("listen count={CROWD}")).spawn()?;
     listener.wait_for("READY", DEADLINE)?;
     let connector = crowd.program(&format!("connect count={CROWD}")).spawn()?;
-    orderly_within(connector, DEADLINE)?.says("EXCHANGED 3 rounds")?;
-    orderly_within(listener, DEADLINE)?.says("ECHOED 3000 messages")?;
+    orderly_within(connector, DEADLINE)?.prints("EXCHANGED 3 rounds")?;
+    orderly_within(listener, DEADLINE)?.prints("ECHOED 3000 messages")?;
     Ok(())
 }
 
@@ -63,7 +63,7 @@ fn a_thousand_endpoints_exchange_at_once() -> Result<()> {
 fn ten_thousand_connections_leak_no_resources() -> Result<()> {
     let crowd = Crowd::new()?;
     let cycles = crowd.program(&format!("cycles count={CYCLES}")).spawn()?;
-    let finished = cycles.finish(DEADLINE)?.success()?.says("PASSED")?;
+    let finished = cycles.finish(DEADLINE)?.success()?.prints("PASSED")?;
     let limits = [
         ("descriptors", 0),
         ("threads", 0),

@@ -22,14 +22,14 @@ const LAST_STREAM_LINE: &[u8] = b"go rdma\n";
 /// Checks the output of both ends after a successful conversion.
 fn converted(passive: Finished, active: Finished) -> Result<()> {
     passive
-        .says("PRIVATE private data of the request")?
-        .says("EVENT established")?
-        .says("DATA 10 messages, written area verified")?
-        .says("EVENT disconnected")?;
+        .prints("PRIVATE private data of the request")?
+        .prints("EVENT established")?
+        .prints("DATA 10 messages, written area verified")?
+        .prints("EVENT disconnected")?;
     active
-        .says("PRIVATE private data of the accept")?
-        .says("DATA 10 messages, write and read verified")?
-        .says("EVENT disconnected")?;
+        .prints("PRIVATE private data of the accept")?
+        .prints("DATA 10 messages, write and read verified")?
+        .prints("EVENT disconnected")?;
     Ok(())
 }
 
@@ -72,8 +72,8 @@ fn sockets_from_connect_and_accept_convert_after_streaming() -> Result<()> {
     let passive = peers.start("ssp socket=accept greet=1")?;
     peers.env.net.wait_for_listener(PORT, DEADLINE)?;
     let active = orderly(peers.start("upgrade socket=connect greet=1")?)?;
-    let passive = orderly(passive)?.says("GREETED may we use rdma?")?;
-    converted(passive, active.says("GREETED go rdma")?)
+    let passive = orderly(passive)?.prints("GREETED may we use rdma?")?;
+    converted(passive, active.prints("GREETED go rdma")?)
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn the_sockets_are_closed_when_the_connection_ends() -> Result<()> {
     let (active, passive) = RawPeer::pair()?;
     let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
     let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
-    orderly(active)?.says("SOCKET closed")?;
-    orderly(passive)?.says("SOCKET closed")?;
+    orderly(active)?.prints("SOCKET closed")?;
+    orderly(passive)?.prints("SOCKET closed")?;
     Ok(())
 }
 
@@ -157,13 +157,13 @@ fn after_a_reject_both_sides_stream_again() -> Result<()> {
     )?;
     let active = peers.start_with(&format!("upgrade {} stream=1", fd_source()), active.into())?;
     orderly(active)?
-        .says("EVENT peer-rejected")?
-        .says("PRIVATE private data of the reject")?
-        .says("STREAM streaming again")?
-        .says("SOCKET open")?;
+        .prints("EVENT peer-rejected")?
+        .prints("PRIVATE private data of the reject")?
+        .prints("STREAM streaming again")?
+        .prints("SOCKET open")?;
     orderly(passive)?
-        .says("STREAM streaming again")?
-        .says("SOCKET open")?;
+        .prints("STREAM streaming again")?
+        .prints("SOCKET open")?;
     Ok(())
 }
 
@@ -179,8 +179,8 @@ fn a_freed_service_point_returns_the_socket() -> Result<()> {
     ensure!(raw.read(16)? == b"streaming again\n");
     raw.send(b"so be it\n")?;
     orderly(passive)?
-        .says("STREAM so be it")?
-        .says("SOCKET open")?;
+        .prints("STREAM so be it")?
+        .prints("SOCKET open")?;
     Ok(())
 }
 
@@ -195,7 +195,7 @@ fn bytes_that_are_no_request_stay_for_the_streaming_reader() -> Result<()> {
         passive.into(),
     )?;
     ensure!(raw.read(16)? == b"streaming again\n");
-    orderly(passive)?.says("STREAM MPA ID is what I am not")?;
+    orderly(passive)?.prints("STREAM MPA ID is what I am not")?;
     Ok(())
 }
 
@@ -206,7 +206,7 @@ fn a_socket_that_is_disconnected_first_is_reported() -> Result<()> {
     let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
     passive.wait_for("READY", DEADLINE)?;
     drop(raw);
-    orderly(passive)?.says("EVENT socket-down")?;
+    orderly(passive)?.prints("EVENT socket-down")?;
     Ok(())
 }
 
@@ -220,7 +220,7 @@ fn a_conversion_without_answer_ends_at_its_timeout() -> Result<()> {
         .iter()
         .any(|e| active.text.contains(e));
     ensure!(is_reported, "{}", active.tail());
-    active.says("SOCKET open")?;
+    active.prints("SOCKET open")?;
     drop(silent);
     Ok(())
 }
@@ -230,7 +230,9 @@ fn a_descriptor_that_is_no_socket_is_refused() -> Result<()> {
     let peers = Peers::new()?;
     let file = std::fs::File::open("/dev/null")?;
     let refused = peers.start_with(&format!("ssp {}", fd_source()), file.into())?;
-    refused.finish(DEADLINE)?.says("RETURN dat_iw_ssp_create")?;
+    refused
+        .finish(DEADLINE)?
+        .prints("RETURN dat_iw_ssp_create")?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Latency and bandwidth in one guest: the software provider with and without CRC (siw uses CRC only if
-# the peer requests it), siw and rxe through provider-ib, each next to raw TCP of the same rounds, and
+# the peer requests it), siw and rxe through provider-ib, each with raw TCP in the same rounds, and
 # siw through perftest. `cargo xtask vm bench` runs this script and makes a table of its output:
 #
 #   == CONTENDER          dat-bench's table of the contender follows

@@ -106,7 +106,7 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         name: "figures",
-        heading: "Latency and bandwidth next to raw TCP (bin/dat-bench --quick):",
+        heading: "Latency and bandwidth compared with raw TCP (bin/dat-bench --quick):",
         needs: &[],
         run: |demo| demo.figures(),
     },
@@ -140,7 +140,7 @@ impl Demo<'_> {
             .spawn()?
             .finish(DEADLINE)?
             .success()?
-            .says(IA_NAME)?;
+            .prints(IA_NAME)?;
         Ok(Outcome::passed(0, ""))
     }
 
@@ -173,7 +173,7 @@ impl Demo<'_> {
             .finish(DEADLINE)?
             .success()?;
         // If RDMA is not available, both programs continue in streaming mode, and succeed.
-        client.says("is an RDMA connection now")?;
+        client.prints("is an RDMA connection now")?;
         server.finish(DEADLINE)?.success()?;
         Ok(Outcome::passed(0, "data verified on both sides"))
     }
@@ -254,8 +254,8 @@ impl Demo<'_> {
             .with_context(|| server.text())?;
         let client = start("-h 127.0.0.1")?.finish(DEADLINE)?;
         print_lines(&client, &["Test Complete", "MB/sec", "usec"]);
-        client.says(success)?;
-        server.finish(DEADLINE)?.says(success)?;
+        client.prints(success)?;
+        server.finish(DEADLINE)?.prints(success)?;
         Ok(Outcome::passed(0, "PASSED on both sides"))
     }
 

@@ -134,7 +134,7 @@ const TRANSACTIONS: &[Line] = &[
 /// `-T T -Q`, an option that the manual documents and the program lacks.
 const THROUGH_A_CNO: ToolsFault = ToolsFault {
     options: "-T T -Q -i 100 client SR 4096 server SR 4096",
-    end: End::Says("Command line syntax error"),
+    end: End::Prints("Command line syntax error"),
     why: "the option string of -T T lacks the letter Q, so that it is a syntax error",
 };
 
@@ -198,8 +198,8 @@ pub(super) fn cases() -> Vec<Case> {
         .map(|line| line.case("dapltest -T T", transaction));
     let performance = PERFORMANCE.iter().map(|line| {
         line.case("dapltest -T P", |env, options| {
-            let says = ["Total Data Exchanged", "Server: Finished performance test."];
-            with_server(env, &format!("-T P {options}"), says)
+            let texts = ["Total Data Exchanged", "Server: Finished performance test."];
+            with_server(env, &format!("-T P {options}"), texts)
         })
     });
     let limits = LIMITS.iter().map(|(options, reached)| {
@@ -228,13 +228,13 @@ pub(super) fn cases() -> Vec<Case> {
 /// # Errors
 /// When either side does not print that the test has finished, or prints an error.
 pub fn transaction(env: &StackEnv, options: &str) -> Result<()> {
-    let says = ["-----", "Server: Transaction Test Finished for this client"];
-    with_server(env, &format!("-T T {options}"), says)
+    let texts = ["-----", "Server: Transaction Test Finished for this client"];
+    with_server(env, &format!("-T T {options}"), texts)
 }
 
-/// Runs a server, one client, then `-T Q`. `says` are the texts that client and server print after
+/// Runs a server, one client, then `-T Q`. `texts` are the texts that client and server print after
 /// a successful test.
-fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
+fn with_server(env: &StackEnv, options: &str, texts: [&str; 2]) -> Result<()> {
     let server = env
         .program("dapltest")
         .args_line(&format!("-T S -D {IA_NAME} -n {PORT}"))
@@ -244,14 +244,14 @@ fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
     let judged = client(env, options)
         .and_then(no_complaint)
         .and_then(Finished::success)
-        .and_then(|client| client.says(says[0])?.says("End of Work"));
+        .and_then(|client| client.prints(texts[0])?.prints("End of Work"));
     judged.with_context(|| server.text())?;
     let quit = client(env, "-T Q")?;
-    no_complaint(quit)?.success()?.says("End of Work")?;
+    no_complaint(quit)?.success()?.prints("End of Work")?;
     no_complaint(server.finish(deadline(env))?)?
         .success()?
-        .says(says[1])?
-        .says("Exiting.")?;
+        .prints(texts[1])?
+        .prints("Exiting.")?;
     Ok(())
 }
 
@@ -271,7 +271,7 @@ fn client(env: &StackEnv, options: &str) -> Result<Finished> {
 
 fn limit(env: &StackEnv, options: &str, reached: &str) -> Result<()> {
     let finished = alone(env, &format!("-T L -D {IA_NAME} {options}"))?;
-    no_complaint_but(finished, &[REFUSED_RECEIVE])?.says(&format!("{reached}\n"))?;
+    no_complaint_but(finished, &[REFUSED_RECEIVE])?.prints(&format!("{reached}\n"))?;
     Ok(())
 }
 
@@ -285,7 +285,7 @@ fn function(env: &StackEnv, feature: &str, passed: usize, unsupported: usize) ->
             env.address
         ),
     )?
-    .never_says("failed in file")?;
+    .never_prints("failed in file")?;
     let results = [
         ("", passed + unsupported),
         ("PASS", passed),

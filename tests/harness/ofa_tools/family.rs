@@ -95,7 +95,7 @@ fn query(env: &StackEnv) -> Result<()> {
         .finish(deadline(env))
         .and_then(no_complaint)?;
     for attribute in ATTRIBUTES {
-        finished = finished.says(attribute)?;
+        finished = finished.prints(attribute)?;
     }
     Finished::success(finished)?;
     Ok(())

@@ -63,7 +63,7 @@ pub(super) struct ToolsFault {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     /// The client prints this text.
-    Says(&'static str),
+    Prints(&'static str),
     /// A signal kills the client.
     Signal(i32),
 }
@@ -107,7 +107,7 @@ pub(super) fn no_complaint_but(finished: Finished, tolerated: &[&str]) -> Result
         judged.text = judged.text.replace(words, "");
     }
     for word in COMPLAINTS {
-        judged = judged.never_says(word)?;
+        judged = judged.never_prints(word)?;
     }
     Ok(finished)
 }
@@ -152,11 +152,11 @@ impl Pair<'_> {
         let (server, client) = self.meet()?;
         let judged = no_complaint_but(client, tolerated)
             .and_then(Finished::success)
-            .and_then(|client| client.says(success));
+            .and_then(|client| client.prints(success));
         judged.with_context(|| server.text())?;
         no_complaint_but(server.finish(deadline(self.env))?, tolerated)?
             .success()?
-            .says(success)?;
+            .prints(success)?;
         Ok(())
     }
 }
@@ -166,7 +166,7 @@ impl End {
     pub(super) fn is_of(self, client: Finished, fault: &ToolsFault) -> Result<()> {
         use std::os::unix::process::ExitStatusExt as _;
         match self {
-            Self::Says(text) => client.says(text).map(drop),
+            Self::Prints(text) => client.prints(text).map(drop),
             Self::Signal(number) => {
                 let status = client.status;
                 ensure!(status.signal() == Some(number), "ended with {status}");

@@ -42,16 +42,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             dapltest::transaction(&ofas_library()?, options)
         }),
     ];
-    let programs = PROGRAMS.iter().flat_map(|(name, says)| {
+    let programs = PROGRAMS.iter().flat_map(|(name, texts)| {
         [
             trial(&format!("OFA's headers, our library: {name}"), || {
                 let program = CProgram::compile_with_ofa(&source(name), name)?;
-                converse(&StackEnv::new()?, &program, says)
+                converse(&StackEnv::new()?, &program, texts)
             }),
             trial(&format!("our headers, OFA's library: {name}"), || {
                 let env = ofas_library()?;
                 let program = CProgram::compile_file(&env.stage, &source(name), name)?;
-                converse(&env, &program, says)
+                converse(&env, &program, texts)
             }),
         ]
     });
@@ -71,7 +71,7 @@ fn source(name: &str) -> PathBuf {
 }
 
 /// Runs a server and a client of an example to their end.
-fn converse(env: &StackEnv, program: &CProgram, says: &[&str; 2]) -> Result<()> {
+fn converse(env: &StackEnv, program: &CProgram, texts: &[&str; 2]) -> Result<()> {
     let start = |args: &str| {
         let program = env.program(program.file()).args_line(args);
         program.named(&format!("example {args}")).spawn()
@@ -81,7 +81,7 @@ fn converse(env: &StackEnv, program: &CProgram, says: &[&str; 2]) -> Result<()> 
     ready.with_context(|| server.text())?;
     let client = start(&format!("{IA_NAME} 127.0.0.1"))?.finish(DEADLINE);
     let client = client.and_then(Finished::success);
-    client.with_context(|| server.text())?.says(says[1])?;
-    server.finish(DEADLINE)?.success()?.says(says[0])?;
+    client.with_context(|| server.text())?.prints(texts[1])?;
+    server.finish(DEADLINE)?.success()?.prints(texts[0])?;
     Ok(())
 }

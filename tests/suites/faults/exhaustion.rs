@@ -14,7 +14,7 @@ fn recovers(trial: &str) -> Result<()> {
         .spawn()?
         .finish(DEADLINE)?
         .success()?
-        .says("PASSED")?;
+        .prints("PASSED")?;
     Ok(())
 }
 

@@ -32,7 +32,7 @@ fn connection_ends_after(fault: impl FnOnce(RawPeer) -> Result<()>) -> Result<()
     let (listener, raw) = held_by_raw_peer(&peers)?;
     fault(raw)?;
     let listener = orderly(listener)?;
-    reports_the_end(listener)?.says("FLUSHED 1")?;
+    reports_the_end(listener)?.prints("FLUSHED 1")?;
     Ok(())
 }
 
@@ -56,8 +56,8 @@ fn listener_continues_after(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer
     let listener = peers.start_ready("listen")?;
     let still_open = fault(RawPeer::connect(PORT)?)?;
     let connector = peers.start("connect")?;
-    orderly(connector)?.says("DATA 10 messages")?;
-    orderly(listener)?.says("DATA 10 messages")?;
+    orderly(connector)?.prints("DATA 10 messages")?;
+    orderly(listener)?.prints("DATA 10 messages")?;
     drop(still_open);
     Ok(())
 }
@@ -69,7 +69,7 @@ fn connect_fails_after(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))?;
     let connector = peers.start("connect timeout_ms=1500")?;
     let still_open = fault(RawPeer::accept(&server)?)?;
-    let connector = orderly(connector)?.never_says("EVENT established")?;
+    let connector = orderly(connector)?.never_prints("EVENT established")?;
     drop(still_open);
     let is_reported = ["non-peer-rejected", "unreachable", "timed-out"]
         .iter()
@@ -89,13 +89,13 @@ fn two_processes_exchange_verified_data() -> Result<()> {
     let connector = orderly(peers.start("connect messages=100 size=60000")?)?;
     let accepted = "PRIVATE private data of the accept";
     connector
-        .says("DATA 100 messages")?
-        .says(accepted)?
-        .says("EVENT disconnected")?;
+        .prints("DATA 100 messages")?
+        .prints(accepted)?
+        .prints("EVENT disconnected")?;
     let requested = "PRIVATE private data of the request";
     orderly(listener)?
-        .says(requested)?
-        .says("EVENT disconnected")?;
+        .prints(requested)?
+        .prints("EVENT disconnected")?;
     Ok(())
 }
 
@@ -109,8 +109,8 @@ fn both_ends_are_clean_under_valgrind() -> Result<()> {
     let listener = peers.start_under_valgrind("listen messages=3 timeout_ms=25000")?;
     listener.wait_for("READY", DEADLINE)?;
     let connector = peers.start_under_valgrind("connect messages=3 timeout_ms=25000")?;
-    orderly(connector)?.says("DATA 3 messages")?;
-    orderly(listener)?.says("DATA 3 messages")?;
+    orderly(connector)?.prints("DATA 3 messages")?;
+    orderly(listener)?.prints("DATA 3 messages")?;
     Ok(())
 }
 
@@ -120,8 +120,8 @@ fn a_reject_reaches_the_consumer_with_its_private_data() -> Result<()> {
     let listener = peers.start_ready("listen reject=1")?;
     let connector = orderly(peers.start("connect")?)?;
     connector
-        .says("EVENT peer-rejected")?
-        .says("PRIVATE private data of the reject")?;
+        .prints("EVENT peer-rejected")?
+        .prints("PRIVATE private data of the reject")?;
     orderly(listener)?;
     Ok(())
 }
@@ -130,7 +130,9 @@ fn a_reject_reaches_the_consumer_with_its_private_data() -> Result<()> {
 fn a_port_without_listener_is_reported_within_the_timeout() -> Result<()> {
     let peers = Peers::new()?;
     let connector = orderly(peers.start("connect timeout_ms=1500")?)?;
-    connector.never_says("EVENT established")?.says("EVENT ")?;
+    connector
+        .never_prints("EVENT established")?
+        .prints("EVENT ")?;
     Ok(())
 }
 
@@ -142,7 +144,7 @@ fn a_killed_peer_is_reported() -> Result<()> {
     listener.wait_for("HOLDING", DEADLINE)?;
     connector.wait_for("HOLDING", DEADLINE)?;
     connector.signal(Signal::SIGKILL)?;
-    let listener = orderly(listener)?.says("FLUSHED 1")?;
+    let listener = orderly(listener)?.prints("FLUSHED 1")?;
     let is_reported =
         listener.text.contains("EVENT disconnected") || listener.text.contains("broken");
     ensure!(is_reported, "{}", listener.tail());
@@ -178,7 +180,7 @@ fn a_plain_peer_with_golden_frames_is_understood() -> Result<()> {
     // The message of five bytes is delivered. The program rejects it, because it expects sixteen.
     raw.send(&SEND_HELLO)?;
     let listener = listener.finish(DEADLINE)?;
-    listener.says("GAVE UP a hello of the wrong length")?;
+    listener.prints("GAVE UP a hello of the wrong length")?;
     Ok(())
 }
 

@@ -18,8 +18,8 @@ fn intact_through(pace: Pace, messages: u32, size: u32) -> Result<()> {
         format!("connect port={RELAY_PORT} messages={messages} size={size} timeout_ms=25000");
     let connector = peers.start(&connect)?;
     let data = format!("DATA {messages} messages");
-    orderly(connector)?.says(&data)?;
-    orderly(listener)?.says(&data)?;
+    orderly(connector)?.prints(&data)?;
+    orderly(listener)?.prints(&data)?;
     Ok(())
 }
 

@@ -83,8 +83,8 @@ fn instead_of_the_ready_to_receive_message() -> Result<()> {
     ensure!(reply[..16] == REPLY[..16] && reply[17] == 2, "{reply:02x?}");
     raw.reset()?;
     orderly(listener)?
-        .never_says("EVENT established")?
-        .says("EVENT accept-error")?;
+        .never_prints("EVENT established")?
+        .prints("EVENT accept-error")?;
     Ok(())
 }
 
@@ -111,7 +111,7 @@ fn while_the_consumer_sends() -> Result<()> {
     listener.wait_for("FLOODING", DEADLINE)?;
     raw.read(1)?;
     raw.reset()?;
-    reports_the_end(orderly(listener)?)?.says(" failed")?;
+    reports_the_end(orderly(listener)?)?.prints(" failed")?;
     Ok(())
 }
 
@@ -141,7 +141,7 @@ fn while_the_consumers_memory_is_read() -> Result<()> {
     let head = raw.read(4)?;
     ensure!(head[3] & 0xf == 2, "no Read Response: {head:02x?}");
     raw.reset()?;
-    reports_the_end(orderly(listener)?)?.says("FLUSHED 1")?;
+    reports_the_end(orderly(listener)?)?.prints("FLUSHED 1")?;
     Ok(())
 }
 
@@ -156,7 +156,7 @@ fn while_the_consumer_waits_for_a_read() -> Result<()> {
             .fold(0, |to, byte| to << 8 | u64::from(*byte));
         raw.send(&fpdu(&read_response(sink, to, &[0x77; 1000]).with("l", 0)))
     })?;
-    finished.says("REQUESTS FAILED 1")?;
+    finished.prints("REQUESTS FAILED 1")?;
     Ok(())
 }
 

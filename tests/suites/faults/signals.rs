@@ -8,8 +8,8 @@ fn intact_under_storm(how: &str) -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready(&format!("listen storm=1 {how}"))?;
     let connect = format!("connect storm=1 messages=400 size=60000 {how}");
-    orderly(peers.start(&connect)?)?.says("DATA 400 messages")?;
-    orderly(listener)?.says("DATA 400 messages")?;
+    orderly(peers.start(&connect)?)?.prints("DATA 400 messages")?;
+    orderly(listener)?.prints("DATA 400 messages")?;
     Ok(())
 }
 
@@ -31,8 +31,8 @@ fn a_conversion_that_waits_for_its_peer_succeeds() -> Result<()> {
         .env
         .net
         .wait_for_listener(crate::PORT, stack_tests::DEADLINE)?;
-    orderly(peers.start("upgrade socket=connect storm=1")?)?.says("DATA 10 messages")?;
-    orderly(listener)?.says("DATA 10 messages")?;
+    orderly(peers.start("upgrade socket=connect storm=1")?)?.prints("DATA 10 messages")?;
+    orderly(listener)?.prints("DATA 10 messages")?;
     Ok(())
 }
 
@@ -40,6 +40,6 @@ fn a_conversion_that_waits_for_its_peer_succeeds() -> Result<()> {
 fn a_wait_ends_at_its_timeout_and_not_at_a_signal() -> Result<()> {
     let peers = Peers::new()?;
     let listener = orderly(peers.start("listen storm=1 timeout_ms=700")?)?;
-    listener.says("DAT_TIMEOUT_EXPIRED")?;
+    listener.prints("DAT_TIMEOUT_EXPIRED")?;
     Ok(())
 }

@@ -58,7 +58,7 @@ fn a_disconnect_ends_without_the_peers_answer() -> Result<()> {
     // The filter also drops acknowledgements of the handshake, but the request can be sent without
     // them.
     raw.send(&stack_tests::raw::REQUEST)?;
-    orderly(listener)?.says("EVENT disconnected")?;
+    orderly(listener)?.prints("EVENT disconnected")?;
     Ok(())
 }
 
@@ -76,8 +76,8 @@ fn a_peer_that_is_stopped_for_long_continues_with_its_data() -> Result<()> {
     std::thread::sleep(pause);
     listener.signal(Signal::SIGCONT)?;
     let deadline = DEADLINE + pause;
-    orderly_within(connector, deadline)?.says("DATA 6000 messages")?;
-    orderly_within(listener, deadline)?.says("DATA 6000 messages")?;
+    orderly_within(connector, deadline)?.prints("DATA 6000 messages")?;
+    orderly_within(listener, deadline)?.prints("DATA 6000 messages")?;
     Ok(())
 }
 
@@ -93,7 +93,7 @@ fn a_stopped_reader_receives_everything_after_it_continues() -> Result<()> {
     std::thread::sleep(Duration::from_secs(1));
     raw.read_sends(100, &flooded())?;
     drop(raw);
-    orderly(listener)?.says("FLOODED 100 good, 0 failed")?;
+    orderly(listener)?.prints("FLOODED 100 good, 0 failed")?;
     Ok(())
 }
 
@@ -106,6 +106,6 @@ fn a_peer_killed_within_an_exchange_is_reported() -> Result<()> {
     raw.send(&SEND_HELLO)?;
     raw.read_sends(20, &flooded())?;
     drop(raw);
-    reports_the_end(orderly(listener)?)?.says(" failed")?;
+    reports_the_end(orderly(listener)?)?.prints(" failed")?;
     Ok(())
 }

@@ -67,7 +67,7 @@ impl Case {
         );
         server.signal(self.end)?;
         let finished = server.finish(scene.deadline())?;
-        finished.never_says("panicked")?;
+        finished.never_prints("panicked")?;
         let messages = scene.messages()?;
         ensure!(
             messages > 0 || !(protocol.is_sdp && arrangement.may_offload()),

@@ -32,8 +32,8 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     for how in ["", "-P 4", "-R", "-P 4 -R", "-Z", "-Z -R", "-P 2 --bidir"] {
         let line = format!("-c {HOST} -p {PORT} -n {amount} {how}");
         let finished = admitted(scene, side, &line)?
-            .says("iperf Done.")?
-            .never_says("error")?;
+            .prints("iperf Done.")?
+            .never_prints("error")?;
         for end in ["sender", "receiver"] {
             let lines = || {
                 finished

@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[Case {
         let client = script(scene.program(side, super::python::INTERPRETER), CLIENT);
         scene
             .run(client.args_line(&format!("{HOST} {PORT}")))?
-            .says("done")
+            .prints("done")
             .map(drop)
     },
     end: Signal::SIGTERM,

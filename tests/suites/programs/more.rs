@@ -201,7 +201,7 @@ fn talk<const PORT: u16>(scene: &Scene, side: Side) -> Result<()> {
     let clients = script(scene.program(side, INTERPRETER), CLIENTS);
     let turns = if scene.is_long() { 50 } else { 3 };
     let finished = scene.run(clients.args_line(&format!("{HOST} {PORT} {turns}")))?;
-    finished.says("done").map(drop)
+    finished.prints("done").map(drop)
 }
 
 fn ftp_server(scene: &Scene) -> Result<Running> {

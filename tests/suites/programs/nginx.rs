@@ -88,9 +88,9 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     let wrk = format!("-t 2 -c 16 -d {seconds}s {url}/small");
     let finished = scene
         .run(scene.program(side, "wrk").args_line(&wrk))?
-        .says("Requests/sec")?
-        .never_says("Socket errors")?
-        .never_says("Non-2xx")?;
+        .prints("Requests/sec")?
+        .never_prints("Socket errors")?
+        .never_prints("Non-2xx")?;
     let rate = finished
         .text
         .lines()

@@ -119,7 +119,7 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     };
     pgbench("-i -q -s 1")?;
     let each = if scene.is_long() { 5_000 } else { 50 };
-    pgbench(&format!("-c 4 -j 2 -t {each}"))?.says("number of failed transactions: 0")?;
+    pgbench(&format!("-c 4 -j 2 -t {each}"))?.prints("number of failed transactions: 0")?;
     let balanced = psql(BALANCED)?;
     ensure!(balanced == format!("t|{}\n", 4 * each), "{balanced}");
 

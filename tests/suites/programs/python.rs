@@ -46,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
             let turns = if scene.is_long() { 2_000 } else { 20 };
             scene
                 .run(clients.args_line(&format!("{HOST} {ECHO_PORT} {turns}")))?
-                .says("done")
+                .prints("done")
                 .map(drop)
         },
         end: Signal::SIGTERM,

@@ -48,7 +48,7 @@ fn benchmark(scene: &Scene, side: Side) -> Result<()> {
     let line = format!("-h {HOST} -p {PORT} -n {requests} -c 20 -d 200 -q -t");
     let tests = "ping_inline,ping_mbulk,set,get,incr,lpush,lpop,sadd,hset,lrange_100,mset";
     let benchmark = scene.program(side, "redis-benchmark").args_line(&line);
-    let finished = scene.run(benchmark.arg(tests))?.never_says("error")?;
+    let finished = scene.run(benchmark.arg(tests))?.never_prints("error")?;
     let figures = finished.text.matches("requests per second").count();
     ensure!(figures >= 11, "{figures} figures\n{}", finished.tail());
 

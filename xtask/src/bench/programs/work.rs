@@ -317,7 +317,7 @@ impl Ground {
                     false => wrk.arg("-H").arg("Connection: close"),
                 };
                 let run = wrk.spawn()?.finish(DEADLINE)?.success()?;
-                let run = run.never_says("Non-2xx")?.never_says("Socket errors")?;
+                let run = run.never_prints("Non-2xx")?.never_prints("Socket errors")?;
                 labelled(&run.text, "Requests/sec:")
             }
             Work::Pgbench { .. } => {
