@@ -59,7 +59,7 @@ fn tcp(reason: &str) -> Carrier {
 }
 
 #[test]
-fn sockets_come_count_and_go() {
+fn a_socket_is_listed_and_counted_until_its_record_is_dropped() {
     let dir = TempDir::new().unwrap();
     let writer = writer(&dir);
     assert!(listing(&dir).processes.is_empty());
@@ -164,7 +164,7 @@ fn more_reasons_than_places_are_counted_together() {
     assert_eq!(reasons.iter().map(|(_, count)| count).sum::<u64>(), 40);
 }
 
-/// Lists a connection over TCP as a program does that has thousands of them.
+/// Lists a connection over TCP with a [`NativeRecord`].
 fn list_native(writer: &'static Writer, port: u16, reason: &str) -> Option<NativeRecord> {
     let description = connection(port, tcp(reason));
     writer.list_native(&Native {
@@ -195,7 +195,7 @@ fn a_socket_on_tcp_is_listed_until_its_record_is_dropped() {
     assert_eq!(
         listing(&dir).processes[0].rows.len(),
         3,
-        "a number keeps it"
+        "a number keeps the row"
     );
     drop(NativeRecord::from_number(writer, number));
     drop(second);
@@ -305,7 +305,7 @@ fn path(dir: &TempDir, name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn pages_of_the_dead_are_removed() {
+fn pages_of_ended_processes_are_removed() {
     let (dir, bytes, name) = page_of_this_process();
     let put = |name: &str, bytes: &[u8]| std::fs::write(path(&dir, name), bytes).unwrap();
     // This process runs but does not map that file, as after an `exec`.
@@ -331,7 +331,7 @@ fn pages_of_the_dead_are_removed() {
 }
 
 #[test]
-fn a_page_of_the_dead_is_swept_though_others_come_first() {
+fn a_page_of_an_ended_process_is_removed_after_many_of_other_namespaces() {
     let (dir, bytes, _) = page_of_this_process();
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
@@ -367,7 +367,11 @@ fn a_malformed_page_is_reported_and_not_changed() {
         let _ = std::fs::remove_file(path);
         (faults.first().map(|(_, _, fault)| *fault), there)
     };
-    assert_eq!(fault(b"", &name), (None, true), "it has just been begun");
+    assert_eq!(
+        fault(b"", &name),
+        (None, true),
+        "its process may still be writing it"
+    );
     assert_eq!(fault(b"something", &name), (Some(Fault::Foreign), true));
     let mut newer = bytes.clone();
     newer[8..12].copy_from_slice(&(VERSION + 1).to_ne_bytes());
@@ -415,7 +419,11 @@ fn a_forked_child_has_a_page_of_its_own() {
     assert_eq!(sent(child.as_raw().cast_unsigned()), 10);
     nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
     nix::sys::wait::waitpid(child, None).unwrap();
-    assert_eq!(listing(&dir).processes.len(), 1, "the dead are removed");
+    assert_eq!(
+        listing(&dir).processes.len(),
+        1,
+        "the page of the ended child is removed"
+    );
     assert_eq!(files(&dir).len(), 1);
 }
 

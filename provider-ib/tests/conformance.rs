@@ -27,7 +27,7 @@ struct Difference {
 const DIFFERENCES: [Difference; 1] = [Difference {
     vendor: "0x626d74",
     case: "transfer::foreign_memory_is_not_reached",
-    why: "siw completes the Read that the peer refused as flushed: it only logs the Terminate",
+    why: "siw only logs a Terminate, so a Read that the peer refused completes as flushed",
 }];
 
 fn main() {

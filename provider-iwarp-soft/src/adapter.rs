@@ -35,8 +35,9 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
-    /// Held while a disconnect and the last receive of its queue pair are delivered, so that both
-    /// kinds of event are in the same order. OFA's `dtestsrq` assumes that they are pairs.
+    /// Held while a queue pair with an SRQ delivers its disconnect event and its event "last WQE
+    /// reached". So both kinds of event list the queue pairs in the same order, which OFA's
+    /// `dtestsrq` assumes.
     pub(crate) last_receive_order: Mutex<()>,
     pub(crate) offer_listener: OfferListener,
     next_pd: AtomicU32,
@@ -68,7 +69,8 @@ impl Shared {
         self.next_pd.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts a new queue pair, until [`remove_qp`](Self::remove_qp). Returns the former number.
+    /// Counts a new queue pair, until [`remove_qp`](Self::remove_qp). Returns the number of queue
+    /// pairs before it.
     pub(crate) fn count_qp(&self) -> u32 {
         self.qps.fetch_add(1, Ordering::Relaxed)
     }

@@ -103,8 +103,8 @@ impl Stack {
     }
 
     /// Waits until the peers' kernels have all bytes that were written to the stack's sockets, or
-    /// until no byte was acknowledged for `patience`. Bytes in this host's kernel are lost if the
-    /// process ends: the kernel answers the peer's next message to the ended process with a reset
+    /// until no byte was acknowledged for `patience`. Bytes that are still in this host's kernel
+    /// may be lost when the process ends: the kernel answers the peer's next message with a reset,
     /// and discards the unacknowledged bytes.
     pub fn settle(&self, patience: Duration) {
         let mut least = usize::MAX;
@@ -225,7 +225,7 @@ impl StackInner {
     fn wait(&self, pause: Duration) -> bool {
         match self.adapter.cno.wait(Some(pause)) {
             Ok(Some(_)) if !self.adapter.has_cno_fd => {
-                // Other dispatchers may have triggered as well.
+                // The provider may have lost the triggers of other dispatchers.
                 self.adapter.wakeup.clear();
                 true
             }
@@ -301,7 +301,7 @@ fn serve(stack: &Arc<StackInner>) {
             }
         });
         due = due.min(now + stack.adapter.pause());
-        // Each socket holds a reference to the adapter, each clone of the stack one to both.
+        // A clone of `Stack` holds a reference to the stack, and a socket one to the adapter.
         if Arc::strong_count(stack) == 1 && Arc::strong_count(&stack.adapter) == 1 {
             return;
         }

@@ -14,7 +14,7 @@ use crate::ia::Ia;
 use crate::rnic::{Rnic, Traffic};
 use crate::thunk::guard::{Out, pin};
 
-/// Arguments of a query after the handle.
+/// Arguments of "query counters" after the handle.
 #[repr(C)]
 #[derive(Debug)]
 struct QueryArgs {
@@ -23,7 +23,7 @@ struct QueryArgs {
     reset: c_int,
 }
 
-/// Arguments of printing after the handle.
+/// Arguments of "print counters" after the handle.
 #[repr(C)]
 #[derive(Debug)]
 struct PrintArgs {
@@ -37,8 +37,8 @@ unsafe extern "C" {
     fn access_read_print_counters(args: DatVaList, out: *mut PrintArgs);
 }
 
-/// Implements `dat_ib_query_counters`: returns one counter, or the whole array for the number of
-/// all counters.
+/// Implements `dat_ib_query_counters`: writes one counter, or all of them for the number that stands
+/// for all counters.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ fn is_all(handle: DatHandle, counter: c_int) -> bool {
     u32::try_from(counter) == Ok(all)
 }
 
-/// Reads the counters of dat-rs, which an IA and an endpoint have.
+/// Reads counters that only dat-rs has, of an IA or an endpoint.
 fn read_traffic<R: Rnic>(handle: DatHandle, counter: u32, reset: bool) -> DatResult<Named> {
     let invalid = DAT_INVALID_HANDLE1;
     match handle::kind_of(handle) {

@@ -19,7 +19,7 @@ fn register(table: &MemoryTable, pd: u32, bytes: &mut [u8], access: Access) -> S
     table.register(pd, &request).unwrap()
 }
 
-/// A queue pair of a domain; all tests but one use one queue pair only.
+/// Queue pair 11 of a protection domain. Only one test uses a second queue pair.
 fn stream(pd: u32) -> Stream {
     Stream {
         pd,
@@ -333,8 +333,8 @@ fn a_bind_of_a_removed_window_does_nothing_to_other_windows() {
     let removed = table.create_window(1).unwrap();
     let late = table.next_window(removed).unwrap();
     table.remove_window(removed);
-    let heir = table.create_window(1).unwrap();
-    let bind = table.next_window(heir).unwrap();
+    let later = table.create_window(1).unwrap();
+    let bind = table.next_window(later).unwrap();
     assert!(!table.bind_window(1, late, None));
     assert!(table.bind_window(1, bind, None));
 }
@@ -408,7 +408,7 @@ fn the_next_stag_of_a_window_cannot_be_computed_from_earlier_ones() {
         .windows(2)
         .map(|pair| pair[1].wrapping_sub(pair[0]))
         .collect();
-    // One in 130000 runs has a step as short as this.
+    // With random STags, a shorter step occurs in one of 130000 runs.
     assert!(steps.iter().all(|step| (16..=!16).contains(step)));
     steps.sort_unstable();
     steps.dedup();

@@ -97,7 +97,8 @@ struct AcceptQueue {
     room: usize,
     /// The record of the TCP listener.
     record: Arc<Record>,
-    /// Set as long as any process can accept.
+    /// The service that the port mapper answers for, if any. It is withdrawn when no process can
+    /// accept any more.
     offered: Mutex<Option<Offered>>,
     counter: OwnDescriptor,
     family: Family,
@@ -182,8 +183,8 @@ impl Service {
 
     /// Makes the service of the child of a fork.
     pub(crate) fn inherited(from: InheritedService) -> Self {
-        // SAFETY: the child inherited both descriptors, and forgets the objects that own them in
-        // the parent.
+        // SAFETY: the child inherited both descriptors. It forgets its copies of the parent's
+        // objects, so nothing else in the child closes them.
         let own = |fd| OwnDescriptor::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Self {
             at: At::Elsewhere(ListeningProcess {
@@ -442,9 +443,9 @@ impl AcceptQueue {
     /// with the last reference.
     fn end(&self) {
         {
-            // The lock is held until the offer is withdrawn. Two callers may meet here, the
-            // program's close and the event thread, and neither may return before: the program may
-            // offer the same service again at once.
+            // The lock is held until the offer is withdrawn, because the thread that closes the
+            // listener and the event thread may call this method at the same time. Neither may
+            // return before that: the program may offer the same service again at once.
             let mut offered = self.offered();
             if let Some((switch, service, mapped)) = offered.take() {
                 switch.withdraw(service, mapped);
