@@ -178,7 +178,7 @@ fn word_after(output: &mut impl BufRead, prefix: &str) -> String {
 }
 
 /// Checks that nothing is left of connections that have ended.
-fn check(before: usize) {
+fn expect_nothing_left(before: usize) {
     wait_until("mappings are left", || mappings() == 0);
     wait_until("descriptors are left", || descriptors() <= before);
 }
@@ -209,8 +209,8 @@ fn a_peer_that_is_killed_at_any_step_of_the_move_is_reported() {
     let memory = node.memory(8);
     for count in (0..36).step_by(3) {
         let mut other = Other::start(&node, 100 + 10 * count);
-        // Messages are in flight when the peer is killed.
         other.exchange(&memory, 8);
+        // These messages are in flight when the peer is killed.
         for _ in 0..count {
             other.post(&memory, 0, 0);
         }
@@ -219,7 +219,7 @@ fn a_peer_that_is_killed_at_any_step_of_the_move_is_reported() {
         assert!(is_end(&event), "{count}: {event:?}");
         other.reap();
     }
-    check(before);
+    expect_nothing_left(before);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_peer_that_is_killed_in_the_middle_of_long_messages_is_reported() {
         assert!(is_end(&event), "{round}: {event:?}");
         other.reap();
     }
-    check(before);
+    expect_nothing_left(before);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_stopped_peer_delays_its_own_connection_only() {
         assert_eq!(stopped.expected.len(), 0, "{round}");
     }
     drop((stopped, running));
-    check(before);
+    expect_nothing_left(before);
 }
 
 #[test]
@@ -293,7 +293,8 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
         if is_abrupt {
             node.rnic.disconnect(&other.client.qp, true);
         } else {
-            // Reads that were not finished by then fail, and the connection with them.
+            // After the deregistration, the peer's unfinished reads of the memory fail. A failed
+            // read ends the connection.
             drop(memory);
             other.signal(Signal::CONT);
         }
@@ -305,7 +306,7 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
         );
         other.reap();
     }
-    check(before);
+    expect_nothing_left(before);
 }
 
 #[test]
@@ -352,7 +353,7 @@ fn a_fork_during_an_operation_leaks_nothing() {
         libc::waitpid(child, std::ptr::null_mut(), 0);
     }
     drop(other);
-    check(before);
+    expect_nothing_left(before);
 }
 
 /// Returns true if this process has a ring mapped. Does not allocate, because a child of a fork
@@ -406,5 +407,5 @@ fn processes_of_two_users_copy_through_the_ring() {
         other.await_answers();
     }
     drop(other);
-    check(before);
+    expect_nothing_left(before);
 }

@@ -141,7 +141,7 @@ fn a_query_checks_masks_and_pointers_and_fills_whole_structures() {
 }
 
 #[test]
-fn a_graceful_close_refuses_while_objects_are_left_and_an_abrupt_one_ends_them() {
+fn a_graceful_close_is_refused_while_objects_other_than_cnos_exist() {
     let dat = Dat::open();
     assert_eq!(close(&dat, 2), 0x8006_0026);
     let pz = dat.pz();

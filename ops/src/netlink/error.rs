@@ -5,7 +5,7 @@ use rustix::io::Errno;
 /// The reason for which the network stack gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The kernel refuses the request; for a route this is the error of `connect`.
+    /// The kernel refuses the request. For a route, this is the error that `connect` would return.
     #[error("the network stack answers: {0}")]
     Refused(Errno),
     /// A netlink socket cannot be opened or used.

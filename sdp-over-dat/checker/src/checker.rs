@@ -185,7 +185,7 @@ impl Checker {
         if !ends.to_active.is_empty() || !ends.to_passive.is_empty() {
             return Err(Broken::UnderWay);
         }
-        if ends.active.is_at_rest() && ends.passive.is_at_rest() {
+        if ends.active.has_nothing_pending() && ends.passive.has_nothing_pending() {
             Ok(())
         } else {
             Err(Broken::Unanswered)

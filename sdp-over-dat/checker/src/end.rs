@@ -219,11 +219,11 @@ impl End {
     }
 
     /// True if no advertisement and no request of this end or of the peer is unanswered.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.source.is_at_rest()
-            && self.sink.is_at_rest()
-            && self.sizes.is_at_rest()
-            && self.suspend.is_at_rest()
+    pub(crate) fn has_nothing_pending(&self) -> bool {
+        self.source.has_nothing_pending()
+            && self.sink.has_nothing_pending()
+            && self.sizes.has_nothing_pending()
+            && self.suspend.has_nothing_pending()
     }
 }
 
@@ -291,7 +291,7 @@ impl Suspend {
         self.is_stopped = true;
     }
 
-    const fn is_at_rest(&self) -> bool {
+    const fn has_nothing_pending(&self) -> bool {
         !self.is_requesting && !self.is_requested
     }
 }

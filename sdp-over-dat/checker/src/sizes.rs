@@ -7,13 +7,13 @@ use crate::{Broken, frame::BASE_LEN};
 pub(crate) struct Sizes {
     own: u32,
     peer: u32,
-    /// The sizes that the peer has requested, oldest first, with the count of requests.
     requested: Requests,
     /// The number of requests of this end that the peer has not answered.
     unanswered: u32,
 }
 
-/// The peer's requests that this end has not answered.
+/// The peer's requests that this end has not answered, and a range that contains their sizes. The
+/// range begins anew with the first request after all were answered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     count: u32,
@@ -42,7 +42,7 @@ impl Sizes {
     }
 
     /// True if no request is unanswered.
-    pub(crate) const fn is_at_rest(&self) -> bool {
+    pub(crate) const fn has_nothing_pending(&self) -> bool {
         self.requested.count == 0 && self.unanswered == 0
     }
 

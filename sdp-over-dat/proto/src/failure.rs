@@ -1,4 +1,4 @@
-//! Every end of a connection other than by two half closes.
+//! The reasons for which a connection ends other than by two half closes.
 
 use std::io::ErrorKind;
 
@@ -17,11 +17,11 @@ pub enum Failure {
     #[error("the peer aborted the connection")]
     PeerAborted,
     /// The peer sent AbortConn, and this end no longer receives.
-    #[error("the peer aborted a connection that was only written to")]
+    #[error("the peer aborted a connection that this end no longer read")]
     PeerAbortedUnread,
-    /// Bytes were received that nobody will read.
+    /// Bytes were received after this end had stopped receiving.
     #[error("the peer sent to an end that no longer receives")]
-    NobodyReads,
+    ReceivedAfterShutdown,
     /// This end aborted.
     #[error("this end aborted the connection")]
     Aborted,
@@ -34,8 +34,8 @@ impl Failure {
     /// The error that a socket call returns.
     ///
     /// A violation is reported as ECONNRESET too: a stream socket has no error for it, and programs
-    /// can handle a reset. The log has the cause. Only a peer of another version has its own error,
-    /// because no data is lost with a connection that was never established.
+    /// can handle a reset. The log has the cause. A peer of another version is reported as
+    /// EPROTONOSUPPORT, because its connection was never established and no data is lost.
     #[must_use]
     pub const fn error_kind(self) -> ErrorKind {
         match self {
@@ -45,7 +45,7 @@ impl Failure {
             Self::Protocol(ProtocolError::Wire(WireError::Version { .. })) => {
                 ErrorKind::Unsupported
             }
-            Self::Reset | Self::PeerAborted | Self::NobodyReads | Self::Protocol(_) => {
+            Self::Reset | Self::PeerAborted | Self::ReceivedAfterShutdown | Self::Protocol(_) => {
                 ErrorKind::ConnectionReset
             }
         }

@@ -387,8 +387,8 @@ impl Socket {
         let from_user = matches!(transmit.payload, Payload::Advert { .. });
         let ring_bytes = if from_user { 0 } else { payload_len };
         let waits = transmit.fin || from_user || inner.has_waiting_writer;
-        let is_loud = inner.send.wants_completion(ring_bytes, waits);
-        let mut flags = if is_loud {
+        let is_signaled = inner.send.wants_completion(ring_bytes, waits);
+        let mut flags = if is_signaled {
             CompletionFlags::DEFAULT
         } else {
             CompletionFlags::SUPPRESS
@@ -437,7 +437,7 @@ impl Socket {
         }
         inner
             .send
-            .on_posted(ring_bytes, transmit.fin, from_user, is_loud);
+            .on_posted(ring_bytes, transmit.fin, from_user, is_signaled);
         inner.count_posted(transmit);
         inner.posted_since_poll += payload_len;
         Ok(())

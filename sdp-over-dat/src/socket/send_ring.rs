@@ -46,7 +46,7 @@ pub(super) struct SendRing {
     /// The number of Sends so far.
     sends: u64,
     /// Sends and ring bytes since the last Send that asked for its completion.
-    silent: (usize, usize),
+    unsignaled: (usize, usize),
     in_progress: VecDeque<SendInProgress>,
     /// The number of RDMA Writes in progress.
     writes: usize,
@@ -55,7 +55,8 @@ pub(super) struct SendRing {
 }
 
 impl SendRing {
-    /// The most RDMA Writes for one Send: one for each end of the ring.
+    /// The most RDMA Writes for one Send: a payload that wraps around the end of the ring has two
+    /// segments.
     pub(super) const WRITES: usize = 2;
 
     /// Creates a ring of `first` bytes, which may grow to `longest`.
@@ -73,7 +74,7 @@ impl SendRing {
             posted: 0,
             completed: 0,
             sends: 0,
-            silent: (0, 0),
+            unsignaled: (0, 0),
             in_progress: VecDeque::new(),
             writes: 0,
             new_writes: 0,
@@ -93,7 +94,7 @@ impl SendRing {
     /// the ring keeps four times the bytes whose completion no Send has asked for, so that another
     /// Send can be written.
     pub(super) fn capacity(&self) -> usize {
-        self.bound.max(4 * self.silent.1).min(self.ring.len())
+        self.bound.max(4 * self.unsignaled.1).min(self.ring.len())
     }
 
     /// Sets the largest number of bytes to keep; `None`: the length of the ring.
@@ -111,8 +112,8 @@ impl SendRing {
         (self.written - self.completed) as usize
     }
 
-    /// True if another Send may be posted, with up to [`Self::WRITES`] RDMA Writes before it. So
-    /// there may be as many more requests than slots in progress.
+    /// True if another Send may be posted, with up to [`Self::WRITES`] RDMA Writes before it. So the
+    /// number of requests in progress may exceed the number of slots by [`Self::WRITES`].
     pub(super) fn has_slot(&self) -> bool {
         self.in_progress.len() + self.writes < self.slots
     }
@@ -181,8 +182,8 @@ impl SendRing {
     /// that asked.
     pub(super) fn wants_completion(&self, ring_bytes: usize, has_waiter: bool) -> bool {
         has_waiter
-            || (self.silent.0 + 1) * 4 > self.slots
-            || (self.silent.1 + ring_bytes) * 4 > self.bound.min(self.ring.len())
+            || (self.unsignaled.0 + 1) * 4 > self.slots
+            || (self.unsignaled.1 + ring_bytes) * 4 > self.bound.min(self.ring.len())
     }
 
     /// Records posted RDMA Writes. Their Send follows.
@@ -197,7 +198,7 @@ impl SendRing {
         ring_bytes: usize,
         is_fin: bool,
         is_from_user: bool,
-        is_loud: bool,
+        is_signaled: bool,
     ) {
         self.in_progress.push_back(SendInProgress {
             number: self.sends,
@@ -208,10 +209,10 @@ impl SendRing {
         });
         self.sends += 1;
         self.posted += ring_bytes as u64;
-        self.silent = if is_loud {
+        self.unsignaled = if is_signaled {
             (0, 0)
         } else {
-            (self.silent.0 + 1, self.silent.1 + ring_bytes)
+            (self.unsignaled.0 + 1, self.unsignaled.1 + ring_bytes)
         };
     }
 

@@ -56,7 +56,7 @@ pub(super) fn cases() -> Vec<Case> {
     let faults = FAULTS.iter().map(|fault| {
         let name = format!("dtest {}: {}", fault.options, fault.why);
         Case::new(&name, |env| {
-            let (_server, client) = pair(env, fault.options).meet()?;
+            let (_server, client) = pair(env, fault.options).run_client()?;
             fault.end.is_of(client, fault)
         })
     });

@@ -137,7 +137,7 @@ impl Pair<'_> {
     }
 
     /// Runs both until the client ends. Returns the server and the client's result.
-    pub(super) fn meet(&self) -> Result<(Running, Finished)> {
+    pub(super) fn run_client(&self) -> Result<(Running, Finished)> {
         let server = self.start("server", "-s")?;
         let net = &self.env.net;
         net.wait_for_listener_of(&server, self.port, deadline(self.env))?;
@@ -149,7 +149,7 @@ impl Pair<'_> {
 
     /// Runs both to their end. Both must print `success` and no complaint except `tolerated`.
     pub(super) fn works(&self, success: &str, tolerated: &[&str]) -> Result<()> {
-        let (server, client) = self.meet()?;
+        let (server, client) = self.run_client()?;
         let judged = no_complaint_but(client, tolerated)
             .and_then(Finished::success)
             .and_then(|client| client.prints(success));

@@ -70,7 +70,7 @@ impl Side<'_> {
     }
 
     /// Waits until both ends have reached this point.
-    pub(crate) fn meet(&mut self, word: &str) -> Result<()> {
+    pub(crate) fn barrier(&mut self, word: &str) -> Result<()> {
         self.send(word, &[])?;
         self.receive(word).map(drop)
     }

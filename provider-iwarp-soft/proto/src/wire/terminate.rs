@@ -145,7 +145,7 @@ pub fn emit(
 pub struct Context {
     /// The Terminate is the first FPDU of the peer.
     pub is_first_fpdu: bool,
-    /// We have sent at least one FPDU.
+    /// This end has sent at least one FPDU.
     pub sent_fpdu: bool,
 }
 
@@ -207,8 +207,8 @@ fn quoted_request(quote: &[u8]) -> Option<Msn> {
     (!is_tagged && header.qn == qn::REQUEST).then_some(header.msn)
 }
 
-/// Distinguishes the layouts: by the header bits, which never overlap, else by the codes that are
-/// possible.
+/// Distinguishes the layouts by the header bits, which never overlap. Without header bits, only one
+/// layout has a possible code.
 fn layout(kind: u8, code: u8, bits: u8, context: Context) -> Layout {
     if bits & bit::ALL != 0 {
         return Layout::Rfc;
@@ -217,13 +217,14 @@ fn layout(kind: u8, code: u8, bits: u8, context: Context) -> Layout {
         return Layout::Siw;
     }
     match (kind, code) {
-        // RDMAP remote operation has no such codes, MPA has.
+        // Remote operation errors of RDMAP have no such codes. MPA errors have them.
         (0x02, 0x02..=0x04) => Layout::Siw,
-        // siw aborts start-up as initiator, before its first FPDU.
+        // siw is the initiator and aborts start-up: this Terminate is its first FPDU.
         (0x02, 0x06..=0x07) if context.is_first_fpdu => Layout::Siw,
-        // siw rejects version or opcode of something we sent; MPA 5 and 6 belong to start-up.
+        // siw rejects the version or opcode of an FPDU that this end sent. The MPA codes 5 and 6
+        // occur only at start-up, before that.
         (0x20, 0x05..=0x06) if context.sent_fpdu => Layout::Siw,
-        // MPA has no type 1, DDP untagged is type 2 of layer 1.
+        // MPA has no error type 1. The untagged errors of DDP are type 2 of layer 1.
         (0x21, _) => Layout::Siw,
         _ => Layout::Rfc,
     }
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn captured_siw_messages_are_understood() {
+    fn captured_siw_messages_are_parsed() {
         let no_buffer = hex("21020300 00054143 00000000 00000000 00000001 00000000");
         let received = parse(&no_buffer, RUNNING).expect("long enough");
         assert_eq!(
@@ -344,7 +345,7 @@ mod tests {
                 RUNNING,
                 TerminateCode::Untagged(UntaggedError::InvalidMo),
             ),
-            // Rows of siw without.
+            // Rows of siw without header bits.
             (
                 "21060000",
                 RUNNING,

@@ -57,7 +57,7 @@ impl Sink {
 
     /// True if this end owes no answer and waits for none. Sink advertisements wait for data and
     /// not for an answer. After the end of the stream nothing answers a cancel.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(crate) fn has_nothing_pending(&self) -> bool {
         !self.has_unanswered_offer() && (!self.is_cancelling || self.has_ended)
     }
 

@@ -62,7 +62,7 @@ impl Source {
     }
 
     /// True if nothing waits for an answer of the peer.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(crate) fn has_nothing_pending(&self) -> bool {
         self.outstanding() == 0 && self.cancel.is_none()
     }
 

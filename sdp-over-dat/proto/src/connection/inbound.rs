@@ -226,7 +226,7 @@ impl Connection {
         match self.receive_half {
             ReceiveHalf::Open => Ok(()),
             ReceiveHalf::Refusing => {
-                self.fail(Failure::NobodyReads);
+                self.fail(Failure::ReceivedAfterShutdown);
                 Ok(())
             }
             ReceiveHalf::Ended => Err(ProtocolError::AfterDisConn(mid)),

@@ -573,7 +573,7 @@ fn a_reader_that_leaves_takes_its_memory_back() {
             send(&mut pair, Active);
         }
         pair.settle();
-        let expected = is_written.then_some(Failure::NobodyReads);
+        let expected = is_written.then_some(Failure::ReceivedAfterShutdown);
         assert_eq!(pair.passive.failure, expected);
         assert!(pair.passive.sinks.is_empty());
     }

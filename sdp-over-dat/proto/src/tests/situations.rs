@@ -319,7 +319,7 @@ fn a_reader_that_has_left_resets_and_a_writer_that_has_left_gets_a_broken_pipe()
     victim.feed(Body::Data, 0);
     assert_eq!(victim.engine.failure, None);
     victim.feed(Body::Data, 1);
-    assert_eq!(victim.engine.failure, Some(Failure::NobodyReads));
+    assert_eq!(victim.engine.failure, Some(Failure::ReceivedAfterShutdown));
 
     let mut victim = Victim::established();
     victim.feed(Body::DisConn, 0);

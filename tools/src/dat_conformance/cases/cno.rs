@@ -239,7 +239,7 @@ fn sends(side: &mut Side<'_>) -> Result<()> {
     side.receive("waiting")?;
     link.send(&region, 0, 64, 1)?;
     expect::done(&link.kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn waits(side: &mut Side<'_>) -> Result<()> {
@@ -253,5 +253,5 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     names_it(&cno, &kit.recv, side)?;
     let event = kit.recv.dequeue()?;
     ensure!(event.is_some(), "the completion is missing");
-    side.meet("over")
+    side.barrier("over")
 }

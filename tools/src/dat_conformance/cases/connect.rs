@@ -90,19 +90,19 @@ const BOTH: &[Both] = &[
     (
         "connect/first-at-once",
         "a message sent right after the connection event is received, ten times",
-        speaks_at_once,
+        sends_at_once,
         receives_at_once,
     ),
     (
         "connect/passive-first",
         "the accepting end may send first",
         receives_first,
-        speaks_first,
+        sends_first,
     ),
     (
         "connect/second-accept",
         "a connected endpoint cannot accept a second request",
-        asks_twice,
+        connects_twice,
         accepts_second,
     ),
     (
@@ -131,14 +131,14 @@ fn connects(side: &mut Side<'_>) -> Result<()> {
         remote.ip() == peer.ip(),
         "the peer is reported as {remote} instead of {peer}"
     );
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn accepts(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     expect::in_state(&link.ep, EpState::Connected)?;
     side.send_address(link.kit.address()?, 0)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Starts to connect to the other end's service.
@@ -153,7 +153,7 @@ fn finds_no_listener(side: &mut Side<'_>) -> Result<()> {
     // A provider may retry for a part of the timeout, because a listener may be about to start.
     start(&ep, side, &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::NonPeerRejected], side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn listens_no_more(side: &mut Side<'_>) -> Result<()> {
@@ -162,7 +162,7 @@ fn listens_no_more(side: &mut Side<'_>) -> Result<()> {
     let conn_qual = psp.conn_qual();
     psp.free()?;
     side.send_address(kit.address()?, conn_qual)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_rejected(side: &mut Side<'_>) -> Result<()> {
@@ -170,20 +170,20 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     start(&ep, side, &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn rejects(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (_psp, request) = listen(side, &kit)?;
     request.reject(&[])?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn drops_request(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     drop(listen(side, &kit)?);
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
@@ -199,7 +199,7 @@ fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
         }
     }
     expect::in_state(&ep, EpState::Unconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn times_out(side: &mut Side<'_>) -> Result<()> {
@@ -210,13 +210,13 @@ fn times_out(side: &mut Side<'_>) -> Result<()> {
     ep.start_connect(address, conn_qual, Some(due), &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::TimedOut], side)?;
     expect::took(start.elapsed(), due, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn never_answers(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let asked = listen(side, &kit)?;
-    side.meet("over")?;
+    side.barrier("over")?;
     drop(asked);
     Ok(())
 }
@@ -247,7 +247,7 @@ fn tries_again(side: &mut Side<'_>) -> Result<()> {
     ep.reset()?;
     ep.start_connect(address, conn_qual, patience, &[])?;
     expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn rejects_once(side: &mut Side<'_>) -> Result<()> {
@@ -257,7 +257,7 @@ fn rejects_once(side: &mut Side<'_>) -> Result<()> {
     request.reject(&[])?;
     expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
     expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn cancels(side: &mut Side<'_>) -> Result<()> {
@@ -269,7 +269,7 @@ fn cancels(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     side.send("gone", &[])?;
     expect::nothing(&kit.connect, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The accept of a request whose peer has disconnected is refused, or its connection does not last.
@@ -289,7 +289,7 @@ fn is_cancelled(side: &mut Side<'_>) -> Result<()> {
         },
         Err(refused) => drop(refused.request),
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn duplicates(side: &mut Side<'_>) -> Result<()> {
@@ -299,7 +299,7 @@ fn duplicates(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
     second.start_dup_connect(&first, Some(side.patience()), b"twin")?;
     expect::connection_event(&second, &kit.connect, ESTABLISHED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
@@ -316,14 +316,14 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
     );
     request.accept(Some(&second), &[])?;
     expect::connection_event(&second, &kit.connect, ESTABLISHED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The number of connections of the following case. A provider that loses a first message loses it
 /// only occasionally.
 const TRIES: u64 = 10;
 
-fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
+fn sends_at_once(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let region = kit.region(64)?;
     let (address, conn_qual) = side.receive_address()?;
@@ -333,7 +333,7 @@ fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
         expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
         ep.post_send(&[region.segment(0, 64)?], cookie, CompletionFlags::DEFAULT)?;
         expect::done(&kit.request, cookie, side)?;
-        side.meet("next")?;
+        side.barrier("next")?;
         ep.disconnect(Close::Abrupt)?;
         ep.wait_disconnected(Some(side.patience()))?;
     }
@@ -350,7 +350,7 @@ fn receives_at_once(side: &mut Side<'_>) -> Result<()> {
         expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
         expect::done(&kit.recv, cookie, side).with_context(|| format!("try {cookie}"))?;
         expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
-        side.meet("next")?;
+        side.barrier("next")?;
         ep.wait_disconnected(Some(side.patience()))?;
     }
     Ok(())
@@ -364,10 +364,10 @@ fn receives_first(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     expect::done(&kit.recv, 1, side)?;
     pattern::check(&region, 0, 64, 3)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
-fn speaks_first(side: &mut Side<'_>) -> Result<()> {
+fn sends_first(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     pattern::fill(&region, 0, 64, 3)?;
@@ -376,10 +376,10 @@ fn speaks_first(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     ep.post_send(&[region.segment(0, 64)?], 1, CompletionFlags::DEFAULT)?;
     expect::done(&kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
-fn asks_twice(side: &mut Side<'_>) -> Result<()> {
+fn connects_twice(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let (first, second) = (kit.ep()?, kit.ep()?);
     let (address, conn_qual) = side.receive_address()?;
@@ -389,7 +389,7 @@ fn asks_twice(side: &mut Side<'_>) -> Result<()> {
     second.start_connect(address, conn_qual, patience, &[])?;
     expect::connection_event(&second, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     expect::in_state(&first, EpState::Connected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn accepts_second(side: &mut Side<'_>) -> Result<()> {
@@ -407,7 +407,7 @@ fn accepts_second(side: &mut Side<'_>) -> Result<()> {
         }
     }
     expect::in_state(&ep, EpState::Connected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn connects_two(side: &mut Side<'_>) -> Result<()> {
@@ -418,7 +418,7 @@ fn connects_two(side: &mut Side<'_>) -> Result<()> {
     first.start_connect(address, conn_qual, patience, &[1])?;
     second.start_connect(address, conn_qual, patience, &[2])?;
     both_established(&first, &second, &kit)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn accepts_two(side: &mut Side<'_>) -> Result<()> {
@@ -431,7 +431,7 @@ fn accepts_two(side: &mut Side<'_>) -> Result<()> {
     let patience = Some(side.patience());
     first.wait_established(patience)?;
     second.wait_established(patience)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn both_established(first: &Ep, second: &Ep, kit: &Kit) -> Result<()> {
@@ -474,7 +474,7 @@ fn sends_data(side: &mut Side<'_>) -> Result<()> {
     start(&ep, side, &pattern::bytes(1, len))?;
     let event = expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
     same_data(&event.private_data, 2, len).context("of the accept")?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn answers(side: &mut Side<'_>) -> Result<()> {
@@ -495,7 +495,7 @@ fn answers(side: &mut Side<'_>) -> Result<()> {
         event.private_data.is_empty(),
         "private data at the accepting end"
     );
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_data_and_is_rejected(side: &mut Side<'_>) -> Result<()> {
@@ -505,7 +505,7 @@ fn sends_data_and_is_rejected(side: &mut Side<'_>) -> Result<()> {
     start(&ep, side, &pattern::bytes(1, len))?;
     let event = expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     same_data(&event.private_data, 2, len).context("of the rejection")?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn rejects_with(side: &mut Side<'_>) -> Result<()> {
@@ -514,5 +514,5 @@ fn rejects_with(side: &mut Side<'_>) -> Result<()> {
     let (_psp, request) = listen(side, &kit)?;
     same_data(request.private_data(), 1, len).context("of the connect")?;
     request.reject(&pattern::bytes(2, len))?;
-    side.meet("over")
+    side.barrier("over")
 }

@@ -95,10 +95,10 @@ fn ends_once(link: &Link, side: &Side<'_>) -> Result<()> {
 
 fn ends(how: Close, side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     link.ep.disconnect(how)?;
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn abrupt(side: &mut Side<'_>) -> Result<()> {
@@ -111,49 +111,49 @@ fn graceful(side: &mut Side<'_>) -> Result<()> {
 
 fn is_notified_once(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn frees(side: &mut Side<'_>) -> Result<()> {
     let Link { ep, kit } = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     drop(ep);
-    side.meet("over")?;
+    side.barrier("over")?;
     drop(kit);
     Ok(())
 }
 
 fn closes(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     crate::raw::ia_close(link.kit.ia.as_raw(), dat_api::abi::DAT_CLOSE_ABRUPT_FLAG)?;
     // All handles have been freed, so dropping must not free them again.
     std::mem::forget(link);
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn disconnects_too(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     // The other end may have disconnected first; then there is nothing to disconnect.
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
-    side.meet("over")?;
+    side.barrier("over")?;
     link.ep.reset()?;
     expect::in_state(&link.ep, EpState::Unconnected)
 }
 
 fn twice(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     link.ep.disconnect(Close::Abrupt)?;
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
     link.ep.disconnect(Close::Abrupt)?;
     expect::nothing(&link.kit.connect, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The messages that are in flight when the sender disconnects.
@@ -173,7 +173,7 @@ fn sends_and_leaves(side: &mut Side<'_>) -> Result<()> {
         expect::done(&link.kit.request, cookie, side)?;
     }
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_all(side: &mut Side<'_>) -> Result<()> {
@@ -188,7 +188,7 @@ fn receives_all(side: &mut Side<'_>) -> Result<()> {
         pattern::check(&region, cookie as usize * LEN, LEN, 6)?;
     }
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Posts receives that no message completes.
@@ -209,7 +209,7 @@ fn is_left(side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn flushes(side: &mut Side<'_>) -> Result<()> {
@@ -218,7 +218,7 @@ fn flushes(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[])?;
     all_flushed(&link, side)?;
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
@@ -228,19 +228,19 @@ fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
     link.ep.disconnect(Close::Abrupt)?;
     all_flushed(&link, side)?;
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_left_alone(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     side.send("connected", &[])?;
     ends_once(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn posts_late(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("connected")?;
+    side.barrier("connected")?;
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
     let region = link.kit.region(64)?;
@@ -248,7 +248,7 @@ fn posts_late(side: &mut Side<'_>) -> Result<()> {
     link.send(&region, 0, 64, 2)?;
     expect::with_status(&link.kit.recv, 1, DtoStatus::Flushed, side)?;
     expect::with_status(&link.kit.request, 2, DtoStatus::Flushed, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The number of times that an endpoint is used again.
@@ -269,7 +269,7 @@ fn uses_again(side: &mut Side<'_>) -> Result<()> {
         connected.with_context(|| format!("round {round}"))?;
         link.send(&region, 0, 64, 1)?;
         expect::done(&link.kit.request, 1, side)?;
-        side.meet("round")?;
+        side.barrier("round")?;
     }
     Ok(())
 }
@@ -292,7 +292,7 @@ fn is_used_again(side: &mut Side<'_>) -> Result<()> {
         .with_context(|| format!("round {round}"))?;
         let received = expect::done(&link.kit.recv, 1, side)?;
         ensure!(received.transferred == 64, "{} bytes", received.transferred);
-        side.meet("round")?;
+        side.barrier("round")?;
     }
     Ok(())
 }

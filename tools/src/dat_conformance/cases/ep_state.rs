@@ -192,7 +192,7 @@ fn asks(side: &mut Side<'_>) -> Result<()> {
     let event = expect::any_connection_event(&ep, &kit.connect, side)?;
     let kind = event.kind;
     ensure!(kind == ConnectionKind::PeerRejected, "{kind:?}");
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn passive(side: &mut Side<'_>) -> Result<()> {
@@ -205,7 +205,7 @@ fn passive(side: &mut Side<'_>) -> Result<()> {
     holds(&ep, &kit, EpState::PassiveConnectionPending, side)?;
     request.reject(&[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn active(side: &mut Side<'_>) -> Result<()> {
@@ -218,7 +218,7 @@ fn active(side: &mut Side<'_>) -> Result<()> {
     ep.disconnect(Close::Abrupt)?;
     let ends = [ConnectionKind::Disconnected];
     expect::connection_event(&ep, &kit.connect, &ends, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
@@ -226,7 +226,7 @@ fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
     let _psp = offer(side, &kit)?;
     let request = expect::request(&kit.requests, side)?;
     side.send("asked", &[])?;
-    side.meet("over")?;
+    side.barrier("over")?;
     // The client has closed, and a rejection that cannot be delivered is no fault.
     drop(request);
     Ok(())
@@ -235,12 +235,12 @@ fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
 fn connected(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     holds(&link.ep, &link.kit, EpState::Connected, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn stays_connected(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    side.meet("over")?;
+    side.barrier("over")?;
     drop(link);
     Ok(())
 }
@@ -250,7 +250,7 @@ fn disconnected(side: &mut Side<'_>) -> Result<()> {
     link.ep.disconnect(Close::Abrupt)?;
     link.ep.wait_disconnected(Some(side.patience()))?;
     holds(&link.ep, &link.kit, EpState::Disconnected, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn walks(side: &mut Side<'_>) -> Result<()> {
@@ -267,7 +267,7 @@ fn walks(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     ep.reset()?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn walks_along(side: &mut Side<'_>) -> Result<()> {
@@ -295,5 +295,5 @@ fn walks_along(side: &mut Side<'_>) -> Result<()> {
         ensure!(kind == ConnectionKind::Disconnected, "{kind:?}");
     }
     expect::in_state(&ep, EpState::Disconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }

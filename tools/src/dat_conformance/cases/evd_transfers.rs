@@ -54,7 +54,7 @@ fn sends(side: &mut Side<'_>, parts: &[std::ops::Range<usize>]) -> Result<()> {
         }
         side.send("sent", &[])?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_twice(side: &mut Side<'_>) -> Result<()> {
@@ -76,7 +76,7 @@ fn sends_all(side: &mut Side<'_>) -> Result<()> {
             posted.with_context(|| format!("message {index}"))?;
         }
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The end with the small EVD.
@@ -136,7 +136,7 @@ fn grows(side: &mut Side<'_>) -> Result<()> {
     }
     pattern::check(&receiver.region, 0, MESSAGES * LEN, 3)?;
     expect::nothing(&kit.ia.async_evd(), side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn overflows(side: &mut Side<'_>) -> Result<()> {
@@ -150,5 +150,5 @@ fn overflows(side: &mut Side<'_>) -> Result<()> {
         event.object == receiver.small.id(),
         "{event:?} names another object"
     );
-    side.meet("over")
+    side.barrier("over")
 }

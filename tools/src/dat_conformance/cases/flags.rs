@@ -68,7 +68,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     (0..2).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
     side.send("posted", &[])?;
     (0..2).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn suppresses(side: &mut Side<'_>) -> Result<()> {
@@ -80,7 +80,7 @@ fn suppresses(side: &mut Side<'_>) -> Result<()> {
     link.send(&region, 0, 8, 2)?;
     expect::done(&link.kit.request, 2, side)?;
     expect::nothing(&link.kit.request, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Far more messages than the queue can hold at once.
@@ -107,7 +107,7 @@ fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
             expect::done(&link.kit.request, cookie, side)?;
         }
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_many(side: &mut Side<'_>) -> Result<()> {
@@ -119,7 +119,7 @@ fn receives_many(side: &mut Side<'_>) -> Result<()> {
         (0..SIGNAL_INTERVAL)
             .try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn suppresses_failing(side: &mut Side<'_>) -> Result<()> {
@@ -130,7 +130,7 @@ fn suppresses_failing(side: &mut Side<'_>) -> Result<()> {
     let segment = [region.segment(0, 8)?];
     link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
     expect::with_status(&link.kit.request, 1, DtoStatus::Flushed, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn leaves(side: &mut Side<'_>) -> Result<()> {
@@ -138,7 +138,7 @@ fn leaves(side: &mut Side<'_>) -> Result<()> {
     link.ep.disconnect(dat_api::Close::Abrupt)?;
     link.ep.wait_disconnected(Some(side.patience()))?;
     side.send("left", &[])?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
@@ -153,14 +153,14 @@ fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
         .post_rdma_read(&segment, remote, 3, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 3, side)?;
     expect::nothing(&link.kit.request, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn offers(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
     send_region(side, region.remote())?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// An endpoint whose requests may be unsignalled.
@@ -184,7 +184,7 @@ fn unsignalled(side: &mut Side<'_>) -> Result<()> {
     // The signalled completion wakes the waiter, and then both are in the queue, in order.
     expect::done(&link.kit.request, 1, side)?;
     expect::done(&link.kit.request, 2, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_in_time(side: &mut Side<'_>) -> Result<()> {
@@ -199,7 +199,7 @@ fn sends_in_time(side: &mut Side<'_>) -> Result<()> {
     side.receive("third")?;
     link.send(&region, 0, 8, 3)?;
     expect::done(&link.kit.request, 3, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn waits_for_three(side: &mut Side<'_>) -> Result<()> {
@@ -217,7 +217,7 @@ fn waits_for_three(side: &mut Side<'_>) -> Result<()> {
     ensure!(oldest && left == 2, "{event:?}, and {left} left");
     expect::done(&link.kit.recv, 2, side)?;
     expect::done(&link.kit.recv, 3, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn solicits(side: &mut Side<'_>) -> Result<()> {
@@ -229,7 +229,7 @@ fn solicits(side: &mut Side<'_>) -> Result<()> {
     link.ep
         .post_send(&segment, 1, CompletionFlags::SOLICITED_WAIT)?;
     expect::done(&link.kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sleeps_until_solicited(side: &mut Side<'_>) -> Result<()> {
@@ -243,5 +243,5 @@ fn sleeps_until_solicited(side: &mut Side<'_>) -> Result<()> {
         start.elapsed() < side.patience(),
         "the waiter slept until its timeout"
     );
-    side.meet("over")
+    side.barrier("over")
 }

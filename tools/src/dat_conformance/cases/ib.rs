@@ -133,7 +133,7 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     pattern::fill(&region, 0, LEN, 4)?;
     let remote = receive_region(side)?;
     write(&link, &region, LEN, remote, IMMEDIATE, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn write(
@@ -176,7 +176,7 @@ fn receives_immediate(side: &mut Side<'_>) -> Result<()> {
     check_immediate(&link, LEN, IMMEDIATE, side)?;
     pattern::check(&region, 0, LEN, 4)?;
     pattern::untouched(&message, 0, 64)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
@@ -185,7 +185,7 @@ fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     let remote = receive_region(side)?.slice(0, 0)?;
     write(&link, &region, 0, remote, 7, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_immediate_alone(side: &mut Side<'_>) -> Result<()> {
@@ -196,7 +196,7 @@ fn receives_immediate_alone(side: &mut Side<'_>) -> Result<()> {
     send_region(side, region.remote())?;
     check_immediate(&link, 0, 7, side)?;
     pattern::untouched(&region, 0, LEN)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 const ROUNDS: u32 = 20;
@@ -212,7 +212,7 @@ fn writes_often(side: &mut Side<'_>) -> Result<()> {
         write(&link, &region, LEN, remote, round, side)?;
         side.receive("seen")?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_immediate_often(side: &mut Side<'_>) -> Result<()> {
@@ -227,7 +227,7 @@ fn receives_immediate_often(side: &mut Side<'_>) -> Result<()> {
         pattern::check(&region, 0, LEN, round as u8)?;
         side.send("seen", &[])?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn atomic_region(link: &Link) -> Result<Region> {
@@ -259,7 +259,7 @@ fn offers_number(side: &mut Side<'_>) -> Result<()> {
     );
     pattern::untouched(&region, 0, AT)?;
     pattern::untouched(&region, AT + 8, 64 - AT - 8)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn adds(side: &mut Side<'_>) -> Result<()> {
@@ -277,7 +277,7 @@ fn adds(side: &mut Side<'_>) -> Result<()> {
         number(&result, 0)?
     );
     side.send("number", &(BEGIN + 100).to_ne_bytes())?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn swaps(side: &mut Side<'_>) -> Result<()> {
@@ -297,7 +297,7 @@ fn swaps(side: &mut Side<'_>) -> Result<()> {
         );
     }
     side.send("number", &77_u64.to_ne_bytes())?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Each end adds to the other end's number, both at the same time, and both numbers must be correct
@@ -321,13 +321,13 @@ fn adds_often(side: &mut Side<'_>) -> Result<()> {
             number(&result, 0)?
         );
     }
-    side.meet("added")?;
+    side.barrier("added")?;
     ensure!(
         number(&region, 0)? == 3 * TIMES,
         "{} at the end",
         number(&region, 0)?
     );
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The connection events after one end broke the connection.
@@ -346,7 +346,7 @@ fn add_is_broken(link: &Link, side: &mut Side<'_>) -> Result<()> {
     let objected = [DtoStatus::RemoteAccess, DtoStatus::RemoteResponder];
     ensure!(objected.contains(&status), "it ended as {status:?}");
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn adds_without_right(side: &mut Side<'_>) -> Result<()> {
@@ -363,7 +363,7 @@ fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
     send_region(side, region.remote().slice(0, 8)?)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&region, 0, 64)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The operation is refused here, or by the peer.
@@ -380,7 +380,7 @@ fn adds_unaligned(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[u8::from(posted.is_ok())])?;
     if posted.is_err() {
         expect::refused_with(posted, &[DAT_LENGTH_ERROR, DAT_INVALID_PARAMETER])?;
-        return side.meet("over");
+        return side.barrier("over");
     }
     add_is_broken(&link, side)
 }
@@ -394,5 +394,5 @@ fn offers_and_breaks(side: &mut Side<'_>) -> Result<()> {
         expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
     pattern::untouched(&region, 0, 64)?;
-    side.meet("over")
+    side.barrier("over")
 }

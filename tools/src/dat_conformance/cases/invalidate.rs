@@ -77,7 +77,7 @@ fn invalidates(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let remote = receive_region(side)?;
     send(&link, remote.context, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Binds a window, sends its key, and receives the message that invalidates the key.
@@ -104,7 +104,7 @@ fn is_notified(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let window = Rmr::create_for_ep(&link.kit.pz)?;
     bind_and_lose(&link, &window, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn binds_again(side: &mut Side<'_>) -> Result<()> {
@@ -113,7 +113,7 @@ fn binds_again(side: &mut Side<'_>) -> Result<()> {
     bind_and_lose(&link, &window, side)?;
     let region = link.kit.region(LEN)?;
     bind(&link, &window, &region, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The connection events after one end broke the connection.
@@ -131,7 +131,7 @@ fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
     let is_allowed = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(is_allowed, "the Write ended as {status:?}");
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn stays_closed(side: &mut Side<'_>) -> Result<()> {
@@ -139,7 +139,7 @@ fn stays_closed(side: &mut Side<'_>) -> Result<()> {
     let window = Rmr::create_for_ep(&link.kit.pz)?;
     bind_and_lose(&link, &window, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn invalidates_wrong(side: &mut Side<'_>) -> Result<()> {
@@ -152,7 +152,7 @@ fn invalidates_wrong(side: &mut Side<'_>) -> Result<()> {
         .post_send_with_invalidate(&segment, 0x5A5A_5A00, 1, flags)?;
     expect::completion(&link.kit.request, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_broken(side: &mut Side<'_>) -> Result<()> {
@@ -166,7 +166,7 @@ fn is_broken(side: &mut Side<'_>) -> Result<()> {
         "the message was received, although the key does not exist"
     );
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
@@ -177,7 +177,7 @@ fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
     raw::post_read_to_window(&link.ep, sink, remote, 2)?;
     expect::done(&link.kit.request, 2, side)?;
     pattern::check(&region, 0, LEN, 4)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn offers(side: &mut Side<'_>) -> Result<()> {
@@ -185,5 +185,5 @@ fn offers(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 4)?;
     send_region(side, region.remote())?;
-    side.meet("over")
+    side.barrier("over")
 }

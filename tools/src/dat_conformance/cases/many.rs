@@ -94,7 +94,7 @@ fn connects_all(side: &mut Side<'_>) -> Result<()> {
             .with_context(|| format!("answer {index}"))?;
     }
     pattern::check(&back, 0, back.len(), 1)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn accepts_all(side: &mut Side<'_>) -> Result<()> {
@@ -120,7 +120,7 @@ fn accepts_all(side: &mut Side<'_>) -> Result<()> {
         let at = received.cookie as usize * LEN;
         ep.post_send(&[region.segment(at, LEN)?], 0, CompletionFlags::DEFAULT)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The messages that each end of a thread's connection receives.
@@ -182,7 +182,7 @@ fn works_twice(side: &mut Side<'_>) -> Result<()> {
         }
         anyhow::Ok(())
     })?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
@@ -219,7 +219,7 @@ fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
         );
         *due += 1;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
@@ -228,7 +228,7 @@ fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
     (0..20).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
     side.send("posted", &[])?;
     (0..20).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The number of rounds after which a provider has allocated the resources that all connections
@@ -252,7 +252,7 @@ fn cycles(side: &mut Side<'_>) -> Result<()> {
     }
     let left = Holdings::left_over(before, Holdings::default());
     ensure!(left.is_none(), "leaked while the adapter is open: {left}");
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_cycled(side: &mut Side<'_>) -> Result<()> {
@@ -277,5 +277,5 @@ fn is_cycled(side: &mut Side<'_>) -> Result<()> {
     }
     let left = Holdings::left_over(before, Holdings::default());
     ensure!(left.is_none(), "leaked while the adapter is open: {left}");
-    side.meet("over")
+    side.barrier("over")
 }

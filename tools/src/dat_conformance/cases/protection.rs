@@ -158,7 +158,7 @@ fn offer_and_watch(
     send_region(side, remote)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::check(region, 0, region.len(), 3)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn offers_with(privileges: Privileges, side: &mut Side<'_>) -> Result<()> {
@@ -204,7 +204,7 @@ fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Resul
     let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(objected, "the Write ended as {status:?}");
     expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The remote end objects to a Read. The Read fails, and no data is placed.
@@ -216,7 +216,7 @@ fn read_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result
     expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     pattern::untouched(&region, 0, region.len())?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn write_fails(side: &mut Side<'_>) -> Result<()> {
@@ -281,7 +281,7 @@ fn sends_long(side: &mut Side<'_>) -> Result<()> {
     // have completed the Send before the error.
     expect::completion(&link.kit.request, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_short(side: &mut Side<'_>) -> Result<()> {
@@ -292,7 +292,7 @@ fn receives_short(side: &mut Side<'_>) -> Result<()> {
     expect::with_status(&link.kit.recv, 1, DtoStatus::LocalLength, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&region, 999, 1001)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Either the transport waits for the receive, or both ends receive the event that the connection
@@ -306,7 +306,7 @@ fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
     if side.receive("came")? == [0] {
         expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_late(side: &mut Side<'_>) -> Result<()> {
@@ -326,19 +326,19 @@ fn receives_late(side: &mut Side<'_>) -> Result<()> {
         );
         expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_to_unwritable(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(64)?;
     if side.receive("posted")? == [0] {
-        return side.meet("over");
+        return side.barrier("over");
     }
     link.send(&region, 0, 64, 1)?;
     expect::completion(&link.kit.request, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The missing right is detected when the receive is posted, or when a message is received.
@@ -349,12 +349,12 @@ fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[u8::from(posted.is_ok())])?;
     if posted.is_err() {
         expect::refused_with(posted, MISSED)?;
-        return side.meet("over");
+        return side.barrier("over");
     }
     expect::with_status(&link.kit.recv, 1, DtoStatus::LocalProtection, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&region, 0, 64)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The errors with which a post may be refused if the rights of its memory do not permit it.
@@ -387,7 +387,7 @@ fn reads_without_right(side: &mut Side<'_>) -> Result<()> {
         .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT);
     fails_locally(posted, &link, side)?;
     pattern::untouched(&region, 0, 64)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn offers_quietly(side: &mut Side<'_>) -> Result<()> {
@@ -395,7 +395,7 @@ fn offers_quietly(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     pattern::fill(&region, 0, 64, 3)?;
     send_region(side, region.remote())?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_from_beyond(side: &mut Side<'_>) -> Result<()> {
@@ -414,7 +414,7 @@ fn sends_segment(side: &mut Side<'_>, spoil: fn(&mut DatLmrTriplet)) -> Result<(
     spoil(&mut segment);
     let posted = crate::raw::post_send(&link.ep, segment, 1);
     fails_locally(posted, &link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
@@ -422,7 +422,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
     side.send("posted", &[])?;
-    side.meet("over")?;
+    side.barrier("over")?;
     match link.kit.recv.dequeue()? {
         Some(Event::Dto(completion)) if completion.status.is_success() => {
             bail!("a message was received")
@@ -448,7 +448,7 @@ fn fails_and_flushes(side: &mut Side<'_>) -> Result<()> {
         expect::with_status(&link.kit.recv, cookie, DtoStatus::Flushed, side)?;
     }
     expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
@@ -468,7 +468,7 @@ fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
     connected.context("connecting again")?;
     link.send(&region, 0, 64, 2)?;
     expect::done(&link.kit.request, 2, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn recovers(side: &mut Side<'_>) -> Result<()> {
@@ -490,5 +490,5 @@ fn recovers(side: &mut Side<'_>) -> Result<()> {
         side,
     )?;
     expect::done(&link.kit.recv, 2, side)?;
-    side.meet("over")
+    side.barrier("over")
 }

@@ -100,7 +100,7 @@ fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
             ],
         )?,
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
@@ -108,7 +108,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
     side.send("posted", &[])?;
-    side.meet("over")?;
+    side.barrier("over")?;
     if let Some(dat_api::Event::Dto(completion)) = link.kit.recv.dequeue()? {
         anyhow::ensure!(!completion.status.is_success(), "a message was received");
     }

@@ -196,7 +196,7 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     write(&link, &region, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     notify(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_written(side: &mut Side<'_>) -> Result<()> {
@@ -208,7 +208,7 @@ fn is_written(side: &mut Side<'_>) -> Result<()> {
     pattern::untouched(&region, 0, MARGIN)?;
     pattern::check(&region, MARGIN, side.size, 5)?;
     pattern::untouched(&region, MARGIN + side.size, MARGIN)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn reads(side: &mut Side<'_>) -> Result<()> {
@@ -226,7 +226,7 @@ fn reads(side: &mut Side<'_>) -> Result<()> {
     pattern::untouched(&region, 0, MARGIN)?;
     pattern::check(&region, MARGIN, side.size, 5)?;
     pattern::untouched(&region, MARGIN + side.size, MARGIN)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The bytes that are offered to readers whose case names no length.
@@ -245,7 +245,7 @@ fn is_read(side: &mut Side<'_>) -> Result<()> {
     pattern::fill(&region, 0, len, 5)?;
     // A case without a length reads nothing of the memory that is offered.
     send_region(side, region.remote())?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn gathers(side: &mut Side<'_>) -> Result<()> {
@@ -260,7 +260,7 @@ fn gathers(side: &mut Side<'_>) -> Result<()> {
         .post_rdma_write(&list, remote, 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
     notify(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn writes_many(side: &mut Side<'_>) -> Result<()> {
@@ -279,7 +279,7 @@ fn writes_many(side: &mut Side<'_>) -> Result<()> {
         (0..32).try_for_each(|index| expect::done(&link.kit.request, index, side).map(drop))?;
     }
     notify(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
@@ -287,7 +287,7 @@ fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     offer(&link, region.remote(), side)?;
     pattern::check(&region, 0, OFFERED, 5)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The number of rounds of the cases that detect bytes that overtake others.
@@ -308,7 +308,7 @@ fn writes_and_notifies(side: &mut Side<'_>) -> Result<()> {
         expect::done(&link.kit.request, 2, side)?;
         side.receive("seen")?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
@@ -323,7 +323,7 @@ fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
         checked.with_context(|| format!("round {round}"))?;
         side.send("seen", &[])?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn writes_rounds(side: &mut Side<'_>) -> Result<()> {
@@ -336,7 +336,7 @@ fn writes_rounds(side: &mut Side<'_>) -> Result<()> {
         expect::done(&link.kit.request, 1, side)?;
         side.receive("seen")?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
@@ -359,7 +359,7 @@ fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
         );
         side.send("seen", &[])?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn writes_across(side: &mut Side<'_>) -> Result<()> {
@@ -377,7 +377,7 @@ fn writes_across(side: &mut Side<'_>) -> Result<()> {
     notify(&link, side)?;
     expect::done(&link.kit.recv, NOTICE, side)?;
     pattern::check(&theirs, 0, LEN, other)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn writes_too_long(side: &mut Side<'_>) -> Result<()> {
@@ -388,7 +388,7 @@ fn writes_too_long(side: &mut Side<'_>) -> Result<()> {
     let flags = CompletionFlags::DEFAULT;
     let written = link.ep.post_rdma_write(&segment, remote, 1, flags);
     expect::refused(written, DAT_LENGTH_ERROR)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn offers(side: &mut Side<'_>) -> Result<()> {
@@ -419,7 +419,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
     whole.extend(region.to_vec(0, 1)?);
     whole.extend(region.to_vec(8, 4000)?);
     ensure!(whole == pattern::bytes(5, 7001), "the pieces differ");
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Returns true if the endpoint was refused because of its attributes.
@@ -451,7 +451,7 @@ fn reads_in_pieces(side: &mut Side<'_>, pieces: usize) -> Result<()> {
         pattern::check(&region, 0, 1, 5)?;
     }
     pattern::check(&region, 0, OFFERED, 5)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn reads_across(side: &mut Side<'_>) -> Result<()> {
@@ -465,7 +465,7 @@ fn reads_across(side: &mut Side<'_>) -> Result<()> {
     read(&link, &theirs, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     pattern::check(&theirs, 0, LEN, other)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn mixes(side: &mut Side<'_>) -> Result<()> {
@@ -492,7 +492,7 @@ fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
     (1..=4).try_for_each(|cookie| expect::done(&link.kit.request, cookie, side).map(drop))?;
     pattern::check(&got, 0, 1000, 6).context("the Read behind the Write")?;
     side.send("sent", &[if fenced { 5 } else { 6 }])?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
@@ -505,7 +505,7 @@ fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
     let seed = side.receive("sent")?;
     pattern::check(&message, 0, 1000, seed[0]).context("the message")?;
     pattern::check(&region, 1000, 1000, 6).context("what was written")?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The length of a Read that is not answered before the work posted after it has been sent.
@@ -554,7 +554,7 @@ fn long_read(
         let read = pattern::check(&got, 0, LONG, 5);
         read.with_context(|| format!("what was read, at the completion of {cookie}"))?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
@@ -566,7 +566,7 @@ fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
     expect::done(&link.kit.recv, 1, side)?;
     pattern::check(&message, 0, SHORT, 6).context("the message")?;
     pattern::check(&region, LONG, SHORT, 6).context("what was written")?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn names_operations(side: &mut Side<'_>) -> Result<()> {
@@ -581,7 +581,7 @@ fn names_operations(side: &mut Side<'_>) -> Result<()> {
     let done = expect::done(&link.kit.request, 2, side)?;
     let named = done.operation == DAT_DTO_RDMA_READ && done.transferred == 64;
     ensure!(named, "a Read of 64 bytes is {done:?}");
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn echoes(side: &mut Side<'_>) -> Result<()> {
@@ -593,7 +593,7 @@ fn echoes(side: &mut Side<'_>) -> Result<()> {
     write(&link, &region, 0, remote.slice(4096, 4096)?, 2)?;
     expect::done(&link.kit.request, 2, side)?;
     notify(&link, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_echoed(side: &mut Side<'_>) -> Result<()> {
@@ -602,5 +602,5 @@ fn is_echoed(side: &mut Side<'_>) -> Result<()> {
     pattern::fill(&region, 0, 4096, 5)?;
     offer(&link, region.remote(), side)?;
     pattern::check(&region, 4096, 4096, 5)?;
-    side.meet("over")
+    side.barrier("over")
 }

@@ -182,7 +182,7 @@ fn writes(side: &mut Side<'_>) -> Result<()> {
     let note = link.kit.region(1)?;
     link.send(&note, 0, 1, 2)?;
     expect::done(&link.kit.request, 2, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_written(binder: &Binder, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
@@ -194,7 +194,7 @@ fn is_written(binder: &Binder, remote: RemoteRegion, side: &mut Side<'_>) -> Res
     pattern::untouched(region, 0, AT)?;
     pattern::check(region, AT, WINDOW, 9)?;
     pattern::untouched(region, AT + WINDOW, LEN - AT - WINDOW)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn binds_for_writing(side: &mut Side<'_>) -> Result<()> {
@@ -231,7 +231,7 @@ fn reads(side: &mut Side<'_>) -> Result<()> {
         .post_rdma_read(&[segment], remote, 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
     pattern::check(&region, 0, WINDOW, 4)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn binds_for_reading(side: &mut Side<'_>) -> Result<()> {
@@ -239,7 +239,7 @@ fn binds_for_reading(side: &mut Side<'_>) -> Result<()> {
     pattern::fill(&binder.region, AT, WINDOW, 4)?;
     let remote = binder.bind(AT, READ, side)?;
     send_region(side, remote)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// A write that the window does not permit: it fails, or the connection breaks after it.
@@ -265,7 +265,7 @@ fn write_breaks(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Resul
     ensure!(objected, "the write ended as {status:?}");
     let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
     expect::connection_event(&link.ep, &link.kit.connect, &ends, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn nothing_written(binder: &Binder, side: &mut Side<'_>) -> Result<()> {
@@ -273,7 +273,7 @@ fn nothing_written(binder: &Binder, side: &mut Side<'_>) -> Result<()> {
     let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
     expect::connection_event(&link.ep, &link.kit.connect, &ends, side)?;
     pattern::untouched(&binder.region, 0, LEN)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn binds_for_reading_only(side: &mut Side<'_>) -> Result<()> {
@@ -312,7 +312,7 @@ fn unbinds_twice(side: &mut Side<'_>) -> Result<()> {
     drop(region);
     window.unbind(&link.ep, 9)?;
     expect::bound(&link.kit.request, 9, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn binds_elsewhere(side: &mut Side<'_>) -> Result<()> {
@@ -333,7 +333,7 @@ fn binds_and_frees(side: &mut Side<'_>) -> Result<()> {
 
 fn keeps_connected(side: &mut Side<'_>) -> Result<()> {
     let _link = Link::make(side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn frees_region(side: &mut Side<'_>) -> Result<()> {
@@ -341,5 +341,5 @@ fn frees_region(side: &mut Side<'_>) -> Result<()> {
     binder.bind(AT, WRITE, side)?;
     let lmr: &Lmr = binder.region.lmr();
     expect::refused(crate::raw::lmr_free(lmr.as_raw()), DAT_INVALID_STATE)?;
-    side.meet("over")
+    side.barrier("over")
 }

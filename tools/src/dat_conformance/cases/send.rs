@@ -147,7 +147,7 @@ fn sends(side: &mut Side<'_>) -> Result<()> {
         sent.ep == link.ep.id(),
         "the completion names another endpoint"
     );
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives(side: &mut Side<'_>) -> Result<()> {
@@ -161,7 +161,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     expect_message(&link, u64::MAX - 1, len, side)?;
     pattern::check(&region, 0, len, 5)?;
     pattern::untouched(&region, len, ROOM)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The data that the cases below send: three pieces of one pattern.
@@ -189,7 +189,7 @@ fn sends_pieces(side: &mut Side<'_>, pieces: &[(usize, usize)]) -> Result<()> {
     let list: Vec<_> = list.collect::<dat_api::Result<_>>()?;
     link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Waits for a receive that must be completed by a message of this length.
@@ -210,7 +210,7 @@ fn receives_one(side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[])?;
     expect_message(&link, 1, WHOLE, side)?;
     pattern::check(&region, 0, WHOLE, 2)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn scatters(side: &mut Side<'_>) -> Result<()> {
@@ -233,7 +233,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
     }
     ensure!(whole == pattern::bytes(2, WHOLE), "the pieces differ");
     pattern::untouched(&region, PIECES[2].1, ROOM - PIECES[2].1)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The lengths of the messages of a stream, which differ.
@@ -258,7 +258,7 @@ fn streams(side: &mut Side<'_>) -> Result<()> {
         link.send(&region, index * 1500, stream_len(index), index as u64)?;
         expect::done(&link.kit.request, index as u64, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn takes_stream(side: &mut Side<'_>) -> Result<()> {
@@ -278,7 +278,7 @@ fn takes_stream(side: &mut Side<'_>) -> Result<()> {
                 .with_context(|| format!("message {index}"))?;
         }
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn crosses(side: &mut Side<'_>) -> Result<()> {
@@ -289,7 +289,7 @@ fn crosses(side: &mut Side<'_>) -> Result<()> {
     for index in 0..4 {
         link.recv(&theirs, index * LEN, LEN, index as u64)?;
     }
-    side.meet("posted")?;
+    side.barrier("posted")?;
     (0..4).try_for_each(|cookie| link.send(&ours, 0, LEN, cookie))?;
     for index in 0..4 {
         expect::done(&link.kit.request, index, side)?;
@@ -301,7 +301,7 @@ fn crosses(side: &mut Side<'_>) -> Result<()> {
             u8::from(!side.is_client),
         )?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 const ROUNDS: u64 = 50;
@@ -321,7 +321,7 @@ fn pings(side: &mut Side<'_>) -> Result<()> {
             "a wrong answer in round {round}"
         );
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn pongs(side: &mut Side<'_>) -> Result<()> {
@@ -339,7 +339,7 @@ fn pongs(side: &mut Side<'_>) -> Result<()> {
         link.send(&answer, 0, 8, round)?;
         expect::done(&link.kit.request, round, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 const COOKIES: [u64; 5] = [0, 1, u64::MAX, 1 << 63, 0x0123_4567_89ab_cdef];
@@ -352,7 +352,7 @@ fn sends_cookies(side: &mut Side<'_>) -> Result<()> {
         link.send(&region, 0, 8, cookie)?;
         expect::done(&link.kit.request, cookie, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_cookies(side: &mut Side<'_>) -> Result<()> {
@@ -369,7 +369,7 @@ fn receives_cookies(side: &mut Side<'_>) -> Result<()> {
             "the completion names another endpoint"
         );
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn fills_queue(side: &mut Side<'_>) -> Result<()> {
@@ -390,7 +390,7 @@ fn fills_queue(side: &mut Side<'_>) -> Result<()> {
     }
     // The queue has room again.
     link.ep.post_recv(&segment, 0)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn takes_all(side: &mut Side<'_>) -> Result<()> {
@@ -401,7 +401,7 @@ fn takes_all(side: &mut Side<'_>) -> Result<()> {
         link.send(&region, 0, 64, cookie)?;
         expect::done(&link.kit.request, cookie, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn list_too_long(side: &mut Side<'_>) -> Result<()> {
@@ -412,12 +412,12 @@ fn list_too_long(side: &mut Side<'_>) -> Result<()> {
     let list = vec![region.segment(0, 1)?; limit.max(granted) + 1];
     let sent = link.ep.post_send(&list, 1, CompletionFlags::DEFAULT);
     expect::refused(sent, DAT_INVALID_PARAMETER)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn stands_by(side: &mut Side<'_>) -> Result<()> {
     let _link = Link::make(side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_nothing(side: &mut Side<'_>) -> Result<()> {
@@ -425,7 +425,7 @@ fn sends_nothing(side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     link.ep.post_send(&[], 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
@@ -433,7 +433,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     link.ep.post_recv(&[], 1)?;
     side.send("posted", &[])?;
     expect_message(&link, 1, 0, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_named(side: &mut Side<'_>) -> Result<()> {
@@ -448,7 +448,7 @@ fn sends_named(side: &mut Side<'_>) -> Result<()> {
         sent.operation
     );
     ensure!(sent.transferred == 8, "{} bytes", sent.transferred);
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receives_named(side: &mut Side<'_>) -> Result<()> {
@@ -462,7 +462,7 @@ fn receives_named(side: &mut Side<'_>) -> Result<()> {
         "a Receive is operation {}",
         got.operation
     );
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_late(side: &mut Side<'_>) -> Result<()> {
@@ -472,7 +472,7 @@ fn sends_late(side: &mut Side<'_>) -> Result<()> {
     std::thread::sleep(side.quiet() * 4);
     link.send(&region, 0, 8, 1)?;
     expect::done(&link.kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sleeps(side: &mut Side<'_>) -> Result<()> {
@@ -481,5 +481,5 @@ fn sleeps(side: &mut Side<'_>) -> Result<()> {
     link.recv(&region, 0, 8, 1)?;
     side.send("posted", &[])?;
     expect::done(&link.kit.recv, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }

@@ -207,7 +207,7 @@ fn connect_one(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
 fn connects(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let _ep = connect_one(&kit, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Accepts and waits until the connection is established.
@@ -227,7 +227,7 @@ fn named(side: &mut Side<'_>) -> Result<()> {
     ensure!(request.conn_qual() == conn_qual, "another qualifier");
     ensure!(request.service_point() == psp.id(), "another service point");
     let _ep = accept(request, &kit, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn frees_first(side: &mut Side<'_>) -> Result<()> {
@@ -235,7 +235,7 @@ fn frees_first(side: &mut Side<'_>) -> Result<()> {
     let (psp, request) = listen(side, &kit)?;
     psp.free()?;
     let _ep = accept(request, &kit, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn connects_thrice(side: &mut Side<'_>) -> Result<()> {
@@ -245,7 +245,7 @@ fn connects_thrice(side: &mut Side<'_>) -> Result<()> {
         let ep = kit.ep()?;
         ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
         expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
-        side.meet("next")?;
+        side.barrier("next")?;
         ep.disconnect(Close::Abrupt)?;
         expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
     }
@@ -258,7 +258,7 @@ fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
     for _ in 0..3 {
         let request = expect::request(&kit.requests, side)?;
         let ep = accept(request, &kit, side)?;
-        side.meet("next")?;
+        side.barrier("next")?;
         // Each connection is closed before the next one begins.
         ep.wait_disconnected(Some(side.patience()))?;
     }
@@ -269,7 +269,7 @@ fn connects_and_sends_address(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let _ep = connect_one(&kit, side)?;
     side.send_address(kit.address()?, 0)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sees_origin(side: &mut Side<'_>) -> Result<()> {
@@ -281,7 +281,7 @@ fn sees_origin(side: &mut Side<'_>) -> Result<()> {
     let _ep = accept(request, &kit, side)?;
     let (client, _) = side.receive_address()?;
     ensure!(origin.ip() == client.ip(), "{origin} instead of {client}");
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn hands_off(side: &mut Side<'_>) -> Result<()> {
@@ -299,7 +299,7 @@ fn hands_off(side: &mut Side<'_>) -> Result<()> {
         "its private data is lost"
     );
     let _ep = accept(request, &kit, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn reserve(kit: &Kit, side: &mut Side<'_>) -> Result<(Ep, Rsp)> {
@@ -320,7 +320,7 @@ fn rsp_accept(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     drop(rsp);
     expect::in_state(&ep, EpState::Connected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn connects_once(side: &mut Side<'_>) -> Result<()> {
@@ -337,7 +337,7 @@ fn connects_once(side: &mut Side<'_>) -> Result<()> {
         &[ConnectionKind::NonPeerRejected],
         side,
     )?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn rsp_once(side: &mut Side<'_>) -> Result<()> {
@@ -345,7 +345,7 @@ fn rsp_once(side: &mut Side<'_>) -> Result<()> {
     let (ep, _rsp) = reserve(&kit, side)?;
     expect::request(&kit.requests, side)?.accept(None, &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
-    side.meet("over")?;
+    side.barrier("over")?;
     if let Some(event) = kit.requests.dequeue()? {
         bail!("{event:?} at a service point whose request was already delivered");
     }
@@ -358,7 +358,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn rsp_reject(side: &mut Side<'_>) -> Result<()> {
@@ -366,7 +366,7 @@ fn rsp_reject(side: &mut Side<'_>) -> Result<()> {
     let (ep, _rsp) = reserve(&kit, side)?;
     expect::request(&kit.requests, side)?.reject(&[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn connects_to_address(side: &mut Side<'_>) -> Result<()> {
@@ -375,7 +375,7 @@ fn connects_to_address(side: &mut Side<'_>) -> Result<()> {
     let (address, _) = side.receive_address()?;
     ep.start_common_connect(address, Some(side.patience()), b"hello")?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn csp_accept(side: &mut Side<'_>) -> Result<()> {
@@ -391,5 +391,5 @@ fn csp_accept(side: &mut Side<'_>) -> Result<()> {
         "its private data is lost"
     );
     let _ep = accept(request, &kit, side)?;
-    side.meet("over")
+    side.barrier("over")
 }

@@ -178,7 +178,7 @@ fn sends(side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let ep = connect(&kit, side)?;
     (0..MESSAGES).try_for_each(|seed| send(&ep, &kit, &region, seed, side))?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn receive(kit: &Kit, ep: &Ep, region: &Region, seed: u8, side: &Side<'_>) -> Result<u64> {
@@ -210,7 +210,7 @@ fn one(side: &mut Side<'_>) -> Result<()> {
             "message {seed} completed receive {cookie}"
         );
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
@@ -223,7 +223,7 @@ fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
         send(&second, &kit, &region, seed, side)?;
         side.receive("came")?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn two(side: &mut Side<'_>) -> Result<()> {
@@ -239,7 +239,7 @@ fn two(side: &mut Side<'_>) -> Result<()> {
             side.send("came", &[])?;
         }
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn runs_low(side: &mut Side<'_>) -> Result<()> {
@@ -259,7 +259,7 @@ fn runs_low(side: &mut Side<'_>) -> Result<()> {
         "{event:?} does not name the queue"
     );
     expect::nothing(&events, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn leaves(side: &mut Side<'_>) -> Result<()> {
@@ -269,7 +269,7 @@ fn leaves(side: &mut Side<'_>) -> Result<()> {
     send(&ep, &kit, &region, 0, side)?;
     side.receive("came")?;
     drop(ep);
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn last(side: &mut Side<'_>) -> Result<()> {
@@ -287,7 +287,7 @@ fn last(side: &mut Side<'_>) -> Result<()> {
         event.kind == AsyncKind::EpBroken && event.object == ep.id(),
         "{event:?}"
     );
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
@@ -301,7 +301,7 @@ fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
     for seed in 1..4 {
         send(&second, &kit, &region, seed, side)?;
     }
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn outlives(side: &mut Side<'_>) -> Result<()> {
@@ -320,5 +320,5 @@ fn outlives(side: &mut Side<'_>) -> Result<()> {
     for seed in 1..4 {
         receive(&kit, &second, &region, seed, side).with_context(|| format!("message {seed}"))?;
     }
-    side.meet("over")
+    side.barrier("over")
 }

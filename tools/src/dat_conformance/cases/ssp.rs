@@ -143,7 +143,7 @@ fn converts(side: &mut Side<'_>) -> Result<()> {
     let segment = [region.segment(0, 64)?];
     ep.post_send(&segment, 1, dat_api::CompletionFlags::DEFAULT)?;
     expect::done(&kit.request, 1, side)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn waits(side: &mut Side<'_>) -> Result<()> {
@@ -163,7 +163,7 @@ fn waits(side: &mut Side<'_>) -> Result<()> {
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
     expect::done(&kit.recv, 1, side)?;
     pattern::check(&region, 0, 64, 4)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// Checks that the attempt failed with one of these events and that the socket was returned.
@@ -192,7 +192,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     ensure!(why == b"not now", "{why:?}");
     expect::in_state(&ep, EpState::Disconnected)?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn rejects(side: &mut Side<'_>) -> Result<()> {
@@ -204,7 +204,7 @@ fn rejects(side: &mut Side<'_>) -> Result<()> {
     let mut socket = back(request.reject(b"not now")?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn frees(side: &mut Side<'_>) -> Result<()> {
@@ -216,7 +216,7 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
     side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 /// The end that waits for the last message of a service point and stays in streaming mode.
@@ -227,14 +227,14 @@ fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
     // Data that was received earlier would be taken for a request.
     side.receive("freed")?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn only_streams(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn reserves(side: &mut Side<'_>) -> Result<()> {
@@ -248,7 +248,7 @@ fn reserves(side: &mut Side<'_>) -> Result<()> {
     side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_busy(side: &mut Side<'_>) -> Result<()> {
@@ -268,7 +268,7 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
     let mut socket = back(ssp.free()?)?;
     side.send("freed", &[])?;
     chat(&mut socket)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn closes(side: &mut Side<'_>) -> Result<()> {
@@ -276,7 +276,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
     drop(socket);
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn talks(side: &mut Side<'_>) -> Result<()> {
@@ -284,7 +284,7 @@ fn talks(side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
     socket.write_all(b"GET / HTTP/1.1\r\nHost: an.example\r\n\r\n")?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn sees_down(side: &mut Side<'_>) -> Result<()> {
@@ -304,7 +304,7 @@ fn sees_down(side: &mut Side<'_>) -> Result<()> {
     );
     back(ssp.free()?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn meets_other_protocol(side: &mut Side<'_>) -> Result<()> {
@@ -313,7 +313,7 @@ fn meets_other_protocol(side: &mut Side<'_>) -> Result<()> {
     let socket = socket(&kit, side)?;
     let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
     failed(outcome, &[ConnectionKind::NonPeerRejected])?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn answers_otherwise(side: &mut Side<'_>) -> Result<()> {
@@ -322,7 +322,7 @@ fn answers_otherwise(side: &mut Side<'_>) -> Result<()> {
     let mut received = [0; 16];
     socket.read_exact(&mut received)?;
     socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn times_out(side: &mut Side<'_>) -> Result<()> {
@@ -332,13 +332,13 @@ fn times_out(side: &mut Side<'_>) -> Result<()> {
     let outcome = ep.connect_socket(socket, Some(Duration::from_millis(300)), b"hello");
     failed(outcome, &[ConnectionKind::TimedOut])?;
     expect::in_state(&ep, EpState::Disconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
 
 fn is_silent(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let socket = socket(&kit, side)?;
-    side.meet("over")?;
+    side.barrier("over")?;
     drop(socket);
     Ok(())
 }
@@ -355,5 +355,5 @@ fn has_no_time(side: &mut Side<'_>) -> Result<()> {
         }
     }
     expect::in_state(&ep, EpState::Unconnected)?;
-    side.meet("over")
+    side.barrier("over")
 }
