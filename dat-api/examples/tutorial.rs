@@ -55,7 +55,7 @@ fn visit(mut socket: TcpStream) -> Result<()> {
     let node = Node::open()?;
     let ep = node.endpoint()?;
     ep.connect_socket(socket, SOON, b"")
-        .context("the connection stays TCP")?;
+        .context("the connection stays on TCP")?;
 
     let memory = Region::from_bytes(&node.pz, b"hello over RDMA", Privileges::LOCAL)?;
     node.send(&ep, memory.segment(0, memory.len())?, SENT)?;

@@ -85,7 +85,7 @@ fn a_violation_is_printed_below_its_message() -> Result {
     let output = run(&[&file])?;
     let said = String::from_utf8(output.stdout)?;
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let wanted = "MSeq 3, MSeqAck 0, Bufs 64, 5 bytes of payload\n         broken by this: MSeq is \
+    let wanted = "MSeq 3, MSeqAck 0, Bufs 64, 5 bytes of payload\n         breaks a rule: MSeq is \
                   not the number of the message\n";
     assert!(said.contains(wanted), "{said}");
     assert!(said.contains("MSeq 4,"), "the rest is printed: {said}");

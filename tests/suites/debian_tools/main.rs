@@ -17,7 +17,7 @@ use stack_tests::{StackEnv, is_full};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Most quick lines wait more than they compute, but the long forms compute.
+    // Most quick tests wait most of their time. The long forms keep the processors busy.
     let threads = if is_full() { 2 } else { 6 };
     arguments.test_threads.get_or_insert(threads);
     let lines = ofa_tools::cases().into_iter().map(line);

@@ -1,5 +1,5 @@
-//! `sdp-checker`: prints the messages of recorded SDP connections and the first rule that each one
-//! breaks. Programs write the records into the directory that `SDP_TRACE` names.
+//! `sdp-checker`: prints the messages of recorded SDP connections, and the first rule that each
+//! connection breaks. Programs write the records into the directory that `SDP_TRACE` names.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ use tool_args::sdp_checker::Args;
 const KEPT: u8 = 0;
 /// A rule is broken, or a file is not a record of a connection.
 const BROKEN: u8 = 1;
-/// A file cannot be read; clap uses this code for a wrong command line.
+/// A file cannot be read, or its name gives no end. clap uses this code for a wrong command line.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -93,7 +93,7 @@ fn print_messages(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<
         let checked = checker.as_mut().map(|it| record.check(it, side));
         if let Some(Err(broken)) = checked {
             checker = None;
-            writeln!(out, "         broken by this: {broken}")?;
+            writeln!(out, "         breaks a rule: {broken}")?;
         }
     }
     match checker {

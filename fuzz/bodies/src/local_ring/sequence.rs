@@ -129,8 +129,8 @@ impl World {
         self.ring.producer.publish();
         let rings = self.ring.producer.must_ring();
         if self.is_honest {
-            let is_news = !self.unpublished.is_empty();
-            assert!(rings || !(is_news && self.is_asleep), "a lost wake-up");
+            let has_new = !self.unpublished.is_empty();
+            assert!(rings || !(has_new && self.is_asleep), "a lost wake-up");
         }
         self.is_asleep &= !rings;
         self.published.extend(self.unpublished.drain(..));
@@ -148,7 +148,7 @@ impl World {
             pieces: self.ring.consumer.pieces().to_vec(),
         };
         if how == 0 {
-            // The record was seen and not taken.
+            // The consumer leaves the record in the ring.
             return Ok(());
         }
         if matches!(record.body, Body::Reference { .. }) && self.ring.consumer.begin_pull()? {

@@ -1,4 +1,5 @@
-//! Values that the child of a `fork` makes anew, because threads and devices are not inherited.
+//! Values that the child of a `fork` creates for itself, because threads and devices are not
+//! inherited.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};

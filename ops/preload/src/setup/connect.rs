@@ -60,7 +60,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     if let Some(outcome) = connect_by_kernel(fd, socket, remote) {
         return outcome;
     }
-    // The kernel connects all other sockets than fresh TCP sockets, without a decision.
+    // Only for a TCP socket that is not connected yet does the switch decide.
     let Some((family, bound)) = names::of_unconnected(socket) else {
         return Outcome::Kernel(None);
     };
@@ -120,8 +120,9 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
 }
 
-/// Leaves a socket to the kernel if neither its state nor its options matter. Makes no system call
-/// for a socket that the program made with a hooked `socket`.
+/// Returns the outcome if the kernel connects the socket whatever its state and options are: it is
+/// not a TCP socket, a rule leaves the address to TCP, or the service was not offered a moment ago.
+/// Makes no system call for a socket that the program made with a hooked `socket`.
 fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> Option<Outcome> {
     if !made::is_tcp(socket, fd) {
         return Some(Outcome::Kernel(None));
@@ -129,13 +130,13 @@ fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> O
     if let Some(switch) = switch::made()
         && let Some(reason) = switch.connects_by_tcp(remote)
     {
-        return Some(stays(switch, fd, remote, reason));
+        return Some(use_tcp_by_rule(switch, fd, remote, reason));
     }
     not_offered::is_recent(remote).then(not_offered_again)
 }
 
 /// Leaves a connection to TCP by a rule, which applies to every socket.
-fn stays(switch: &Switch, fd: c_int, remote: SocketAddr, reason: Reason) -> Outcome {
+fn use_tcp_by_rule(switch: &Switch, fd: c_int, remote: SocketAddr, reason: Reason) -> Outcome {
     // A program may call `connect` again to find out whether the connection was made.
     if !table::is_listed(fd) {
         info!(peer = %remote, %reason, "a connection uses TCP");
@@ -207,7 +208,7 @@ fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
     reason.errno()
 }
 
-/// Returns the local address, with a port that is bound so that no TCP socket uses it.
+/// Returns the local address. Its port is bound, so that no other TCP socket uses the port.
 fn reserve_port(
     socket: BorrowedFd<'_>,
     bound: SocketAddr,
@@ -297,8 +298,8 @@ impl Place {
         let replaced = numbers::replace(&program, fd, self.flags);
         if replaced.is_ok() {
             // The entry is made before a set reports the number: a thread that finds the number
-            // ready uses it at once, and without an entry its bytes would enter the pair as
-            // signals.
+            // ready uses it at once. Without an entry, the thread would write its bytes into the
+            // socket pair, which carries signal bytes only.
             numbers::place(fd, Entry::Socket(connection));
         }
         registrations.renew();
