@@ -1,5 +1,5 @@
-//! The engine: the work of one thread for events for which no consumer waits (connections, queues,
-//! the device) and for deadlines.
+//! The engine: one thread that handles deadlines, and those events of connections, queues and the
+//! device for which no consumer waits.
 //!
 //! The thread ([`thread`](crate::thread)) starts when the device is opened. It sleeps until a
 //! descriptor is readable, a thread calls [`Engine::wake`], or the next deadline passes (of the
@@ -136,7 +136,8 @@ impl Engine {
         self.wake();
     }
 
-    /// Ends the thread and waits for its end. No event is reported afterwards.
+    /// Ends the thread and waits for its end, after which no event is reported. A call on the thread
+    /// itself does not wait.
     pub(crate) fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake();

@@ -18,7 +18,7 @@ pub(crate) struct Srq {
     inner: Mutex<Inner>,
     /// True if the queue fell below the limit and the event was not delivered yet. An atomic
     /// outside the lock, because every drive of a connection checks it.
-    limit_is_due: AtomicBool,
+    is_limit_due: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Srq {
             pd,
             token,
             inner: Mutex::new(inner),
-            limit_is_due: AtomicBool::new(false),
+            is_limit_due: AtomicBool::new(false),
         }
     }
 
@@ -61,7 +61,7 @@ impl Srq {
         let slot = inner.slots.pop_front();
         if inner.slots.len() < inner.limit {
             inner.limit = 0;
-            self.limit_is_due.store(true, Ordering::Release);
+            self.is_limit_due.store(true, Ordering::Release);
         }
         slot
     }
@@ -86,12 +86,12 @@ impl Srq {
     pub(crate) fn arm(&self, limit: u32) {
         let mut inner = self.lock();
         inner.limit = limit as usize;
-        self.limit_is_due.store(false, Ordering::Release);
+        self.is_limit_due.store(false, Ordering::Release);
     }
 
     /// True if the event must be delivered now. Returns `true` once.
     pub(crate) fn take_limit_event(&self) -> bool {
-        self.limit_is_due.load(Ordering::Acquire) && self.limit_is_due.swap(false, Ordering::AcqRel)
+        self.is_limit_due.load(Ordering::Acquire) && self.is_limit_due.swap(false, Ordering::AcqRel)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -275,8 +275,8 @@ fn read_output(mut reader: PipeReader, shared: &Shared, echo: Echo) {
 
 fn print_at_once(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    // A failure is ignored: if the reader of this test's output has gone, the output is lost, but
-    // the child is still judged.
+    // A failure is ignored: without a reader of this test's output the output is lost, but the
+    // result of the child still counts.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 

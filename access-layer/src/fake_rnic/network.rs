@@ -242,7 +242,8 @@ impl FakeMw {
         }
     }
 
-    /// Binds the window to part of a region, or to nothing. The former key becomes invalid.
+    /// Binds the window to part of a region and returns its key, or unbinds it and returns 0. The
+    /// former key becomes invalid.
     pub(super) fn bind(
         &self,
         part: Option<(&FakeMr, Sge)>,

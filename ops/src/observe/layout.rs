@@ -15,7 +15,8 @@ pub const VERSION: u32 = 2;
 pub const HEADER_LEN: usize = 4096;
 /// Bytes of a record.
 pub const RECORD_LEN: usize = 384;
-/// The maximum number of records in a page. Memory is allocated only for records in use.
+/// The maximum number of records in a page. Memory is allocated in chunks, as records
+/// come into use.
 pub const RECORDS_MAX: usize = 16 * 1024;
 /// Bytes of a page.
 pub const PAGE_LEN: usize = HEADER_LEN + RECORDS_MAX * RECORD_LEN;

@@ -21,7 +21,7 @@ const AT_ONCE: usize = 3;
 struct Part {
     name: &'static str,
     /// A word that the names contain.
-    holds: &'static str,
+    contains: &'static str,
     /// Words that the names do not contain.
     skips: &'static [&'static str],
 }
@@ -46,16 +46,24 @@ const PARTS: &[Part] = &[
     ),
 ];
 
-const fn ground(name: &'static str, holds: &'static str, skips: &'static [&'static str]) -> Part {
-    Part { name, holds, skips }
+const fn ground(
+    name: &'static str,
+    contains: &'static str,
+    skips: &'static [&'static str],
+) -> Part {
+    Part {
+        name,
+        contains,
+        skips,
+    }
 }
 
 impl Part {
     fn arguments(self) -> Vec<OsString> {
         // One argument, because the skipped word may begin with a hyphen.
         let skips = self.skips.iter().map(|skip| format!("--skip={skip}"));
-        let holds = (!self.holds.is_empty()).then(|| self.holds.to_owned());
-        skips.chain(holds).map(Into::into).collect()
+        let contains = (!self.contains.is_empty()).then(|| self.contains.to_owned());
+        skips.chain(contains).map(Into::into).collect()
     }
 }
 
@@ -92,7 +100,7 @@ pub(super) fn run(
     let named = ended
         .into_iter()
         .map(|(at, finished)| finished.context(PARTS[at].name));
-    together(named.collect::<Result<Vec<_>>>()?)
+    combine(named.collect::<Result<Vec<_>>>()?)
 }
 
 fn print_result(part: &Part, finished: &Result<Finished>, begun: Instant) {
@@ -125,7 +133,7 @@ fn failures(text: &str) -> impl Iterator<Item = &str> {
 const RESULT: &str = "test result: ";
 
 /// Combines the output of the parts into that of one run.
-fn together(parts: Vec<Finished>) -> Result<Finished> {
+fn combine(parts: Vec<Finished>) -> Result<Finished> {
     let ran: usize = parts.iter().map(|part| Count::of(&part.text).ran).sum();
     let first = parts.first().context("no part")?;
     // Each part reports the number of all tests.
@@ -191,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_one_run_when_they_are_all_of_it() {
+    fn parts_combine_only_if_they_ran_every_test() {
         let parts = vec![finished(4, 8, 0), finished(5, 7, 3)];
-        let whole = together(parts).unwrap();
+        let whole = combine(parts).unwrap();
         assert_eq!(whole.status.code(), Some(3));
         assert_eq!(whole.text.lines().count(), 4);
-        let missing = together(vec![finished(4, 8, 0), finished(4, 8, 0)]).unwrap_err();
+        let missing = combine(vec![finished(4, 8, 0), finished(4, 8, 0)]).unwrap_err();
         assert!(missing.to_string().contains("14 of 15"), "{missing}");
     }
 

@@ -7,6 +7,7 @@
 //! descriptor is one end of an `AF_UNIX` stream pair. No user byte is sent through the pair. The
 //! library sends single signal bytes through it, and shuts down and closes its ends, so that the
 //! program's end shows the same readiness as a TCP socket in the same state.
+//!
 //! | TCP state | readiness | how the pair shows it |
 //! |---|---|---|
 //! | fresh | `OUT HUP` | [`fresh`]: not connected |
@@ -19,23 +20,23 @@
 //! | both have shut down | `IN OUT RDHUP HUP` | [`LibraryEnd::end`] |
 //! | reset, refused | `IN OUT RDHUP HUP ERR` | [`LibraryEnd::reset`]: closed with a byte unread |
 //!
-//! Two things differ from TCP. An urgent byte shows `IN` as well. A shutdown of our side alone
-//! shows nothing, as with TCP, because the library shuts the pair down only when the peer's side
-//! ends too.
+//! One thing differs from TCP: an urgent byte shows `IN` as well. A shutdown by the program alone
+//! shows nothing, as with TCP, because the library shuts the pair down only when the peer has shut
+//! down too.
 //!
 //! The library must hold no duplicate of the program's end. When the last duplicate in any process
 //! is closed, `SIGKILL` included, the library's end gets a hang-up, and this is the only
 //! notification of the close. A function that needs the program's end therefore borrows it from the
 //! call in which the program passes it.
 //!
-//! A pair can also carry the bytes themselves, for processes that hold its end and not the
+//! A pair can also carry the bytes themselves, for processes that hold the program's end and not the
 //! connection: children of a `fork`, and programs without the library. These processes and the
 //! owner of the connection use [`Handover`] to start this; [`Carrier`] is the library's end
 //! afterwards.
 //!
-//! System calls: [`LibraryEnd::announce`] and both directions of the window make one each, and none
-//! if the pair shows the state already. All are direct system calls, because a preload library
-//! replaces the C library's functions.
+//! [`LibraryEnd::announce`], [`LibraryEnd::open_window`] and [`close_window`] make one system call
+//! each, and none if the pair shows the state already. All system calls are direct, because a
+//! preload library replaces the C library's functions.
 
 mod calibration;
 mod carrier;
