@@ -146,7 +146,7 @@ impl SdpStream {
             peer,
         };
         let adapter = &stack.inner.adapter;
-        let to = To::Met {
+        let to = To::Rendezvous {
             at,
             conn_qual,
             private_data: token.as_bytes(),

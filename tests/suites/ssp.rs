@@ -20,7 +20,7 @@ const PORT: u16 = 7471;
 const LAST_STREAM_LINE: &[u8] = b"go rdma\n";
 
 /// Checks the output of both ends after a successful conversion.
-fn converted(passive: Finished, active: Finished) -> Result<()> {
+fn expect_converted(passive: Finished, active: Finished) -> Result<()> {
     passive
         .prints("PRIVATE private data of the request")?
         .prints("EVENT established")?
@@ -73,7 +73,7 @@ fn sockets_from_connect_and_accept_convert_after_streaming() -> Result<()> {
     peers.env.net.wait_for_listener(PORT, DEADLINE)?;
     let active = orderly(peers.start("upgrade socket=connect greet=1")?)?;
     let passive = orderly(passive)?.prints("GREETED may we use rdma?")?;
-    converted(passive, active.prints("GREETED go rdma")?)
+    expect_converted(passive, active.prints("GREETED go rdma")?)
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn inherited_sockets_convert() -> Result<()> {
     passive.wait_for("READY", DEADLINE)?;
     let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
     let active = orderly(active)?;
-    converted(orderly(passive)?, active)
+    expect_converted(orderly(passive)?, active)
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn sockets_passed_between_processes_convert() -> Result<()> {
         pass_over(&ours, &OwnedFd::from(stream))?;
     }
     let active = orderly(ends.remove(1))?;
-    converted(orderly(ends.remove(0))?, active)
+    expect_converted(orderly(ends.remove(0))?, active)
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_request_received_before_the_service_point_exists_is_delivered() -> Result<(
     while passive.peek(&mut peeked)? < peeked.len() {}
     let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
     let passive = orderly(passive)?;
-    converted(passive, orderly(active)?)
+    expect_converted(passive, orderly(active)?)
 }
 
 #[test]

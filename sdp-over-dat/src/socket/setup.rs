@@ -39,7 +39,7 @@ pub(crate) enum To<'a> {
     /// The other end of this TCP socket, with the Hello as private data.
     Socket(OwnedFd),
     /// An address and a connection qualifier of a peer that has received the Hello already.
-    Met {
+    Rendezvous {
         at: SocketAddr,
         conn_qual: u64,
         private_data: &'a [u8],
@@ -67,14 +67,14 @@ impl Socket {
         let local = names.local.unwrap_or(SocketAddr::new(own.ip(), 0));
         let (connection, hello) = Connection::connect(config.of_protocol(), local, names.peer.ip());
         let hello = match to {
-            To::Met { .. } => hello.emit().to_vec(),
+            To::Rendezvous { .. } => hello.emit().to_vec(),
             To::Service | To::Socket(_) => hello
                 .trimmed(adapter.private_data_max)
                 .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?,
         };
         let transport = match &to {
             To::Socket(tcp) => Some(Transport::of(tcp)?),
-            To::Service | To::Met { .. } => None,
+            To::Service | To::Rendezvous { .. } => None,
         };
         let opening = Opening::Active {
             hello: hello.clone(),
@@ -92,7 +92,7 @@ impl Socket {
             To::Socket(tcp) => ep
                 .start_connect_socket(tcp, timeout, &hello)
                 .map_err(|refused| refused.error),
-            To::Met {
+            To::Rendezvous {
                 at,
                 conn_qual,
                 private_data,

@@ -129,12 +129,12 @@ pub(crate) const CASES: &[Case] = &[
         reason: "iwarp-odd cannot be opened: dat_ia_open: ",
     },
     case(
-        "the_peer_is_without_us",
+        "no_program_of_the_peer_runs_under_opsrun",
         Mapper::Absent,
         "no program of the peer runs under opsrun",
     ),
     case(
-        "questions_vanish",
+        "queries_are_not_answered",
         Mapper::Silent,
         "UDP port 3935 of the peer does not answer",
     ),
@@ -154,12 +154,12 @@ pub(crate) const CASES: &[Case] = &[
         "the peer refused",
     ),
     case(
-        "the_peer_says_nothing",
+        "the_peer_sends_nothing",
         Mapper::Maps(Peer::Silent),
         "no connection was made within 200ms",
     ),
     case(
-        "the_peer_speaks_something_else",
+        "the_peer_uses_another_protocol",
         Mapper::Maps(Peer::Babbles),
         "the peer refused",
     ),
@@ -169,17 +169,17 @@ pub(crate) const CASES: &[Case] = &[
         "the peer refused",
     ),
     case(
-        "the_peer_says_nothing_at_the_rendezvous",
+        "the_peer_sends_nothing_at_the_rendezvous",
         Mapper::Maps(Peer::SilentRendezvous),
         "no connection was made within 200ms",
     ),
     case(
-        "the_peer_speaks_something_else_at_the_rendezvous",
+        "the_peer_uses_another_protocol_at_the_rendezvous",
         Mapper::Maps(Peer::BabblesRendezvous),
         "failed: Protocol error",
     ),
     case(
-        "the_peer_meets_in_another_version",
+        "the_peer_answers_the_offer_in_another_version",
         Mapper::Maps(Peer::OtherRendezvous),
         "the peer speaks another version",
     ),
@@ -290,7 +290,7 @@ fn ask(service: SocketAddr) -> Result<SocketAddr> {
     let mut answer = [0; 64];
     socket
         .recv(&mut answer)
-        .context("hearing the port mapper")?;
+        .context("receiving the answer of the port mapper")?;
     ensure!(answer[0] == 0x14, "not accepted: {answer:02x?}");
     let port = u16::from_be_bytes([answer[4], answer[5]]);
     Ok((Ipv4Addr::LOCALHOST, port).into())
@@ -432,7 +432,7 @@ const NOTHING: u8 = 0;
 const CONVERT: u8 = 1;
 const DEVICE: u8 = 2;
 
-/// An answer with this choice; it names a device of 127.0.0.1, and no adapter otherwise.
+/// An answer with this choice. A choice of nothing has a reason, and that of a device an address.
 fn answer_of(choice: u8) -> [u8; ANSWER_LEN] {
     let mut bytes = [0; ANSWER_LEN];
     bytes[..8].copy_from_slice(b"SDPr\x01\x02\x00\x38");

@@ -13,9 +13,9 @@
 //! | `side` | one end of a case |
 //! | `kit`, `link`, `expect`, `pattern`, `raw` | building blocks of cases |
 //! | `control` | the control protocol between the ends |
-//! | `lead`, `server`, `worker`, `process` | the processes, from the one that reports down |
+//! | `lead`, `server`, `worker`, `process` | the processes: the one that reports, and those that run cases |
 //! | `watchdog`, `leaks` | checks that no case hangs or leaks |
-//! | `verdict`, `differences`, `report` | the result of a case, whether it was known, and the output |
+//! | `verdict`, `differences`, `report` | the result of a case, the known differences, and the output |
 
 mod case;
 mod cases;
@@ -140,7 +140,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_of_cases_are_their_own_and_have_an_object() {
+    fn case_names_are_unique_and_begin_with_an_object() {
         let cases = cases::all();
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());

@@ -1,8 +1,8 @@
 //! Suites whose tests run in processes of their own, several at a time.
 //!
-//! The tests of such a suite change what belongs to a process, such as its environment or its
-//! limit of descriptors, so that two of them cannot run in one process at the same time. Most of
-//! them wait more than they compute. cargo-nextest runs tests in this way too, but every fresh
+//! The tests of such a suite change state of their process, such as its environment or its limit of
+//! descriptors, so that two of them cannot run in one process at the same time. Most of them wait
+//! most of their time. cargo-nextest runs tests in this way too, but every fresh
 //! machine would have to install it from the network before the gate can run.
 
 use std::os::unix::process::ExitStatusExt as _;
@@ -46,15 +46,15 @@ pub(super) fn run(job: impl Fn() -> Job + Sync) -> Result<Finished> {
     });
     let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
     ended.sort_by_key(|(at, _)| *at);
-    let together = together(ended.into_iter().map(|(_, finished)| finished).collect())?;
-    let ran = Counts::of(&together.text).ran();
+    let combined = combine(ended.into_iter().map(|(_, finished)| finished).collect())?;
+    let ran = Counts::of(&combined.text).ran();
     ensure!(
         ran == names.len(),
         "{ran} of {} tests have a result",
         names.len()
     );
-    job().record(&together.text)?;
-    Ok(together)
+    job().record(&combined.text)?;
+    Ok(combined)
 }
 
 fn take<T>(next: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
@@ -88,8 +88,8 @@ fn result_of(name: &str, finished: Result<Finished>) -> Finished {
 }
 
 /// Combines the output of the processes into that of one run.
-fn together(parts: Vec<Finished>) -> Result<Finished> {
-    let first = parts.first().context("not one test")?;
+fn combine(parts: Vec<Finished>) -> Result<Finished> {
+    let first = parts.first().context("no test")?;
     let failed = parts.iter().find(|part| !part.status.success());
     Ok(Finished {
         name: first.name.clone(),
@@ -126,7 +126,7 @@ mod tests {
             result_of("b", Ok(finished("running 1 test\nsome words\n", 6))),
             result_of("c", Err(anyhow::anyhow!("still running"))),
         ];
-        let whole = together(parts).unwrap();
+        let whole = combine(parts).unwrap();
         assert!(!whole.status.success());
         let counts = Counts::of(&whole.text);
         assert_eq!((counts.passed, counts.failed, counts.ran()), (1, 2, 3));

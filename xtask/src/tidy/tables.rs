@@ -1,4 +1,4 @@
-//! Tables of modules, which must be complete, because readers assume so.
+//! Tables of modules. They must be complete, because readers rely on them.
 
 use syn::{Attribute, Item};
 

@@ -31,12 +31,12 @@ use crate::tcp::names::{Family, local_of};
 use crate::tcp::{buffers, made, tcp_only};
 use crate::{numbers, observing, switch};
 
-/// The kernel's maximum backlog.
+/// The default maximum of the kernel's backlog (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
 
-/// Begins a service again if the listening process has ended, or became this program by `exec`. If
-/// the protocol gives an address to one listener only, one of several processes succeeds, and the
-/// rest try again later.
+/// Begins a service again if the listening process has ended, or has become this program by `exec`.
+/// If the protocol permits only one listener at an address, one of several processes succeeds, and
+/// the others try again later.
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
     if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.needs_service()) {
@@ -317,7 +317,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let Some(candidate) = Candidate::of(socket) else {
         return;
     };
-    // The kernel treats a negative backlog as its maximum, and limits larger values to the maximum.
+    // As in the kernel, the maximum limits larger values and replaces negative ones.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
     let plan = if made::is_shared(fd) {
         Err(candidate.counted(Reason::Shared))
