@@ -75,12 +75,12 @@ pub(crate) fn miri(workspace: &Workspace) -> Result<ExitCode> {
     let version = Job::new(workspace, "miri version", "cargo")
         .args("+nightly miri --version")
         .run();
-    let is_here = version.is_ok_and(|finished| finished.status.success());
+    let is_installed = version.is_ok_and(|finished| finished.status.success());
     thread::scope(|scope| {
         // Each run keeps one processor busy. The runs start together and are reported in order.
         let runs = INTERPRETED.map(|(package, tests)| {
             let run = move || interpret(workspace, package, tests);
-            (package, is_here.then(|| scope.spawn(run)))
+            (package, is_installed.then(|| scope.spawn(run)))
         });
         for (package, run) in runs {
             report.step(package, || match run {

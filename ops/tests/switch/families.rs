@@ -32,7 +32,7 @@ fn native(family: i32) -> Result<Choice, Errno> {
 }
 
 #[test]
-fn stream_sockets_of_both_families_come_to_the_switch() {
+fn the_switch_handles_stream_sockets_of_both_families() {
     let registry = Arc::new(Registry::default());
     for family in [AF_INET, AF_INET6] {
         for protocol in [0, TCP] {
@@ -45,7 +45,7 @@ fn stream_sockets_of_both_families_come_to_the_switch() {
 }
 
 #[test]
-fn all_other_sockets_are_the_kernels() {
+fn the_kernel_handles_all_other_sockets() {
     let registry = Arc::new(Registry::default());
     for kind in [DGRAM, RAW, SEQPACKET, DGRAM | NONBLOCK_CLOEXEC] {
         for (family, plain) in [
@@ -62,7 +62,7 @@ fn all_other_sockets_are_the_kernels() {
 }
 
 #[test]
-fn programs_may_name_a_family_that_spans_all_stacks_or_one_that_is_the_kernels() {
+fn programs_may_name_a_family_for_all_stacks_or_one_for_the_kernel() {
     let registry = Arc::new(Registry::default());
     for (family, plain) in [(AF_INET_OFFLOAD, AF_INET), (AF_INET6_OFFLOAD, AF_INET6)] {
         assert_eq!(

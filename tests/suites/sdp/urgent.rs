@@ -29,7 +29,7 @@ fn an_urgent_byte_is_not_part_of_the_stream() -> Result<()> {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => (),
                 urgent => break urgent?,
             }
-            ensure!(Instant::now() < until, "the urgent byte does not come");
+            ensure!(Instant::now() < until, "the urgent byte is not received");
         };
         ensure!(urgent == b'!');
         ensure!(server.is_at_mark());
@@ -54,7 +54,9 @@ fn an_urgent_byte_is_discarded_when_the_reader_passes_it() -> Result<()> {
         server.receive_all(&mut bytes[..1])?;
         server.receive_all(&mut bytes[1..])?;
         ensure!(&bytes == b"ab", "{bytes:?}");
-        let none = server.receive_urgent().expect_err("it was passed by");
+        let none = server
+            .receive_urgent()
+            .expect_err("the reader has passed the byte");
         ensure!(none.kind() == ErrorKind::InvalidInput, "{none}");
         ensure!(!poll_now(&server)?.contains(PollFlags::PRI));
         client.send_urgent(b'?')?;
@@ -126,16 +128,19 @@ fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
                     thread::sleep(Duration::from_millis(1));
                 }
             }
-            ensure!(sent < 20_000, "{sent} bytes went to nobody");
+            ensure!(
+                sent < 20_000,
+                "{sent} bytes were sent to a peer that does not read"
+            );
         }
         timed(&server);
-        let mut came = 0;
-        while came < sent {
+        let mut received = 0;
+        while received < sent {
             let mut bytes = [0; 64];
             let len = (&server).read(&mut bytes)?;
-            ensure!(len > 0, "the stream ends at {came} of {sent}");
+            ensure!(len > 0, "the stream ends at {received} of {sent}");
             ensure!(bytes[..len].iter().all(|byte| *byte == b'!'));
-            came += len;
+            received += len;
         }
         (&client).write_all(b"more")?;
         let mut more = [0; 4];

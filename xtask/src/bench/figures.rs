@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-/// The column of `dat-bench` in which the figures of a row begin.
+/// The width of the titles in the rows of `dat-bench`.
 const TITLE_WIDTH: usize = 35;
 
 /// A row of `dat-bench`.

@@ -141,8 +141,8 @@ impl Connection {
                 || self.send_queue.current().is_some_and(work_ready))
     }
 
-    /// Returns the FPDU of a Send or Write that fits one, past the queue of work requests: for an
-    /// engine that copies the payload at once and keeps account of the request itself.
+    /// Returns the FPDU of a Send or Write that fits one, without a work request in the queue. The
+    /// engine copies the payload at once and completes the request itself.
     ///
     /// Returns `None`, and changes nothing, if the request must be posted instead: older work or an
     /// answer waits to be transmitted, the message needs several FPDUs, or it is of another kind.
@@ -213,7 +213,8 @@ impl Connection {
         }
     }
 
-    /// RFC 5040 section 5.5: nothing overtakes a read that waits for ORD, or a fence.
+    /// RFC 5040 section 5.5: no request is transmitted before an earlier read that waits for ORD, or
+    /// before an earlier fence.
     fn is_blocked(&self, request: &WorkRequest) -> bool {
         let outstanding = self.outstanding.entries.len();
         (request.fence || self.is_silent(request)) && outstanding > 0
@@ -530,9 +531,9 @@ impl Part {
     /// Cuts as much as fits into `room` from `offset` of a message of `total` bytes. An empty
     /// message is one empty segment (RFC 5041 section 5.2).
     ///
-    /// If the room is much longer than a page, the parts are whole pages of about equal length: a
-    /// receiver that places segments as they arrive is faster with two halves than with nearly all
-    /// and a rest.
+    /// If the room is much longer than a page, the parts are whole pages of about equal length. A
+    /// receiver that places a segment while the next one is in transit is faster with two halves
+    /// than with a long segment and a short one.
     fn cut(offset: u32, total: u32, room: usize) -> Self {
         let left = total - offset;
         let room = u32::try_from(room).unwrap_or(u32::MAX);
