@@ -35,7 +35,7 @@ fn attack_hello(ground: &Ground<'_>, name: &str, attack: impl FnOnce(&[u8; 16], 
     ground.check(name);
 }
 
-fn refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
+fn expect_refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
     let mut unix = dial(place);
     let descriptors: Vec<_> = memory.iter().map(|fd| fd.as_fd()).collect();
     send_with(&unix, bytes, &descriptors);
@@ -62,7 +62,7 @@ fn an_invalid_hello_leaves_the_connection_on_tcp() {
                 let memory = Shared::new();
                 let mut bytes = hello(token, RING_LEN);
                 change(&mut bytes);
-                refused(place, &bytes, Some(&memory.fd));
+                expect_refused(place, &bytes, Some(&memory.fd));
             });
         }
     });
@@ -85,7 +85,7 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
                 let fd = rustix::fs::memfd_create("script", flags).unwrap();
                 rustix::fs::ftruncate(&fd, 8192 + 2 * RING_LEN as u64).unwrap();
                 rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
-                refused(place, &hello(token, RING_LEN), Some(&fd));
+                expect_refused(place, &hello(token, RING_LEN), Some(&fd));
             });
         }
         type Make = fn() -> Option<OwnedFd>;
@@ -108,7 +108,7 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
         ];
         for (name, make) in others {
             attack_hello(ground, name, |place, token| {
-                refused(place, &hello(token, RING_LEN), make().as_ref());
+                expect_refused(place, &hello(token, RING_LEN), make().as_ref());
             });
         }
     });
@@ -146,7 +146,7 @@ fn a_hello_in_pieces_is_one_hello() {
             }
             assert_eq!(answer(&mut unix), Some(0), "{with}");
             // The token has been used.
-            refused(&place, &hello(token, RING_LEN), Some(&shared.fd));
+            expect_refused(&place, &hello(token, RING_LEN), Some(&shared.fd));
             works(&mut peer, &victim, "pieces");
             drop((peer, unix, shared, victim));
             ground.check("pieces");
@@ -157,13 +157,12 @@ fn a_hello_in_pieces_is_one_hello() {
 #[test]
 fn silent_processes_are_refused() {
     on_ground(|ground| {
-        attack_hello(ground, "silence", |place, token| {
+        attack_hello(ground, "silence", |place, _| {
             let pending_peers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
             ground.exchange(5);
             for mut pending_peer in pending_peers {
                 assert_eq!(pending_peer.read(&mut [0]).unwrap_or(0), 0);
             }
-            let _ = token;
         });
     });
 }
@@ -186,7 +185,7 @@ fn an_end_between_offer_and_move_leaves_nothing() {
             let event = victim.event();
             assert!(matches!(event, Event::Disconnected), "{way}: {event:?}");
             let memory = Shared::new();
-            refused(&place, &hello(token, RING_LEN), Some(&memory.fd));
+            expect_refused(&place, &hello(token, RING_LEN), Some(&memory.fd));
             drop((peer, memory, victim));
             ground.check(way);
         }
@@ -237,13 +236,13 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
                 }
                 let (shared, mut unix) = (Shared::new(), dial(&place));
                 send_with(&unix, &hello(token, RING_LEN), &[shared.fd.as_fd()]);
-                let is_met = answer(&mut unix) == Some(0);
+                let is_accepted = answer(&mut unix) == Some(0);
                 if step == "moved" {
-                    assert!(is_met);
+                    assert!(is_accepted);
                     ground.node().rnic.disconnect(&victim.qp, false);
                     assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
                 }
-                if is_met {
+                if is_accepted {
                     peer.send_moved();
                 }
                 kept = Some((shared, unix));

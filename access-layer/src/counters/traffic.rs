@@ -46,7 +46,7 @@ impl TrafficCounters {
         let mut kept = self.lock();
         let mut since = now;
         for (figure, base) in since.iter_mut().zip(kept.base) {
-            // A connection that moves away from TCP is no longer in the counters of TCP.
+            // The number of connections on TCP may have fallen below its value at the reset.
             *figure = figure.saturating_sub(base);
         }
         if let Some(range) = reset {

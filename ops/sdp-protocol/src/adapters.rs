@@ -54,7 +54,7 @@ const DEVICE_PROVIDER: &str = "libdapl-ib.so.2";
 /// show. So such a provider is used only if `OPS_SDP_ADAPTER` names it.
 const OWN_MANAGERS: [&str; 2] = ["libdaploscm.so", "libdaploucm.so"];
 
-/// The directory of these two providers, if they were found.
+/// The directory with [`SOFTWARE_PROVIDER`] or [`DEVICE_PROVIDER`], if it was found.
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the default directory of the DAT registry library and of the providers.
@@ -65,7 +65,7 @@ pub fn prefer_libraries_in(directory: &Path) {
     }
     let providers = [SOFTWARE_PROVIDER, DEVICE_PROVIDER];
     if providers.iter().any(|file| directory.join(file).exists()) {
-        // The value is set once, because a process has only one directory.
+        // An error means that the directory was set by an earlier call.
         let _ = DIRECTORY.set(directory.to_owned());
     }
 }
@@ -93,7 +93,7 @@ fn file() -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UsableDevices {
     None,
-    /// Devices that are not software of the kernel.
+    /// Devices other than the kernel's software devices (rxe, siw).
     Hardware,
     All,
 }
@@ -250,8 +250,8 @@ impl Adapters {
         self.network.get_or_init(|| NetStack::open().ok()).as_ref()
     }
 
-    /// Waits until all written bytes have been sent. Returns early if no byte was sent for
-    /// `patience`.
+    /// Waits until the kernels of the peers have all written bytes. Returns early if no byte was
+    /// acknowledged for `patience`.
     pub(crate) fn settle(&self, patience: Duration) {
         let all: Vec<Arc<Adapter>> = {
             let _opening = opening();

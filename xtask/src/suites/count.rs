@@ -1,6 +1,6 @@
 //! Reading libtest's summaries.
 
-/// The number of lines that are printed of the output of failed tests; the log has all lines.
+/// The maximum number of printed lines of the output of failed tests. The log has all lines.
 const REPORT_LINES: usize = 80;
 
 /// Sums of the `test result:` lines of a run.
@@ -68,8 +68,8 @@ pub(super) fn failures(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The output of the failed tests: for each the block that libtest heads by
-/// `---- name stdout ----`, and a suite whose tests are data by `---- name ----`.
+/// The output of the failed tests: for each, the block below the line `---- name stdout ----` of
+/// libtest, or `---- name ----` of libtest-mimic.
 pub(super) fn failure_reports(text: &str) -> String {
     let mut inside = false;
     let mut reports = Vec::new();

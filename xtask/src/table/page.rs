@@ -72,8 +72,8 @@ impl Page {
             return Ok(format!("{} agrees", self.file));
         }
         let changed = self.write(workspace, output, scope)?;
-        let what = if changed { "changed" } else { "stays" };
-        Ok(format!("{} {what}", self.file))
+        let what = if changed { "changed" } else { "unchanged" };
+        Ok(format!("{} is {what}", self.file))
     }
 
     /// The current text of the page, and the text after the merge.

@@ -474,9 +474,9 @@ fn nothing_in_common_ends_with_error_7_at_the_initiator() {
 
 #[test]
 fn initiator_prefers_the_write_and_ignores_peer_to_peer_it_did_not_ask_for() {
-    let judge = |config, left| {
+    let judge = |config, reply_kinds| {
         let (initiator, _) = initiator(config);
-        match value(initiator.handle_input(&reply(0x10, 2, &words(4, 4, left)))) {
+        match value(initiator.handle_input(&reply(0x10, 2, &words(4, 4, reply_kinds)))) {
             ReplyOutcome::Accepted { negotiated, .. } => negotiated.rtr,
             other => panic!("accepted was expected, not {other:?}"),
         }
@@ -542,7 +542,7 @@ fn reject_carries_private_data_and_depths() {
 }
 
 #[test]
-fn malformed_rejects_are_understood() {
+fn a_malformed_reject_is_a_reject() {
     let (initiator, _) = initiator(PLAIN);
     // siw: flags R and S without words; an unenhanced responder; a later revision.
     for (flags, rev, rest) in [(0x30, 2, &b""[..]), (0x20, 1, b"no"), (0x20, 3, b"")] {
@@ -553,7 +553,8 @@ fn malformed_rejects_are_understood() {
 
 #[test]
 fn unenhanced_peers_on_either_side() {
-    // A responder that does not support flag S: nothing was agreed, so try again without.
+    // The responder does not support flag S. Nothing was agreed, so the initiator must connect again
+    // without the flag.
     let (enhanced, _) = initiator(PLAIN);
     for (flags, rev) in [(0, 1), (0, 2)] {
         let outcome = value(enhanced.handle_input(&reply(flags, rev, b"")));

@@ -1,4 +1,4 @@
-//! CRC32C as MPA uses it, by external implementations.
+//! CRC32C for MPA, by two external implementations.
 //!
 //! The faster implementation depends on the processor and on the length. `crc_fast` uses carry-less
 //! multiplication in vectors of 512 bits if there is AVX-512. Without AVX-512, `crc32c` is faster
@@ -20,8 +20,8 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// Makes the implementations detect the features of the processor. A detection that takes a while
-/// happens once, and other threads wait for its end. In the child of a fork they would wait for
-/// ever if a thread of the parent had begun the detection.
+/// happens once, and other threads wait for its end. The child of a fork would wait for ever if a
+/// thread of the parent was in the detection at the time of the fork.
 pub(crate) fn prepare() {
     for len in [1, LEN_MIN] {
         std::hint::black_box(crc32c(&vec![0; len]));
@@ -34,6 +34,7 @@ fn has_wide_vectors() -> bool {
     is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl")
 }
 
+/// On other processors `crc_fast` is used at every length.
 #[cfg(not(target_arch = "x86_64"))]
 fn has_wide_vectors() -> bool {
     true
