@@ -98,8 +98,8 @@ pub struct DatIaAttr {
     pub vendor_attr: *mut DatNamedAttr,
 }
 
-/// Event streams in the order of the rows and columns of
-/// [`DatProviderAttr::evd_stream_merging_supported`].
+/// The number of rows and of columns of [`DatProviderAttr::evd_stream_merging_supported`]: one for
+/// each kind of event stream.
 pub const DAT_EVD_STREAM_COUNT: usize = 6;
 
 /// `DAT_PROVIDER_ATTR`.

@@ -123,7 +123,7 @@ pub(crate) fn judged(finished: &Finished) -> Result<Outcome> {
             counts.failed
         );
     }
-    ensure!(counts.passed > 0, "not one test ran");
+    ensure!(counts.passed > 0, "no test passed");
     let mut detail = Vec::new();
     if counts.ignored > 0 {
         detail.push(format!("{} ignored", counts.ignored));

@@ -1,8 +1,8 @@
 //! Tables of `docs`: lines by ground, and their results.
 //!
-//! A table is generated from the output of a suite; `page.rs` has the pages. A run that skips
-//! grounds or lines keeps the page's entries for them. If a run's results differ from the page, the
-//! page is out of date.
+//! A table is generated from the output of a suite; `page.rs` has the pages. The page keeps its
+//! entry for a test that a run ignores. If a run's results differ from the page, the page is out of
+//! date.
 
 mod page;
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_a_run_left_out_stay() {
+    fn an_ignored_line_keeps_its_result_and_a_missing_line_is_removed() {
         let before = "test siw: dtest -w ... ok\ntest siw: gone ... ok\n";
         let renewed = Table::of_run(before).renewed_by(&Table::of_run(RUN));
         assert_eq!(renewed.cell("siw", "dtest -w"), Cell::Pass);

@@ -36,7 +36,8 @@ macro_rules! with_list {
         pub unsafe extern "C" fn $name() -> c_int {
             // All registers that may hold an argument are saved: six for integers, eight for
             // floating point, and rax, which holds the number of floating-point registers in use.
-            // Seven words and eight double words align the stack for the call.
+            // With the return address, the seven integer registers (8 bytes each) and the eight
+            // vector registers (16 bytes each) align the stack to 16 bytes for the call.
             naked_asm!(
                 "push rax",
                 "push rdi",

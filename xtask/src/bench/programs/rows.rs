@@ -7,11 +7,11 @@ use crate::bench::ends::Waiting;
 /// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
-    /// At least this ratio to the plain way.
+    /// At least this ratio to the run without `opsrun`.
     Ratio(f64),
-    /// At most this ratio to the plain way.
+    /// At most this ratio to the run without `opsrun`.
     RatioAtMost(f64),
-    /// The way adds at most this, in the row's unit.
+    /// At most this much more than in the run without `opsrun`, in the row's unit.
     Adds(f64),
 }
 
