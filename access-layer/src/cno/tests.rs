@@ -35,7 +35,8 @@ fn nothing_triggered_is_an_empty_queue_and_a_null_evd() {
     assert_eq!(call!(dat, cno_wait, cno, 0, ptr::null_mut()), 0x8006_0027);
 }
 
-/// A waiter of a CNO drives only the RNIC of the CNO's own IA, and that IA could not close.
+/// A waiter of a CNO would not drive the RNIC of another IA, and an EVD of another IA would keep the
+/// CNO's IA from closing.
 #[test]
 fn evds_of_another_ia_are_refused() {
     let (dat, other) = (Dat::open(), Dat::open());
@@ -243,7 +244,7 @@ fn triggers_of_a_freed_evd_are_discarded() {
 }
 
 #[test]
-fn freeing_fails_waits_and_evds_with_waiters_are_kept() {
+fn freeing_a_cno_fails_its_waits_and_its_evds_are_kept_during_a_wait() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evd = software_evd(&dat, cno);

@@ -37,7 +37,7 @@ struct Open {
 /// The progress of the set-up.
 ///
 /// ```text
-/// TCP ──connected──> OFFERED ──answer──> HELLO ──first message──> OVER
+/// TCP ──connected──> OFFERED ──answer──> CONNECTING ──established──> OVER
 /// ```
 #[derive(Debug)]
 enum State {
@@ -45,8 +45,8 @@ enum State {
     Tcp(OwnedFd),
     /// The offer was sent.
     Offered(OwnedFd, Incoming),
-    /// Hello was sent; this adapter is used.
-    Hello(SdpStream, Arc<Adapter>),
+    /// The stream connects over this adapter.
+    Connecting(SdpStream, Arc<Adapter>),
     /// The set-up has succeeded or failed.
     Over,
 }
@@ -122,7 +122,7 @@ impl SdpConnecting {
         Ok(())
     }
 
-    /// Connects as the peer has chosen.
+    /// Starts to connect over the adapter that the peer has chosen.
     fn follow(&mut self, tcp: OwnedFd, answer: Answer) -> Result<(), ConnectFailure> {
         let failed = |error: std::io::Error| ConnectFailure::Failed(errno_of(&error));
         epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
@@ -159,7 +159,7 @@ impl SdpConnecting {
         stream.set_nonblocking(true);
         stream.watch(Arc::clone(&self.wakeup) as _);
         self._rendezvous = tcp;
-        self.state = State::Hello(stream, adapter);
+        self.state = State::Connecting(stream, adapter);
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl SdpConnecting {
         Ok(true)
     }
 
-    /// Sends Hello once the answer was received. Returns true if Hello was sent.
+    /// Starts to connect the stream once the answer was received. Returns true if that was started.
     fn step_offered(&mut self) -> Result<bool, ConnectFailure> {
         let State::Offered(tcp, incoming) = &mut self.state else {
             return Ok(true);
@@ -268,7 +268,7 @@ impl OffloadConnecting for SdpConnecting {
         if !self.step_tcp()? || !self.step_offered()? {
             return Ok(None);
         }
-        let State::Hello(stream, ..) = &self.state else {
+        let State::Connecting(stream, ..) = &self.state else {
             return Err(ConnectFailure::Failed(Errno::ISCONN));
         };
         self.wakeup.clear();
@@ -286,7 +286,7 @@ impl OffloadConnecting for SdpConnecting {
             return Ok(None);
         }
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Hello(stream, adapter) => {
+            State::Connecting(stream, adapter) => {
                 stream.commit();
                 Ok(Some(Box::new(SdpOffload::new(stream, adapter))))
             }
@@ -297,7 +297,7 @@ impl OffloadConnecting for SdpConnecting {
 
 impl Drop for SdpConnecting {
     fn drop(&mut self) {
-        if let State::Hello(stream, ..) = &self.state {
+        if let State::Connecting(stream, ..) = &self.state {
             // A graceful close would send a message, which the peer would treat as the first
             // message.
             stream.abort();

@@ -48,19 +48,19 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
     timed(name, move || match (differs, varies) {
         (Some(row), _) => fails(ground, &case, row),
         (None, Some(row)) => fails_now_and_then(ground, &case, row),
-        (None, None) => run_patiently(ground, &case),
+        (None, None) => run_with_retries(ground, &case),
     })
     .with_ignored_flag(!is_quick && !is_full())
 }
 
 /// Attempts that failed and were repeated. They are reported at the end: during a test they would
 /// separate its name from its result in the output, from which the table is made.
-static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static RETRIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records a failure on a ground that will be repeated.
+/// Records the failure of an attempt on a ground. The test will be repeated.
 pub(crate) fn record_retry(ground: &Ground, name: &str, attempt: u32, why: &str) {
     let line = format!("AGAIN: {}: {name}, attempt {attempt}: {why}", ground.name);
-    AGAIN
+    RETRIES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(line);
@@ -68,7 +68,7 @@ pub(crate) fn record_retry(ground: &Ground, name: &str, attempt: u32, why: &str)
 
 /// Reports the lines that had a further attempt, and the reasons.
 pub(crate) fn report_retries() {
-    for line in &*AGAIN.lock().unwrap_or_else(PoisonError::into_inner) {
+    for line in &*RETRIES.lock().unwrap_or_else(PoisonError::into_inner) {
         println!("{line}");
     }
 }
@@ -88,7 +88,7 @@ fn attempts(ground: &Ground) -> u32 {
 /// The number of attempts on grounds that have more than one.
 pub(crate) const ATTEMPTS: u32 = 3;
 
-fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
+fn run_with_retries(ground: &Ground, case: &Case) -> Result<()> {
     for attempt in 1..attempts(ground) {
         match case.run(&ground.env()?) {
             Ok(()) => return Ok(()),
@@ -103,7 +103,7 @@ fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
     let mut env = ground.env()?;
     env.limit = row.limit().or(env.limit);
     match case.run(&env) {
-        Ok(()) => bail!("passes now: its row in differences.rs is to go"),
+        Ok(()) => bail!("passes now: remove its row from differences.rs"),
         Err(error) => expect_listed_failure(row, &error),
     }
 }

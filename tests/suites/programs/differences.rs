@@ -72,7 +72,7 @@ impl Difference {
     /// Passes when the case failed as the row says.
     pub(crate) fn shows(&self, result: Result<()>) -> Result<()> {
         match result {
-            Ok(()) => bail!("passes now: its row in differences.rs is to go"),
+            Ok(()) => bail!("passes now: remove its row from differences.rs"),
             Err(error) => {
                 let text = format!("{error:#}");
                 ensure!(

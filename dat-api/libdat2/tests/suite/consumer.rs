@@ -16,11 +16,11 @@ fn ofa_directory() -> String {
 
 /// Returns true if OFA's library is installed; otherwise prints that the test does not run.
 fn has_ofa_library() -> bool {
-    let is_here = Path::new(&ofa_directory()).join("libdat2.so.2").exists();
-    if !is_here {
-        not_run("OFA's library is not installed; Debian has it in libdat2");
+    let is_installed = Path::new(&ofa_directory()).join("libdat2.so.2").exists();
+    if !is_installed {
+        not_run("OFA's library is not installed; Debian has it in libdapl2");
     }
-    is_here
+    is_installed
 }
 
 /// A registry with an entry for every behaviour of the test provider, bad lines included.

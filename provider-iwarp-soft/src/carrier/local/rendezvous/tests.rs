@@ -130,9 +130,9 @@ fn peers_connect_in_a_directory() {
 #[test]
 fn only_sockets_without_a_listener_are_removed() {
     let scratch = Scratch::new();
-    let left = scratch.stale(&file_name(&[1; 16]), 3600);
+    let abandoned = scratch.stale(&file_name(&[1; 16]), 3600);
     let alive = Rendezvous::open_in(&scratch.0).unwrap();
-    assert!(!left.exists());
+    assert!(!abandoned.exists());
     make_old(&directory::path(&scratch.0, &alive.name()), 3600);
     let young = scratch.stale(&file_name(&[2; 16]), 0);
     let others = scratch.stale("dat-rs-00", 3600);
