@@ -26,19 +26,20 @@ pub enum Taken {
 pub struct Carrier {
     socket: OwnedFd,
     /// True if the caller has received the first byte in the pair already.
-    holds: bool,
+    is_first_received: bool,
 }
 
 impl Carrier {
-    /// Removes the signals of the program's end from the pair, except for the byte that is never
-    /// read. From now on everything that the program's end sends is bytes of the connection.
+    /// Removes the signals of the program's end from the pair, except for the last one, which stays
+    /// so that closing the pair is a reset. From now on everything that the program's end sends is
+    /// bytes of the connection.
     ///
     /// # Errors
     /// The error of a system call on the pair.
     pub fn of(end: LibraryEnd) -> Result<Self, Errno> {
         let carrier = Self {
             socket: end.into(),
-            holds: true,
+            is_first_received: true,
         };
         let mut bytes = [0; 64];
         while let Some(signals) = carrier.unread()?.checked_sub(1).filter(|count| *count > 0) {
@@ -51,7 +52,7 @@ impl Carrier {
         Ok(carrier)
     }
 
-    /// Returns to a library end that steers, if no process came to use the bytes.
+    /// Converts back to an end whose library controls readiness, if no process uses the bytes.
     #[must_use]
     pub fn steer(self) -> LibraryEnd {
         LibraryEnd::new(self.socket)
@@ -67,7 +68,7 @@ impl Carrier {
     /// # Errors
     /// `ECONNRESET` if the program's end was closed with bytes unread.
     pub fn receive(&mut self, into: &mut [u8], hung_up: bool) -> Result<Taken, Errno> {
-        let held = usize::from(self.holds);
+        let held = usize::from(self.is_first_received);
         let there = self.unread()?;
         if there <= held {
             return Ok(if hung_up {
@@ -76,8 +77,9 @@ impl Carrier {
                 Taken::Nothing
             });
         }
-        // All bytes but the last are removed from the pair; the last is copied and stays in it.
-        // Room for the last is left, in the place of the byte that was held if there is one.
+        // All bytes but the last are removed from the pair. The last is copied and stays in the
+        // pair. `into` must have room for it. If the first byte was received by an earlier call, it
+        // is dropped from `into` and makes this room.
         let take = (there - 1).min(into.len() - 1 + held);
         let mut count = 0;
         if take > 0 {
@@ -89,12 +91,12 @@ impl Carrier {
         let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
         match recv(&self.socket, &mut into[count..=count], flags) {
             Ok((_, peeked)) => {
-                self.holds = peeked > 0;
+                self.is_first_received = peeked > 0;
                 Ok(Taken::Bytes(count + peeked))
             }
             // The last byte is an urgent byte, which `receive_urgent` takes.
             Err(Errno::AGAIN) => {
-                self.holds = false;
+                self.is_first_received = false;
                 Ok(Taken::Bytes(count))
             }
             Err(error) => Err(error),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_sent_before_the_first_byte() {
+    fn signals_do_not_mix_with_the_bytes() {
         let signals = crate::stand_in::Signals::new();
         let (program, end) = established(Flags::default()).unwrap();
         crate::stand_in::close_window(&program, &signals).unwrap();
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_once_in_pieces_of_any_size() {
+    fn bytes_are_received_once_in_pieces_of_any_size() {
         let (program, mut carrier) = pair();
         let data: Vec<u8> = (0..=255).cycle().take(5000).collect();
         let mut got = Vec::new();
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_and_an_end_look_different() {
+    fn a_reset_and_an_end_are_distinguished() {
         for sent in [&b""[..], b"x", b"longer"] {
             let (program, mut carrier) = pair();
             if !sent.is_empty() {

@@ -11,7 +11,7 @@ fn exchange(pair: &mut Pair) {
 }
 
 #[test]
-fn bytes_cross_in_messages_of_the_peer_s_size() {
+fn messages_have_the_size_of_the_peers_buffers() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..=250).collect();
     pair.active.write(bytes.clone());
@@ -60,7 +60,7 @@ fn a_writer_that_cannot_send_awaits_credits_or_the_reader() {
 }
 
 #[test]
-fn advertised_memory_is_read_and_let_go() {
+fn advertised_memory_is_read_and_released() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..200).collect();
     pair.active.advertise(bytes.clone(), 10);
@@ -77,12 +77,12 @@ fn advertised_memory_is_read_and_let_go() {
     assert_eq!(
         pair.kinds.get(&0x06),
         Some(&1),
-        "reads that run together are one report"
+        "one report covers both reads"
     );
 }
 
 #[test]
-fn lent_memory_leaves_in_sends_in_its_place_and_is_let_go() {
+fn registered_memory_is_sent_in_stream_order_and_released() {
     let mut pair = Pair::small();
     pair.active.write(vec![1; 30]);
     pair.active.write_registered(vec![2; 500]);
@@ -95,7 +95,7 @@ fn lent_memory_leaves_in_sends_in_its_place_and_is_let_go() {
 }
 
 #[test]
-fn lent_memory_that_is_taken_back_ends_where_it_was_sent() {
+fn registered_memory_that_is_taken_back_ends_after_the_sent_bytes() {
     let mut pair = Pair::small();
     pair.active.write_registered(vec![2; 4_000]);
     exchange(&mut pair);
@@ -110,7 +110,7 @@ fn lent_memory_that_is_taken_back_ends_where_it_was_sent() {
 }
 
 #[test]
-fn a_refusal_after_a_part_brings_the_rest_in_sends() {
+fn after_a_refusal_the_rest_of_the_memory_is_sent() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..200).collect();
     pair.active.advertise(bytes.clone(), 10);
@@ -130,7 +130,7 @@ fn a_refusal_after_a_part_brings_the_rest_in_sends() {
 }
 
 #[test]
-fn what_is_taken_back_was_never_written() {
+fn bytes_that_are_taken_back_are_not_in_the_stream() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
     exchange(&mut pair);
@@ -163,7 +163,7 @@ fn a_cancel_during_a_read_waits_for_it() {
         data[..16],
         [0xff, 0, 0, 8, 0, 0, 0, 21, 0, 0, 0, 1, 0, 0, 0, 1]
     );
-    assert!(!pair.transmit(Passive), "nothing while the read runs");
+    assert!(!pair.transmit(Passive), "nothing is sent during the read");
     assert!(pair.serve_read(Passive));
     assert!(pair.transmit(Passive) && pair.transmit(Passive));
     let send_sm = pair.take_frame(Passive).expect("SendSm");
@@ -314,7 +314,7 @@ fn a_half_goes_to_buffered_mode_and_back() {
     assert_eq!(
         pair.passive.connection.send_mode(),
         Mode::Combined,
-        "the other half stays"
+        "the other half is unchanged"
     );
     assert!(!pair.kinds.contains_key(&0xfe));
     pair.passive.connection.go_combined();
@@ -327,13 +327,13 @@ fn a_half_goes_to_buffered_mode_and_back() {
 }
 
 #[test]
-fn a_wish_for_other_buffers_is_answered_with_the_present_size() {
+fn a_request_for_other_buffers_is_answered_with_the_present_size() {
     let mut pair = Pair::small();
     pair.lie();
-    let wish = [
+    let request = [
         0x0b, 0, 0, 8, 0, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 16,
     ];
-    pair.passive.receive(&wish);
+    pair.passive.receive(&request);
     assert!(pair.transmit(Passive));
     let answer = pair.take_frame(Passive).expect("an answer");
     assert_eq!(answer[0], 0x0c);
