@@ -136,8 +136,8 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// Called when an EVD received an event. Until the trigger is taken, further events of this EVD
-    /// add no second trigger. They only make the agent due, which is called even if no thread takes
-    /// triggers.
+    /// add no second trigger. They only make a call of the agent due, because the agent is called
+    /// even if no thread takes triggers.
     pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
         let mut inner = self.lock();
         if inner.state.is_dead() {

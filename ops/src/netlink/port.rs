@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_means_every_address() {
+    fn the_unspecified_address_reserves_every_address() {
         let held = PortReservation::new(([0, 0, 0, 0], 0).into()).unwrap();
         let one = ([127, 0, 0, 1], held.local().port()).into();
         assert_eq!(PortReservation::new(one).unwrap_err(), Errno::ADDRINUSE);

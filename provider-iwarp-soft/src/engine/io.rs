@@ -1,8 +1,8 @@
 //! System calls on sockets of the data path.
 //!
-//! All calls go to the kernel without libc, so that a preload library in the process is not entered
-//! again. All calls are non-blocking by flag, because `O_NONBLOCK` is shared with a consumer's
-//! descriptor and must not change there.
+//! Receives, sends and polls go to the kernel without libc, so they do not enter a preload library in
+//! the process. Only socket options and `SIOCOUTQ` use libc. Receives and sends are non-blocking by
+//! flag, because `O_NONBLOCK` is shared with a consumer's descriptor and must not change there.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -53,8 +53,8 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
 }
 
-/// Peeks at the bytes of an attempt to connect, and returns the error of a failed attempt. `Ok(0)`
-/// is the peer's FIN.
+/// Peeks at the bytes of a socket that connects, and returns the error if the connect has failed.
+/// `Ok(0)` is the peer's FIN.
 pub(crate) fn peek_or_error(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
     debug_assert!(!buffer.is_empty());
     loop {

@@ -8,10 +8,11 @@ use super::item::Item;
 
 const SUBJECT: &str = "limits";
 
-/// The memory in bytes that a program with RDMA devices can register at least; MPI and SDP
-/// register more for each connection.
+/// The least memory, in bytes, that a program with RDMA devices must be able to register. MPI and
+/// SDP register more for each connection.
 const MEMLOCK_MIN: u64 = 64 << 20;
-/// The descriptors that a process can open at least. An offloaded connection takes up to seven.
+/// The least number of descriptors that a process must be able to open. An offloaded connection
+/// takes up to seven.
 const NOFILE_MIN: u64 = 1024;
 /// The length in bytes of the longest shared memory that a library creates.
 const FSIZE_MIN: u64 = 16 << 20;
