@@ -159,7 +159,7 @@ mod tests {
     use crate::NetSpace;
 
     #[test]
-    fn only_connections_of_both_families_are_counted() {
+    fn connections_of_both_families_to_the_port_are_counted() {
         // The new network belongs to a new thread, so that other tests keep their network.
         let counted = std::thread::spawn(|| -> Result<Option<[u32; 3]>> {
             if !matches!(NetSpace::enter()?, NetSpace::Own) {

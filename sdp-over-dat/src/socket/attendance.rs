@@ -47,8 +47,8 @@ impl Attendance {
         before == Self::Stack
     }
 
-    /// The sleeper is awake. Returns true if it was kicked: its dispatcher cannot be waited on at
-    /// present.
+    /// The sleeper is awake. Returns true if it was kicked. Then its dispatcher is unwaitable, and the
+    /// caller must make it waitable again.
     pub(super) fn on_end_sleep(&mut self) -> bool {
         match *self {
             Self::Sleeper { is_kicked, .. } => {
@@ -60,7 +60,7 @@ impl Attendance {
     }
 
     /// Something changed that is not an event of a dispatcher. Returns the dispatcher whose sleeper
-    /// is to be woken.
+    /// is to be woken: the caller makes it unwaitable.
     pub(super) fn on_kick(&mut self) -> Option<Queue> {
         match self {
             Self::Sleeper { queue, is_kicked } if !*is_kicked => {

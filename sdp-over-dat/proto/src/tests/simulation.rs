@@ -2,7 +2,7 @@
 //!
 //! An episode is determined by its seed. Both users write, write registered memory, advertise,
 //! cancel, read, refuse, advertise memory to be written, change modes, resize buffers and send
-//! urgent bytes as often as their characters say. Then the wire recovers, and both users read
+//! urgent bytes, each as often as their [`Character`] determines. Then the wire recovers, and both users read
 //! everything and close. The invariants: no rule is broken, no end waits for ever, nothing is read
 //! from memory that was released, no memory stays registered, and each end has read exactly the
 //! bytes that the other wrote.
@@ -27,8 +27,8 @@ const LENGTHS: [u64; 4] = if cfg!(miri) {
     [3, 60, 700, 9_000]
 };
 
-/// The kinds of messages that two of our ends exchange. AbortConn is rare.
-const SPOKEN: [Mid; 13] = [
+/// The kinds of messages that all episodes together must contain. AbortConn is too rare.
+const KINDS: [Mid; 13] = [
     Mid::Data,
     Mid::SrcAvail,
     Mid::RdmaRdCompl,
@@ -271,11 +271,11 @@ impl Episode {
             end.connection.handle_established();
             end.take_events();
         }
-        // Nobody reads: all frames that can move do, and then nothing moves.
+        // Neither user reads, so the ends exchange frames until neither end can send.
         self.pair.settle();
         self.check_reserves();
         self.pair.disconnect_if_asked();
-        // Memory of readers that wait would be left at the peer until its stream ends.
+        // The peer would keep the advertisements of waiting readers until its stream ends.
         let wait = self.random.chance(50);
         for side in [Active, Passive] {
             if wait {
@@ -298,7 +298,7 @@ impl Episode {
         }
         self.pair.drain();
         if !self.has_failed() {
-            self.pair.checker.at_rest().expect("both are at rest");
+            self.pair.checker.at_rest().expect("nothing is pending");
             assert!(self.pair.is_quiet());
             assert!(self.pair.active.saw_end && self.pair.passive.saw_end);
         }
@@ -317,11 +317,11 @@ impl Episode {
         for side in [Active, Passive] {
             let connection = &self.pair.end(side).connection;
             let (state, credits) = (connection.state(), connection.credits());
-            let hopes = self.pair.end(side.other()).connection.wants_tick();
-            let can_speak = credits >= 2 || hopes || !state.is_established();
+            let is_tick_due = self.pair.end(side.other()).connection.wants_tick();
+            let can_send = credits >= 2 || is_tick_due || !state.is_established();
             assert!(
-                can_speak,
-                "{side:?} has {credits} credits and nothing to hope for"
+                can_send,
+                "{side:?} has {credits} credits, and no tick of the peer is due"
             );
         }
     }
@@ -415,7 +415,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn two_ends_that_do_anything_lose_nothing_and_come_to_rest() {
+fn two_ends_with_random_behaviour_lose_nothing_and_finish() {
     if let Some(seed) = number("SDP_SEED") {
         println!("seed {seed}: {:?}", run(seed));
         return;
@@ -429,12 +429,11 @@ fn two_ends_that_do_anything_lose_nothing_and_come_to_rest() {
     }
     println!("{tally:?}");
     if cfg!(miri) {
-        // Each episode has been checked; with so few of them, not every kind of event need have
-        // occurred.
+        // Each episode was checked. So few episodes need not contain every kind of event.
         return;
     }
     assert!(tally.steps >= 2_000_000 && tally.frames > tally.steps / 20 && tally.failed > 0);
-    for mid in SPOKEN {
+    for mid in KINDS {
         let count = tally.kinds.get(&(mid as u8)).copied().unwrap_or(0);
         assert!(count > 20, "{mid:?} was sent {count} times");
     }
