@@ -91,8 +91,8 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// Passes the number of receives of a shared receive queue that the endpoint may hold to the
-    /// RNIC.
+    /// Passes the watermarks to the RNIC: limits of the number of receives that the endpoint takes
+    /// from its shared receive queue.
     fn watch_receives(&self, inner: &Inner<R>, wired: &Wired<R>) -> DatResult {
         if !wired.shares_receives {
             return Ok(());

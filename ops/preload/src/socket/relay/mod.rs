@@ -22,8 +22,8 @@ use crate::events::{EventHandler, event_thread};
 use crate::socket::Socket;
 use crate::socket::shared_state::{FreeStates, Place};
 
-/// The time limit for a user to take the signals out of the pair, and for a thread of this process
-/// to end its call. Both take microseconds, unless the process is stopped or killed meanwhile.
+/// The time limit for a user to remove the signals from the pair, and for a thread of this process
+/// to end its call. Each takes microseconds, unless the process is stopped or killed meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The interval at which the owner checks that an awaited user is alive.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -148,7 +148,7 @@ pub(crate) fn reset_after_fork() {
 pub(crate) struct SharedLock(Option<MutexGuard<'static, All>>);
 
 pub(crate) fn lock() -> SharedLock {
-    // SAFETY: null, or never dropped.
+    // SAFETY: the pointer is null, or to a box that is never freed.
     let shared = unsafe { SHARED.load(Ordering::Acquire).as_ref() };
     SharedLock(shared.map(Shared::all))
 }
@@ -169,7 +169,7 @@ impl SharedLock {
 /// Sleeps until no other process holds a connection of this process.
 pub(crate) fn await_last() {
     let found = SHARED.load(Ordering::Acquire);
-    // SAFETY: null, or never dropped.
+    // SAFETY: the pointer is null, or to a box that is never freed.
     let Some(shared) = (unsafe { found.as_ref() }) else {
         return;
     };
@@ -301,7 +301,8 @@ impl Relay {
             return;
         };
         let drained = self.stop_signals() && self.await_user();
-        // The pair has only wake-up bytes of users, who send no data before the pair carries bytes.
+        // The pair contains only wake-up bytes of users. A user sends no data before the pair
+        // carries bytes.
         let Ok(carrier) = Carrier::of(end) else {
             self.end_broken(None);
             self.socket.allow_calls();
@@ -323,7 +324,7 @@ impl Relay {
             state.has_reading_ended(),
         );
         *self.flow() = Some(flow);
-        // Bytes that have arrived already are put into the pair before the user is notified.
+        // Bytes that were received already are put into the pair before the user is notified.
         self.run(EventFlags::empty());
         self.place.make(Move::Carry);
     }
@@ -341,8 +342,8 @@ impl Relay {
         true
     }
 
-    /// Waits until a user has taken the signals out of the pair. Returns false if no user does so
-    /// in time, because it died or closed the pair.
+    /// Waits until a user has removed the signals from the pair. Returns false if no user does so in
+    /// time, because the users have ended or closed the pair.
     fn await_user(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
