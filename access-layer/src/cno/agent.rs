@@ -78,7 +78,7 @@ impl AgentState {
         }
     }
 
-    /// Returns `true` if a call is due now.
+    /// Returns true if this trigger makes a call due.
     pub(super) fn on_trigger(&mut self, evd: Handle) -> bool {
         match self.next {
             Next::Armed(agent) => {

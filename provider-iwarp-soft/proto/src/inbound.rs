@@ -116,7 +116,7 @@ impl<P> Target<P> {
     }
 }
 
-/// A message that has arrived completely.
+/// A message that was received completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// A Send or Immediate Data: the receive completes.

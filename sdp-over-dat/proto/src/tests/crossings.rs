@@ -7,14 +7,15 @@ use sdp_checker::Side::{self, Active, Passive};
 use super::pair::{Pair, SMALL};
 use crate::{Config, Failure, OnCancel, wire::Mode};
 
-const MODERN: Config = Config {
+/// The configuration of an end that accepts several advertisements, as pipelined mode requires.
+const SEVERAL_ADVERTS: Config = Config {
     adverts_max: 4,
     ..SMALL
 };
 
 /// Two ends in pipelined mode, ready.
 fn pipelined() -> Pair {
-    pipelined_with(MODERN)
+    pipelined_with(SEVERAL_ADVERTS)
 }
 
 fn pipelined_with(config: Config) -> Pair {
@@ -51,7 +52,8 @@ fn finish(mut pair: Pair) {
         assert_eq!(to.received, stream);
         assert!(from.registered.is_empty() && from.sinks.is_empty());
     }
-    // The two counts are still the same: memory that is advertised now is written.
+    // The ends still have the same count of messages with data, so memory that is advertised now is
+    // written.
     if pair.active.connection.send_mode() == Mode::Pipelined {
         let before = pair.passive.uses.written_whole;
         pair.passive.advertise_sink(100).expect("may advertise");
@@ -100,7 +102,7 @@ fn a_write_ends_where_the_bytes_end_and_takes_registered_memory_too() {
 fn short_runs_and_urgent_bytes_use_up_an_advertisement() {
     let mut pair = pipelined_with(Config {
         write_min: 50,
-        ..MODERN
+        ..SEVERAL_ADVERTS
     });
     for _ in 0..3 {
         pair.passive.advertise_sink(150).expect("may advertise");
@@ -142,7 +144,7 @@ fn two_advertisements_that_wait_enter_pipelined_mode_if_the_peer_has_it() {
             adverts_max,
             ..SMALL
         };
-        let mut pair = Pair::new(MODERN, peer, [0, 0]);
+        let mut pair = Pair::new(SEVERAL_ADVERTS, peer, [0, 0]);
         pair.passive.connection.handle_established();
         pair.active.advertise(vec![1; 200], 1);
         pair.active.advertise(vec![2; 200], 1);
@@ -154,7 +156,7 @@ fn two_advertisements_that_wait_enter_pipelined_mode_if_the_peer_has_it() {
 
 #[test]
 fn a_sink_asks_for_pipelined_mode_with_its_next_report() {
-    let mut pair = Pair::new(MODERN, MODERN, [0, 0]);
+    let mut pair = Pair::new(SEVERAL_ADVERTS, SEVERAL_ADVERTS, [0, 0]);
     pair.passive.connection.handle_established();
     pair.passive.connection.ask_pipelined();
     pair.active.advertise(vec![1; 200], 1);
@@ -327,7 +329,11 @@ fn a_cancel_is_answered_if_part_of_the_memory_was_not_written() {
     assert_eq!(send(&mut pair, Passive), [0x09]);
     pair.active.write(vec![1; 20]);
     assert_eq!(send(&mut pair, Active), [0x05]);
-    assert_eq!(pair.passive.advertise_sink(150), None, "the cancel runs");
+    assert_eq!(
+        pair.passive.advertise_sink(150),
+        None,
+        "the cancel is in progress"
+    );
     deliver(&mut pair, Active);
     assert_eq!(send(&mut pair, Active), [0x0a]);
     pair.settle();
@@ -562,7 +568,7 @@ fn the_end_of_the_stream_retires_sink_advertisements() {
 }
 
 #[test]
-fn a_reader_that_leaves_takes_its_memory_back() {
+fn memory_of_a_reader_that_shuts_down_is_released() {
     for is_written in [false, true] {
         let mut pair = pipelined();
         pair.passive.advertise_sink(150).expect("may advertise");
@@ -586,9 +592,9 @@ fn larger_messages_follow_the_answer_and_smaller_ones_the_request() {
         let mut pair = Pair::new(
             Config {
                 send_size_max: 1_000,
-                ..MODERN
+                ..SEVERAL_ADVERTS
             },
-            MODERN,
+            SEVERAL_ADVERTS,
             [0, 0],
         );
         pair.passive.connection.handle_established();
