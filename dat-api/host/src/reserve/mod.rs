@@ -3,8 +3,8 @@
 //! A library must not end the process that loads it, but Rust ends the process when an allocation
 //! fails. So each library has its own arena, from which it allocates when the system refuses. The
 //! call that met the refusal finishes. Calls that would create a new object check [`is_short`]
-//! first and return `DAT_INSUFFICIENT_RESOURCES`. Until then the arena is address space without
-//! pages behind it.
+//! first and return `DAT_INSUFFICIENT_RESOURCES`. Until the system refuses memory, the arena is
+//! address space without pages behind it.
 //!
 //! Each library declares one allocator:
 //!

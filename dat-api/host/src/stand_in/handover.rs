@@ -25,7 +25,7 @@ pub enum Stage {
     /// later would be taken for one of the connection.
     Asked = 2,
     /// The owner sends no more signals.
-    AtRest = 3,
+    SignalsStopped = 3,
     /// A user removes the signals from the program's end.
     Draining = 4,
     /// The signals are removed from the program's end. The owner removes those that users have sent
@@ -42,12 +42,12 @@ pub enum Stage {
 /// A transition of the pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
-    /// A user asks for bytes, or asks again.
+    /// A user requests bytes, for the first time or again.
     Ask,
     /// The user has sent the byte that wakes the owner.
     Wake,
     /// The owner has stopped sending signals.
-    Rest,
+    StopSignals,
     /// A user begins to remove the signals.
     Drain,
     /// A user has removed the signals.
@@ -65,7 +65,7 @@ impl Stage {
         Self::Steered,
         Self::Waking,
         Self::Asked,
-        Self::AtRest,
+        Self::SignalsStopped,
         Self::Draining,
         Self::Drained,
         Self::Carrying,
@@ -79,13 +79,15 @@ impl Stage {
         match (self, made) {
             (Self::Steered | Self::Asked, Move::Ask) => Some(Self::Waking),
             (Self::Waking, Move::Wake) => Some(Self::Asked),
-            (Self::Asked, Move::Rest) => Some(Self::AtRest),
-            (Self::AtRest, Move::Drain) => Some(Self::Draining),
+            (Self::Asked, Move::StopSignals) => Some(Self::SignalsStopped),
+            (Self::SignalsStopped, Move::Drain) => Some(Self::Draining),
             (Self::Draining, Move::FinishDraining) => Some(Self::Drained),
             (Self::Drained, Move::Carry) => Some(Self::Carrying),
-            (Self::Asked | Self::AtRest | Self::Draining, Move::Revoke) => Some(Self::Steered),
+            (Self::Asked | Self::SignalsStopped | Self::Draining, Move::Revoke) => {
+                Some(Self::Steered)
+            }
             (
-                Self::Steered | Self::Waking | Self::Asked | Self::AtRest | Self::Draining,
+                Self::Steered | Self::Waking | Self::Asked | Self::SignalsStopped | Self::Draining,
                 Move::End,
             ) => Some(Self::Dropped),
             (Self::Drained | Self::Carrying, Move::End) => Some(Self::Ended),
@@ -174,8 +176,8 @@ impl Handover {
     }
 
     /// Completes the move of a user that was killed while it woke the owner. The wake-up byte may
-    /// or may not have been sent, so a process that waits for the owner asks again.
-    pub fn wake_for_the_dead(&self, ticket: Ticket) {
+    /// or may not have been sent, so a process that waits for the owner sends its request again.
+    pub fn complete_wake(&self, ticket: Ticket) {
         let waker = self.waker.load(Ordering::Acquire);
         let waker = i32::try_from(waker).ok().and_then(Pid::from_raw);
         let is_gone = |waker| test_kill_process(waker) == Err(Errno::SRCH);
@@ -205,7 +207,7 @@ mod tests {
     const MOVES: [Move; 8] = [
         Move::Ask,
         Move::Wake,
-        Move::Rest,
+        Move::StopSignals,
         Move::Drain,
         Move::FinishDraining,
         Move::Carry,
@@ -219,7 +221,7 @@ mod tests {
         (Stage::Steered, "1......8"),
         (Stage::Waking, ".2.....8"),
         (Stage::Asked, "1.3...08"),
-        (Stage::AtRest, "...4..08"),
+        (Stage::SignalsStopped, "...4..08"),
         (Stage::Draining, "....5.08"),
         (Stage::Drained, ".....6.7"),
         (Stage::Carrying, ".......7"),
@@ -274,10 +276,12 @@ mod tests {
         let handover = Handover::default();
         let ticket = handover.issue();
         for _ in 0..2 {
-            handover.ask(ticket, || assert!(!handover.make(ticket, Move::Rest)));
+            handover.ask(ticket, || {
+                assert!(!handover.make(ticket, Move::StopSignals))
+            });
             assert_eq!(handover.stage(ticket), Stage::Asked);
         }
-        assert!(handover.make(ticket, Move::Rest));
+        assert!(handover.make(ticket, Move::StopSignals));
         handover.ask(ticket, || panic!("a byte among those of the connection"));
     }
 
@@ -288,12 +292,12 @@ mod tests {
         handover.make(ticket, Move::Ask);
         let me = std::process::id();
         handover.waker.store(me, Ordering::Relaxed);
-        handover.wake_for_the_dead(ticket);
+        handover.complete_wake(ticket);
         assert_eq!(handover.stage(ticket), Stage::Waking, "it lives");
         let mut child = std::process::Command::new("true").spawn().unwrap();
         handover.waker.store(child.id(), Ordering::Relaxed);
         child.wait().unwrap();
-        handover.wake_for_the_dead(ticket);
+        handover.complete_wake(ticket);
         assert_eq!(handover.stage(ticket), Stage::Asked);
     }
 }

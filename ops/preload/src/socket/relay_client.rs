@@ -86,7 +86,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
         let stage = place.stage();
         match stage {
             Stage::Steered => request_bytes(fd, place),
-            Stage::AtRest => {
+            Stage::SignalsStopped => {
                 if place.make(Move::Drain) {
                     // An error means that the pair can no longer be read, and has no signals to
                     // remove.
@@ -109,7 +109,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
                     return false;
                 }
                 match stage {
-                    Stage::Waking => place.wake_for_the_dead(),
+                    Stage::Waking => place.complete_wake(),
                     Stage::Asked => request_bytes(fd, place),
                     _ => {}
                 }

@@ -51,8 +51,8 @@ impl Place {
     }
 
     /// Completes the request of a user that was killed before it had woken the owner.
-    pub(crate) fn wake_for_the_dead(self) {
-        self.state.handover.wake_for_the_dead(self.ticket);
+    pub(crate) fn complete_wake(self) {
+        self.state.handover.complete_wake(self.ticket);
     }
 
     /// Waits a moment for the end of the change from signals to bytes.

@@ -238,7 +238,7 @@ impl Relay {
         for made in [
             Move::Ask,
             Move::Wake,
-            Move::Rest,
+            Move::StopSignals,
             Move::Drain,
             Move::FinishDraining,
             Move::Carry,
@@ -333,7 +333,7 @@ impl Relay {
     /// its wake-up in time.
     fn stop_signals(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
-        while !self.place.make(Move::Rest) {
+        while !self.place.make(Move::StopSignals) {
             if self.place.stage() != Stage::Waking || Instant::now() > deadline {
                 return false;
             }
@@ -349,7 +349,7 @@ impl Relay {
         loop {
             let stage = self.place.stage();
             match stage {
-                Stage::AtRest | Stage::Draining => {}
+                Stage::SignalsStopped | Stage::Draining => {}
                 Stage::Drained => return true,
                 _ => return false,
             }
