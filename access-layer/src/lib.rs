@@ -40,7 +40,7 @@
 //!
 //! # Lock order
 //!
-//! IA children, EP, EVD, CNO, then the locks of the RNIC. A lock is held for a few moves of memory.
+//! IA children, EP, EVD, CNO, then the locks of the RNIC. A lock is held for a few memory accesses.
 //! No lock is held during a call of the RNIC that may make an upcall, or during a call of the
 //! consumer's code. The data path takes one EVD lock for a completion and none for a post.
 

@@ -120,7 +120,7 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     fn sockets(&self) -> Sockets<'_>;
 
     /// Waits, before the process ends, until the bytes of closed connections are delivered. Returns
-    /// early if no byte has moved for `patience`. A protocol whose bytes outlive the process needs
+    /// early if no byte was delivered for `patience`. A protocol whose bytes outlive the process needs
     /// no such wait.
     fn settle(&self, _patience: Duration) {}
 
@@ -285,7 +285,7 @@ pub enum ConnectFailure {
     Refused,
     /// The peer uses another version of the protocol.
     Version,
-    /// This host or the network failed, or the peer broke off.
+    /// This host or the network failed, or the peer aborted the attempt.
     Failed(Errno),
 }
 
@@ -319,13 +319,13 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// call does not return both bytes before the urgent byte and bytes after it.
     ///
     /// # Errors
-    /// `EAGAIN` if no bytes have arrived, else the error of `recv`.
+    /// `EAGAIN` if there are no bytes to receive, else the error of `recv`.
     fn receive(&self, parts: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno>;
 
     /// Receives the urgent byte; with `peek`, it stays in the stream.
     ///
     /// # Errors
-    /// `EAGAIN` if the byte was announced but has not arrived, `EINVAL` if there is none.
+    /// `EAGAIN` if the byte was announced but not received yet, `EINVAL` if there is none.
     fn receive_urgent(&self, peek: bool) -> Result<u8, Errno>;
 
     /// Sets whether the urgent byte is received in line, at its position in the stream
@@ -418,7 +418,7 @@ pub trait Watch: fmt::Debug + Send + Sync {
 /// The directions to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// The receiving direction: bytes that still arrive are answered with a reset.
+    /// The receiving direction: bytes that are received afterwards are answered with a reset.
     Read,
     /// The sending direction, after all queued bytes.
     Write,

@@ -92,17 +92,19 @@ impl Other {
     }
 
     /// Waits until the process has finished its step.
-    fn has_done(&mut self) -> Result<()> {
-        self.cue.read_exact(&mut [0]).context("it ended")
+    fn await_step(&mut self) -> Result<()> {
+        self.cue
+            .read_exact(&mut [0])
+            .context("the process has ended")
     }
 
     /// Lets the process do its next step.
-    fn go_on(&mut self) -> Result<()> {
+    fn next_step(&mut self) -> Result<()> {
         Ok(self.cue.write_all(b".")?)
     }
 
     fn end(mut self) -> Result<()> {
-        self.go_on()?;
+        self.next_step()?;
         ensure!(waitpid(self.process, None)? == WaitStatus::Exited(self.process, 0));
         Ok(())
     }
@@ -116,7 +118,7 @@ fn become_user(user: u32) -> Result<()> {
 }
 
 #[test]
-fn the_server_is_handed_no_descriptor() -> Result<()> {
+fn a_client_passes_no_descriptor_to_the_server() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
@@ -163,7 +165,7 @@ fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<(
 }
 
 #[test]
-fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
+fn the_service_of_another_user_is_found_as_long_as_that_user_listens() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
@@ -182,10 +184,10 @@ fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
         wait();
         Ok(())
     })?;
-    peggy.has_done()?;
+    peggy.await_step()?;
     ensure!(ask(service, &mut server)? == Answer::Mapped(mapped(42000)));
-    peggy.go_on()?;
-    peggy.has_done()?;
+    peggy.next_step()?;
+    peggy.await_step()?;
     let victim = TcpListener::bind(service)?;
     until_answered(service, &mut server, Answer::Refused)?;
     drop(victim);
@@ -214,7 +216,7 @@ fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
         drop(uncovered);
         Ok(())
     })?;
-    mallory.has_done()?;
+    mallory.await_step()?;
     ensure!(ask(victim, &mut server)? == Answer::Refused);
     ensure!(ask(mapped(3000), &mut server)? == Answer::Refused);
     // A later offering does not hide another user's either.
@@ -237,7 +239,7 @@ fn root_offers_anything() -> Result<()> {
         wait();
         until_answered(mapped(2000), &mut server, Answer::Mapped(mapped(42000)))
     })?;
-    peggy.has_done()?;
+    peggy.await_step()?;
     client.offer(Offering::new(mapped(2000), mapped(42000)));
     ensure!(client.role() == Role::Client);
     peggy.end()
@@ -269,13 +271,13 @@ fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
         Ok(())
     })?;
     for _ in 0..2 {
-        mallory.has_done()?;
+        mallory.await_step()?;
         for _ in 0..9 {
             server.drive();
         }
-        mallory.go_on()?;
+        mallory.next_step()?;
     }
-    mallory.has_done()?;
+    mallory.await_step()?;
     for _ in 0..9 {
         server.drive();
     }
@@ -320,7 +322,7 @@ fn a_client_that_is_refused_waits_ever_longer() -> Result<()> {
 }
 
 #[test]
-fn a_server_without_a_free_number_answers_and_rests() -> Result<()> {
+fn a_server_without_a_free_number_answers_and_does_not_spin() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
@@ -347,7 +349,7 @@ fn a_server_without_a_free_number_answers_and_rests() -> Result<()> {
         drop(hoard);
         until_answered(service, &mut server, Answer::Mapped(mapped(42000)))
     })?;
-    full.has_done()?;
+    full.await_step()?;
     client.offer(Offering::new(service, mapped(42000)));
     ensure!(client.role() == Role::Client);
     full.end()

@@ -49,10 +49,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("both_families.py"),
     ),
     // Programs such as wrk treat an empty receive after a wake-up as an error.
-    (
-        "no_wake_up_is_a_false_one",
-        include_str!("true_readiness.py"),
-    ),
+    ("no_wake_up_is_spurious", include_str!("true_readiness.py")),
     (
         "options_are_answered_as_tcp_answers",
         include_str!("options.py"),
@@ -86,7 +83,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("close_all.py"),
     ),
     (
-        "closing_each_number_leaves_nothing_that_goes_round",
+        "closing_each_number_leaves_no_thread_in_a_loop",
         include_str!("close_each.py"),
     ),
     (
@@ -172,7 +169,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("duplicated_before.py"),
     ),
     (
-        "sockets_that_are_used_as_soon_as_a_set_tells_of_them",
+        "sockets_that_are_used_as_soon_as_a_set_reports_them",
         include_str!("watched_meanwhile.py"),
     ),
 ];
@@ -235,8 +232,8 @@ const FORKING: &[(&str, &str)] = &[
         include_str!("forking/both_have_ended.py"),
     ),
     (
-        "says_all_and_goes",
-        include_str!("forking/says_all_and_goes.py"),
+        "sends_all_and_exits",
+        include_str!("forking/sends_all_and_exits.py"),
     ),
     ("read_late", include_str!("forking/read_late.py")),
     (
@@ -331,10 +328,10 @@ pub(crate) fn run(
 /// Runs the program until it ends; a failure includes its output. The output is written to a file,
 /// because daemons that a failed script does not stop would keep a pipe open.
 fn finish(mut command: Command) -> Result<()> {
-    let mut said = tempfile::tempfile().context("making a file")?;
+    let mut output = tempfile::tempfile().context("making a file")?;
     let mut child = command
-        .stdout(said.try_clone()?)
-        .stderr(said.try_clone()?)
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?)
         .process_group(0)
         .spawn()
         .with_context(|| format!("starting {:?}", command.get_program()))?;
@@ -349,9 +346,9 @@ fn finish(mut command: Command) -> Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let mut text = String::new();
-    said.rewind()?;
+    output.rewind()?;
     // Output that is not text is shown as far as it is text.
-    let _ = said.read_to_string(&mut text);
+    let _ = output.read_to_string(&mut text);
     ensure!(status.success(), "{status}\n{text}");
     Ok(())
 }
