@@ -18,7 +18,7 @@ static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// The value of the mark in the process that set it.
 const SET: u32 = 1;
 
-/// True if a child may share the memory. The hooks that find out exist for one processor only.
+/// True if a child may share the memory. Only x86-64 has the hooks that detect this.
 static MAY_BE_SHARED: AtomicBool = AtomicBool::new(!cfg!(target_arch = "x86_64"));
 
 /// Sets the mark for the calling process.

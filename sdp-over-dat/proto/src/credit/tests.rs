@@ -25,7 +25,7 @@ fn the_last_credit_is_for_messages_that_give_credits() {
         assert_eq!(credits.credits(), left);
         assert_eq!(credits.allow_data(), data, "data with {left}");
         assert_eq!(credits.allow_control(false), plain, "control with {left}");
-        assert_eq!(credits.allow_control(true), giving, "news with {left}");
+        assert_eq!(credits.allow_control(true), giving, "update with {left}");
         credits.on_sent(left == 3);
     }
 }
@@ -74,7 +74,7 @@ fn numbers_without_a_gap_and_never_more_than_buffers() {
 }
 
 #[test]
-fn an_update_is_owed_when_the_window_opens_and_never_for_an_update() {
+fn an_update_is_due_when_the_window_opens_and_never_for_an_update() {
     let mut credits = ReceiveCredits::new(4);
     credits.on_received(Seq(1), true, false).expect("in order");
     assert_eq!(
@@ -109,7 +109,7 @@ fn with_three_buffers_a_starving_peer_gets_credits_at_once_or_at_the_tick() {
     assert_eq!(
         credits.credit_update(),
         CreditUpdate::AtTick,
-        "an update took the last but one"
+        "an update used the last but one"
     );
     credits.announce();
     credits.on_received(Seq(3), false, false).expect("in order");
@@ -117,7 +117,7 @@ fn with_three_buffers_a_starving_peer_gets_credits_at_once_or_at_the_tick() {
     assert_eq!(
         credits.credit_update(),
         CreditUpdate::Due,
-        "the peer had something to say"
+        "the peer's last message was no update"
     );
 }
 
