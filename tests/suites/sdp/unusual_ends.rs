@@ -214,7 +214,7 @@ fn an_abort_after_the_last_message_is_reported_at_once() -> Result<()> {
     })
 }
 
-/// The longest times wait without an end, and the connection ends before they do.
+/// With the longest times, waits have no deadline, and the connection still ends.
 #[test]
 fn the_longest_times_are_no_deadline() -> Result<()> {
     let longest = Config {

@@ -93,7 +93,7 @@ impl Peer {
             Some((first, rest)) if first == word => Ok(rest.to_owned()),
             None if line == word => Ok(String::new()),
             Some(("failed", why)) => bail!("the second process failed: {why}"),
-            _ => bail!("the second process says {line:?} instead of {word:?}"),
+            _ => bail!("the second process sent {line:?} instead of {word:?}"),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Counted {
     }
 }
 
-/// A line of the parent, taken apart.
+/// Parses a line of the parent that begins a sample.
 pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
     let words: Vec<&str> = line.split(' ').collect();
     let &[verb, stack, case, count] = words.as_slice() else {

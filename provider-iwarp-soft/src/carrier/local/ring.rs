@@ -51,8 +51,8 @@ pub(crate) use consumer::Consumer;
 pub(crate) use producer::Finished;
 pub(crate) use producer::{Outcome, Producer, Refused, Revoked, Revoker};
 
-/// Offsets of control words. Each word is written by one side. No two words are in one pair of
-/// lines, because some processors move such a pair together.
+/// Offsets of control words. Each word is written by one side. Words that are written at different
+/// times are in different pairs of lines, because some processors move such a pair together.
 mod control {
     /// The position up to which the consumer has released records.
     pub(super) const RELEASED: usize = 0;
