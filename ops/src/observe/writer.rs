@@ -8,7 +8,7 @@ use crate::observe::listing;
 use crate::observe::page::Page;
 use crate::observe::place::Place;
 
-/// The maximum number of pages of dead processes that are removed when a page is made.
+/// The maximum number of pages of ended processes that are removed when a page is made.
 const SWEPT: usize = 32;
 
 /// The writer of this process's page, which is made with the first socket.

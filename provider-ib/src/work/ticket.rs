@@ -1,7 +1,7 @@
 //! The `wr_id` that a work request carries through the device.
 
-/// The number of device queue pairs that a ticket can distinguish. An older one is no longer in use
-/// by then.
+/// The number of successive device queue pairs at one place that a ticket can distinguish. When the
+/// number of a queue pair is used again, that queue pair is no longer in use.
 pub(crate) const EPOCHS: u16 = 1 << EPOCH_BITS;
 
 /// The largest number of queue pairs on one completion queue.

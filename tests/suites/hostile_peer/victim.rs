@@ -262,7 +262,7 @@ impl Victim {
                 status: None,
                 len: 0,
             }),
-            Some(other) => anyhow::bail!("an event that nobody expects: {other:?}"),
+            Some(other) => anyhow::bail!("an unexpected event: {other:?}"),
             None => anyhow::bail!("no completion"),
         }
     }
@@ -396,8 +396,8 @@ impl Bystander {
                 .wait_completion(ep.id(), cookie, Some(DEADLINE))?;
             ensure!(dto.status.is_success(), "{:?}", dto.status);
         }
-        let arrived = self.memory.to_vec(Self::LEN, Self::LEN)?;
-        ensure!(arrived == message, "wrong bytes");
+        let received = self.memory.to_vec(Self::LEN, Self::LEN)?;
+        ensure!(received == message, "wrong bytes");
         Ok(())
     }
 }

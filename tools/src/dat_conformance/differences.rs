@@ -26,9 +26,10 @@ struct Row {
     case: String,
     kind: Kind,
     reason: String,
-    /// `met` is true once a case of this row has run; `seen`, once such a case differed.
-    met: bool,
-    seen: bool,
+    /// True once a case of this row has run.
+    has_run: bool,
+    /// True once a case of this row has differed.
+    has_differed: bool,
 }
 
 /// The way in which a case differs.
@@ -91,14 +92,14 @@ impl Differences {
             if !matches(&row.case, case) {
                 continue;
             }
-            row.met = true;
+            row.has_run = true;
             let applies = match &verdict {
                 Verdict::Ok => false,
                 Verdict::Failed(_) => row.kind != Kind::Lacks,
                 Verdict::Lacks(_) => row.kind != Kind::Fails,
             };
             if applies {
-                row.seen = true;
+                row.has_differed = true;
                 known.get_or_insert_with(|| row.reason.clone());
             }
         }
@@ -112,9 +113,9 @@ impl Differences {
         }
     }
 
-    /// Messages for the rows whose cases all ran without the listed difference.
+    /// Messages for the rows of which a case has run and no case has differed.
     pub(crate) fn outdated(&self) -> Vec<String> {
-        let outdated = |row: &&Row| row.met && !row.seen && row.kind != Kind::Varies;
+        let outdated = |row: &&Row| row.has_run && !row.has_differed && row.kind != Kind::Varies;
         let rows = self.rows.iter().filter(outdated);
         rows.map(|row| {
             format!(
@@ -148,8 +149,8 @@ impl Row {
             case: case.to_owned(),
             kind,
             reason: reason.join(" "),
-            met: false,
-            seen: false,
+            has_run: false,
+            has_differed: false,
         }))
     }
 }
