@@ -231,7 +231,7 @@ impl OffloadListener for SdpListener {
             // Read before places become free, because peers may wait in the kernel for these
             // places.
             let was_full = pending.is_full(self.room);
-            pending.meet(&service);
+            pending.answer_offers(&service);
             pending.answer(&service);
             if let Some((stream, adapter)) = pending.next_committed(&self.wakeup) {
                 return Ok(Some(Box::new(SdpOffload::new(stream, adapter))));

@@ -173,7 +173,7 @@ impl PendingConnections {
     }
 
     /// Answers the peers that have sent their offer.
-    pub(crate) fn meet(&mut self, service: &Service<'_>) {
+    pub(crate) fn answer_offers(&mut self, service: &Service<'_>) {
         self.check_invited(service);
         let mut at = 0;
         while let Some(meeting) = self.meeting.get_mut(at) {

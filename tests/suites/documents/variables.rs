@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{agree, files, read, words, workspace};
 
-/// The rooms that read the environment: that of the libraries, which all other rooms call, and
+/// The crates that read the environment: that of the libraries, which all other crates call, and
 /// `dat-api`, which is published without the workspace's internal crates.
-const ROOMS: [&str; 2] = ["dat-api/host", "dat-api"];
+const READERS: [&str; 2] = ["dat-api/host", "dat-api"];
 
 /// The pages with a section about the environment.
 const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
@@ -30,17 +30,17 @@ fn sources() -> Result<Vec<(String, String)>> {
     let manifest = read(&workspace("Cargo.toml"))?;
     let members = manifest.split("members = [").nth(1).context("no members")?;
     let members = members.split(']').next().unwrap_or(members);
-    let rooms = members.split('"').skip(1).step_by(2);
+    let crates = members.split('"').skip(1).step_by(2);
     let mut found = Vec::new();
-    for room in rooms.filter(|room| !OURS_ALONE.contains(room)) {
-        let root = workspace(room).join("src");
+    for member in crates.filter(|member| !OURS_ALONE.contains(member)) {
+        let root = workspace(member).join("src");
         for file in files(&root, "rs")? {
             let is_test = file
                 .strip_prefix(&root)?
                 .iter()
                 .any(|part| part == "tests" || part == "tests.rs");
             if !is_test {
-                found.push((room.to_owned(), read(&file)?));
+                found.push((member.to_owned(), read(&file)?));
             }
         }
     }
@@ -105,8 +105,8 @@ fn described(page: &str) -> Result<BTreeSet<String>> {
 /// and all texts that look like a name.
 fn of_work_on_dat_rs() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut read_there, mut quoted_there) = (BTreeSet::new(), BTreeSet::new());
-    for room in WORK {
-        for file in files(&workspace(room), "rs")? {
+    for member in WORK {
+        for file in files(&workspace(member), "rs")? {
             for line in read(&file)?.lines() {
                 let names = quoted(line);
                 if line.contains("env::var") {
@@ -130,7 +130,7 @@ fn is_ours(name: &str) -> bool {
 fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
     let sources = sources()?;
     let (mut names, mut constants) = (BTreeSet::new(), BTreeSet::new());
-    for (_, text) in sources.iter().filter(|(room, _)| room != ROOMS[0]) {
+    for (_, text) in sources.iter().filter(|(member, _)| member != READERS[0]) {
         let (of_text, by_constant) = asked(text);
         names.extend(of_text);
         constants.extend(by_constant);
@@ -149,11 +149,11 @@ fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
 /// A variable that is read in another way would have an effect in programs with raised privileges.
 #[test]
 fn the_environment_is_read_where_privileges_are_checked() -> Result<()> {
-    for (room, text) in sources()? {
+    for (member, text) in sources()? {
         let shipped = text.split("#[cfg(test)]").next().unwrap_or(&text);
         let reads = shipped.contains("env::var");
-        let may_read = ROOMS.contains(&&*room);
-        ensure!(!reads || may_read, "{room} reads the environment too");
+        let may_read = READERS.contains(&&*member);
+        ensure!(!reads || may_read, "{member} reads the environment too");
     }
     Ok(())
 }
