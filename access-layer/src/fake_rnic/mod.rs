@@ -1,9 +1,10 @@
 //! An RNIC in memory, for tests: queue pairs of one process exchange data by copying.
 //!
 //! The fake follows the whole contract of [`Rnic`], so that a test result holds for real RNICs too.
-//! Connection events are delivered on a separate thread. The completions of a connection are in
-//! their CQs before the disconnect event is delivered. Tokens outlive the objects that they name. A
-//! work request is executed on the thread that posts it.
+//! Connection events are delivered on a separate thread, or with `held` when the test asks for
+//! them. The completions of a connection are in their CQs before the disconnect event is delivered.
+//! An event may have the token of a destroyed object. A work request is executed on the thread that
+//! posts it.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -304,6 +305,6 @@ pub fn expire_timeouts(net: &str) {
 /// Returns true if a network is empty: no service, no armed or waiting socket, no region, no window
 /// and no undelivered event.
 #[must_use]
-pub fn is_deserted(net: &str) -> bool {
-    Network::named(net).is_deserted()
+pub fn is_network_empty(net: &str) -> bool {
+    Network::named(net).is_empty()
 }

@@ -106,7 +106,7 @@ impl Network {
 
     /// Returns true if nothing is registered or waiting. Attempts that ended while their sockets
     /// waited do not count and are dropped.
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.drop_ended();
         let regions = self.regions.read().ignore_poison();
         regions.is_empty()

@@ -2,8 +2,8 @@
 //!
 //! Names are text, so that `ss -x` shows them: `ops1at4 127.0.0.1:80`, `ops1at6 [::]:80`,
 //! `ops1only6 [::]:80` for a listener with `IPV6_V6ONLY`, and
-//! `ops1from4 127.0.0.1:40000 127.0.0.1:80` for a connection, the connecting end first. The digit
-//! is the address family of the program's socket. The first four bytes are a version.
+//! `ops1from4 127.0.0.1:40000 127.0.0.1:80` for a connection, the connecting end first. The
+//! number after the word is the address family of the program's socket. `ops1` is the version.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;

@@ -83,7 +83,7 @@ pub(super) fn lowest_descriptor() -> i32 {
 /// Panics if the network still contains objects, or if the lowest free descriptor does not become
 /// `descriptor` again.
 pub(super) fn assert_nothing_left(descriptor: i32) {
-    assert!(fake_rnic::is_deserted(NET), "objects outlive their IA");
+    assert!(fake_rnic::is_network_empty(NET), "objects outlive their IA");
     let deadline = Instant::now() + SETTLE;
     // The thread that calls agents may hold the last reference to a CNO.
     while lowest_descriptor() > descriptor {

@@ -29,20 +29,20 @@ const EACH_WAY: &[Both] = &[
     (
         "disconnect/graceful-finishes",
         "a graceful disconnect delivers the messages posted before it",
-        sends_and_leaves,
+        sends_and_disconnects,
         receives_all,
     ),
     (
         "disconnect/flushes",
         "posted receives are flushed when the peer disconnects",
-        is_left,
+        disconnects_when_posted,
         flushes,
     ),
     (
         "disconnect/flushes-here",
         "posted receives of the end that disconnects are flushed",
-        leaves_with_receives,
-        is_left_alone,
+        disconnects_with_receives,
+        has_no_receives,
     ),
     (
         "disconnect/freed",
@@ -160,7 +160,7 @@ fn twice(side: &mut Side<'_>) -> Result<()> {
 const MESSAGES: u64 = 16;
 const LEN: usize = 3000;
 
-fn sends_and_leaves(side: &mut Side<'_>) -> Result<()> {
+fn sends_and_disconnects(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 6)?;
@@ -204,7 +204,7 @@ fn all_flushed(link: &Link, side: &Side<'_>) -> Result<()> {
     expect::nothing(&link.kit.recv, side)
 }
 
-fn is_left(side: &mut Side<'_>) -> Result<()> {
+fn disconnects_when_posted(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     side.receive("posted")?;
     link.ep.disconnect(Close::Abrupt)?;
@@ -221,7 +221,7 @@ fn flushes(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
+fn disconnects_with_receives(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     posts_receives(&link)?;
     side.receive("connected")?;
@@ -231,7 +231,7 @@ fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_left_alone(side: &mut Side<'_>) -> Result<()> {
+fn has_no_receives(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     side.send("connected", &[])?;
     ends_once(&link, side)?;
