@@ -1,4 +1,5 @@
-//! The C enums of DAT 2.0, except for event numbers, return codes and the field masks of queries.
+//! The C enums of DAT 2.0, except for those of events, handles and return codes and the field masks
+//! of queries.
 //!
 //! Values are plain integers: a consumer or a provider may pass any of them.
 

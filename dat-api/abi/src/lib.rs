@@ -10,7 +10,7 @@
 //! | [`socket_addr`] | socket addresses between Rust and C |
 //! | [`handle`] | handle aliases and handle kinds |
 //! | [`return_code`] | `DAT_RETURN` taken apart into class, type and subtype |
-//! | [`flags`] | every C enum: memory types, states, completion flags |
+//! | [`flags`] | the other C enums: memory types, states, completion flags |
 //! | [`mask`] | parameter masks of the query and modify calls |
 //! | [`memory`] | triplets and region descriptions |
 //! | [`attr`] | attributes of IA, provider, EP and SRQ |

@@ -28,7 +28,10 @@ pub fn run(data: &[u8]) {
     // The second parser may refuse more, because it also checks the state of the connection.
     let mut checker = connection();
     let is_accepted = checker.sent(Side::Active, data, data.len()).is_ok();
-    assert!(!is_accepted || parsed.is_ok(), "the checker accepts {data:02x?}");
+    assert!(
+        !is_accepted || parsed.is_ok(),
+        "the checker accepts {data:02x?}"
+    );
 }
 
 fn connection() -> Checker {

@@ -156,7 +156,7 @@ impl Observed {
         let state = match all.map(|end| end.load(Ordering::SeqCst)) {
             [_, _, true] => State::Broken,
             [false, false, _] => State::Established,
-            [true, false, _] => State::WeEnded,
+            [true, false, _] => State::LocalEnded,
             [false, true, _] => State::PeerEnded,
             [true, true, _] => State::Ended,
         };

@@ -11,7 +11,7 @@ pub enum State {
     /// Both sides may send.
     Established = 2,
     /// The program has shut down its sending side.
-    WeEnded = 3,
+    LocalEnded = 3,
     /// The peer has shut down its sending side.
     PeerEnded = 4,
     /// Both sides have shut down sending.
@@ -20,7 +20,7 @@ pub enum State {
     Broken = 6,
     /// A listening socket.
     Listening = 7,
-    /// A kernel TCP socket; the kernel alone has its state.
+    /// A kernel socket, also that of a connection within the host. The kernel alone has its state.
     Native = 8,
 }
 
@@ -29,7 +29,7 @@ impl State {
     pub const ALL: [Self; 8] = [
         Self::Connecting,
         Self::Established,
-        Self::WeEnded,
+        Self::LocalEnded,
         Self::PeerEnded,
         Self::Ended,
         Self::Broken,
@@ -45,12 +45,12 @@ impl State {
 }
 
 impl fmt::Display for State {
-    /// Writes the name that `ss` uses.
+    /// Writes the name that `ss` uses, if it has one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Connecting => "SYN-SENT",
             Self::Established => "ESTAB",
-            Self::WeEnded => "FIN-WAIT-2",
+            Self::LocalEnded => "FIN-WAIT-2",
             Self::PeerEnded => "CLOSE-WAIT",
             Self::Ended => "CLOSING",
             Self::Broken => "RESET",

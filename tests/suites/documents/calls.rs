@@ -71,7 +71,7 @@ fn every_exported_call_is_described_in_exactly_one_page() -> Result<()> {
         for call in calls {
             ensure!(
                 seen.insert(call.clone()),
-                "{call} occurs twice, again in {page}"
+                "{call} is described twice, again in {page}"
             );
         }
     }
