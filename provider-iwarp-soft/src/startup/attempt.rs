@@ -9,7 +9,7 @@
 //!
 //! A consumer's socket starts in `SendingRequest`. A refused connect is retried for a while,
 //! because consumers race the `listen` of their peers. A connection that is reset instead of
-//! answered is retried once without the enhanced words of RFC 6581.
+//! answered, or answered without the enhanced words of RFC 6581, is retried once without them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -304,7 +304,7 @@ impl ConnectAttempt {
                 tracing::info!(?peer, "the peer rejects, with this IRD and ORD");
                 Step::Fail(OwnEvent::PeerRejected { private_data })
             }
-            ReplyOutcome::Refused(refusal) => self.on_unfit(socket, refusal),
+            ReplyOutcome::Refused(refusal) => self.on_unusable_reply(socket, refusal),
         }
     }
 
@@ -320,7 +320,7 @@ impl ConnectAttempt {
     }
 
     /// Called if the peer accepted on conditions that this end cannot meet.
-    fn on_unfit(&mut self, socket: Socket, refusal: Refusal) -> Step {
+    fn on_unusable_reply(&mut self, socket: Socket, refusal: Refusal) -> Step {
         let (error, crc, markers) = match refusal {
             Refusal::InsufficientIrd { crc, markers, .. } => {
                 (MpaError::InsufficientIrd, crc, markers)

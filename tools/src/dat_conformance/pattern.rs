@@ -30,14 +30,18 @@ pub(crate) fn untouched(region: &Region, at: usize, len: usize) -> Result<()> {
     same(&region.to_vec(at, len)?, &vec![0; len])
 }
 
-fn same(found: &[u8], due: &[u8]) -> Result<()> {
-    match found.iter().zip(due).position(|(found, due)| found != due) {
+fn same(found: &[u8], expected: &[u8]) -> Result<()> {
+    match found
+        .iter()
+        .zip(expected)
+        .position(|(found, expected)| found != expected)
+    {
         None => Ok(()),
         Some(at) => bail!(
             "byte {at} of {} is {:#04x} instead of {:#04x}",
-            due.len(),
+            expected.len(),
             found[at],
-            due[at]
+            expected[at]
         ),
     }
 }
@@ -48,12 +52,12 @@ mod tests {
 
     #[test]
     fn a_wrong_byte_is_named() {
-        let due = bytes(7, 70_000);
-        let mut found = due.clone();
+        let expected = bytes(7, 70_000);
+        let mut found = expected.clone();
         found[65_536] ^= 1;
-        let error = same(&found, &due).unwrap_err().to_string();
+        let error = same(&found, &expected).unwrap_err().to_string();
         assert!(error.starts_with("byte 65536 of 70000"), "{error}");
-        assert!(same(&due, &due).is_ok());
+        assert!(same(&expected, &expected).is_ok());
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) struct Listener {
     accept_lock: Arc<AcceptLock>,
     joint: Arc<Joint>,
     listed: Listed,
-    /// True if the service ended at an `exec` and was not begun again.
+    /// True if the service ended at an `exec` and no attempt to begin it again was made.
     lacks_service: AtomicBool,
     is_lost: AtomicBool,
     /// Counts the calls of `accept`.
@@ -239,7 +239,7 @@ impl Listener {
         }
     }
 
-    /// Returns true if the service ended at an `exec` and was not begun again.
+    /// Returns true if the service ended at an `exec` and no attempt to begin it again was made.
     pub(crate) fn lacks_service(&self) -> bool {
         self.lacks_service.load(Ordering::Relaxed)
     }

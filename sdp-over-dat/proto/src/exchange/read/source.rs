@@ -78,7 +78,7 @@ impl Exchange {
         let mut is_found = false;
         for offer in &mut self.offers {
             if id.is_none_or(|id| id == offer.advert.id) {
-                offer.fate = offer.fate.firmer(then);
+                offer.fate = offer.fate.after_cancel(then);
                 is_found = true;
             }
         }
@@ -127,7 +127,7 @@ impl Exchange {
         if self.cancel == Cancel::Sent && !answers_cancel && self.offers.iter().any(is_later) {
             let refused = |offer: &&mut Offer| ack.covers(offer.seq);
             for offer in self.offers.iter_mut().filter(refused) {
-                offer.fate = offer.fate.firmer(OnCancel::Send);
+                offer.fate = offer.fate.after_cancel(OnCancel::Send);
             }
             return Vec::new();
         }
@@ -193,7 +193,7 @@ impl Offer {
 }
 
 impl Fate {
-    const fn firmer(self, then: OnCancel) -> Self {
+    const fn after_cancel(self, then: OnCancel) -> Self {
         match self {
             Self::Cancelled(OnCancel::TakeBack) => self,
             Self::Unchanged | Self::Cancelled(OnCancel::Send) => Self::Cancelled(then),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wish_of_this_end_in_every_state() {
+    fn every_cancel_in_every_state() {
         for before in states() {
             for then in [Send, TakeBack] {
                 let mut after = before.clone();
