@@ -15,7 +15,7 @@ use sdp_over_dat::{SdpStream, Stack};
 use crate::adapter::Adapter;
 use crate::adapters::Adapters;
 use crate::errno_of;
-use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
+use crate::rendezvous::{self, AdapterKind, Answer, Incoming, NoChoice, Offer};
 use crate::settings::Settings;
 use crate::stream::{SdpOffload, WakeupFd};
 
@@ -127,9 +127,9 @@ impl SdpConnecting {
         let failed = |error: std::io::Error| ConnectFailure::Failed(errno_of(&error));
         epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
         let (stream, chosen, tcp) = match answer {
-            Answer::Nothing(WhyNot::NoAdapter) => return Err(ConnectFailure::Refused),
-            Answer::Nothing(WhyNot::Version) => return Err(ConnectFailure::Version),
-            Answer::Nothing(WhyNot::Failed) => {
+            Answer::Nothing(NoChoice::NoAdapter) => return Err(ConnectFailure::Refused),
+            Answer::Nothing(NoChoice::Version) => return Err(ConnectFailure::Version),
+            Answer::Nothing(NoChoice::Failed) => {
                 return Err(ConnectFailure::Failed(Errno::CONNABORTED));
             }
             Answer::Convert => {

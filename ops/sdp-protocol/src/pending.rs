@@ -27,7 +27,7 @@ use tracing::{debug, warn};
 use crate::adapter::Adapter;
 use crate::adapters::{Adapters, UsableDevices};
 use crate::errno_of;
-use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
+use crate::rendezvous::{self, AdapterKind, Answer, Incoming, NoChoice, Offer};
 use crate::settings::Settings;
 use crate::stream::WakeupFd;
 
@@ -39,7 +39,7 @@ const MEETING_MAX: usize = 64;
 /// processes have copies of the descriptor.
 fn refuse(tcp: &OwnedFd, why: Errno) {
     if why == Errno::PROTONOSUPPORT {
-        let answer = Answer::Nothing(WhyNot::Version).emit();
+        let answer = Answer::Nothing(NoChoice::Version).emit();
         let _ = rendezvous::send(tcp.as_fd(), &answer);
     }
     let _ = rustix::net::shutdown(tcp, Shutdown::Both);
@@ -207,7 +207,7 @@ impl PendingConnections {
     fn choose(&mut self, service: &Service<'_>, meeting: Meeting, offer: &Offer) -> io::Result<()> {
         let at = meeting.names.local.ip();
         let ports = service.adapters.ports_at(at, service.choice.devices);
-        let mut why_not = WhyNot::NoAdapter;
+        let mut reason = NoChoice::NoAdapter;
         for (index, kind) in offer.adapters.iter().enumerate() {
             let Some(kind) = *kind else { continue };
             let tried = if kind == AdapterKind::Socket {
@@ -230,14 +230,14 @@ impl PendingConnections {
                 }
                 Err(error) => {
                     warn!(%error, "a device cannot be offered");
-                    why_not = match errno_of(&error) {
-                        Errno::PROTONOSUPPORT => WhyNot::Version,
-                        _ => WhyNot::Failed,
+                    reason = match errno_of(&error) {
+                        Errno::PROTONOSUPPORT => NoChoice::Version,
+                        _ => NoChoice::Failed,
                     };
                 }
             }
         }
-        let answer = Answer::Nothing(why_not).emit();
+        let answer = Answer::Nothing(reason).emit();
         Ok(rendezvous::send(meeting.tcp.as_fd(), &answer)?)
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct Offer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// No connection is possible.
-    Nothing(WhyNot),
+    Nothing(NoChoice),
     /// This TCP connection becomes an RDMA connection.
     Convert,
     /// The connecting end must connect to this service point, with the token as private data.
@@ -88,7 +88,7 @@ pub(crate) enum Answer {
 
 /// The reason why the accepting end chooses no adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhyNot {
+pub(crate) enum NoChoice {
     /// The ends have no adapters of the same kind.
     NoAdapter = 1,
     /// The Hello has another version.
@@ -186,9 +186,9 @@ impl Answer {
         let bytes: &[u8; ANSWER_LEN] = bytes.try_into().map_err(|_| Malformed::Other)?;
         match bytes[8] {
             0 => Ok(Self::Nothing(match bytes[10] {
-                1 => WhyNot::NoAdapter,
-                2 => WhyNot::Version,
-                _ => WhyNot::Failed,
+                1 => NoChoice::NoAdapter,
+                2 => NoChoice::Version,
+                _ => NoChoice::Failed,
             })),
             1 => Ok(Self::Convert),
             2 => Ok(Self::Device {
@@ -315,8 +315,8 @@ mod tests {
         let token = Token::from_bytes([7; Token::LEN]);
         let place = |at: &str| (at.parse().expect("an address"), 0x0123_4567_89ab_cdef);
         [
-            Answer::Nothing(WhyNot::NoAdapter),
-            Answer::Nothing(WhyNot::Version),
+            Answer::Nothing(NoChoice::NoAdapter),
+            Answer::Nothing(NoChoice::Version),
             Answer::Convert,
             Answer::device(3, place("192.0.2.1:0"), token),
             Answer::device(0, place("[2001:db8::1]:0"), token),

@@ -50,7 +50,7 @@ enum State {
 struct Open {
     /// The time at which the Request is sent next.
     send_at: Instant,
-    /// The last denial: the peer answered that it does not offer the service, or did not answer.
+    /// The last denial: the peer does not offer the service, or has no port mapper.
     denial: Option<Answer>,
     /// The delay after the next denial.
     delay: Duration,

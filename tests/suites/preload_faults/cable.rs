@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use stack_tests::{OffloadProtocol, Program, Veth, is_full, not_run};
 
 use crate::Test;
-use crate::apart::{Apart, HOST, Place};
-use crate::parts::PATIENCE;
+use crate::process::{HOST, Place, Process};
+use crate::roles::PATIENCE;
 
 /// The time limit of the tools.
 const TOOL: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ pub(crate) struct Line {
 }
 
 /// Two programs with a connection between them, first the program in the near network.
-pub(crate) type Pair = [Apart; 2];
+pub(crate) type Pair = [Process; 2];
 
 impl Line {
     /// Makes the cable. Returns `None`, with a message, if a cable cannot be made.
@@ -88,20 +88,20 @@ impl Line {
         Ok(Some(line))
     }
 
-    fn start(&self, end: End, part: &str) -> Result<Apart> {
-        self.start_with(end, part, |_| {})
+    fn start(&self, end: End, role: &str) -> Result<Process> {
+        self.start_with(end, role, |_| {})
     }
 
-    fn start_with(&self, end: End, part: &str, with: impl FnOnce(&mut Command)) -> Result<Apart> {
+    fn start_with(&self, end: End, role: &str, with: impl FnOnce(&mut Command)) -> Result<Process> {
         let mut entered = Ok(());
-        let apart = Apart::start_with(part, &self.place, |command| {
+        let process = Process::start_with(role, &self.place, |command| {
             with(command);
             command.env(HOST, Veth::FAR_V4.to_string());
             if let End::Far = end {
                 entered = self.veth.at_far_end(command);
             }
         })?;
-        entered.map(|()| apart)
+        entered.map(|()| process)
     }
 
     fn run(&self, end: End, program: &str, args: &str) -> Result<()> {
@@ -153,7 +153,7 @@ impl Line {
         let near = self.start(End::Near, &format!("swap {port}"))?;
         let pair = [near, far];
         for side in &pair {
-            side.read_line("met")?;
+            side.read_line("connected")?;
         }
         self.check_offloaded()
             .context("after the programs have connected")?;
@@ -168,7 +168,7 @@ impl Line {
         let near = self.start_with(End::Near, &format!("lose {port} writing"), &with)?;
         let pair = [near, far];
         for side in &pair {
-            side.read_line("met")?;
+            side.read_line("connected")?;
         }
         Ok(pair)
     }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use stack_tests::{OffloadProtocol, is_full};
 use tempfile::NamedTempFile;
 
-use crate::apart::{Apart, Place};
+use crate::process::{Place, Process};
 
 const CONNECTIONS: usize = 1000;
 const CYCLES: usize = 10_000;
@@ -19,9 +19,9 @@ const LONG: Duration = Duration::from_mins(10);
 pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let log = NamedTempFile::new()?;
-    let start = |part: &str| {
+    let start = |role: &str| {
         let log = log.reopen()?;
-        Apart::start_with(part, &place, |command| {
+        Process::start_with(role, &place, |command| {
             command.env("DAT_LOG", "warn").stderr(log);
         })
     };
@@ -46,14 +46,14 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
 /// Both ends hold as many descriptors, threads and mappings afterwards as before.
 pub(crate) fn thousands_of_connections_in_turn(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let server = Apart::start("echo", &place)?;
+    let server = Process::start("echo", &place)?;
     let port = server.read_line("port")?;
     let cycles = if protocol.is_sdp && !is_full() {
         CYCLES_QUICK
     } else {
         CYCLES
     };
-    let client = Apart::start(&format!("cycle {port} {cycles}"), &place)?;
+    let client = Process::start(&format!("cycle {port} {cycles}"), &place)?;
     ensure!(client.read_line_within("cycled", LONG)? == cycles.to_string());
     client.finish()?;
     server.read_line("served")?;
@@ -64,9 +64,9 @@ pub(crate) fn thousands_of_connections_in_turn(protocol: &'static OffloadProtoco
 /// A program that runs out of descriptors gets an error, and can continue after closing some.
 pub(crate) fn without_descriptors(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let server = Apart::start("echo", &place)?;
+    let server = Process::start("echo", &place)?;
     let port = server.read_line("port")?;
-    let client = Apart::start(&format!("exhaust {port}"), &place)?;
+    let client = Process::start(&format!("exhaust {port}"), &place)?;
     let made: usize = client.read_line("exhausted at")?.parse()?;
     ensure!(made > 8, "{made} connections");
     client.read_line("recovered")?;

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use stack_tests::{OffloadProtocol, is_full};
 
-use crate::apart::{Apart, Place};
+use crate::process::{Place, Process};
 
 /// The time for which the peer is stopped in the long form.
 const LONG: Duration = Duration::from_secs(30);
@@ -21,9 +21,9 @@ fn count(line: &str) -> Result<(u64, &str)> {
 /// The receiver gets the end of the stream or a reset. All earlier bytes are in the right order.
 pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let receiver = Apart::start("receive", &place)?;
+    let receiver = Process::start("receive", &place)?;
     let port = receiver.read_line("port")?;
-    let sender = Apart::start(&format!("send {port} endless"), &place)?;
+    let sender = Process::start(&format!("send {port} endless"), &place)?;
     sender.read_line("far")?;
     sender.signal(Signal::SIGKILL)?;
     let line = receiver.read_line("received")?;
@@ -38,9 +38,9 @@ pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Res
 /// The sender gets an error because the receiver is gone.
 pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let receiver = Apart::start("receive", &place)?;
+    let receiver = Process::start("receive", &place)?;
     let port = receiver.read_line("port")?;
-    let sender = Apart::start(&format!("send {port} endless"), &place)?;
+    let sender = Process::start(&format!("send {port} endless"), &place)?;
     sender.read_line("far")?;
     receiver.signal(Signal::SIGKILL)?;
     let line = sender.read_line("sent")?;
@@ -55,12 +55,12 @@ pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> R
 /// transmission continues where it stopped.
 pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let receiver = Apart::start("receive", &place)?;
+    let receiver = Process::start("receive", &place)?;
     let port = receiver.read_line("port")?;
     let bytes = 32 << 20;
-    let mut sender = Apart::start(&format!("fill {port} {bytes}"), &place)?;
+    let mut sender = Process::start(&format!("fill {port} {bytes}"), &place)?;
     // A peer that is stopped earlier is not offloaded.
-    sender.read_line("met")?;
+    sender.read_line("connected")?;
     receiver.signal(Signal::SIGSTOP)?;
     sender.write_line("go on")?;
     let full = sender.read_line("full")?;
@@ -79,10 +79,10 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
 /// If a peer is stopped and then killed, the connection ends.
 pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let receiver = Apart::start("receive", &place)?;
+    let receiver = Process::start("receive", &place)?;
     let port = receiver.read_line("port")?;
-    let mut sender = Apart::start(&format!("fill {port} {}", 32 << 20), &place)?;
-    sender.read_line("met")?;
+    let mut sender = Process::start(&format!("fill {port} {}", 32 << 20), &place)?;
+    sender.read_line("connected")?;
     receiver.signal(Signal::SIGSTOP)?;
     sender.write_line("go on")?;
     sender.read_line("full")?;

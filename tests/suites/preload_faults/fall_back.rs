@@ -13,7 +13,7 @@ use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
 use stack_tests::{IA_NAME, Leave, OffloadProtocol, Stage};
 use tempfile::TempDir;
 
-use crate::apart::{Apart, Place};
+use crate::process::{Place, Process};
 
 /// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
 /// is for a busy machine. The limit is half of the time limit of [`Leave::Tcp`].
@@ -220,10 +220,10 @@ impl Case {
         let place = Place::with_leave(self.leave(), protocol)?;
         let service = echo()?;
         self.mapper.begin()?;
-        let part = format!("visit {}", service.port());
+        let role = format!("visit {}", service.port());
         let files = TempDir::new()?;
         let listed = self.provider.listed(files.path())?;
-        let visitor = Apart::start_with(&part, &place, |command| {
+        let visitor = Process::start_with(&role, &place, |command| {
             if let Some(file) = listed {
                 command.env("DAT_OVERRIDE", file);
             }
@@ -248,7 +248,7 @@ pub(crate) fn another_version_receives_this_version(
     protocol: &'static OffloadProtocol,
 ) -> Result<()> {
     let place = Place::new(protocol)?;
-    let server = Apart::start("receive", &place)?;
+    let server = Process::start("receive", &place)?;
     let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.read_line("port")?.parse()?));
     let listed = place.listed()?;
     let has_adapter = |line: &str| line.starts_with("sdp ") && line.contains(IA_NAME);
@@ -269,7 +269,7 @@ pub(crate) fn another_version_receives_this_version(
     let ack = &private_data[4..];
     ensure!(ack[0] == 1 && ack[16] == 0x22, "{private_data:02x?}");
     // The service still works.
-    Apart::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
+    Process::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
     ensure!(server.read_line("received")? == "1000 end");
     server.finish()?;
     place.check_end()

@@ -8,19 +8,19 @@
 //! | [`fall_back`] | TCP where the peer, or the network, is faulty |
 //! | [`cable`] | a cable between two networks that loses and delays packets, is cut, and a peer that is stopped |
 //! | [`crowds`] | a thousand connections, ten thousand one after the other, no descriptors |
-//! | [`apart`] | processes under the library, which print one line for each event |
-//! | [`parts`] | the programs of those processes |
+//! | [`process`] | processes under the library, which print one line for each event |
+//! | [`roles`] | the programs of those processes |
 //! | [`stream`] | byte patterns that show their position |
 //!
-//! Each process is a second instance of this suite with the library preloaded. All tests run with
-//! each offload protocol.
+//! Each process is a second instance of this suite with the library preloaded. The tests of
+//! `fall_back` and `cable` run with SDP, all others with each offload protocol.
 
-mod apart;
 mod cable;
 mod crowds;
 mod ends;
 mod fall_back;
-mod parts;
+mod process;
+mod roles;
 mod stream;
 mod volume;
 
@@ -35,8 +35,8 @@ use stack_tests::OffloadProtocol;
 type Test = fn(&'static OffloadProtocol) -> Result<()>;
 
 fn main() -> ExitCode {
-    if let Ok(part) = env::var(apart::PART) {
-        return match parts::play(&part) {
+    if let Ok(role) = env::var(process::ROLE) {
+        return match roles::run(&role) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 println!("failed: {error:#}");

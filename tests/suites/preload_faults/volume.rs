@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use stack_tests::{OffloadProtocol, is_full};
 
-use crate::apart::{Apart, Place};
+use crate::process::{Place, Process};
 
 /// The number of bytes of the quick form, and of the long form.
 const BYTES: u64 = 256 << 20;
@@ -18,9 +18,9 @@ const LONG: Duration = Duration::from_mins(30);
 pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let bytes = 8 << 20;
-    let mut server = Apart::start(&format!("exchange - {bytes}"), &place)?;
+    let mut server = Process::start(&format!("exchange - {bytes}"), &place)?;
     let port = server.read_line("port")?;
-    let mut client = Apart::start(&format!("exchange {port} {bytes}"), &place)?;
+    let mut client = Process::start(&format!("exchange {port} {bytes}"), &place)?;
     for side in [&mut server, &mut client] {
         let full = side.read_line("full")?;
         ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
@@ -39,9 +39,9 @@ pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> 
 pub(crate) fn many_bytes(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
     let bytes = if is_full() { BYTES_FULL } else { BYTES };
-    let receiver = Apart::start("receive", &place)?;
+    let receiver = Process::start("receive", &place)?;
     let port = receiver.read_line("port")?;
-    let sender = Apart::start(&format!("send {port} {bytes}"), &place)?;
+    let sender = Process::start(&format!("send {port} {bytes}"), &place)?;
     sender.read_line_within("sent", LONG)?;
     ensure!(receiver.read_line("received")? == format!("{bytes} end"));
     sender.finish()?;

@@ -95,7 +95,7 @@ impl Worker {
             .args(["--limit", &args.limit.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        process::tie(&mut command);
+        process::kill_with_parent(&mut command);
         let mut child = command.spawn().context("starting a process")?;
         let mut to = child.stdin.take().context("a process without input")?;
         let from = child.stdout.take().context("a process without output")?;
@@ -143,7 +143,7 @@ impl Server {
             .args(["--limit", &args.limit.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        process::tie(&mut command);
+        process::kill_with_parent(&mut command);
         let mut child = command.spawn().context("starting the server")?;
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {

@@ -12,7 +12,7 @@ use crate::watchdog::{PEER_GONE, TOO_LONG};
 /// The way in which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    Well,
+    Normally,
     TooLong,
     PeerGone,
     Killed(i32),
@@ -22,7 +22,7 @@ pub(crate) enum Ended {
 impl Ended {
     pub(crate) fn of(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
-            (Some(0), _) => Self::Well,
+            (Some(0), _) => Self::Normally,
             (Some(TOO_LONG), _) => Self::TooLong,
             (Some(PEER_GONE), _) => Self::PeerGone,
             (Some(code), _) => Self::Status(code),
@@ -34,8 +34,8 @@ impl Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Well => f.write_str("ended normally"),
-            Self::TooLong => f.write_str("did not finish in time and was killed"),
+            Self::Normally => f.write_str("ended normally"),
+            Self::TooLong => f.write_str("did not finish in time"),
             Self::PeerGone => f.write_str("lost its peer process"),
             Self::Killed(number) => match Signal::try_from(*number) {
                 Ok(signal) => write!(f, "was killed by {signal}"),
@@ -46,8 +46,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Makes the process end with the process that starts it.
-pub(crate) fn tie(command: &mut Command) {
+/// Makes the kernel kill the process when the thread that starts it ends.
+pub(crate) fn kill_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes one async-signal-safe call and allocates
     // nothing.
     unsafe {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn endings_are_distinguished() {
         let of = |raw| Ended::of(ExitStatus::from_raw(raw));
-        assert_eq!(of(0), Ended::Well);
+        assert_eq!(of(0), Ended::Normally);
         assert_eq!(of(TOO_LONG << 8), Ended::TooLong);
         assert_eq!(of(PEER_GONE << 8), Ended::PeerGone);
         assert_eq!(of(3 << 8), Ended::Status(3));

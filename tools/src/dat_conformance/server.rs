@@ -22,7 +22,7 @@ pub(crate) fn serve(ia_name: &str, listen: SocketAddr, limit: u32) -> Result<()>
         let (connection, from) = listener.accept().context("accepting a client")?;
         let mut worker = worker(ia_name, limit, connection)?;
         let ended = Ended::of(worker.wait()?);
-        if ended != Ended::Well {
+        if ended != Ended::Normally {
             eprintln!("dat-conformance: the server's process for {from} {ended}");
         }
     }
@@ -37,6 +37,6 @@ fn worker(ia_name: &str, limit: u32, connection: TcpStream) -> Result<Child> {
         // The child's standard output carries only what libraries print. It goes to standard error,
         // because no process reads the standard output of this process any more.
         .stdout(std::io::stderr());
-    process::tie(&mut command);
+    process::kill_with_parent(&mut command);
     command.spawn().context("starting a process")
 }

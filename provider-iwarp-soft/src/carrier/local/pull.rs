@@ -47,7 +47,7 @@ impl Witness {
 
 /// The reason why the memory of a peer cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhyNotPull {
+pub(crate) enum PullRefusal {
     /// The peer has announced no word.
     NotOffered,
     /// The peer belongs to another user.
@@ -57,7 +57,7 @@ pub(crate) enum WhyNotPull {
     /// The word differs from the peer's announcement: the number belongs to another process.
     OtherProcess,
     /// The kernel refuses.
-    Refused(Errno),
+    Kernel(Errno),
 }
 
 /// Reads the memory of one process.
@@ -76,15 +76,15 @@ pub(crate) struct Target {
 
 impl Puller {
     /// Reads the known word of the peer, which decides whether the memory can be read.
-    pub(crate) fn probe(peer: Credentials, known: KnownWord) -> Result<Self, WhyNotPull> {
+    pub(crate) fn probe(peer: Credentials, known: KnownWord) -> Result<Self, PullRefusal> {
         if known.value == 0 {
-            return Err(WhyNotPull::NotOffered);
+            return Err(PullRefusal::NotOffered);
         }
         if peer.uid != rustix::process::geteuid().as_raw() {
-            return Err(WhyNotPull::OtherUser);
+            return Err(PullRefusal::OtherUser);
         }
         if peer.pid <= 0 {
-            return Err(WhyNotPull::OtherNamespace);
+            return Err(PullRefusal::OtherNamespace);
         }
         let puller = Self {
             pid: peer.pid,
@@ -93,8 +93,8 @@ impl Puller {
         // SAFETY: there is no target, so nothing is written.
         match unsafe { puller.read(&mut Cursor::new(&[]), &mut Cursor::new(&[])) } {
             Ok(_) => Ok(puller),
-            Err(Errno::FAULT | Errno::STALE) => Err(WhyNotPull::OtherProcess),
-            Err(errno) => Err(WhyNotPull::Refused(errno)),
+            Err(Errno::FAULT | Errno::STALE) => Err(PullRefusal::OtherProcess),
+            Err(errno) => Err(PullRefusal::Kernel(errno)),
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) type Name = [u8; 16];
 
 /// The reason why a name cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhyNot {
+pub(crate) enum DialError {
     /// No process listens at the name on this host, in this namespace, in this directory.
     NotHere,
     /// Too many connections wait to be accepted. A later attempt may succeed.
@@ -51,7 +51,7 @@ pub(crate) enum WhyNot {
     Failed(Errno),
 }
 
-impl From<Errno> for WhyNot {
+impl From<Errno> for DialError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::CONNREFUSED | Errno::NOENT | Errno::NOTDIR => Self::NotHere,
@@ -154,17 +154,17 @@ impl Drop for Rendezvous {
 }
 
 /// Connects to a rendezvous of this network namespace.
-pub(crate) fn dial(name: &Name) -> Result<UnixConn, WhyNot> {
+pub(crate) fn dial(name: &Name) -> Result<UnixConn, DialError> {
     connect(&abstract_address(name)?)
 }
 
 /// Connects to a rendezvous in a directory.
-pub(crate) fn dial_in(dir: &Path, name: &Name) -> Result<UnixConn, WhyNot> {
+pub(crate) fn dial_in(dir: &Path, name: &Name) -> Result<UnixConn, DialError> {
     connect(&SocketAddrUnix::new(directory::path(dir, name))?)
 }
 
 /// Connects. An `AF_UNIX` socket connects at once or not at all.
-fn connect(address: &SocketAddrUnix) -> Result<UnixConn, WhyNot> {
+fn connect(address: &SocketAddrUnix) -> Result<UnixConn, DialError> {
     let socket = socket()?;
     rustix::net::connect(&socket, address)?;
     Ok(UnixConn::new(socket))

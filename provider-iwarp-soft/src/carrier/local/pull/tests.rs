@@ -167,21 +167,24 @@ fn only_the_announced_process_is_accepted() {
     let known = witness.known_word();
     let probe = |peer, known| Puller::probe(peer, known).map(drop).unwrap_err();
     let wrong = |addr, value| probe(this(), KnownWord { addr, value });
-    assert_eq!(wrong(known.addr, known.value ^ 1), WhyNotPull::OtherProcess);
-    assert_eq!(wrong(8, known.value), WhyNotPull::OtherProcess);
-    assert_eq!(wrong(u64::MAX, known.value), WhyNotPull::OtherProcess);
-    assert_eq!(wrong(known.addr, 0), WhyNotPull::NotOffered);
+    assert_eq!(
+        wrong(known.addr, known.value ^ 1),
+        PullRefusal::OtherProcess
+    );
+    assert_eq!(wrong(8, known.value), PullRefusal::OtherProcess);
+    assert_eq!(wrong(u64::MAX, known.value), PullRefusal::OtherProcess);
+    assert_eq!(wrong(known.addr, 0), PullRefusal::NotOffered);
     let uid = this().uid ^ 1;
     let peer = Credentials { uid, ..this() };
-    assert_eq!(probe(peer, known), WhyNotPull::OtherUser);
+    assert_eq!(probe(peer, known), PullRefusal::OtherUser);
     for pid in [0, -1] {
         let peer = Credentials { pid, ..this() };
-        assert_eq!(probe(peer, known), WhyNotPull::OtherNamespace);
+        assert_eq!(probe(peer, known), PullRefusal::OtherNamespace);
     }
     // The highest process number is below this.
     let pid = libc::pid_t::MAX;
     let peer = Credentials { pid, ..this() };
-    assert_eq!(probe(peer, known), WhyNotPull::Refused(Errno::SRCH));
+    assert_eq!(probe(peer, known), PullRefusal::Kernel(Errno::SRCH));
 }
 
 #[test]
@@ -230,7 +233,7 @@ fn another_process_is_read_if_the_kernel_allows_it() {
     }
     match pulled {
         // Written directly to standard error: the test harness must not capture the line.
-        Err(WhyNotPull::Refused(errno)) => writeln!(
+        Err(PullRefusal::Kernel(errno)) => writeln!(
             std::io::stderr(),
             "\nNOT RUN: reading another process: {errno}"
         )

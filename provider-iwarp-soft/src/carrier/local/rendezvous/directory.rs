@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::{Name, PREFIX, WhyNot, dial_in, file_name};
+use super::{DialError, Name, PREFIX, dial_in, file_name};
 
 /// The age from which a socket without a listener counts as abandoned. A younger one may belong to
 /// a process that is about to listen.
@@ -51,7 +51,7 @@ pub(super) fn sweep(dir: &Path) {
         let Some(name) = entry.file_name().to_str().and_then(parse) else {
             continue;
         };
-        if is_old_socket(&entry) && matches!(dial_in(dir, &name), Err(WhyNot::NotHere)) {
+        if is_old_socket(&entry) && matches!(dial_in(dir, &name), Err(DialError::NotHere)) {
             let _ = rustix::fs::unlink(entry.path());
         }
     }

@@ -89,13 +89,13 @@ fn descriptors_are_not_low_and_do_not_block() {
 fn an_unknown_name_is_not_an_address_of_this_host() {
     crate::forking::prepare();
     let name = Rendezvous::open().unwrap().name();
-    assert_eq!(dial(&name).unwrap_err(), WhyNot::NotHere);
+    assert_eq!(dial(&name).unwrap_err(), DialError::NotHere);
     let scratch = Scratch::new();
-    assert_eq!(dial_in(&scratch.0, &name).unwrap_err(), WhyNot::NotHere);
+    assert_eq!(dial_in(&scratch.0, &name).unwrap_err(), DialError::NotHere);
     let dir = scratch.0.join("missing");
-    assert_eq!(dial_in(&dir, &name).unwrap_err(), WhyNot::NotHere);
+    assert_eq!(dial_in(&dir, &name).unwrap_err(), DialError::NotHere);
     let long = PathBuf::from("/x".repeat(100));
-    let failed = WhyNot::Failed(Errno::NAMETOOLONG);
+    let failed = DialError::Failed(Errno::NAMETOOLONG);
     assert_eq!(dial_in(&long, &name).unwrap_err(), failed);
 }
 
@@ -106,7 +106,7 @@ fn a_full_backlog_is_busy() {
     rustix::net::bind(&listener, &abstract_address(&name).unwrap()).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _waiting = dial(&name).unwrap();
-    assert_eq!(dial(&name).unwrap_err(), WhyNot::Busy);
+    assert_eq!(dial(&name).unwrap_err(), DialError::Busy);
 }
 
 #[test]

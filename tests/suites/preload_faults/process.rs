@@ -13,18 +13,18 @@ use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, Veth
 use tempfile::TempDir;
 
 /// The variable that names the program of a process. A process without the variable is the suite.
-pub(crate) const PART: &str = "PRELOAD_FAULTS_PART";
+pub(crate) const ROLE: &str = "PRELOAD_FAULTS_ROLE";
 /// The variable with the peer's address, if it is not the loopback address.
 pub(crate) const HOST: &str = "PRELOAD_FAULTS_HOST";
 /// The time limit of a step, far longer than any step takes on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A process, which is killed when this value is dropped.
-pub(crate) struct Apart {
+pub(crate) struct Process {
     child: Child,
-    tell: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    part: String,
+    role: String,
 }
 
 /// The environment of one test: a network of its own, the settings of `opsrun`, and the directory
@@ -96,15 +96,15 @@ impl Place {
     }
 }
 
-impl Apart {
+impl Process {
     /// Starts a process.
-    pub(crate) fn start(part: &str, place: &Place) -> Result<Self> {
-        Self::start_with(part, place, |_| {})
+    pub(crate) fn start(role: &str, place: &Place) -> Result<Self> {
+        Self::start_with(role, place, |_| {})
     }
 
     /// Starts a process with further settings.
     pub(crate) fn start_with(
-        part: &str,
+        role: &str,
         place: &Place,
         with: impl FnOnce(&mut Command),
     ) -> Result<Self> {
@@ -112,11 +112,11 @@ impl Apart {
         with(&mut command);
         let mut child = command
             .env("OPS_PAGES", place.pages.path())
-            .env(PART, part)
+            .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("starting {part}"))?;
+            .with_context(|| format!("starting {role}"))?;
         let output = child.stdout.take().context("it has an output")?;
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -127,10 +127,10 @@ impl Apart {
             }
         });
         Ok(Self {
-            tell: child.stdin.take(),
+            stdin: child.stdin.take(),
             child,
             lines,
-            part: part.to_owned(),
+            role: role.to_owned(),
         })
     }
 
@@ -149,13 +149,13 @@ impl Apart {
                     if let Some(rest) = line.strip_prefix(word) {
                         return Ok(rest.trim().to_owned());
                     }
-                    ensure!(!line.starts_with("failed"), "{}: {line}", self.part);
+                    ensure!(!line.starts_with("failed"), "{}: {line}", self.role);
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("{}: nothing of `{word}` within {within:?}", self.part)
+                    bail!("{}: no line `{word}` within {within:?}", self.role)
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    bail!("{}: it ended before `{word}`", self.part)
+                    bail!("{}: it ended before `{word}`", self.role)
                 }
             }
         }
@@ -163,33 +163,33 @@ impl Apart {
 
     /// Writes a line to the process.
     pub(crate) fn write_line(&mut self, line: &str) -> Result<()> {
-        let to = self.tell.as_mut().context("it listens")?;
-        writeln!(to, "{line}").with_context(|| format!("telling {}", self.part))
+        let to = self.stdin.as_mut().context("its input is open")?;
+        writeln!(to, "{line}").with_context(|| format!("writing to {}", self.role))
     }
 
     /// Sends the process a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.child.id())?);
-        kill(pid, signal).with_context(|| format!("{signal} to {}", self.part))
+        kill(pid, signal).with_context(|| format!("{signal} to {}", self.role))
     }
 
     /// Waits for the end of the process, which must be a success.
     pub(crate) fn finish(mut self) -> Result<()> {
-        drop(self.tell.take());
+        drop(self.stdin.take());
         let end = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 let rest: Vec<String> = self.lines.iter().collect();
-                ensure!(status.success(), "{}: {status}, {rest:?}", self.part);
+                ensure!(status.success(), "{}: {status}, {rest:?}", self.role);
                 return Ok(());
             }
-            ensure!(Instant::now() < end, "{}: it does not end", self.part);
+            ensure!(Instant::now() < end, "{}: it does not end", self.role);
             thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-impl Drop for Apart {
+impl Drop for Process {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = self.child.kill();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::apart::HOST;
+use crate::process::HOST;
 use crate::stream::{read_bytes, shows, write_bytes};
 
 /// The number of bytes after which an endless sender prints `far`.
@@ -27,8 +27,8 @@ const WARM: usize = 200;
 const FEW: u64 = 96;
 
 /// Runs a program, given by its name and its arguments.
-pub(crate) fn play(part: &str) -> Result<()> {
-    let words: Vec<&str> = part.split_whitespace().collect();
+pub(crate) fn run(role: &str) -> Result<()> {
+    let words: Vec<&str> = role.split_whitespace().collect();
     match words[..] {
         ["visit", port] => visit(port.parse()?),
         ["receive"] => receive(),
@@ -42,11 +42,11 @@ pub(crate) fn play(part: &str) -> Result<()> {
         ["crowd", port, count] => crowd(port.parse()?, count.parse()?),
         ["cycle", port, count] => cycle(port.parse()?, count.parse()?),
         ["exhaust", port] => exhaust(port.parse()?),
-        _ => bail!("no part {part}"),
+        _ => bail!("there is no role `{role}`"),
     }
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }
 
@@ -59,7 +59,7 @@ fn host() -> Result<IpAddr> {
 
 fn listen() -> Result<TcpListener> {
     let listener = TcpListener::bind((host()?, 0))?;
-    say(&format!("port {}", listener.local_addr()?.port()));
+    print_line(&format!("port {}", listener.local_addr()?.port()));
     Ok(listener)
 }
 
@@ -88,7 +88,7 @@ fn receive() -> Result<()> {
     let (mut peer, _) = listen()?.accept()?;
     let mut at = 0;
     let ended = read_bytes(&mut peer, &mut at, u64::MAX)?;
-    say(&format!("received {at} {}", result_word(&ended)));
+    print_line(&format!("received {at} {}", result_word(&ended)));
     Ok(())
 }
 
@@ -97,11 +97,11 @@ fn send(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
     let mut at = 0;
     let mut ended = write_bytes(&mut peer, &mut at, FAR.min(bytes));
-    say("far");
+    print_line("far");
     if ended.is_ok() {
         ended = write_bytes(&mut peer, &mut at, bytes);
     }
-    say(&format!("sent {at} {}", result_word(&ended)));
+    print_line(&format!("sent {at} {}", result_word(&ended)));
     Ok(())
 }
 
@@ -109,14 +109,14 @@ fn send(port: u16, bytes: u64) -> Result<()> {
 /// line, and writes the rest.
 fn fill(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
-    say("met");
+    print_line("connected");
     io::stdin().read_line(&mut String::new())?;
     let mut at = 0;
     write_until_full(&mut peer, &mut at, bytes)?;
-    say(&format!("full {at}"));
+    print_line(&format!("full {at}"));
     peer.set_nonblocking(false)?;
     let ended = write_bytes(&mut peer, &mut at, bytes);
-    say(&format!("sent {at} {}", result_word(&ended)));
+    print_line(&format!("sent {at} {}", result_word(&ended)));
     Ok(())
 }
 
@@ -142,7 +142,7 @@ fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
     let mut peer = connect_or_accept(port)?;
     let mut written = 0;
     write_until_full(&mut peer, &mut written, bytes)?;
-    say(&format!("full {written}"));
+    print_line(&format!("full {written}"));
     io::stdin().read_line(&mut String::new())?;
     peer.set_nonblocking(false)?;
     write_and_read(peer, written, bytes)
@@ -152,7 +152,7 @@ fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
 /// number of bytes. Reads the peer's bytes concurrently.
 fn swap(port: Option<u16>) -> Result<()> {
     let mut peer = connect_or_accept(port)?;
-    say("met");
+    print_line("connected");
     io::stdin().read_line(&mut String::new())?;
     let mut writer = peer.try_clone()?;
     let writing = thread::spawn(move || -> Result<u64> {
@@ -165,7 +165,7 @@ fn swap(port: Option<u16>) -> Result<()> {
     let written = writing
         .join()
         .map_err(|_| anyhow::anyhow!("writing panicked"))??;
-    say(&format!("swapped {written} {read}"));
+    print_line(&format!("swapped {written} {read}"));
     Ok(())
 }
 
@@ -197,7 +197,7 @@ fn write_and_read(mut peer: TcpStream, mut written: u64, bytes: u64) -> Result<(
     let written = writing
         .join()
         .map_err(|_| anyhow::anyhow!("writing panicked"))??;
-    say(&format!("exchanged {written} {read}"));
+    print_line(&format!("exchanged {written} {read}"));
     Ok(())
 }
 
@@ -210,7 +210,7 @@ fn lose(port: Option<u16>, writing: bool) -> Result<()> {
     let second = Duration::from_secs(1);
     let probes = TcpKeepalive::new().with_time(second).with_interval(second);
     socket.set_tcp_keepalive(&probes)?;
-    say("met");
+    print_line("connected");
     io::stdin().read_line(&mut String::new())?;
     let mut at = 0;
     let lost = if writing {
@@ -220,7 +220,7 @@ fn lose(port: Option<u16>, writing: bool) -> Result<()> {
     };
     let read = peer.read(&mut [0]).map_err(|error| error.kind());
     let written = peer.write(&[0]).map_err(|error| error.kind());
-    say(&format!(
+    print_line(&format!(
         "lost by {}, then {read:?}, {written:?}",
         result_word(&lost)
     ));
@@ -245,7 +245,7 @@ fn echo() -> Result<()> {
             if let Some(before) = before {
                 before.check_unchanged()?;
             }
-            say(&format!("served {served}"));
+            print_line(&format!("served {served}"));
             return Ok(());
         }
         peer.write_all(&first)?;
@@ -287,7 +287,7 @@ fn crowd(port: u16, count: usize) -> Result<()> {
             ask(peer, question.as_bytes())?;
         }
     }
-    say(&format!("answered {}", peers.len()));
+    print_line(&format!("answered {}", peers.len()));
     drop(peers);
     connect(port)?.write_all(b"done")?;
     Ok(())
@@ -304,7 +304,7 @@ fn cycle(port: u16, count: usize) -> Result<()> {
         ask(&mut peer, b"once")?;
     }
     before.context("it was warm")?.check_unchanged()?;
-    say(&format!("cycled {count}"));
+    print_line(&format!("cycled {count}"));
     connect(port)?.write_all(b"done")?;
     Ok(())
 }
@@ -314,7 +314,7 @@ fn visit(port: u16) -> Result<()> {
     let begun = Instant::now();
     let mut peer = connect(port)?;
     ask(&mut peer, b"is anybody there?")?;
-    say(&format!("visited {}", begun.elapsed().as_millis()));
+    print_line(&format!("visited {}", begun.elapsed().as_millis()));
     io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
@@ -341,7 +341,7 @@ fn exhaust(port: u16) -> Result<()> {
     for peer in &mut peers {
         ask(peer, b"all is well")?;
     }
-    say(&format!("exhausted at {}", peers.len()));
+    print_line(&format!("exhausted at {}", peers.len()));
     let keep = peers.len() / 2;
     peers.truncate(keep);
     for _ in 0..2 {
@@ -352,7 +352,7 @@ fn exhaust(port: u16) -> Result<()> {
     for peer in &mut peers {
         ask(peer, b"all is well")?;
     }
-    say("recovered");
+    print_line("recovered");
     drop(peers);
     connect(port)?.write_all(b"done")?;
     Ok(())
