@@ -191,7 +191,7 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
                 // of a protocol that no rule selects explains nothing, so a later reason replaces
                 // it.
                 match &passed_over {
-                    Some(kept) if is_unasked(&reason) || !is_unasked(kept) => {}
+                    Some(kept) if is_excluded_by_rule(&reason) || !is_excluded_by_rule(kept) => {}
                     _ => passed_over = Some(reason),
                 }
             }
@@ -287,7 +287,7 @@ fn policy_of_program(
 }
 
 /// Returns true for a protocol that the rule excludes, whatever it could carry.
-fn is_unasked(reason: &Reason) -> bool {
+fn is_excluded_by_rule(reason: &Reason) -> bool {
     matches!(reason, Reason::OtherProtocol | Reason::NotNamed)
 }
 

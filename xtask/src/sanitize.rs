@@ -15,7 +15,7 @@ use crate::suites::{counted, suite_under};
 use crate::workspace::Workspace;
 
 /// Suites of C programs, and true for those that meet their deadlines under the slow valgrind.
-const WATCHED: [(&str, bool); 6] = [
+const CHECKED: [(&str, bool); 6] = [
     ("calls", true),
     ("examples", true),
     ("handles", true),
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// Runs the watched suites.
+/// Runs the suites under each sanitizer.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let mut report = Report::new("sanitize");
     let needs = [
@@ -58,7 +58,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     report.step("stage", || stage::step(workspace));
     let wanted = |name: &str| options.only.as_ref().is_none_or(|word| name.contains(word));
     for sanitizer in ["address", "valgrind"] {
-        for (suite, is_quick) in WATCHED {
+        for (suite, is_quick) in CHECKED {
             if wanted(suite) && (is_quick || sanitizer == "address") {
                 report.step(&format!("{suite} under {sanitizer}"), || {
                     suite_under(workspace, suite, sanitizer)

@@ -14,7 +14,7 @@ use dat_abi::*;
 
 use super::private_data::PrivateData;
 use super::state::{CrId, Creator, DisconnectStep, Ending, State};
-use super::{Ep, Inner, Wired};
+use super::{Ep, Inner, QueuePair};
 use crate::addr::{port_of, with_port};
 use crate::consumer_socket::{ConsumerSocket, inherit, log_no_sockets};
 use crate::error::{DatError, DatResult};
@@ -83,8 +83,8 @@ impl<R: Rnic> Ep<R> {
             return Err(DatError::invalid_arg(places.timeout));
         }
         self.check_private_data(args.private_data, places.private_data)?;
-        let wired = self.begin(|inner| {
-            if !inner.parts.are_complete() || self.wired.get().is_none() {
+        let queue_pair = self.begin(|inner| {
+            if !inner.parts.are_complete() || self.queue_pair.get().is_none() {
                 return Err(NOT_READY);
             }
             // The state machine changes last, because no later step may fail.
@@ -100,10 +100,10 @@ impl<R: Rnic> Ep<R> {
             private_data: args.private_data,
         };
         tracing::debug!(ep = ?self.handle, remote = %params.remote, "connect");
-        match self.ia.rnic().connect(&wired.qp, &params) {
+        match self.ia.rnic().connect(&queue_pair.qp, &params) {
             Ok(()) => {
                 self.count_connect();
-                self.after_start(wired);
+                self.after_start(queue_pair);
                 Ok(())
             }
             Err(error) if is_unreachable(&error) => {
@@ -194,11 +194,11 @@ impl<R: Rnic> Ep<R> {
         }
         self.check_private_data(args.private_data, 4)?;
         let inherited = inherit::from_socket(args.socket);
-        let wired = self.begin(|inner| {
+        let queue_pair = self.begin(|inner| {
             inner.check_unconnected()?;
             // "If the local Endpoint does not have a Protection Zone defined or one of its EVDs is
             // not defined then the operation fails with DAT_INVALID_STATE return."
-            if !inner.parts.are_complete() || self.wired.get().is_none() {
+            if !inner.parts.are_complete() || self.queue_pair.get().is_none() {
                 return Err(NOT_READY);
             }
             self.start_over_socket(inner, args.socket, inherited.as_ref())
@@ -214,11 +214,11 @@ impl<R: Rnic> Ep<R> {
         match self
             .ia
             .rnic()
-            .connect_socket(&wired.qp, args.socket, &params)
+            .connect_socket(&queue_pair.qp, args.socket, &params)
         {
             Ok(()) => {
                 self.count_connect();
-                self.after_start(wired);
+                self.after_start(queue_pair);
                 Ok(())
             }
             Err(fault) => {
@@ -244,7 +244,7 @@ impl<R: Rnic> Ep<R> {
             if inner.parts.pz.is_none() || inner.parts.connect_evd.is_none() {
                 return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP));
             }
-            if self.wired.get().is_none() {
+            if self.queue_pair.get().is_none() {
                 return Err(NOT_READY);
             }
             let entered = if acceptance.own {
@@ -268,14 +268,14 @@ impl<R: Rnic> Ep<R> {
 
     /// Asks the RNIC to accept on this endpoint; called after [`begin_accept`](Self::begin_accept).
     pub(crate) fn accept_on(&self, request: R::ConnReq, private_data: &[u8]) -> DatResult {
-        let wired = self.wired.get().ok_or(NOT_READY)?;
+        let queue_pair = self.queue_pair.get().ok_or(NOT_READY)?;
         match self
             .ia
             .rnic()
-            .accept(request, &wired.qp, &AcceptParams { private_data })
+            .accept(request, &queue_pair.qp, &AcceptParams { private_data })
         {
             Ok(()) => {
-                self.after_start(wired);
+                self.after_start(queue_pair);
                 Ok(())
             }
             Err(error) => {
@@ -298,7 +298,7 @@ impl<R: Rnic> Ep<R> {
                 .on_disconnect(graceful)
                 .map_err(|wrong| wrong.map_or(DatError::invalid_arg(2), DatError::from))
         })?;
-        let Some(wired) = self.wired.get() else {
+        let Some(queue_pair) = self.queue_pair.get() else {
             return Ok(());
         };
         if step != DisconnectStep::AlreadyOver {
@@ -307,9 +307,9 @@ impl<R: Rnic> Ep<R> {
         }
         match step {
             DisconnectStep::AlreadyOver => {}
-            DisconnectStep::Graceful => self.ia.rnic().disconnect(&wired.qp, false),
+            DisconnectStep::Graceful => self.ia.rnic().disconnect(&queue_pair.qp, false),
             DisconnectStep::Abrupt => {
-                self.ia.rnic().disconnect(&wired.qp, true);
+                self.ia.rnic().disconnect(&queue_pair.qp, true);
                 self.change_and_post(|inner| {
                     let event = inner.machine.on_abrupt_done();
                     // Otherwise the RNIC's report has released the socket, and the endpoint may
@@ -330,8 +330,8 @@ impl<R: Rnic> Ep<R> {
             if !inner.machine.on_reset()? {
                 return Ok(());
             }
-            let wired = self.wired.get().ok_or(NOT_READY)?;
-            if let Err(error) = self.ia.rnic().reset_qp(&wired.qp) {
+            let queue_pair = self.queue_pair.get().ok_or(NOT_READY)?;
+            if let Err(error) = self.ia.rnic().reset_qp(&queue_pair.qp) {
                 inner.machine.on_reset_failed();
                 return Err(error.into());
             }
@@ -429,14 +429,14 @@ impl<R: Rnic> Ep<R> {
         inner: &mut Inner<R>,
         remote: SocketAddr,
         conn_qual: u64,
-    ) -> DatResult<&Wired<R>> {
-        let wired = self.wired.get().ok_or(NOT_READY)?;
+    ) -> DatResult<&QueuePair<R>> {
+        let queue_pair = self.queue_pair.get().ok_or(NOT_READY)?;
         inner.machine.on_connect()?;
         self.replace_private_data(inner, PrivateData::EMPTY);
         inner.remote_port = conn_qual;
         inner.remote_address = Some(remote);
         self.remote.set(with_port(remote, 0));
-        Ok(wired)
+        Ok(queue_pair)
     }
 
     /// "If the Endpoint Communicator is DAT_COMM_DEFAULT then the Endpoint inherits socket's
@@ -447,13 +447,13 @@ impl<R: Rnic> Ep<R> {
         inner: &mut Inner<R>,
         id: RawFd,
         inherited: Option<&inherit::Inherited>,
-    ) -> DatResult<&Wired<R>> {
+    ) -> DatResult<&QueuePair<R>> {
         let is_default = inner.comm == DatComm::zeroed();
         if inherited.is_some_and(|inherited| !is_default && inherited.comm != inner.comm) {
             return Err(DatError::invalid_arg(2));
         }
         let remote = inherited.map_or(UNSPECIFIED, |inherited| inherited.remote);
-        let wired = self.start_active(inner, remote, u64::from(remote.port()))?;
+        let queue_pair = self.start_active(inner, remote, u64::from(remote.port()))?;
         let mut socket = ConsumerSocket::new(id);
         socket.on_connecting();
         inner.socket = Some(socket);
@@ -463,18 +463,18 @@ impl<R: Rnic> Ep<R> {
             self.local.set(inherited.local);
             self.remote.set(inherited.remote);
         }
-        Ok(wired)
+        Ok(queue_pair)
     }
 
     /// Called when the RNIC has accepted a start. A disconnect or a free before that found no
     /// connection to end, so this method ends the connection.
-    fn after_start(&self, wired: &Wired<R>) {
+    fn after_start(&self, queue_pair: &QueuePair<R>) {
         let is_due = {
             let inner = self.lock();
             inner.abandoned || inner.machine.disconnect_is_due()
         };
         if is_due {
-            self.ia.rnic().disconnect(&wired.qp, true);
+            self.ia.rnic().disconnect(&queue_pair.qp, true);
         }
     }
 

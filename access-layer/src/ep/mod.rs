@@ -66,7 +66,7 @@ pub struct Ep<R: Rnic> {
     handle: Handle,
     /// The state's number, for readers that must not wait for the lock. Written under the lock.
     state_code: AtomicU32,
-    wired: QpCell<Wired<R>>,
+    queue_pair: QpCell<QueuePair<R>>,
     local: SharedAddress,
     remote: SharedAddress,
     counters: EpCounters,
@@ -83,7 +83,7 @@ opaque_debug!(Ep {
 });
 
 /// The queue pair and the other data that the data path needs.
-struct Wired<R: Rnic> {
+struct QueuePair<R: Rnic> {
     qp: R::Qp,
     segments: SegmentLimits,
     /// True if the receives belong to a shared receive queue.
@@ -175,7 +175,7 @@ impl<R: Rnic> Ep<R> {
         let ep = Arc::new(Self {
             handle: reservation.handle(),
             state_code: AtomicU32::new(machine.state().code()),
-            wired: QpCell::empty(),
+            queue_pair: QpCell::empty(),
             local,
             remote: SharedAddress::new(),
             counters: EpCounters::new(),
@@ -196,7 +196,7 @@ impl<R: Rnic> Ep<R> {
             }),
             ia: ia.clone(),
         });
-        ep.wire(&ep.lock())?;
+        ep.create_queue_pair(&ep.lock())?;
         ia.install(reservation, ep)
     }
 
@@ -225,9 +225,9 @@ impl<R: Rnic> Ep<R> {
     /// Implements `dat_ep_get_status`. Idle means that nothing is pending, as in the specification.
     pub fn status(&self) -> EpStatus {
         let (recvs, requests) = self
-            .wired
+            .queue_pair
             .get()
-            .map_or((0, 0), |wired| self.ia.rnic().pending(&wired.qp));
+            .map_or((0, 0), |queue_pair| self.ia.rnic().pending(&queue_pair.qp));
         EpStatus {
             state: self.state_code.load(Ordering::Acquire),
             recv_idle: recvs == 0,
@@ -240,8 +240,8 @@ impl<R: Rnic> Ep<R> {
     /// The two are equal: a stream delivers messages in order, and without a shared receive queue
     /// the endpoint holds every posted receive.
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
-        let wired = self.wired.get().ok_or(connect::NOT_READY)?;
-        let (recvs, _) = self.ia.rnic().pending(&wired.qp);
+        let queue_pair = self.queue_pair.get().ok_or(connect::NOT_READY)?;
+        let (recvs, _) = self.ia.rnic().pending(&queue_pair.qp);
         let count = DatCount::try_from(recvs).unwrap_or(DatCount::MAX);
         Ok((count, count))
     }
@@ -262,8 +262,8 @@ impl<R: Rnic> Ep<R> {
             let own = inner.parts.srq.as_ref();
             own.is_some_and(|own| own.object().handle() == srq)
         };
-        match self.wired.get().filter(|_| uses_it) {
-            Some(wired) => self.ia.rnic().pending(&wired.qp).0,
+        match self.queue_pair.get().filter(|_| uses_it) {
+            Some(queue_pair) => self.ia.rnic().pending(&queue_pair.qp).0,
             None => 0,
         }
     }
@@ -275,11 +275,13 @@ impl<R: Rnic> Ep<R> {
         let soft_count = soft;
         let soft = watermark(soft).ok_or(DatError::invalid_arg(2))?;
         let hard = watermark(hard).ok_or(DatError::invalid_arg(3))?;
-        let wired = self.wired.get().ok_or(connect::NOT_READY)?;
-        if !wired.shares_receives {
+        let queue_pair = self.queue_pair.get().ok_or(connect::NOT_READY)?;
+        if !queue_pair.shares_receives {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_EP_RECV_WATERMARK));
         }
-        self.ia.rnic().set_recv_watermarks(&wired.qp, soft, hard)?;
+        self.ia
+            .rnic()
+            .set_recv_watermarks(&queue_pair.qp, soft, hard)?;
         let mut inner = self.lock();
         inner.attrs.srq_soft_hw = soft_count;
         inner.hard_watermark = hard;
@@ -313,8 +315,8 @@ impl<R: Rnic> Ep<R> {
     /// transport only.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let mut sum = Traffic::default();
-        for wired in self.wired.all() {
-            sum += self.ia.rnic().traffic(&wired.qp)?;
+        for queue_pair in self.queue_pair.all() {
+            sum += self.ia.rnic().traffic(&queue_pair.qp)?;
         }
         Some(sum)
     }
@@ -492,8 +494,8 @@ impl<R: Rnic> Pinned<Ep<R>> {
                     | State::Disconnected
             )
         };
-        if let Some(wired) = self.wired.get().filter(|_| connected) {
-            self.ia.rnic().disconnect(&wired.qp, true);
+        if let Some(queue_pair) = self.queue_pair.get().filter(|_| connected) {
+            self.ia.rnic().disconnect(&queue_pair.qp, true);
         }
         let parts = {
             let mut inner = self.lock();

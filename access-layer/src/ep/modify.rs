@@ -10,7 +10,7 @@ use std::sync::Arc;
 use dat_abi::*;
 
 use super::parts::{Held, NewParts};
-use super::{Ep, Inner, Wired};
+use super::{Ep, Inner, QueuePair};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::rnic::{QpToken, Rnic};
@@ -82,46 +82,50 @@ impl<R: Rnic> Ep<R> {
         let attrs_concern_qp = before.qp_attr(limits) != inner.attrs.qp_attr(limits)
             || before.segment_limits(limits) != inner.attrs.segment_limits(limits);
         if parts_concern_qp || attrs_concern_qp {
-            self.rewire(inner)?;
+            self.replace_queue_pair(inner)?;
         } else if before.soft_watermark() != inner.attrs.soft_watermark()
-            && let Some(wired) = self.wired.get()
+            && let Some(queue_pair) = self.queue_pair.get()
         {
-            self.watch_receives(inner, wired)?;
+            self.watch_receives(inner, queue_pair)?;
         }
         Ok(())
     }
 
     /// Passes the watermarks to the RNIC: limits of the number of receives that the endpoint takes
     /// from its shared receive queue.
-    fn watch_receives(&self, inner: &Inner<R>, wired: &Wired<R>) -> DatResult {
-        if !wired.shares_receives {
+    fn watch_receives(&self, inner: &Inner<R>, queue_pair: &QueuePair<R>) -> DatResult {
+        if !queue_pair.shares_receives {
             return Ok(());
         }
         let (soft, hard) = (inner.attrs.soft_watermark(), inner.hard_watermark);
-        Ok(self.ia.rnic().set_recv_watermarks(&wired.qp, soft, hard)?)
+        Ok(self
+            .ia
+            .rnic()
+            .set_recv_watermarks(&queue_pair.qp, soft, hard)?)
     }
 
-    fn rewire(&self, inner: &Inner<R>) -> DatResult {
-        let Some(wired) = self.wired.get() else {
-            return self.wire(inner);
+    /// Replaces the queue pair, or creates the first one.
+    fn replace_queue_pair(&self, inner: &Inner<R>) -> DatResult {
+        let Some(queue_pair) = self.queue_pair.get() else {
+            return self.create_queue_pair(inner);
         };
         if !inner.parts.suffice_for_queue_pair() {
             return Err(DatError::invalid_arg(3));
         }
         // Posted receives belong to the queue pair and cannot be moved to another one.
-        if self.ia.rnic().pending(&wired.qp) != (0, 0) {
+        if self.ia.rnic().pending(&queue_pair.qp) != (0, 0) {
             return Err(super::WrongState(inner.machine.state()).into());
         }
-        self.wire(inner)
+        self.create_queue_pair(inner)
     }
 
     /// Creates the queue pair if the endpoint has the parts for it.
-    pub(super) fn wire(&self, inner: &Inner<R>) -> DatResult {
+    pub(super) fn create_queue_pair(&self, inner: &Inner<R>) -> DatResult {
         let parts = &inner.parts;
         let Some(pz) = parts.pz.as_ref().filter(|_| parts.suffice_for_queue_pair()) else {
             return Ok(());
         };
-        if !self.wired.has_room() {
+        if !self.queue_pair.has_room() {
             return Err(DatError::no_resources(DAT_RESOURCE_TEP));
         }
         let limits = self.ia.attr();
@@ -137,16 +141,16 @@ impl<R: Rnic> Ep<R> {
             QpToken(self.handle.as_token()),
         )?;
         let segments = inner.attrs.segment_limits(limits);
-        let wired = Wired {
+        let queue_pair = QueuePair {
             qp,
             segments,
             shares_receives: srq.is_some(),
         };
         if inner.attrs.soft_watermark().is_some() || inner.hard_watermark.is_some() {
-            self.watch_receives(inner, &wired)?;
+            self.watch_receives(inner, &queue_pair)?;
         }
         let full = DatError::no_resources(DAT_RESOURCE_TEP);
-        self.wired.replace(wired).map_err(|_| full)?;
+        self.queue_pair.replace(queue_pair).map_err(|_| full)?;
         attach(send, inner.attrs.request_completion_flags);
         attach(recv, inner.attrs.recv_completion_flags);
         Ok(())

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use dat_abi::*;
 
 use super::connect::NOT_READY;
-use super::{Ep, Wired};
+use super::{Ep, QueuePair};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{BindMw, RecvWr, RemoteRange, Rnic, SendOp, SendWr, Sge};
 
@@ -38,12 +38,12 @@ impl<R: Rnic> Ep<R> {
         flags: DatCompletionFlags,
         invalidate: Option<DatRmrContext>,
     ) -> DatResult {
-        let wired = self.for_requests()?;
-        check_segments(sgl, wired.segments.send)?;
+        let queue_pair = self.for_requests()?;
+        check_segments(sgl, queue_pair.segments.send)?;
         check_flags(flags & !DAT_RS_COMPLETION_INLINE_FLAG, 5)?;
         let solicited = flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0;
         self.post(
-            wired,
+            queue_pair,
             SendOp::Send {
                 solicited,
                 invalidate,
@@ -63,11 +63,11 @@ impl<R: Rnic> Ep<R> {
         remote: &DatRmrTriplet,
         flags: DatCompletionFlags,
     ) -> DatResult {
-        let wired = self.for_requests()?;
-        check_segments(sgl, wired.segments.write)?;
+        let queue_pair = self.for_requests()?;
+        check_segments(sgl, queue_pair.segments.write)?;
         check_flags(flags, 6)?;
         self.post(
-            wired,
+            queue_pair,
             SendOp::Write(range(sgl, remote)?),
             sgl,
             cookie,
@@ -84,10 +84,16 @@ impl<R: Rnic> Ep<R> {
         remote: &DatRmrTriplet,
         flags: DatCompletionFlags,
     ) -> DatResult {
-        let wired = self.for_requests()?;
-        check_segments(sgl, wired.segments.read)?;
+        let queue_pair = self.for_requests()?;
+        check_segments(sgl, queue_pair.segments.read)?;
         check_flags(flags, 6)?;
-        self.post(wired, SendOp::Read(range(sgl, remote)?), sgl, cookie, flags)
+        self.post(
+            queue_pair,
+            SendOp::Read(range(sgl, remote)?),
+            sgl,
+            cookie,
+            flags,
+        )
     }
 
     /// Implements `dat_ep_post_rdma_read_to_rmr`: the context of a window names the sink.
@@ -98,7 +104,7 @@ impl<R: Rnic> Ep<R> {
         remote: &DatRmrTriplet,
         flags: DatCompletionFlags,
     ) -> DatResult {
-        let wired = self.for_requests()?;
+        let queue_pair = self.for_requests()?;
         check_flags(flags, 5)?;
         if local.segment_length > remote.segment_length {
             return Err(DatError::of(DAT_LENGTH_ERROR));
@@ -108,7 +114,7 @@ impl<R: Rnic> Ep<R> {
             local: remote_range(local, len),
             remote: remote_range(remote, len),
         };
-        self.post(wired, op, &[], cookie, flags)
+        self.post(queue_pair, op, &[], cookie, flags)
     }
 
     /// Posts an RDMA Write followed by immediate data (IB extension).
@@ -120,14 +126,14 @@ impl<R: Rnic> Ep<R> {
         immediate: u32,
         flags: DatCompletionFlags,
     ) -> DatResult {
-        let wired = self.for_requests()?;
-        check_segments(sgl, wired.segments.write)?;
+        let queue_pair = self.for_requests()?;
+        check_segments(sgl, queue_pair.segments.write)?;
         let op = SendOp::WriteImmediate {
             to: range(sgl, remote)?,
             value: immediate,
             solicited: flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0,
         };
-        self.post(wired, op, sgl, cookie, flags)
+        self.post(queue_pair, op, sgl, cookie, flags)
     }
 
     /// Posts an atomic operation on eight bytes of the peer (IB extension); `op` creates the
@@ -141,22 +147,28 @@ impl<R: Rnic> Ep<R> {
         flags: DatCompletionFlags,
     ) -> DatResult {
         const LEN: u32 = size_of::<u64>() as u32;
-        let wired = self.for_requests()?;
+        let queue_pair = self.for_requests()?;
         if local.len < LEN || remote.segment_length < LEN {
             return Err(DatError::of(DAT_LENGTH_ERROR));
         }
         let sgl = [Sge { len: LEN, ..*local }];
-        self.post(wired, op(remote_range(remote, LEN)), &sgl, cookie, flags)
+        self.post(
+            queue_pair,
+            op(remote_range(remote, LEN)),
+            &sgl,
+            cookie,
+            flags,
+        )
     }
 
     /// Implements `dat_ep_post_recv`, in any state.
     #[inline]
     pub fn post_recv(&self, sgl: &[Sge], cookie: u64, flags: DatCompletionFlags) -> DatResult {
-        let wired = self.wired.get().ok_or(NOT_READY)?;
-        if wired.shares_receives {
+        let queue_pair = self.queue_pair.get().ok_or(NOT_READY)?;
+        if queue_pair.shares_receives {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_SRQ_IN_USE));
         }
-        check_segments(sgl, wired.segments.recv)?;
+        check_segments(sgl, queue_pair.segments.recv)?;
         check_flags(flags, 5)?;
         let signalled = flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0;
         let wr = RecvWr {
@@ -164,7 +176,7 @@ impl<R: Rnic> Ep<R> {
             sgl,
             signalled,
         };
-        self.ia.rnic().post_recv(&wired.qp, &wr)?;
+        self.ia.rnic().post_recv(&queue_pair.qp, &wr)?;
         self.counters.transfer(DCNT_EP_POST_RECV, len_of(sgl));
         Ok(())
     }
@@ -174,8 +186,8 @@ impl<R: Rnic> Ep<R> {
         if self.state_code.load(Ordering::Acquire) != DAT_EP_STATE_CONNECTED {
             return Err(super::WrongState(self.lock().machine.state()).into());
         }
-        let wired = self.wired.get().ok_or(NOT_READY)?;
-        Ok(self.ia.rnic().bind_mw(&wired.qp, mw, bind)?)
+        let queue_pair = self.queue_pair.get().ok_or(NOT_READY)?;
+        Ok(self.ia.rnic().bind_mw(&queue_pair.qp, mw, bind)?)
     }
 
     #[inline]
@@ -196,9 +208,11 @@ impl<R: Rnic> Ep<R> {
     /// Returns the queue pair if the state allows requests: connected, or disconnected. In the
     /// latter state requests complete as flushed.
     #[inline]
-    fn for_requests(&self) -> DatResult<&Wired<R>> {
+    fn for_requests(&self) -> DatResult<&QueuePair<R>> {
         match self.state_code.load(Ordering::Acquire) {
-            DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => self.wired.get().ok_or(NOT_READY),
+            DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => {
+                self.queue_pair.get().ok_or(NOT_READY)
+            }
             // OFA's providers return this subtype for every other state.
             _ => Err(DatError::invalid_state(DAT_INVALID_STATE_EP_UNCONNECTED)),
         }
@@ -207,7 +221,7 @@ impl<R: Rnic> Ep<R> {
     #[inline]
     fn post(
         &self,
-        wired: &Wired<R>,
+        queue_pair: &QueuePair<R>,
         op: SendOp,
         sgl: &[Sge],
         cookie: u64,
@@ -222,7 +236,7 @@ impl<R: Rnic> Ep<R> {
             fence: flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
             inline: flags & DAT_RS_COMPLETION_INLINE_FLAG != 0,
         };
-        self.ia.rnic().post_send(&wired.qp, &wr)?;
+        self.ia.rnic().post_send(&queue_pair.qp, &wr)?;
         self.count(&wr);
         Ok(())
     }

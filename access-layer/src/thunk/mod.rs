@@ -29,6 +29,6 @@ pub(crate) mod srq;
 pub(crate) use guard::guard_unit;
 
 #[cfg(test)]
-mod places;
+mod null_pointers;
 #[cfg(test)]
 mod tests;

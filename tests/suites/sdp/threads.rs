@@ -86,17 +86,17 @@ fn two_readers_and_a_writer_share_a_socket() -> Result<()> {
             };
             let readers = [reader(), reader()];
             let outcome = readers.map(|reader| reader.join());
-            let came = read.load(Ordering::Relaxed);
+            let received = read.load(Ordering::Relaxed);
             // The writer must end even if a reader failed.
             read.store(total, Ordering::Relaxed);
             let wrote = writer.join().expect("a writer that does not panic");
             for reader in outcome {
                 reader
                     .map_err(|_| anyhow::anyhow!("a reader panicked"))?
-                    .with_context(|| format!("reading, at {came} of {total}"))?;
+                    .with_context(|| format!("reading, at {received} of {total}"))?;
             }
             wrote?;
-            ensure!(came == total, "{came} of {total}");
+            ensure!(received == total, "{received} of {total}");
             ensure!(server.statistics().bytes_direct > 0, "no direct read");
             Ok(())
         })

@@ -139,7 +139,7 @@ fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays() -> Result<()
 }
 
 #[test]
-fn private_data_sizes_that_make_no_sense_are_an_invalid_parameter() -> Result<()> {
+fn invalid_sizes_of_private_data_are_an_invalid_parameter() -> Result<()> {
     let node = Node::new()?;
     let (active, peer) = pair()?;
     let ep = node.ep()?;
@@ -376,7 +376,7 @@ fn read_depths_that_the_consumer_set_are_unchanged() -> Result<()> {
 }
 
 #[test]
-fn default_read_depths_fail_against_no_peer() -> Result<()> {
+fn default_read_depths_suit_every_peer() -> Result<()> {
     let node = Node::new()?;
     for peers_depth in [None, Some(0), Some(1), Some(128)] {
         for default_asks in [true, false] {

@@ -17,7 +17,7 @@ use dat_api::{
 };
 use serde_json::{Map, Value, json};
 
-/// The time that one step of the conversation may take.
+/// The time that one call may take.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(5));
 /// The time that a connection may take to move from TCP. A reason against the move is known sooner.
 const MOVE_TIME: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const RECEIVED: u64 = 2;
 /// The counters of a connection of `ia` with itself, and their meaning; or the reason why the
 /// connection failed.
 pub(crate) fn report(ia: &Ia) -> Value {
-    match converse(ia) {
+    match measure(ia) {
         Ok(counters) => json!({
             "peers_on_this_host": meaning(&counters),
             "counters": named(&counters),
@@ -49,7 +49,7 @@ struct Pair {
     memory: Region,
 }
 
-fn converse(ia: &Ia) -> Result<Vec<u64>> {
+fn measure(ia: &Ia) -> Result<Vec<u64>> {
     ia.traffic(true).context("the provider does not count it")?;
     let pair = Pair::connect(ia)?;
     let deadline = Instant::now() + MOVE_TIME;
@@ -57,11 +57,11 @@ fn converse(ia: &Ia) -> Result<Vec<u64>> {
     while !has_moved(&ia.traffic(false)?) && Instant::now() < deadline {
         pair.exchange(SHORT)?;
         messages += 1;
-        if messages >= MESSAGES_MIN && stays(&ia.traffic(false)?) {
+        if messages >= MESSAGES_MIN && stays_on_tcp(&ia.traffic(false)?) {
             break;
         }
     }
-    // The loop may end before a short message has travelled as it does from now on.
+    // The loop may end before a short message was sent over the final carrier.
     pair.exchange(SHORT)?;
     pair.exchange(LONG)?;
     let counters = ia.traffic(false)?;
@@ -136,11 +136,12 @@ fn has_moved(counters: &[u64]) -> bool {
 }
 
 /// Returns true if both ends have a permanent reason to stay on TCP.
-fn stays(counters: &[u64]) -> bool {
-    let passing = |name: &str| name.ends_with("LITTLE_TRAFFIC") || name.ends_with("NOT_ANSWERED");
-    let lasting = reasons(counters).filter(|(name, _)| !passing(name));
+fn stays_on_tcp(counters: &[u64]) -> bool {
+    let is_temporary =
+        |name: &str| name.ends_with("LITTLE_TRAFFIC") || name.ends_with("NOT_ANSWERED");
+    let permanent = reasons(counters).filter(|(name, _)| !is_temporary(name));
     let is_counted = count(counters, DCNT_RS_TCP_SENT) > 0;
-    !is_counted || lasting.map(|(_, count)| count).sum::<u64>() == 2
+    !is_counted || permanent.map(|(_, count)| count).sum::<u64>() == 2
 }
 
 /// The reasons why ends are on TCP, with the number of ends.

@@ -97,7 +97,7 @@ impl Tree {
         let Some((name, more)) = rest.split_first() else {
             return Some(module);
         };
-        let looks_through = module != user && self.is_around(module, user);
+        let looks_through = module != user && self.is_within(user, module);
         if is_relative || looks_through {
             let imported = self.imported(user, module, name, more, depth);
             if imported.is_some() {
@@ -133,26 +133,26 @@ impl Tree {
         holding.next()
     }
 
-    /// Returns the two siblings that hold the modules `user` and `used`, unless one holds the
-    /// other.
+    /// Returns the two siblings that contain the modules `user` and `used`, unless one of these
+    /// contains the other.
     fn siblings(&self, user: usize, used: usize) -> Option<(usize, usize)> {
-        let (from, to) = (self.line(user), self.line(used));
+        let (from, to) = (self.path_to(user), self.path_to(used));
         let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
         Some((*from.get(shared)?, *to.get(shared)?))
     }
 
-    fn is_around(&self, ancestor: usize, module: usize) -> bool {
-        self.line(module).contains(&ancestor)
+    fn is_within(&self, module: usize, ancestor: usize) -> bool {
+        self.path_to(module).contains(&ancestor)
     }
 
     /// The modules from the root to `module`, both included.
-    fn line(&self, module: usize) -> Vec<usize> {
+    fn path_to(&self, module: usize) -> Vec<usize> {
         let up = std::iter::successors(Some(module), |one| {
             (*one != ROOT).then(|| self.modules[*one].parent)
         });
-        let mut line: Vec<usize> = up.collect();
-        line.reverse();
-        line
+        let mut path: Vec<usize> = up.collect();
+        path.reverse();
+        path
     }
 
     fn push(&mut self, parent: usize, name: String, file: PathBuf) -> usize {

@@ -16,7 +16,7 @@ fn argument(n: u32) -> u32 {
 
 /// Calls slots with valid arguments except for one null pointer, and expects the number of that
 /// argument.
-macro_rules! expect_places {
+macro_rules! expect_arguments {
     ($dat:expr, $($n:literal: $($slot:ident($($arg:expr),* $(,)?)),+ $(,)?;)+) => {$($(
         let code = call!($dat, $slot $(, $arg)*);
         assert_eq!(code, argument($n), "{}", stringify!($slot));
@@ -80,7 +80,7 @@ impl All {
         let (event, count, fd) = (&raw mut event, &raw mut count, &raw mut fd);
         let mut handle = null();
         let (ia, handle) = (dat.ia, &raw mut handle);
-        expect_places! { dat,
+        expect_arguments! { dat,
             2: cno_fd_create(ia, null(), handle), cno_trigger(self.cno, null()),
             evd_post_se(evd, ptr::null()), evd_dequeue(evd, null());
             3: cno_create(ia, agent, null()), cno_query(self.cno, DAT_CNO_FIELD_ALL, null()),
@@ -100,7 +100,7 @@ impl All {
         let (mut local, mut remote) = (pair.triplet(0, 8), DatRmrTriplet::zeroed());
         let (local, remote) = (&raw mut local, &raw mut remote);
         let (cookie, mut srq) = (DatContext::from_u64(1), null());
-        expect_places! { dat,
+        expect_arguments! { dat,
             2: ep_connect(self.idle, null(), 1, LONG_US, 0, ptr::null(), 0, 0),
             ep_common_connect(self.idle, null(), LONG_US, 0, ptr::null()),
             ep_post_rdma_read_to_rmr(ep, ptr::null(), cookie, remote, 0);
@@ -130,7 +130,7 @@ impl All {
         let (triplet, context) = (&raw mut triplet, &raw mut context);
         let cookie = DatContext::from_u64(1);
         let (none32, none64) = (null::<u32>(), null::<u64>());
-        expect_places! { dat,
+        expect_arguments! { dat,
             2: pz_create(ia, null()), rmr_create(pz, null()), rmr_create_for_ep(pz, null()),
             lmr_sync_rdma_read(ia, ptr::null(), 1), lmr_sync_rdma_write(ia, ptr::null(), 1);
             3: pz_query(pz, DAT_PZ_FIELD_ALL, null()), rmr_query(rmr, 1, null()),
@@ -153,7 +153,7 @@ impl All {
         let own = dat.attr().ia_address_ptr;
         let code = call!(dat, csp_create, ia, comm, own, evd, &raw mut csp);
         assert_eq!(code, SUCCESS);
-        expect_places! { dat,
+        expect_arguments! { dat,
             2: psp_create_any(ia, null(), evd, 0, handle), csp_create(ia, null(), own, evd, handle);
             3: psp_query(self.psp, DAT_PSP_FIELD_ALL, null()), rsp_query(rsp, 1, null()),
             csp_query(csp, 1, null()), cr_query(self.cr, DAT_CR_FIELD_ALL, null()),
@@ -174,7 +174,7 @@ const GOOD_SRQ: DatSrqAttr = DatSrqAttr {
 };
 
 #[test]
-fn a_missing_place_is_named_by_its_number() {
+fn a_null_pointer_is_reported_by_the_number_of_its_argument() {
     let all = All::new();
     all.events();
     all.endpoints();
