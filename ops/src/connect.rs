@@ -72,7 +72,7 @@ enum Local<'a> {
     /// Reserved.
     Taken(SocketAddr),
     /// The reservation failed.
-    None(Errno),
+    Failed(Errno),
 }
 
 /// An attempt in progress. Poll its descriptor for input until its deadline, then call
@@ -290,18 +290,18 @@ impl<'a> Connecting<'a> {
     /// Returns the local address. The first call reserves it.
     fn address(&mut self) -> Option<SocketAddr> {
         // The placeholder is replaced at the end of this statement.
-        self.local = match std::mem::replace(&mut self.local, Local::None(Errno::INVAL)) {
+        self.local = match std::mem::replace(&mut self.local, Local::Failed(Errno::INVAL)) {
             Local::Free(Reserve(take)) => match take() {
                 Ok(local) => Local::Taken(local),
                 // The error that TCP returns if no port is left for a connection.
-                Err(Errno::ADDRINUSE) => Local::None(Errno::ADDRNOTAVAIL),
-                Err(errno) => Local::None(errno),
+                Err(Errno::ADDRINUSE) => Local::Failed(Errno::ADDRNOTAVAIL),
+                Err(errno) => Local::Failed(errno),
             },
             known => known,
         };
         match self.local {
             Local::Taken(local) => Some(local),
-            Local::None(errno) => {
+            Local::Failed(errno) => {
                 self.skip_protocol(Reason::Failed(errno));
                 None
             }

@@ -5,8 +5,8 @@
 //! kind's byte says so, because hardly any other message would pass the first checks.
 //!
 //! The following must hold. Messages to a peer that counts its receive buffers never overrun them.
-//! Memory is asked for only while it is registered. An end that has ended is silent and refuses
-//! work. The first cause is the one that is reported.
+//! Memory is asked for only while it is registered. An end that has ended sends nothing and
+//! refuses work. The first cause is the one that is reported.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,9 @@ use crate::{
 
 struct End {
     connection: Connection,
-    /// Bytes written and not sent, and memory that may be read, with its length.
+    /// Bytes written and not sent.
     queued: u64,
+    /// Memory that the peer may read, with its length.
     registered: BTreeMap<u64, u32>,
     /// Memory of readers that the peer may write, with its length.
     sinks: BTreeMap<u64, u32>,
@@ -120,15 +121,15 @@ impl End {
     }
 
     fn receive(&mut self, input: &mut Input<'_>) {
-        let mends = input.byte();
-        let mut message = match usize::from(mends & 0x1f) {
+        let flags = input.byte();
+        let mut message = match usize::from(flags & 0x1f) {
             known if known < MESSAGES.len() => hex(MESSAGES[known].1),
             _ => {
                 let len = usize::from(input.byte());
                 input.bytes(len).to_vec()
             }
         };
-        if mends & 0x20 == 0 && message.len() >= 16 {
+        if flags & 0x20 == 0 && message.len() >= 16 {
             let len = message.len() as u32;
             message[4..8].copy_from_slice(&len.to_be_bytes());
             message[8..12].copy_from_slice(&(self.received + 1).to_be_bytes());
@@ -183,7 +184,7 @@ impl End {
             let Some(transmit) = self.connection.poll_transmit() else {
                 return;
             };
-            assert!(!has_ended, "an end that has ended is silent");
+            assert!(!has_ended, "an end that has ended sends nothing");
             self.sent += 1;
             match transmit.payload {
                 Payload::Nothing => (),
