@@ -15,7 +15,7 @@
 
 #define ENTRIES 64
 
-static void say_failure(const char *call, DAT_RETURN ret)
+static void print_failure(const char *call, DAT_RETURN ret)
 {
 	const char *major = "", *minor = "";
 
@@ -34,12 +34,12 @@ static int greet(char *name)
 
 	ret = dat_ia_open(name, 8, &async_evd, &ia);
 	if (ret != DAT_SUCCESS) {
-		say_failure(name, ret);
+		print_failure(name, ret);
 		return 0;
 	}
 	ret = dat_ia_query(ia, &async_evd, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_ALL, &provider);
 	if (ret != DAT_SUCCESS) {
-		say_failure("dat_ia_query", ret);
+		print_failure("dat_ia_query", ret);
 	} else {
 		struct sockaddr_in *sin = (struct sockaddr_in *)attr.ia_address_ptr;
 
@@ -55,7 +55,7 @@ static int greet(char *name)
 	}
 	ret = dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG);
 	if (ret != DAT_SUCCESS)
-		say_failure("dat_ia_close", ret);
+		print_failure("dat_ia_close", ret);
 	return 1;
 }
 
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 		list[i] = &info[i];
 	ret = dat_registry_list_providers(ENTRIES, &count, list);
 	if (ret != DAT_SUCCESS) {
-		say_failure("dat_registry_list_providers", ret);
+		print_failure("dat_registry_list_providers", ret);
 		return EXIT_FAILURE;
 	}
 	printf("%d interface adapters are registered\n", count);

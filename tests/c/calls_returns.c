@@ -39,7 +39,7 @@ static void returns(const char *call, DAT_RETURN got, DAT_RETURN wanted)
 {
 	if (got == wanted)
 		return;
-	say_failure(call, got);
+	print_failure(call, got);
 	printf("EXPECTED 0x%08x\n", (unsigned)wanted);
 	exit(1);
 }

@@ -84,7 +84,7 @@ static inline int next_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT 
 	else
 		ret = wait_event(evd, timeout_ms, event);
 	if (ret != DAT_SUCCESS) {
-		say_failure("dat_evd_wait", ret);
+		print_failure("dat_evd_wait", ret);
 		return 0;
 	}
 	return 1;

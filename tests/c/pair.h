@@ -31,7 +31,7 @@ static inline void must_refuse(const char *call, DAT_RETURN ret, unsigned type, 
 {
 	if ((unsigned)DAT_GET_TYPE(ret) == type && (ret & DAT_SUBTYPE_MASK) == subtype)
 		return;
-	say_failure(call, ret);
+	print_failure(call, ret);
 	printf("EXPECTED 0x%08x\n", type | subtype);
 	exit(1);
 }

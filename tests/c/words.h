@@ -9,7 +9,7 @@
 
 #include <dat2/udat.h>
 
-static inline void say_failure(const char *call, DAT_RETURN ret)
+static inline void print_failure(const char *call, DAT_RETURN ret)
 {
 	const char *major = "?", *minor = "?";
 
@@ -20,7 +20,7 @@ static inline void say_failure(const char *call, DAT_RETURN ret)
 static inline void must(const char *call, DAT_RETURN ret)
 {
 	if (ret != DAT_SUCCESS) {
-		say_failure(call, ret);
+		print_failure(call, ret);
 		exit(1);
 	}
 }

@@ -31,7 +31,10 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     ensure!(carrier(&server) == "tcp");
     converse(&mut client, &server)?;
-    ensure!(service.accept()?.is_none(), "one connection is one");
+    ensure!(
+        service.accept()?.is_none(),
+        "a second connection was accepted"
+    );
     Ok(Some(client.outcome()))
 }
 

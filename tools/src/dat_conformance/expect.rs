@@ -32,7 +32,8 @@ pub(crate) fn done(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<DtoComplet
     with_status(evd, cookie, DtoStatus::Success, side)
 }
 
-/// Waits for the next completion, which must belong to the work with this cookie.
+/// Waits for the next completion, which must be that of the work with this cookie and have this
+/// status.
 pub(crate) fn with_status(
     evd: &Evd,
     cookie: u64,
@@ -90,11 +91,11 @@ pub(crate) fn connection_event(
         "{:?} instead of {kinds:?}",
         event.kind
     );
-    let due = match event.kind {
+    let expected = match event.kind {
         ConnectionKind::Established => EpState::Connected,
         _ => EpState::Disconnected,
     };
-    in_state(ep, due)?;
+    in_state(ep, expected)?;
     Ok(event)
 }
 
@@ -132,17 +133,17 @@ pub(crate) fn nothing(evd: &Evd, side: &Side<'_>) -> Result<()> {
 /// Checks that the call was refused with this type of `DAT_RETURN`.
 pub(crate) fn refused<T>(
     result: Result<T, impl Into<anyhow::Error>>,
-    due: DatReturnType,
+    expected: DatReturnType,
 ) -> Result<()> {
-    refused_with(result, &[due])
+    refused_with(result, &[expected])
 }
 
 /// Checks that the call was refused with one of these types.
 pub(crate) fn refused_with<T>(
     result: Result<T, impl Into<anyhow::Error>>,
-    due: &[DatReturnType],
+    expected: &[DatReturnType],
 ) -> Result<()> {
-    let names = || -> Vec<String> { due.iter().map(|ty| name(*ty)).collect() };
+    let names = || -> Vec<String> { expected.iter().map(|ty| name(*ty)).collect() };
     let error: anyhow::Error = match result {
         Ok(_) => bail!(
             "a call succeeded instead of returning {}",
@@ -150,9 +151,9 @@ pub(crate) fn refused_with<T>(
         ),
         Err(error) => error.into(),
     };
-    let is_due = |error: &dat_api::Error| due.iter().any(|ty| error.is(*ty));
+    let is_expected = |error: &dat_api::Error| expected.iter().any(|ty| error.is(*ty));
     match error.downcast_ref::<dat_api::Error>() {
-        Some(call) if is_due(call) => Ok(()),
+        Some(call) if is_expected(call) => Ok(()),
         // A provider without this call returns a code that means so.
         Some(call) if call.is_unsupported() => Err(error),
         _ => Err(error.context(format!("not {}", names().join(" or ")))),
@@ -166,13 +167,13 @@ fn name(ty: DatReturnType) -> String {
     }
 }
 
-/// Checks that a wait took at least the time that was due, and not much longer.
-pub(crate) fn took(elapsed: Duration, due: Duration, side: &Side<'_>) -> Result<()> {
+/// Checks that a wait took at least the expected time, and not much longer.
+pub(crate) fn took(elapsed: Duration, expected: Duration, side: &Side<'_>) -> Result<()> {
     // The provider and the test read the clock at different points.
-    let least = due.saturating_sub(Duration::from_millis(2));
+    let least = expected.saturating_sub(Duration::from_millis(2));
     ensure!(
-        elapsed >= least && elapsed < due + side.patience(),
-        "{elapsed:?} passed instead of {due:?}"
+        elapsed >= least && elapsed < expected + side.patience(),
+        "{elapsed:?} passed instead of {expected:?}"
     );
     Ok(())
 }

@@ -62,9 +62,9 @@ fn inodes(host: &Host) -> Vec<String> {
         .filter_map(|line| {
             let mut words = line.split_ascii_whitespace();
             let (_, port) = words.nth(1)?.rsplit_once(':')?;
-            let is_it = u16::from_str_radix(port, 16) == Ok(PORT);
+            let is_of_port = u16::from_str_radix(port, 16) == Ok(PORT);
             // The inode is the tenth word of the line (proc_net(5)).
-            words.nth(7).filter(|_| is_it).map(str::to_owned)
+            words.nth(7).filter(|_| is_of_port).map(str::to_owned)
         })
         .collect()
 }
