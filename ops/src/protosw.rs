@@ -120,8 +120,8 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     fn sockets(&self) -> Sockets<'_>;
 
     /// Waits, before the process ends, until the bytes of closed connections are delivered. Returns
-    /// early if no byte was delivered for `patience`. A protocol whose bytes outlive the process needs
-    /// no such wait.
+    /// early if no byte was delivered for `patience`. A protocol whose bytes outlive the process
+    /// needs no such wait.
     fn settle(&self, _patience: Duration) {}
 
     /// Prepares a fork. Objects that the protocol's threads are making, and that the child could

@@ -136,8 +136,8 @@ impl Engine {
         self.wake();
     }
 
-    /// Ends the thread and waits for its end, after which no event is reported. A call on the thread
-    /// itself does not wait.
+    /// Ends the thread and waits for its end, after which no event is reported. A call on the
+    /// thread itself does not wait.
     pub(crate) fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake();

@@ -87,9 +87,9 @@ pub(crate) struct Config {
     pub(crate) congestion: Option<String>,
     /// The largest ULPDU to send, for segments of any size; `None`: the connection's default.
     ulpdu_max: Option<usize>,
-    /// True if FPDUs to peers of this provider have up to `ulpdu_max` bytes instead of the length of
-    /// a segment. If false, every peer is treated as a peer that runs another implementation. This
-    /// is for diagnosis, and for measurements of the performance with such a peer.
+    /// True if FPDUs to peers of this provider have up to `ulpdu_max` bytes instead of the length
+    /// of a segment. If false, every peer is treated as a peer that runs another implementation.
+    /// This is for diagnosis, and for measurements of the performance with such a peer.
     pub(crate) long_fpdus: bool,
     /// True to request MPA markers in the received stream (RFC 5044 section 4.3), for diagnosis.
     pub(crate) markers: bool,

@@ -50,9 +50,9 @@ thread_local! {
         const { Cell::new(None) };
 }
 
-/// Makes the children of forks close the sockets. Called when an adapter is opened, and not with the
-/// first socket, which a thread of this library opens. That thread could wait here for the end of a
-/// fork, and the child would have a `Once` that no thread completes.
+/// Makes the children of forks close the sockets. Called when an adapter is opened, and not with
+/// the first socket, which a thread of this library opens. That thread could wait here for the end
+/// of a fork, and the child would have a `Once` that no thread completes.
 pub(crate) fn prepare() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {

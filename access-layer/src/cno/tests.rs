@@ -35,8 +35,8 @@ fn nothing_triggered_is_an_empty_queue_and_a_null_evd() {
     assert_eq!(call!(dat, cno_wait, cno, 0, ptr::null_mut()), 0x8006_0027);
 }
 
-/// A waiter of a CNO would not drive the RNIC of another IA, and an EVD of another IA would keep the
-/// CNO's IA from closing.
+/// A waiter of a CNO would not drive the RNIC of another IA, and an EVD of another IA would keep
+/// the CNO's IA from closing.
 #[test]
 fn evds_of_another_ia_are_refused() {
     let (dat, other) = (Dat::open(), Dat::open());

@@ -37,8 +37,8 @@ unsafe extern "C" {
     fn access_read_print_counters(args: DatVaList, out: *mut PrintArgs);
 }
 
-/// Implements `dat_ib_query_counters`: writes one counter, or all of them for the number that stands
-/// for all counters.
+/// Implements `dat_ib_query_counters`: writes one counter, or all of them for the number that
+/// stands for all counters.
 ///
 /// # Safety
 ///

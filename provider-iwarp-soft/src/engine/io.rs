@@ -1,8 +1,8 @@
 //! System calls on sockets of the data path.
 //!
-//! Receives, sends and polls go to the kernel without libc, so they do not enter a preload library in
-//! the process. Only socket options and `SIOCOUTQ` use libc. Receives and sends are non-blocking by
-//! flag, because `O_NONBLOCK` is shared with a consumer's descriptor and must not change there.
+//! Receives, sends and polls go to the kernel without libc, so they do not enter a preload library
+//! in the process. Only socket options and `SIOCOUTQ` use libc. Receives and sends are non-blocking
+//! by flag, because `O_NONBLOCK` is shared with a consumer's descriptor and must not change there.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;

@@ -47,8 +47,8 @@ impl Attendance {
         before == Self::Stack
     }
 
-    /// The sleeper is awake. Returns true if it was kicked. Then its dispatcher is unwaitable, and the
-    /// caller must make it waitable again.
+    /// The sleeper is awake. Returns true if it was kicked. Then its dispatcher is unwaitable, and
+    /// the caller must make it waitable again.
     pub(super) fn on_end_sleep(&mut self) -> bool {
         match *self {
             Self::Sleeper { is_kicked, .. } => {

@@ -112,8 +112,8 @@ impl SendRing {
         (self.written - self.completed) as usize
     }
 
-    /// True if another Send may be posted, with up to [`Self::WRITES`] RDMA Writes before it. So the
-    /// number of requests in progress may exceed the number of slots by [`Self::WRITES`].
+    /// True if another Send may be posted, with up to [`Self::WRITES`] RDMA Writes before it. So
+    /// the number of requests in progress may exceed the number of slots by [`Self::WRITES`].
     pub(super) fn has_slot(&self) -> bool {
         self.in_progress.len() + self.writes < self.slots
     }

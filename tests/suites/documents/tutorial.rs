@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 
 use crate::{files, read, workspace};
 
-/// Sources in the directories of examples that are no examples: parts of examples, and a measurement.
+/// Sources in the directories of examples that are no examples: parts of examples, and a
+/// measurement.
 const NO_EXAMPLES: [&str; 3] = ["conversation.c", "mod.rs", "stream_bench.rs"];
 
 #[test]

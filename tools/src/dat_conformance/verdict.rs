@@ -60,9 +60,9 @@ impl Verdict {
         }
     }
 
-    /// The verdict on a case whose ends ended with these verdicts. A feature that one end lacks also
-    /// stops the other end, so it is the verdict on the case. Otherwise the failure that stopped one
-    /// end takes precedence over the notice of the other end.
+    /// The verdict on a case whose ends ended with these verdicts. A feature that one end lacks
+    /// also stops the other end, so it is the verdict on the case. Otherwise the failure that
+    /// stopped one end takes precedence over the notice of the other end.
     pub(crate) fn of_case(client: Self, server: Self) -> Self {
         let at = |end: &str, text: &str| format!("{end}: {text}");
         match (client, server) {

@@ -29,8 +29,8 @@
 //! notification of the close. A function that needs the program's end therefore borrows it from the
 //! call in which the program passes it.
 //!
-//! A pair can also carry the bytes themselves, for processes that hold the program's end and not the
-//! connection: children of a `fork`, and programs without the library. These processes and the
+//! A pair can also carry the bytes themselves, for processes that hold the program's end and not
+//! the connection: children of a `fork`, and programs without the library. These processes and the
 //! owner of the connection use [`Handover`] to start this; [`Carrier`] is the library's end
 //! afterwards.
 //!

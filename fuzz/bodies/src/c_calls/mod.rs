@@ -16,8 +16,8 @@
 //! input. There bit 7 of a call's byte delays the events of the call until after the next call.
 //! [`run_staged`] is for depth: the same programs over real sockets. The environment variable
 //! `DAT_LIBRARY` names its registry library, and `DAT_OVERRIDE` its registry file; `cargo xtask
-//! fuzz` and the replay test set both to the staged files. Without the variables, `run_staged` makes
-//! no call, and reports once that it was not run.
+//! fuzz` and the replay test set both to the staged files. Without the variables, `run_staged`
+//! makes no call, and reports once that it was not run.
 
 pub mod calls;
 mod extensions;

@@ -71,8 +71,8 @@ impl Vector {
         self.len
     }
 
-    /// Returns true if a part with a length is null. The caller must report that as an error when it
-    /// copies bytes, as the kernel does.
+    /// Returns true if a part with a length is null. The caller must report that as an error when
+    /// it copies bytes, as the kernel does.
     pub(crate) fn has_null(&self) -> bool {
         self.has_null
     }
@@ -100,8 +100,8 @@ impl Vector {
     /// The parts may be written to, and none of them [is null](Self::has_null).
     pub(crate) unsafe fn as_targets(&mut self) -> &mut [IoSliceMut<'_>] {
         let parts = self.parts();
-        // SAFETY: `IoSliceMut` has the layout of `iovec`. No part is null, and the caller guarantees
-        // that the parts may be written to.
+        // SAFETY: `IoSliceMut` has the layout of `iovec`. No part is null, and the caller
+        // guarantees that the parts may be written to.
         unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSliceMut<'_>]) }
     }
 
@@ -111,8 +111,8 @@ impl Vector {
             return Err(Errno::FAULT);
         }
         let parts = self.parts();
-        // SAFETY: `IoSlice` has the layout of `iovec`. No part is null, and the caller of `copy` has
-        // guaranteed that the parts are valid for their lengths.
+        // SAFETY: `IoSlice` has the layout of `iovec`. No part is null, and the caller of `copy`
+        // has guaranteed that the parts are valid for their lengths.
         Ok(unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSlice<'_>]) })
     }
 }

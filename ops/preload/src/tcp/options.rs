@@ -148,8 +148,8 @@ impl Options {
     }
 }
 
-/// Returns true for options of the packets of the kernel's TCP. They are refused, because an offload
-/// protocol carries the bytes.
+/// Returns true for options of the packets of the kernel's TCP. They are refused, because an
+/// offload protocol carries the bytes.
 pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),

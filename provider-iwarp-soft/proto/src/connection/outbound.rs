@@ -213,8 +213,8 @@ impl Connection {
         }
     }
 
-    /// RFC 5040 section 5.5: no request is transmitted before an earlier read that waits for ORD, or
-    /// before an earlier fence.
+    /// RFC 5040 section 5.5: no request is transmitted before an earlier read that waits for ORD,
+    /// or before an earlier fence.
     fn is_blocked(&self, request: &WorkRequest) -> bool {
         let outstanding = self.outstanding.entries.len();
         (request.fence || self.is_silent(request)) && outstanding > 0

@@ -553,8 +553,8 @@ fn a_malformed_reject_is_a_reject() {
 
 #[test]
 fn unenhanced_peers_on_either_side() {
-    // The responder does not support flag S. Nothing was agreed, so the initiator must connect again
-    // without the flag.
+    // The responder does not support flag S. Nothing was agreed, so the initiator must connect
+    // again without the flag.
     let (enhanced, _) = initiator(PLAIN);
     for (flags, rev) in [(0, 1), (0, 2)] {
         let outcome = value(enhanced.handle_input(&reply(flags, rev, b"")));

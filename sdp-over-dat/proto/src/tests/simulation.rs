@@ -2,10 +2,10 @@
 //!
 //! An episode is determined by its seed. Both users write, write registered memory, advertise,
 //! cancel, read, refuse, advertise memory to be written, change modes, resize buffers and send
-//! urgent bytes, each as often as their [`Character`] determines. Then the wire recovers, and both users read
-//! everything and close. The invariants: no rule is broken, no end waits for ever, nothing is read
-//! from memory that was released, no memory stays registered, and each end has read exactly the
-//! bytes that the other wrote.
+//! urgent bytes, each as often as their [`Character`] determines. Then the wire recovers, and both
+//! users read everything and close. The invariants: no rule is broken, no end waits for ever,
+//! nothing is read from memory that was released, no memory stays registered, and each end has read
+//! exactly the bytes that the other wrote.
 //!
 //! `SDP_SEED=7` replays one episode; `SDP_EPISODES=100000` runs more of them.
 

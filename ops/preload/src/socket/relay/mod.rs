@@ -342,8 +342,8 @@ impl Relay {
         true
     }
 
-    /// Waits until a user has removed the signals from the pair. Returns false if no user does so in
-    /// time, because the users have ended or closed the pair.
+    /// Waits until a user has removed the signals from the pair. Returns false if no user does so
+    /// in time, because the users have ended or closed the pair.
     fn await_user(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
