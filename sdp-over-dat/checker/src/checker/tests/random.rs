@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::script::{
-    ABORT, FIN, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SINK_TO_COMBINED, SRC_CANCEL,
-    SUSPEND, SUSPENDED,
+    ABORT, Connection, FIN, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SINK_TO_COMBINED,
+    SRC_CANCEL, SUSPEND, SUSPENDED,
     Step::{Receives, Sends},
-    TO_BUFFERED, TO_COMBINED, TO_PIPELINED, Talk, UPDATE, data, read, resize, resized, sink_avail,
+    TO_BUFFERED, TO_COMBINED, TO_PIPELINED, UPDATE, data, read, resize, resized, sink_avail,
     src_avail, written,
 };
 use crate::Side::{Active, Passive};
@@ -55,19 +55,22 @@ fn random_conversations_get_one_verdict() {
     let (mut accepted, mut refused) = (BTreeSet::new(), BTreeSet::new());
     for seed in 1..=CONVERSATIONS {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut talk = Talk::new(3);
+        let mut connection = Connection::new(3);
         let mut broken = None;
         for _ in 0..STEPS {
             let side = [Active, Passive][random.below(2) as usize];
             if random.below(4) == 0 {
-                talk.step(Receives(side)).expect("nothing is sent");
+                connection.step(Receives(side)).expect("nothing is sent");
                 continue;
             }
             let message = random.message();
-            let verdict = talk.would_send(side, message);
+            let verdict = connection.would_send(side, message);
             // Few violations are sent, because they end the conversation.
             if verdict.is_ok() || random.below(100) == 0 {
-                broken = talk.step(Sends(side, message)).err().map(|it| (side, it));
+                broken = connection
+                    .step(Sends(side, message))
+                    .err()
+                    .map(|it| (side, it));
                 assert_eq!(broken.map(|it| it.1), verdict.err(), "seed {seed}");
             }
             if let Some((_, rule)) = broken {
@@ -79,10 +82,10 @@ fn random_conversations_get_one_verdict() {
             }
         }
         if broken.is_none() {
-            talk.step(Receives(Active)).expect("nothing is sent");
-            talk.step(Receives(Passive)).expect("nothing is sent");
+            connection.step(Receives(Active)).expect("nothing is sent");
+            connection.step(Receives(Passive)).expect("nothing is sent");
         }
-        for (side, verdict) in [Active, Passive].into_iter().zip(talk.traces()) {
+        for (side, verdict) in [Active, Passive].into_iter().zip(connection.traces()) {
             let expected = broken.filter(|(sender, _)| *sender == side);
             let expected = expected.map_or(Ok(()), |(_, rule)| Err(rule));
             assert_eq!(verdict, expected, "seed {seed}, {side:?}");

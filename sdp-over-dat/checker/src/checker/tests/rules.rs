@@ -1,11 +1,11 @@
 //! For each rule a conversation that keeps it and one that breaks it.
 
 use super::script::{
-    ABORT, FIN, HELLO, HELLO_ACK, Message, ROOM, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK,
+    ABORT, Connection, FIN, HELLO, HELLO_ACK, Message, ROOM, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK,
     SINK_TO_COMBINED, SIZE, SRC_CANCEL, SUSPEND, SUSPENDED,
-    Step::{self, Receives, Says, Sends},
-    TO_BUFFERED, TO_COMBINED, TO_PIPELINED, Talk, UPDATE, data, mode, read, resize, resized,
-    sink_avail, src_avail, verdict, written,
+    Step::{self, Delivers, Receives, Sends},
+    TO_BUFFERED, TO_COMBINED, TO_PIPELINED, UPDATE, data, mode, read, resize, resized, sink_avail,
+    src_avail, verdict, written,
 };
 use crate::{
     Broken,
@@ -47,20 +47,20 @@ fn check(rules: &[Rule]) {
 }
 
 /// The active side is the source, in pipelined mode.
-const PIPELINED: Step = Says(Active, TO_PIPELINED);
+const PIPELINED: Step = Delivers(Active, TO_PIPELINED);
 /// A source advertisement in combined mode.
-const ADVERT: Step = Says(Active, src_avail(500, 1));
+const ADVERT: Step = Delivers(Active, src_avail(500, 1));
 /// A source advertisement in pipelined mode.
-const PIPELINED_ADVERT: Step = Says(Active, src_avail(500, 0));
+const PIPELINED_ADVERT: Step = Delivers(Active, src_avail(500, 0));
 /// A sink advertisement after no data.
-const SINK: Step = Says(Passive, sink_avail(500, 0));
+const SINK: Step = Delivers(Passive, sink_avail(500, 0));
 
 const fn active(message: Message) -> Step {
-    Says(Active, message)
+    Delivers(Active, message)
 }
 
 const fn passive(message: Message) -> Step {
-    Says(Passive, message)
+    Delivers(Passive, message)
 }
 
 #[test]
@@ -245,12 +245,12 @@ fn answers_of_the_sink() {
 #[test]
 fn send_sm_acknowledges_the_cancel_that_it_answers() {
     for (unacknowledged, result) in [(0, Ok(())), (1, Err(Broken::CancelAck))] {
-        let mut talk = Talk::new(ADVERTS);
+        let mut connection = Connection::new(ADVERTS);
         for step in [ADVERT, active(SRC_CANCEL)] {
-            assert_eq!(talk.step(step), Ok(()));
+            assert_eq!(connection.step(step), Ok(()));
         }
         let answer = SEND_SM.unacknowledged(unacknowledged);
-        assert_eq!(talk.step(passive(answer)), result);
+        assert_eq!(connection.step(passive(answer)), result);
     }
 }
 
@@ -448,7 +448,7 @@ fn writes_into_the_memory_of_the_sink() {
 
 /// The payload of SinkAvail is data of the other half (Transaction mechanism).
 #[test]
-fn requests_with_a_place_for_the_answer() {
+fn requests_with_memory_for_the_answer() {
     const REQUEST: Message = sink_avail(500, 0).payload(20);
     check(&[
         rule(
@@ -683,30 +683,37 @@ fn credits_are_counted_through_all_messages() {
     ];
     for kind in kinds {
         let fill = || {
-            let mut talk = Talk::new(ADVERTS);
+            let mut connection = Connection::new(ADVERTS);
             let rest = [UPDATE; 64];
             for message in kind.iter().chain(&rest).take(63) {
-                talk.step(Sends(Active, *message))
+                connection
+                    .step(Sends(Active, *message))
                     .expect("more than one credit");
             }
-            talk
+            connection
         };
         assert_eq!(fill().step(Sends(Active, UPDATE)), Err(Broken::LastCredit));
-        let mut talk = fill();
-        talk.step(Sends(Passive, UPDATE)).expect("credits");
-        talk.step(Receives(Active)).expect("nothing is sent");
-        assert_eq!(talk.step(Sends(Active, data(1))), Err(Broken::LastCredit));
-        let mut talk = fill();
-        talk.step(Sends(Passive, UPDATE)).expect("credits");
-        talk.step(Receives(Active)).expect("nothing is sent");
+        let mut connection = fill();
+        connection.step(Sends(Passive, UPDATE)).expect("credits");
+        connection.step(Receives(Active)).expect("nothing is sent");
+        assert_eq!(
+            connection.step(Sends(Active, data(1))),
+            Err(Broken::LastCredit)
+        );
+        let mut connection = fill();
+        connection.step(Sends(Passive, UPDATE)).expect("credits");
+        connection.step(Receives(Active)).expect("nothing is sent");
         // This message acknowledges the peer's, so it returns its credit.
-        assert_eq!(talk.step(Sends(Active, UPDATE)), Ok(()));
-        assert_eq!(talk.step(Sends(Active, UPDATE)), Err(Broken::NoCredit));
+        assert_eq!(connection.step(Sends(Active, UPDATE)), Ok(()));
+        assert_eq!(
+            connection.step(Sends(Active, UPDATE)),
+            Err(Broken::NoCredit)
+        );
     }
 }
 
 #[test]
-fn unanswered_requests_are_not_at_rest() {
+fn unanswered_requests_are_found_at_the_end() {
     let at_rest: [(&[Step], Result<(), Broken>); 9] = [
         (&[PIPELINED, SINK], Ok(())),
         (
@@ -725,17 +732,17 @@ fn unanswered_requests_are_not_at_rest() {
         (&[active(SUSPEND), passive(SUSPENDED)], Ok(())),
     ];
     for (steps, result) in at_rest {
-        let mut talk = Talk::new(ADVERTS);
+        let mut connection = Connection::new(ADVERTS);
         for step in steps {
-            talk.step(*step).expect("keeps every rule");
+            connection.step(*step).expect("keeps every rule");
         }
-        assert_eq!(talk.checker.at_rest(), result, "{steps:?}");
+        assert_eq!(connection.checker.at_rest(), result, "{steps:?}");
     }
 }
 
 #[test]
 fn bytes_of_all_mechanisms_are_counted() {
-    let mut talk = Talk::new(ADVERTS);
+    let mut connection = Connection::new(ADVERTS);
     for step in [
         active(data(5)),
         active(src_avail(500, 7)),
@@ -747,8 +754,11 @@ fn bytes_of_all_mechanisms_are_counted() {
         passive(sink_avail(ROOM, 4).payload(11)),
         active(written(60)),
     ] {
-        talk.step(step).expect("keeps every rule");
+        connection.step(step).expect("keeps every rule");
     }
-    assert_eq!(talk.checker.streamed(Active), 5 + 7 + 300 + 93 + 100 + 60);
-    assert_eq!(talk.checker.streamed(Passive), 11);
+    assert_eq!(
+        connection.checker.streamed(Active),
+        5 + 7 + 300 + 93 + 100 + 60
+    );
+    assert_eq!(connection.checker.streamed(Passive), 11);
 }

@@ -125,7 +125,7 @@ pub(super) const fn src_avail(len: u32, inline: u32) -> Message {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// A side sends a message, which is received at once.
-    Says(Side, Message),
+    Delivers(Side, Message),
     /// A side sends a message, which stays in flight.
     Sends(Side, Message),
     /// A side receives all messages in flight to it.
@@ -154,8 +154,8 @@ fn hello_ack(adverts: u8) -> Vec<u8> {
     bytes
 }
 
-/// Both ends of a conversation: the checker, and the trace that each end would write.
-pub(super) struct Talk {
+/// Both ends of a connection: the checker, and the trace that each end would write.
+pub(super) struct Connection {
     pub(super) checker: Checker,
     traces: [TraceWriter<Vec<u8>>; 2],
     sent: [u32; 2],
@@ -170,7 +170,7 @@ const fn index(side: Side) -> usize {
     }
 }
 
-impl Talk {
+impl Connection {
     /// A connection of two ends with this MaxAdverts.
     pub(super) fn new(adverts: u8) -> Self {
         let (hello, hello_ack) = (hello(adverts), hello_ack(adverts));
@@ -195,7 +195,7 @@ impl Talk {
     /// Makes a step. The result is that of the message that is sent.
     pub(super) fn step(&mut self, step: Step) -> Result<(), Broken> {
         match step {
-            Step::Says(side, message) => {
+            Step::Delivers(side, message) => {
                 let result = self.send(side, message);
                 self.receive(side.other());
                 result
@@ -255,17 +255,17 @@ impl Talk {
 /// Checks a conversation. All steps but the last must keep all rules. Returns the verdict about the
 /// last step, which is the same in the traces of both ends.
 pub(super) fn verdict(adverts: u8, steps: &[Step]) -> Result<(), Broken> {
-    let mut talk = Talk::new(adverts);
+    let mut connection = Connection::new(adverts);
     let (last, before) = steps.split_last().expect("a step");
     for step in before {
-        if let Err(broken) = talk.step(*step) {
+        if let Err(broken) = connection.step(*step) {
             panic!("{step:?}: {broken}");
         }
     }
-    let result = talk.step(*last);
+    let result = connection.step(*last);
     for side in [Side::Active, Side::Passive] {
-        talk.receive(side);
+        connection.receive(side);
     }
-    assert_eq!(talk.traces(), [result; 2], "the traces of {steps:#?}");
+    assert_eq!(connection.traces(), [result; 2], "the traces of {steps:#?}");
     result
 }

@@ -3,7 +3,7 @@
 use super::script::{
     ABORT, FIN, HELLO, HELLO_ACK, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SINK_TO_COMBINED,
     SRC_CANCEL, SUSPEND, SUSPENDED,
-    Step::{self, Receives, Says, Sends},
+    Step::{self, Delivers, Receives, Sends},
     TO_BUFFERED, TO_COMBINED, TO_PIPELINED, UPDATE, data, mode, read, resize, resized, sink_avail,
     src_avail, verdict, written,
 };
@@ -68,7 +68,10 @@ const fn letter(result: Result<(), Broken>) -> char {
 }
 
 /// Both halves change to pipelined mode.
-const PIPELINED: [Step; 2] = [Says(Active, TO_PIPELINED), Says(Passive, TO_PIPELINED)];
+const PIPELINED: [Step; 2] = [
+    Delivers(Active, TO_PIPELINED),
+    Delivers(Passive, TO_PIPELINED),
+];
 
 /// States of the active side: a name, the steps that lead there, and a letter for each of
 /// [`MESSAGES`]. The steps follow changes of both halves to pipelined mode, unless the name says
@@ -77,45 +80,46 @@ const PIPELINED: [Step; 2] = [Says(Active, TO_PIPELINED), Says(Passive, TO_PIPEL
 const STATES: [(&str, &[Step], &str); 20] = [
     ("combined", &[],
      "KK.Aswr..mcck.u.uS.f.."),
-    ("buffered", &[Says(Active, TO_BUFFERED), Says(Passive, TO_BUFFERED)],
+    ("buffered", &[Delivers(Active, TO_BUFFERED), Delivers(Passive, TO_BUFFERED)],
      "KK.Aswrmm.cck.u.uSff.."),
     ("pipelined", &[],
      "KK.Aswrmmmcck.u.u.f..."),
-    ("own advert, combined", &[Says(Active, src_avail(50, 1))],
+    ("own advert, combined", &[Delivers(Active, src_avail(50, 1))],
      "KKeAswr.mm.ck.u.uSlf.d"),
-    ("peer's advert, combined", &[Says(Passive, src_avail(50, 1))],
+    ("peer's advert, combined", &[Delivers(Passive, src_avail(50, 1))],
      "KK.A.w...mcck.u.uS.f.."),
-    ("own adverts, pipelined", &[Says(Active, src_avail(50, 0))],
+    ("own adverts, pipelined", &[Delivers(Active, src_avail(50, 0))],
      "KKeAswrmmm.ck.u.u.f..d"),
-    ("peer's adverts, pipelined", &[Says(Passive, src_avail(50, 0))],
+    ("peer's adverts, pipelined", &[Delivers(Passive, src_avail(50, 0))],
      "KK.A.w.mmmcck.u.ubf..."),
-    ("own adverts at the limit", &[Says(Active, src_avail(50, 0)), Says(Active, src_avail(50, 0))],
+    ("own adverts at the limit",
+     &[Delivers(Active, src_avail(50, 0)), Delivers(Active, src_avail(50, 0))],
      "KKeAswrmmm.ck.u.ulfl.d"),
-    ("own cancel", &[Says(Active, src_avail(50, 0)), Says(Active, SRC_CANCEL)],
+    ("own cancel", &[Delivers(Active, src_avail(50, 0)), Delivers(Active, SRC_CANCEL)],
      "KKeAswrmmmcck.u.u.fl.d"),
-    ("peer's cancel", &[Says(Passive, src_avail(50, 0)), Says(Passive, SRC_CANCEL)],
+    ("peer's cancel", &[Delivers(Passive, src_avail(50, 0)), Delivers(Passive, SRC_CANCEL)],
      "KK.A.w.mmmcck.u.ubf..."),
-    ("own memory advertised", &[Says(Active, sink_avail(100, 0))],
+    ("own memory advertised", &[Delivers(Active, sink_avail(100, 0))],
      "KK.Aswrmmmc.k.u.u.f..."),
-    ("peer's memory advertised", &[Says(Passive, sink_avail(100, 0))],
+    ("peer's memory advertised", &[Delivers(Passive, sink_avail(100, 0))],
      "KK.As.rmmmcck.u.u.fB.."),
-    ("own sink cancel", &[Says(Active, sink_avail(100, 0)), Says(Active, SINK_CANCEL)],
+    ("own sink cancel", &[Delivers(Active, sink_avail(100, 0)), Delivers(Active, SINK_CANCEL)],
      "KK.Aswrmmmcck.u.ulf..."),
-    ("peer's sink cancel", &[Says(Passive, sink_avail(100, 0)), Says(Passive, SINK_CANCEL)],
+    ("peer's sink cancel", &[Delivers(Passive, sink_avail(100, 0)), Delivers(Passive, SINK_CANCEL)],
      "KK.As.rmmmcc..u.u.fB.."),
     ("advert that crossed SendSm", &[
-        Says(Passive, src_avail(50, 0)), Sends(Passive, src_avail(50, 0)),
-        Says(Active, SEND_SM), Receives(Active)],
+        Delivers(Passive, src_avail(50, 0)), Sends(Passive, src_avail(50, 0)),
+        Delivers(Active, SEND_SM), Receives(Active)],
      "KK.A.wRmmmcck.u.u.f..."),
-    ("peer's resize, combined", &[Says(Passive, resize(500))],
+    ("peer's resize, combined", &[Delivers(Passive, resize(500))],
      "KK.Aswr..mcck...uS.f.."),
-    ("peer's suspend, combined", &[Says(Passive, SUSPEND)],
+    ("peer's suspend, combined", &[Delivers(Passive, SUSPEND)],
      "KK.Aswr..mcck.u..S.f.."),
-    ("suspended", &[Says(Passive, SUSPEND), Says(Active, SUSPENDED)],
+    ("suspended", &[Delivers(Passive, SUSPEND), Delivers(Active, SUSPENDED)],
      "KK.AsPrmmmcck.upuPPP.P"),
-    ("own half ended", &[Says(Active, FIN)],
+    ("own half ended", &[Delivers(Active, FIN)],
      "KKF.sFrmmmcck.u.u.FF.F"),
-    ("peer's half ended", &[Says(Passive, FIN)],
+    ("peer's half ended", &[Delivers(Passive, FIN)],
      "KK.Aswrmmmcck.u.uSf..."),
 ];
 
@@ -131,7 +135,7 @@ fn every_message_in_every_state() {
             .map(|message| {
                 letter(verdict(
                     2,
-                    &[&before[..], &[Says(Active, *message)]].concat(),
+                    &[&before[..], &[Delivers(Active, *message)]].concat(),
                 ))
             })
             .collect();
@@ -144,9 +148,9 @@ fn every_message_in_every_state() {
 
 /// The half of which the active side is the source, in each mode.
 const MODES: [(&str, &[Step]); 3] = [
-    ("buffered", &[Says(Active, TO_BUFFERED)]),
+    ("buffered", &[Delivers(Active, TO_BUFFERED)]),
     ("combined", &[]),
-    ("pipelined", &[Says(Active, TO_PIPELINED)]),
+    ("pipelined", &[Delivers(Active, TO_PIPELINED)]),
 ];
 
 #[test]
@@ -166,7 +170,7 @@ fn every_change_of_every_mode() {
                     Active => legal_for_source.contains(&(from, to)),
                     Passive => (from, to) == ("buffered", "combined"),
                 };
-                let steps = [before, &[Says(sender, mode(byte))]].concat();
+                let steps = [before, &[Delivers(sender, mode(byte))]].concat();
                 let expected = if is_legal {
                     Ok(())
                 } else {
@@ -183,14 +187,14 @@ fn every_change_of_every_mode() {
 fn every_legal_change_sets_the_mode() {
     let forms = [src_avail(20, 1), src_avail(20, 0)];
     let of = |steps: &[Step]| {
-        forms.map(|form| verdict(2, &[steps, &[Says(Active, form)]].concat()).is_ok())
+        forms.map(|form| verdict(2, &[steps, &[Delivers(Active, form)]].concat()).is_ok())
     };
-    let to_buffered = [Says(Active, TO_BUFFERED)];
+    let to_buffered = [Delivers(Active, TO_BUFFERED)];
     assert_eq!(of(&to_buffered), [false, false]);
-    let back = [to_buffered[0], Says(Passive, SINK_TO_COMBINED)];
+    let back = [to_buffered[0], Delivers(Passive, SINK_TO_COMBINED)];
     assert_eq!(of(&back), [true, false]);
-    let to_pipelined = [Says(Active, TO_PIPELINED)];
+    let to_pipelined = [Delivers(Active, TO_PIPELINED)];
     assert_eq!(of(&to_pipelined), [false, true]);
-    let back = [to_pipelined[0], Says(Active, TO_COMBINED)];
+    let back = [to_pipelined[0], Delivers(Active, TO_COMBINED)];
     assert_eq!(of(&back), [true, false]);
 }
