@@ -9,7 +9,8 @@
 //! | [`left_waits`] | threads that do not return from a wait |
 //! | [`as_over_tcp`] | programs that rely on details of TCP sockets |
 //!
-//! All tests run with each offload protocol. Each walk is a separate process: a second instance of
+//! The tests run with each offload protocol, except for those of connections within the host, which
+//! run with `local`. Each walk is a separate process: a second instance of
 //! this suite with the library preloaded.
 
 mod as_over_tcp;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
                 "forking"
             };
             trial(protocol, format!("walk::{kind}_{seed}"), move || {
-                walk_apart(protocol, seed)
+                run_walk(protocol, seed)
             })
         }));
         trials.extend(left_waits::CASES.into_iter().map(|case| {
@@ -102,8 +103,8 @@ fn trial(
     })
 }
 
-/// Runs one walk under the library.
-fn walk_apart(protocol: &'static OffloadProtocol, seed: u64) -> Result<()> {
+/// Runs one walk in a process under the library.
+fn run_walk(protocol: &'static OffloadProtocol, seed: u64) -> Result<()> {
     let program = env::current_exe().context("finding this suite")?;
     scripts::run(protocol, program, |command| {
         command.env(WALK, seed.to_string());

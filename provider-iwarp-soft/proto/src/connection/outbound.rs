@@ -217,12 +217,12 @@ impl Connection {
     /// or before an earlier fence.
     fn is_blocked(&self, request: &WorkRequest) -> bool {
         let outstanding = self.outstanding.entries.len();
-        (request.fence || self.is_silent(request)) && outstanding > 0
+        (request.fence || self.sends_nothing(request)) && outstanding > 0
             || request.kind.is_answered() && outstanding >= usize::from(self.config.ord)
     }
 
     /// True if a request is carried out without a byte on the wire.
-    fn is_silent(&self, request: &WorkRequest) -> bool {
+    fn sends_nothing(&self, request: &WorkRequest) -> bool {
         let is_empty_read = matches!(request.kind, WorkKind::Read { .. }) && request.len == 0;
         is_empty_read && !self.config.peer.answers_empty_reads()
     }
@@ -233,7 +233,7 @@ impl Connection {
             if offset == 0 && self.is_blocked(request) {
                 return None;
             }
-            if !self.is_silent(request) {
+            if !self.sends_nothing(request) {
                 break (*request, offset, sequence);
             }
             self.send_queue.skip();
@@ -516,7 +516,7 @@ fn tagged(header: Tagged, payload: TransmitPayload, ends: Option<Ends>) -> Trans
 
 /// Bytes of a page.
 const PAGE: u32 = 4096;
-/// The room from which on a message is cut into equal parts, in bytes.
+/// The room in bytes from which on a message is cut into equal parts.
 const PAGES_MIN: u32 = 32 * 1024;
 
 /// The part of a message that one segment carries.
