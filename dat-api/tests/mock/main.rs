@@ -173,7 +173,7 @@ fn objects() -> Objects {
 }
 
 /// Returns true if `socket` is open and connected to `peer`.
-fn talks(socket: OwnedFd, peer: &mut UnixStream) -> bool {
+fn is_connected(socket: OwnedFd, peer: &mut UnixStream) -> bool {
     UnixStream::from(socket).write_all(b"!").unwrap();
     let mut byte = [0];
     peer.read_exact(&mut byte).is_ok() && byte == *b"!"
@@ -296,7 +296,7 @@ fn a_refused_socket_is_returned_at_once() {
         .ep
         .start_connect_socket(refused.socket, SOON, b"")
         .unwrap_err();
-    assert!(talks(refused.socket, &mut peer));
+    assert!(is_connected(refused.socket, &mut peer));
     assert!(all.ep.take_socket().is_none());
 }
 
@@ -315,7 +315,7 @@ fn a_failed_connect_returns_the_socket_with_the_reason() {
         mock.put_connection(&all.ep, number);
         let error = all.ep.connect_socket(ours, SOON, b"").unwrap_err();
         assert!(matches!(error.reason, ConnectFailure::Ended(_)));
-        assert!(talks(error.socket.unwrap(), &mut peer));
+        assert!(is_connected(error.socket.unwrap(), &mut peer));
     }
 }
 
@@ -353,7 +353,7 @@ fn the_end_of_an_earlier_connection_does_not_affect_a_later_socket() {
     assert!(all.ep.take_socket().is_none(), "the provider still has it");
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_PEER_REJECTED);
     all.connections.dequeue().unwrap();
-    assert!(talks(all.ep.take_socket().unwrap(), &mut peer));
+    assert!(is_connected(all.ep.take_socket().unwrap(), &mut peer));
     provider_closes(first);
 }
 
@@ -384,7 +384,7 @@ fn a_service_point_without_request_returns_the_socket() {
         ssp.wait_request(SOON),
         Err(SspWaitError::TimedOut)
     ));
-    assert!(talks(ssp.free().unwrap().unwrap(), &mut peer));
+    assert!(is_connected(ssp.free().unwrap().unwrap(), &mut peer));
     assert_eq!(mock.log(), "ssp");
 }
 
@@ -403,7 +403,7 @@ fn a_service_point_whose_socket_was_disconnected_returns_the_rest() {
         ssp.wait_request(SOON),
         Err(SspWaitError::SocketDown)
     ));
-    assert!(talks(ssp.free().unwrap().unwrap(), &mut peer));
+    assert!(is_connected(ssp.free().unwrap().unwrap(), &mut peer));
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn a_rejected_request_returns_the_socket_and_the_service_point_returns_none() {
     let request = ssp.wait_request(SOON).unwrap();
     assert_eq!(request.private_data(), b"hello");
     let socket = request.reject(b"no").unwrap().unwrap();
-    assert!(talks(socket, &mut peer));
+    assert!(is_connected(socket, &mut peer));
     assert!(ssp.free().unwrap().is_none());
     assert_eq!(mock.log(), "reject ssp");
 }
@@ -460,7 +460,7 @@ fn an_accepted_request_whose_peer_disconnected_returns_the_socket() {
     let ep = ssp.wait_request(SOON).unwrap().accept(None, b"").unwrap();
     mock.put_connection(&ep, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
     let error = ep.wait_established(SOON).unwrap_err();
-    assert!(talks(error.socket.unwrap(), &mut peer));
+    assert!(is_connected(error.socket.unwrap(), &mut peer));
 }
 
 #[test]
@@ -476,5 +476,8 @@ fn a_request_that_outlives_its_service_point_unread_still_has_the_socket() {
         panic!("no request");
     };
     assert_eq!(request.reserved_ep().map(Ep::id), Some(all.ep.id()));
-    assert!(talks(request.reject(b"").unwrap().unwrap(), &mut peer));
+    assert!(is_connected(
+        request.reject(b"").unwrap().unwrap(),
+        &mut peer
+    ));
 }

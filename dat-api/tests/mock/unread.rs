@@ -122,5 +122,8 @@ fn a_request_kept_for_later_still_has_its_endpoint() {
     };
     let request = ssp.wait_request(SOON).unwrap();
     assert_eq!(request.reserved_ep().map(Ep::id), Some(all.ep.id()));
-    assert!(talks(request.reject(b"").unwrap().unwrap(), &mut peer));
+    assert!(is_connected(
+        request.reject(b"").unwrap().unwrap(),
+        &mut peer
+    ));
 }

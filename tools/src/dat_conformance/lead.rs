@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 
 /// The verdict of a case, and the time that it took.
 #[derive(Debug, Clone)]
-pub(crate) struct Ran {
+pub(crate) struct CaseResult {
     pub(crate) verdict: Verdict,
     pub(crate) took: Duration,
 }
@@ -26,7 +26,7 @@ pub(crate) fn run(
     args: &Args,
     ia_name: &str,
     cases: &[Case],
-    mut on_result: impl FnMut(&Case, Ran) -> Result<()>,
+    mut on_result: impl FnMut(&Case, CaseResult) -> Result<()>,
 ) -> Result<()> {
     let server = match args.peer {
         Some(peer) => Server::Elsewhere(peer),
@@ -44,7 +44,7 @@ pub(crate) fn run(
         let why = format!("the process that opens the adapter {ended}");
         ensure!(left.len() < cases.len(), "{ia_name} cannot be used: {why}");
         let (verdict, took) = (Verdict::Failed(why), Duration::ZERO);
-        on_result(next, Ran { verdict, took })?;
+        on_result(next, CaseResult { verdict, took })?;
         (left, starts) = (&left[1..], 0);
     }
     Ok(())
@@ -60,7 +60,7 @@ fn run_some(
     ia_name: &str,
     server: SocketAddr,
     cases: &[Case],
-    on_result: &mut impl FnMut(&Case, Ran) -> Result<()>,
+    on_result: &mut impl FnMut(&Case, CaseResult) -> Result<()>,
 ) -> Result<(usize, Ended)> {
     let mut worker = Worker::start(args, ia_name, server, cases)?;
     for (done, case) in cases.iter().enumerate() {
@@ -76,7 +76,7 @@ fn run_some(
             None => Verdict::Failed(format!("the client's process {}", worker.ended()?)),
         };
         let took = start.elapsed();
-        on_result(case, Ran { verdict, took })?;
+        on_result(case, CaseResult { verdict, took })?;
     }
     Ok((cases.len(), worker.ended()?))
 }

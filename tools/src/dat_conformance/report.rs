@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::case::Case;
 use crate::differences::{Differences, Finding};
-use crate::lead::Ran;
+use crate::lead::CaseResult;
 
 /// Prints the results and counts them.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ impl Report {
     }
 
     /// Prints and counts the result of a case.
-    pub(crate) fn case(&mut self, case: &Case, ran: Ran) {
-        let (name, took) = (&case.name, ran.took.as_secs_f64());
-        match self.differences.judge(name, ran.verdict) {
+    pub(crate) fn case(&mut self, case: &Case, result: CaseResult) {
+        let (name, took) = (&case.name, result.took.as_secs_f64());
+        match self.differences.judge(name, result.verdict) {
             Finding::Ok => {
                 self.ok += 1;
                 println!("ok      {name}  {took:.2} s");

@@ -9,19 +9,19 @@ use super::*;
 const PREFIX: &str = "/opt/dat";
 
 /// A stage, and a directory that replaces `/`.
-struct Ground {
+struct Scratch {
     dir: TempDir,
 }
 
-impl Ground {
+impl Scratch {
     fn new() -> Self {
-        let ground = Self {
+        let scratch = Self {
             dir: tempfile::tempdir().unwrap(),
         };
-        ground.stage(|stage| {
+        scratch.stage(|stage| {
             stage.text("tool", "bin/tool").unwrap();
         });
-        ground
+        scratch
     }
 
     /// Stages the same libraries and samples, and the files that `more` adds.
@@ -93,8 +93,8 @@ impl Ground {
 
 #[test]
 fn all_staged_files_are_installed_and_removed() {
-    let ground = Ground::new();
-    let installed = ground.install().unwrap();
+    let scratch = Scratch::new();
+    let installed = scratch.install().unwrap();
     assert_eq!((installed.files, installed.renewed), (5, 6));
     let wanted = [
         "bin/tool",
@@ -104,50 +104,50 @@ fn all_staged_files_are_installed_and_removed() {
         "share/dat-rs/dat.conf",
         "share/dat-rs/manifest",
     ];
-    assert_eq!(ground.files(), wanted.map(String::from).into());
+    assert_eq!(scratch.files(), wanted.map(String::from).into());
     assert!(!installed.to_string().contains("ldconfig"), "{installed}");
 
-    assert_eq!(ground.uninstall().unwrap().removed, 5);
+    assert_eq!(scratch.uninstall().unwrap().removed, 5);
     assert_eq!(
-        fs::read_dir(ground.root()).unwrap().count(),
+        fs::read_dir(scratch.root()).unwrap().count(),
         0,
         "directories that were made are removed too"
     );
-    let error = ground.uninstall().unwrap_err().to_string();
+    let error = scratch.uninstall().unwrap_err().to_string();
     assert!(error.contains("has installed nothing below"), "{error}");
 }
 
 #[test]
 fn paths_are_those_of_the_prefix_and_of_its_directory_for_libraries() {
-    let ground = Ground::new();
-    ground.install().unwrap();
-    ground.install_to("lib64").unwrap();
-    assert!(!ground.files().iter().any(|file| file.starts_with("lib/")));
-    let pc = ground.read("lib64/pkgconfig/dat2.pc");
+    let scratch = Scratch::new();
+    scratch.install().unwrap();
+    scratch.install_to("lib64").unwrap();
+    assert!(!scratch.files().iter().any(|file| file.starts_with("lib/")));
+    let pc = scratch.read("lib64/pkgconfig/dat2.pc");
     assert!(
         pc.starts_with("prefix=/opt/dat\nlibdir=${prefix}/lib64\n"),
         "{pc}"
     );
     assert!(pc.contains("includedir=${prefix}/include\n"), "{pc}");
-    ground.uninstall().unwrap();
-    assert_eq!(fs::read_dir(ground.root()).unwrap().count(), 0);
+    scratch.uninstall().unwrap();
+    assert_eq!(fs::read_dir(scratch.root()).unwrap().count(), 0);
 }
 
 #[test]
 fn a_file_of_another_owner_is_neither_replaced_nor_removed() {
-    let ground = Ground::new();
-    fs::create_dir_all(ground.root().join("lib")).unwrap();
-    fs::write(ground.root().join("lib/liba.so.2"), "theirs").unwrap();
-    let error = ground.install().unwrap_err().to_string();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.root().join("lib")).unwrap();
+    fs::write(scratch.root().join("lib/liba.so.2"), "theirs").unwrap();
+    let error = scratch.install().unwrap_err().to_string();
     assert!(error.starts_with("nothing was installed: "), "{error}");
     assert!(error.ends_with("lib/liba.so.2"), "{error}");
-    assert_eq!(ground.files().len(), 1);
+    assert_eq!(scratch.files().len(), 1);
 
-    fs::remove_file(ground.root().join("lib/liba.so.2")).unwrap();
-    ground.install().unwrap();
-    fs::write(ground.root().join("lib/liba.so.2"), "theirs").unwrap();
-    fs::write(ground.root().join("lib/other"), "theirs").unwrap();
-    let uninstalled = ground.uninstall().unwrap();
+    fs::remove_file(scratch.root().join("lib/liba.so.2")).unwrap();
+    scratch.install().unwrap();
+    fs::write(scratch.root().join("lib/liba.so.2"), "theirs").unwrap();
+    fs::write(scratch.root().join("lib/other"), "theirs").unwrap();
+    let uninstalled = scratch.uninstall().unwrap();
     assert_eq!(uninstalled.removed, 4);
     assert!(
         uninstalled
@@ -156,51 +156,51 @@ fn a_file_of_another_owner_is_neither_replaced_nor_removed() {
         "{uninstalled}"
     );
     let left = ["lib/liba.so.2", "lib/other"];
-    assert_eq!(ground.files(), left.map(String::from).into());
+    assert_eq!(scratch.files(), left.map(String::from).into());
 }
 
 #[test]
 fn a_newer_stage_replaces_and_removes_unchanged_files() {
-    let ground = Ground::new();
-    ground.install().unwrap();
-    fs::write(ground.stage_dir().join("bin/tool"), "changed manually").unwrap();
-    let error = ground.install().unwrap_err().to_string();
+    let scratch = Scratch::new();
+    scratch.install().unwrap();
+    fs::write(scratch.stage_dir().join("bin/tool"), "changed manually").unwrap();
+    let error = scratch.install().unwrap_err().to_string();
     assert!(error.contains("has changed since it was staged"), "{error}");
 
-    ground.stage(|stage| stage.text("new", "bin/newer").unwrap());
-    assert_eq!(ground.install().unwrap().files, 5);
-    assert!(!ground.root().join("bin/tool").exists());
-    assert_eq!(ground.read("bin/newer"), "new");
+    scratch.stage(|stage| stage.text("new", "bin/newer").unwrap());
+    assert_eq!(scratch.install().unwrap().files, 5);
+    assert!(!scratch.root().join("bin/tool").exists());
+    assert_eq!(scratch.read("bin/newer"), "new");
 
-    ground.stage(|stage| stage.text("newer", "bin/newer").unwrap());
-    ground.install().unwrap();
-    assert_eq!(ground.read("bin/newer"), "newer");
-    assert_eq!(ground.install().unwrap().renewed, 0, "no file has changed");
+    scratch.stage(|stage| stage.text("newer", "bin/newer").unwrap());
+    scratch.install().unwrap();
+    assert_eq!(scratch.read("bin/newer"), "newer");
+    assert_eq!(scratch.install().unwrap().renewed, 0, "no file has changed");
 }
 
 #[test]
 fn a_changed_file_that_is_no_longer_staged_is_kept() {
-    let ground = Ground::new();
-    ground.install().unwrap();
-    fs::write(ground.root().join("bin/tool"), "theirs").unwrap();
-    ground.stage(|_| ());
-    let installed = ground.install().unwrap();
-    assert_eq!(installed.kept, [ground.root().join("bin/tool")]);
-    assert_eq!(ground.read("bin/tool"), "theirs");
+    let scratch = Scratch::new();
+    scratch.install().unwrap();
+    fs::write(scratch.root().join("bin/tool"), "theirs").unwrap();
+    scratch.stage(|_| ());
+    let installed = scratch.install().unwrap();
+    assert_eq!(installed.kept, [scratch.root().join("bin/tool")]);
+    assert_eq!(scratch.read("bin/tool"), "theirs");
 }
 
 #[test]
 fn modes_do_not_depend_on_who_staged() {
-    let ground = Ground::new();
+    let scratch = Scratch::new();
     let set = |path: &str, mode| {
-        let path = ground.stage_dir().join(path);
+        let path = scratch.stage_dir().join(path);
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     };
     set("bin/tool", 0o700);
     set("lib/liba.so.2", 0o600);
-    ground.install().unwrap();
+    scratch.install().unwrap();
     let mode = |path: &str| {
-        let metadata = fs::metadata(ground.root().join(path)).unwrap();
+        let metadata = fs::metadata(scratch.root().join(path)).unwrap();
         metadata.permissions().mode() & 0o777
     };
     assert_eq!(mode("bin/tool"), EXECUTABLE);
@@ -212,8 +212,8 @@ fn modes_do_not_depend_on_who_staged() {
 
 #[test]
 fn an_invalid_prefix_is_refused() {
-    let ground = Ground::new();
-    assert!(ground.install_to("../lib").is_err());
+    let scratch = Scratch::new();
+    assert!(scratch.install_to("../lib").is_err());
     let options = Options {
         place: Place {
             prefix: "relative".into(),
@@ -221,14 +221,14 @@ fn an_invalid_prefix_is_refused() {
         },
         libdir: "lib".into(),
     };
-    let error = install(&ground.stage_dir(), &options).unwrap_err();
+    let error = install(&scratch.stage_dir(), &options).unwrap_err();
     assert!(
         error.to_string().contains("not an absolute path"),
         "{error}"
     );
-    let nowhere = ground.dir.path().join("nowhere");
+    let nowhere = scratch.dir.path().join("nowhere");
     let options = Options {
-        place: ground.place(),
+        place: scratch.place(),
         ..options
     };
     let error = install(&nowhere, &options).unwrap_err().to_string();

@@ -41,7 +41,7 @@ const NEEDED: &[&str] = &[
 ];
 
 /// Modules that are optional, because some kernels have them built in or no longer have them.
-const WELCOME: &[&str] = &[
+const OPTIONAL: &[&str] = &[
     "crc32_generic",
     "crc32_pclmul",
     "ipv6",
@@ -197,8 +197,8 @@ impl Packages {
         })
         .with_context(|| {
             format!(
-                "the guest's kernel cannot be had: apt knows no package {META}; it takes a Debian \
-                 machine with a network, and root for `apt-get update`"
+                "the guest's kernel cannot be fetched: apt knows no package {META}; this needs a \
+                 Debian machine with a network, and root for `apt-get update`"
             )
         })
     }
@@ -249,7 +249,7 @@ impl Making<'_> {
         let release = &self.packages.release;
         let whole = self.directory.join("whole");
         self.unpack_image(&whole)
-            .with_context(|| format!("the piece {}", self.packages.image()))?;
+            .with_context(|| format!("the package {}", self.packages.image()))?;
         if !self.has(&whole, SIW) {
             self.build_siw(&whole).context("the module siw")?;
         }
@@ -259,7 +259,7 @@ impl Making<'_> {
             let files = files_of(self.workspace, &whole, release, module)?;
             copy_modules(&files, &from, &to).with_context(|| format!("the module {module}"))?;
         }
-        for module in WELCOME.iter().filter(|module| self.has(&whole, module)) {
+        for module in OPTIONAL.iter().filter(|module| self.has(&whole, module)) {
             let files = files_of(self.workspace, &whole, release, module)?;
             copy_modules(&files, &from, &to)?;
         }

@@ -37,7 +37,7 @@ counters! { DatRsCounters, DAT_RS_COUNTER_NAMES, from 0x1000:
     DCNT_RS_MOVED_SENT = 0x100c,
     /// Connections whose receiving direction has moved from TCP to shared memory.
     DCNT_RS_MOVED_RECV = 0x100d,
-    /// Connections on TCP: the peer runs another implementation.
+    /// Connections on TCP: the peer runs another implementation, or one end has `long_fpdus=off`.
     DCNT_RS_TCP_OTHER_IMPLEMENTATION = 0x100e,
     /// Connections on TCP: too little traffic so far.
     DCNT_RS_TCP_LITTLE_TRAFFIC = 0x100f,

@@ -12,9 +12,9 @@
 //!
 //! Input: a sequence of calls, each one byte for the number of the call and then its arguments.
 //!
-//! [`run`] is for volume: the whole stack is in this program, and its behaviour follows from the
-//! input. There bit 7 of a call's byte delays the events of the call until after the next call.
-//! [`run_staged`] is for depth: the same programs over real sockets. The environment variable
+//! [`run`] executes many inputs a second: the whole stack is in this program, and its behaviour
+//! follows from the input. There bit 7 of a call's byte delays the events of the call until after
+//! the next call. [`run_staged`] runs the same programs over real sockets. The environment variable
 //! `DAT_LIBRARY` names its registry library, and `DAT_OVERRIDE` its registry file; `cargo xtask
 //! fuzz` and the replay test set both to the staged files. Without the variables, `run_staged`
 //! makes no call, and reports once that it was not run.
@@ -42,7 +42,7 @@ const CALLS_MAX: usize = 96;
 pub fn run(data: &[u8]) {
     let calls = memory::calls();
     let descriptor = memory::lowest_descriptor();
-    play(World::new(calls, Place::Memory), data);
+    run_calls(World::new(calls, Place::Memory), data);
     memory::assert_nothing_left(descriptor);
 }
 
@@ -51,11 +51,11 @@ pub fn run_staged(data: &[u8]) {
     let Some(session) = Session::get() else {
         return;
     };
-    play(World::new(session.calls(), Place::Staged), data);
+    run_calls(World::new(session.calls(), Place::Staged), data);
     session.assert_nothing_left();
 }
 
-fn play(mut world: World, data: &[u8]) {
+fn run_calls(mut world: World, data: &[u8]) {
     let mut input = Input::new(data);
     world.open_ia();
     for _ in 0..CALLS_MAX {
@@ -145,7 +145,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-/// Conversations: objects, a connection to ourselves, data in both directions, and an early end.
+/// Programs that create objects, connect to themselves, send data in both directions, or end early.
 ///
 /// Handles are chosen by one byte: 0 is the newest live one of the kind that is wanted. The zero at
 /// the end of a call that creates an object chooses the out-pointer for its handle.

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::unix_protocol::stream::UnixStream;
-use crate::unix_protocol::wire::{self, COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket};
+use crate::unix_protocol::wire::{
+    self, COMMIT, OTHER_VERSION, REFUSE, WELCOME, hello, name, socket,
+};
 
 /// The connecting end's side of the handshake.
 #[derive(Debug)]
@@ -76,7 +78,7 @@ impl OffloadConnecting for UnixConnecting {
         match byte[0] {
             WELCOME => {}
             REFUSE => return Err(ConnectFailure::Refused),
-            VERSION_NO => return Err(ConnectFailure::Version),
+            OTHER_VERSION => return Err(ConnectFailure::Version),
             _ => return Err(failed(Errno::PROTO)),
         }
         rustix::net::send(socket, &[COMMIT], SendFlags::NOSIGNAL).map_err(failed)?;

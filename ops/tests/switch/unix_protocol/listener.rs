@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, SocketFlags};
 use crate::unix_protocol::Behaviour;
 use crate::unix_protocol::stream::UnixStream;
 use crate::unix_protocol::wire::{
-    self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket,
+    self, COMMIT, HELLO_LEN, OTHER_VERSION, REFUSE, WELCOME, address_in, name, socket,
 };
 
 /// A name that is bound.
@@ -139,7 +139,7 @@ impl HalfOpen {
             (Behaviour::Stall, _) => return Handshake::Pending,
             (Behaviour::BreakOff, _) => return Handshake::Aborted,
             (Behaviour::Refuse, _) => (REFUSE, false),
-            (Behaviour::OtherVersion, _) | (Behaviour::Good, None) => (VERSION_NO, false),
+            (Behaviour::OtherVersion, _) | (Behaviour::Good, None) => (OTHER_VERSION, false),
         };
         match rustix::net::send(&self.socket, &[answer], SendFlags::NOSIGNAL) {
             Ok(_) if is_accepted => Handshake::Pending,

@@ -24,7 +24,7 @@ pub(super) const WELCOME: u8 = b'W';
 pub(super) const REFUSE: u8 = b'R';
 
 /// The accepting end has another version.
-pub(super) const VERSION_NO: u8 = b'V';
+pub(super) const OTHER_VERSION: u8 = b'V';
 
 /// The connecting end commits itself to the connection.
 pub(super) const COMMIT: u8 = b'C';
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_end_is_received_after_the_last_message() {
         let (to, ends) = channel::<OwnedFd>();
-        let speaker = thread::spawn(move || {
+        let sender = thread::spawn(move || {
             for end in ends {
                 assert_eq!(send_data(&end, &[IoSlice::new(b"last")]), Ok(4));
             }
@@ -206,6 +206,6 @@ mod tests {
             );
         }
         drop(to);
-        speaker.join().unwrap();
+        sender.join().unwrap();
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Result;
 use stack_tests::Stage;
 
 use self::rows::{Peer, ROWS, Row};
-use self::runs::{Ground, Ours};
+use self::runs::{Ours, Setup};
 use super::pairs::Spread;
 use crate::install::{self, Need};
 use crate::workspace::Workspace;
@@ -51,11 +51,11 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool) -> Resu
         println!("peers: not installed: {why:#}");
     }
     let (rounds, sample_ms) = if quick { (3, 120) } else { (7, 150) };
-    let ground = Ground::new(stage.clone(), sample_ms)?;
+    let setup = Setup::new(stage.clone(), sample_ms)?;
     print_head();
     let mut tally = Tally::default();
     for row in ROWS {
-        let figures = Figures::measure(&ground, row, rounds)?;
+        let figures = Figures::measure(&setup, row, rounds)?;
         println!("{}", figures.line(row, &mut tally));
     }
     print_foot(&tally);
@@ -73,12 +73,12 @@ fn absence(peer: Peer) -> Option<String> {
 }
 
 impl Figures {
-    fn measure(ground: &Ground, row: &Row, rounds: usize) -> Result<Self> {
+    fn measure(setup: &Setup, row: &Row, rounds: usize) -> Result<Self> {
         let mut peers: Vec<(Peer, Series, u64)> = Vec::new();
         for peer in Peer::ALL.into_iter().filter(|peer| row.has(*peer)) {
             let count = match absence(peer) {
                 Some(why) => Err(why),
-                None => ground.calibrate(peer, row).map_err(|why| one_line(&why)),
+                None => setup.calibrate(peer, row).map_err(|why| one_line(&why)),
             };
             match count {
                 Ok(count) => peers.push((peer, Ok(Vec::new()), count)),
@@ -87,10 +87,10 @@ impl Figures {
         }
         let mut ours = Vec::new();
         for _ in 0..rounds {
-            ours.push(ground.ours(row)?);
+            ours.push(setup.ours(row)?);
             for (peer, series, count) in &mut peers {
                 let Ok(figures) = series else { continue };
-                match ground.sample(*peer, row, *count) {
+                match setup.sample(*peer, row, *count) {
                     Ok(figure) => figures.push(figure),
                     Err(why) => *series = Err(one_line(&why)),
                 }

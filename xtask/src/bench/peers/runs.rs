@@ -28,7 +28,7 @@ const WRITTEN: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.perturb=85");
 const CONGESTION: (&str, &str) = ("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
 
 /// The network and the processors of all samples.
-pub(super) struct Ground {
+pub(super) struct Setup {
     env: StackEnv,
     /// The processors of the server and of the client.
     cpus: (usize, usize),
@@ -49,7 +49,7 @@ pub(super) struct Ours {
     pub(super) is_disturbed: bool,
 }
 
-impl Ground {
+impl Setup {
     pub(super) fn new(stage: Stage, sample_ms: u32) -> Result<Self> {
         let env = StackEnv::at(stage)?;
         if matches!(env.net, NetSpace::Own) {
@@ -121,7 +121,7 @@ impl Ground {
         };
         let (test, size) = (row.test, row.size);
         let line = format!("{HOST} -t {test} -s {size} -n {count} -w {warm_up}{window} -f -v");
-        self.converse(
+        self.run_both(
             port,
             program(self.cpus.0),
             program(self.cpus.1).args_line(&line),
@@ -138,11 +138,11 @@ impl Ground {
         };
         let server = program(self.cpus.0, &format!("-B {port}"));
         let client = program(self.cpus.1, &format!("-P {port} {HOST}"));
-        pingpong_us(&self.converse(port, server, client)?)
+        pingpong_us(&self.run_both(port, server, client)?)
     }
 
     /// Starts a server and then a client. Returns the client's output.
-    fn converse(&self, port: u16, server: Program, client: Program) -> Result<String> {
+    fn run_both(&self, port: u16, server: Program, client: Program) -> Result<String> {
         let server = server.named("server").spawn()?;
         self.env.net.wait_for_listener_of(&server, port, DEADLINE)?;
         let done = client.named("client").spawn()?.finish(DEADLINE)?;

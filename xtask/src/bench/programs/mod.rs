@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use stack_tests::{OffloadProtocol, Stage};
 
 use self::rows::{ROWS, Row, Target};
-use self::work::{Ground, NEEDS};
+use self::work::{NEEDS, Setup};
 use super::pairs::{Pairs, Spread};
 use crate::install;
 use crate::workspace::Workspace;
@@ -31,13 +31,13 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
     let is_default = |protocol: &&OffloadProtocol| protocol.name == "local";
     let protocol = OffloadProtocol::ALL.iter().find(is_default);
     let protocol = protocol.context("no protocol")?;
-    let ground = Ground::new(stage, protocol, quick)?;
+    let setup = Setup::new(stage, protocol, quick)?;
     println!(
         "{:<49} {:>6} {:>9} {:>9}  {:<21} target",
         "program", "unit", "plain", "opsrun", "ratio [min-max]"
     );
     for row in ROWS.iter().filter(|row| row.title.contains(word)) {
-        let pairs = ground
+        let pairs = setup
             .pairs(row.work, row.way)
             .with_context(|| row.title.to_owned())?;
         print_row(row, &pairs);

@@ -131,7 +131,7 @@ impl Work {
 }
 
 /// A network and a directory for all rows.
-pub(super) struct Ground {
+pub(super) struct Setup {
     net: NetSpace,
     dir: TempDir,
     stays: OpsRun,
@@ -139,7 +139,7 @@ pub(super) struct Ground {
     quick: bool,
 }
 
-impl Ground {
+impl Setup {
     pub(super) fn new(
         stage: &Stage,
         protocol: &'static OffloadProtocol,
