@@ -129,7 +129,7 @@ fn the_next_hop_is_the_destination_or_its_router() -> Result<()> {
 }
 
 #[test]
-fn destinations_without_a_way_fail_as_connect_would() -> Result<()> {
+fn destinations_without_a_route_fail_as_connect_does() -> Result<()> {
     let Some(Lab { stack, veth: _veth }) = lab()? else {
         return Ok(());
     };

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_libsdp_is_understood() {
+    fn a_file_for_libsdp_is_parsed() {
         let file = b"# header\n\
             log min-level 8 destination file /var/log/sdp.log\n\
             \n\

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_address_can_change_is_known_at_once() {
+    fn a_verdict_for_all_addresses_is_known_at_once() {
         for (file, expected) in [
             ("", Some(Target::Both)),
             (

@@ -138,7 +138,7 @@ fn a_host_without_port_mapper_costs_nothing_and_a_silent_one_the_bound() -> Resu
 }
 
 #[test]
-fn a_peer_without_us_sees_not_one_byte_at_its_service() -> Result<()> {
+fn a_peer_without_this_project_receives_no_byte_at_its_service() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };

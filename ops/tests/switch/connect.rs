@@ -141,7 +141,7 @@ fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
 }
 
 #[test]
-fn where_no_route_leads_tcp_says_so() -> Result<()> {
+fn without_a_route_the_error_is_that_of_tcp() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
@@ -154,7 +154,7 @@ fn where_no_route_leads_tcp_says_so() -> Result<()> {
 }
 
 #[test]
-fn a_protocol_that_finds_its_way_itself_is_asked_without_a_route() -> Result<()> {
+fn a_protocol_that_finds_routes_itself_is_asked_without_a_route() -> Result<()> {
     let mut protocol = UnixProtocol::default();
     protocol.capabilities.self_routing = true;
     let Some(lab) = Lab::new("", &[protocol])? else {
@@ -181,7 +181,7 @@ fn a_protocol_that_finds_its_way_itself_is_asked_without_a_route() -> Result<()>
 }
 
 #[test]
-fn without_netlink_only_protocols_that_find_their_way_are_used() -> Result<()> {
+fn without_netlink_only_protocols_that_find_routes_themselves_are_used() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
@@ -232,7 +232,7 @@ fn a_protocol_carries_only_the_families_that_it_can() -> Result<()> {
 }
 
 #[test]
-fn the_route_decides_by_the_device_that_it_leaves_by() -> Result<()> {
+fn the_device_of_the_route_decides() -> Result<()> {
     let net = NetSpace::enter()?;
     let alone = NO_CHILDREN.write().ignore_poison();
     let Some(_veth) = Veth::lay(&net, true)? else {
@@ -320,7 +320,7 @@ fn a_second_connect_is_answered_as_by_tcp() -> Result<()> {
 }
 
 #[test]
-fn what_happens_to_an_established_connection_is_its_programs_affair() -> Result<()> {
+fn failures_of_an_established_connection_are_reported_to_the_program() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };

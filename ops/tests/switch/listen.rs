@@ -57,7 +57,7 @@ fn a_service_at_no_address_accepts_offloaded_and_plain_peers_at_once() -> Result
 }
 
 #[test]
-fn connections_of_all_stacks_come_out_of_one_queue_in_turn() -> Result<()> {
+fn connections_of_all_stacks_are_accepted_from_one_queue_in_turn() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
@@ -87,7 +87,7 @@ fn connections_of_all_stacks_come_out_of_one_queue_in_turn() -> Result<()> {
 }
 
 #[test]
-fn a_connection_of_any_stack_wakes_who_waits_for_one() -> Result<()> {
+fn a_connection_of_any_stack_ends_a_wait() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
@@ -167,7 +167,7 @@ fn a_port_that_the_kernel_refuses_is_bound_nowhere() -> Result<()> {
 }
 
 #[test]
-fn a_chosen_port_that_a_protocol_has_given_away_is_served_without_it() -> Result<()> {
+fn a_chosen_port_that_is_in_use_in_a_protocol_is_served_without_the_protocol() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };
@@ -188,7 +188,7 @@ fn a_chosen_port_that_a_protocol_has_given_away_is_served_without_it() -> Result
 }
 
 #[test]
-fn one_that_listens_without_an_address_gets_one_on_every_stack() -> Result<()> {
+fn a_listener_without_an_address_gets_one_on_every_stack() -> Result<()> {
     let Some(lab) = Lab::new("", &unix())? else {
         return Ok(());
     };

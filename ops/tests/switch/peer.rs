@@ -141,7 +141,7 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
 }
 
 #[test]
-fn a_host_that_swallows_datagrams_costs_the_bound_once() -> Result<()> {
+fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
     let Some(lab) = Lab::new("use both connect * *:* within=40ms\n", &[asking()])? else {
         return Ok(());
     };
@@ -170,7 +170,7 @@ fn a_host_that_swallows_datagrams_costs_the_bound_once() -> Result<()> {
 }
 
 #[test]
-fn what_a_peer_said_is_forgotten_when_the_network_changes() -> Result<()> {
+fn a_peers_answer_is_dropped_when_the_network_changes() -> Result<()> {
     let Some(lab) = Lab::new("", &[asking()])? else {
         return Ok(());
     };

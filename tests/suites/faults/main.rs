@@ -168,7 +168,7 @@ fn a_stopped_peer_does_not_stop_us() -> Result<()> {
 }
 
 #[test]
-fn a_plain_peer_with_golden_frames_is_understood() -> Result<()> {
+fn golden_frames_of_a_plain_peer_are_parsed() -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen")?;
     let mut raw = RawPeer::connect(PORT)?;

@@ -172,7 +172,7 @@ fn requests_that_end_early() -> Result<()> {
 }
 
 #[test]
-fn a_request_in_single_bytes_is_understood() -> Result<()> {
+fn a_request_in_single_bytes_is_parsed() -> Result<()> {
     let victim = Victim::new()?;
     let ep = victim.ep()?;
     let mut peer = RawPeer::connect(victim.port())?;

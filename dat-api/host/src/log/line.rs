@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_when_and_how_urgent() {
+    fn a_line_names_the_process_the_time_and_the_level() {
         let line = Line {
             level: Level::WARN,
             text: "ops: a b=c".to_owned(),

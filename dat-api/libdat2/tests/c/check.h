@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Checks that print the expected value and count failures; main returns failures(). */
+/* Checks that print and count their failures; main returns failures(). */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -9,9 +9,9 @@
 //!
 //! The exchanges know neither messages nor credits. `connection::inbound` passes received messages
 //! to them, `connection::outbound` asks them for the messages that are due, and
-//! `connection::commands` passes the engine's wishes. An end of an exchange returns the memory that
-//! it no longer needs, and the connection puts its bytes back into the queue or reports the end to
-//! the engine.
+//! `connection::commands` passes the engine's commands. An end of an exchange returns the memory
+//! that it no longer needs, and the connection puts its bytes back into the queue or reports the
+//! end to the engine.
 //!
 //! # Reading: SrcAvail
 //!
@@ -41,7 +41,7 @@
 //! * A SinkAvail whose count differs from the source's was crossed by data. Its memory is not
 //!   written, and the source counts one message less.
 //! * A valid SinkAvail revokes all source advertisements of the half. The sink drops every SrcAvail
-//!   that it receives while it has a sink advertisement outstanding. No message says so.
+//!   that it receives while it has a sink advertisement outstanding. No message reports this.
 //! * SinkAvailCancel cancels all sink advertisements. The source answers with SinkCancelAck only if
 //!   it drops at least one because of that.
 //!

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wish_of_this_end_in_every_state() {
+    fn every_event_of_this_end_in_every_state() {
         use Cancel::{Due, None, Sent};
         let s = states();
         let at = |index: usize| s[index].clone();
