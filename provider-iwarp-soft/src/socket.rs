@@ -2,7 +2,7 @@
 //!
 //! The provider holds a consumer's socket by a duplicate of its descriptor. To return the socket,
 //! it closes the duplicate: the consumer's number was valid all the time, and no shared state was
-//! changed except for the options in [`SetAside`], which are restored. A socket on which a
+//! changed except for the options in [`OriginalOptions`], which are restored. A socket on which a
 //! connection was established is never returned. The end of the connection then closes the
 //! consumer's number as well, if that still refers to the same socket.
 //!
@@ -36,7 +36,7 @@ pub(crate) struct ConsumerSocket {
     /// The consumer's number; -1 once it is closed.
     number: AtomicI32,
     identity: Identity,
-    set_aside: SetAside,
+    original_options: OriginalOptions,
     /// True if the consumer's number must be closed together with the duplicate.
     kept: AtomicBool,
     /// True once the socket was returned to its consumer.
@@ -46,7 +46,7 @@ pub(crate) struct ConsumerSocket {
 /// The original values of a consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions
 /// 3.1.4.3). All other options are unchanged.
 #[derive(Debug)]
-struct SetAside {
+struct OriginalOptions {
     /// Nagle's algorithm delays short messages.
     nodelay: bool,
     /// A cork delays short messages too, even without Nagle's algorithm.
@@ -55,7 +55,7 @@ struct SetAside {
     receive_low: libc::c_int,
 }
 
-impl SetAside {
+impl OriginalOptions {
     /// Sets the options and keeps their old values. An option that cannot be read is not changed;
     /// the socket works, only slower.
     fn from(socket: BorrowedFd<'_>) -> Self {
@@ -116,12 +116,12 @@ impl Socket {
         // sockets of the provider.
         let duplicate = NotInherited::borrow(duplicate, number, identity)
             .map_err(|InUse| SocketFault::InUse)?;
-        let set_aside = SetAside::from(duplicate.as_fd());
+        let original_options = OriginalOptions::from(duplicate.as_fd());
         Ok(Self::Consumer(ConsumerSocket {
             duplicate,
             number: AtomicI32::new(number),
             identity,
-            set_aside,
+            original_options,
             kept: AtomicBool::new(false),
             is_returned: AtomicBool::new(false),
         }))
@@ -169,7 +169,7 @@ impl ConsumerSocket {
         if self.kept.load(Ordering::Relaxed) {
             self.close_number();
         } else if !self.is_returned.swap(true, Ordering::AcqRel) {
-            self.set_aside.restore(self.duplicate.as_fd());
+            self.original_options.restore(self.duplicate.as_fd());
             self.duplicate.end_borrowing();
         }
     }

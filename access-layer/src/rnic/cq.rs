@@ -65,7 +65,7 @@ pub enum WcStatus {
 /// The waiters that a completion wakes (DAT completion flags, translated by the RNIC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notify {
-    /// Any waiter.
+    /// Any waiter, except for those that wait for solicited events only.
     Always,
     /// Any waiter, including those that wait for solicited events only.
     Solicited,

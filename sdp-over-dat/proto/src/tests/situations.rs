@@ -11,7 +11,7 @@ use crate::{
 /// An end that receives any message that the test forges.
 struct Victim {
     engine: Engine,
-    /// Messages that it has received and sent.
+    /// Messages that were sent to it, and messages that it has sent.
     sent: u32,
     received: u32,
 }
@@ -69,16 +69,16 @@ impl Victim {
 
     fn feed(&mut self, body: Body, payload_len: u32) {
         let bytes = self.message(body, payload_len);
-        self.tell_bytes(&bytes);
+        self.feed_bytes(&bytes);
     }
 
-    fn tell_bytes(&mut self, bytes: &[u8]) {
+    fn feed_bytes(&mut self, bytes: &[u8]) {
         self.sent += 1;
         self.engine.receive(bytes);
     }
 
     /// Takes the frames that the victim sends. Returns their kinds.
-    fn listen(&mut self) -> Vec<u8> {
+    fn transmitted(&mut self) -> Vec<u8> {
         let mut kinds = Vec::new();
         while let Some(frame) = self.engine.transmit() {
             self.received += 1;
@@ -92,22 +92,22 @@ type Prepare = fn(&mut Victim);
 
 fn advertise(victim: &mut Victim) {
     victim.engine.advertise(vec![7; 100], 1);
-    assert_eq!(victim.listen(), [0xfe]);
+    assert_eq!(victim.transmitted(), [0xfe]);
 }
 
-fn be_offered(victim: &mut Victim) {
+fn receive_advert(victim: &mut Victim) {
     victim.feed(SRC_AVAIL, 1);
 }
 
-fn be_pipelined(victim: &mut Victim) {
+fn go_pipelined(victim: &mut Victim) {
     victim.engine.connection.go_pipelined();
-    assert_eq!(victim.listen(), [0x07]);
+    assert_eq!(victim.transmitted(), [0x07]);
 }
 
-fn invite(victim: &mut Victim) {
+fn offer_sink(victim: &mut Victim) {
     victim.feed(change(TargetHalf::Receive, Mode::Pipelined), 0);
     victim.engine.advertise_sink(2_000).expect("may advertise");
-    assert_eq!(victim.listen(), [0xfd]);
+    assert_eq!(victim.transmitted(), [0xfd]);
 }
 
 /// The situations, in the order of the columns below.
@@ -117,17 +117,17 @@ const SITUATIONS: [(&str, Prepare); 18] = [
     ("cancelling", |victim| {
         advertise(victim);
         victim.engine.cancel(OnCancel::TakeBack, true);
-        assert_eq!(victim.listen(), [0x08]);
+        assert_eq!(victim.transmitted(), [0x08]);
     }),
-    ("offered", be_offered),
+    ("offered", receive_advert),
     ("reading", |victim| {
-        be_offered(victim);
+        receive_advert(victim);
         victim.engine.read(1);
         victim.engine.begin_read(50);
         assert_eq!(victim.engine.reads.len(), 1);
     }),
     ("refusing", |victim| {
-        be_offered(victim);
+        receive_advert(victim);
         victim.engine.connection.refuse_advert();
     }),
     ("buffered sink", |victim| {
@@ -138,22 +138,22 @@ const SITUATIONS: [(&str, Prepare); 18] = [
     }),
     ("buffered source", |victim| {
         victim.engine.connection.go_buffered();
-        assert_eq!(victim.listen(), [0x07]);
+        assert_eq!(victim.transmitted(), [0x07]);
     }),
-    ("said DisConn", |victim| {
+    ("sent DisConn", |victim| {
         victim.engine.connection.shut_send();
-        assert_eq!(victim.listen(), [0x02]);
+        assert_eq!(victim.transmitted(), [0x02]);
     }),
     ("received DisConn", |victim| victim.feed(Body::DisConn, 0)),
-    ("pipelined source", be_pipelined),
+    ("pipelined source", go_pipelined),
     ("advertising twice", |victim| {
-        be_pipelined(victim);
+        go_pipelined(victim);
         victim.engine.advertise(vec![7; 100], 1);
         victim.engine.advertise(vec![7; 100], 1);
-        assert_eq!(victim.listen(), [0xfe, 0xfe]);
+        assert_eq!(victim.transmitted(), [0xfe, 0xfe]);
     }),
-    ("invited", |victim| {
-        be_pipelined(victim);
+    ("has a sink advertisement", |victim| {
+        go_pipelined(victim);
         victim.feed(SINK_AVAIL, 0);
     }),
     ("offered twice", |victim| {
@@ -161,11 +161,11 @@ const SITUATIONS: [(&str, Prepare); 18] = [
         victim.feed(SRC_AVAIL, 0);
         victim.feed(SRC_AVAIL, 0);
     }),
-    ("inviting", invite),
-    ("no longer inviting", |victim| {
-        invite(victim);
+    ("advertising a sink", offer_sink),
+    ("cancelling a sink", |victim| {
+        offer_sink(victim);
         victim.engine.connection.cancel_sinks();
-        assert_eq!(victim.listen(), [0x09]);
+        assert_eq!(victim.transmitted(), [0x09]);
     }),
     ("aborted", |victim| {
         victim.engine.connection.abort();
@@ -185,7 +185,7 @@ const SINK_AVAIL: Body = Body::SinkAvail(SinkAvail {
     non_discards: 0,
 });
 
-const LYING: Body = Body::SinkAvail(SinkAvail {
+const WRONG_COUNT: Body = Body::SinkAvail(SinkAvail {
     len: 2_000,
     stag: 7,
     address: 0x10_0000,
@@ -202,8 +202,8 @@ const fn change(half: TargetHalf, mode: Mode) -> Body {
     Body::ModeChange(ModeChange { half, mode })
 }
 
-/// Rows are messages, columns are situations: `o` the message is accepted, `x` it ends the
-/// connection, `.` it is ignored.
+/// Rows are messages, columns are situations: `o` the message is accepted, `x` it violates a rule,
+/// `X` it comes after DisConn, `a` it aborts the connection, `.` it is ignored.
 #[rustfmt::skip]
 const ROWS: [(&str, Body, u32, &str); 30] = [
     ("credit update",     Body::Data, 0,             "ooooooooooooooooo."),
@@ -222,13 +222,13 @@ const ROWS: [(&str, Body, u32, &str); 30] = [
     ("to buffered",       change(TargetHalf::Receive, Mode::Buffered), 0,  "oooxxxxxooooooxxx."),
     ("to pipelined",      change(TargetHalf::Receive, Mode::Pipelined), 0, "ooooooxxooooooxxx."),
     ("to combined",       change(TargetHalf::Receive, Mode::Combined), 0,  "xxxxxxxoxxxxxxooo."),
-    ("combined, please",  change(TargetHalf::Send, Mode::Combined), 0,     "xxxxxxxxoxxxxxxxx."),
-    ("buffered, please",  change(TargetHalf::Send, Mode::Buffered), 0,     "xxxxxxxxxxxxxxxxx."),
+    ("asks for combined", change(TargetHalf::Send, Mode::Combined), 0,     "xxxxxxxxoxxxxxxxx."),
+    ("asks for buffered", change(TargetHalf::Send, Mode::Buffered), 0,     "xxxxxxxxxxxxxxxxx."),
     ("ChRcvBuf",          Body::ChRcvBuf(65_536), 0, "ooooooooooooooooo."),
     ("ChRcvBufAck",       Body::ChRcvBufAck(9), 0,   "xxxxxxxxxxxxxxxxx."),
     ("SinkAvail",         SINK_AVAIL, 0,             "xxxxxxxxxxxoooxxx."),
     ("SinkAvail and data", SINK_AVAIL, 5,          "xxxxxxxxxxXoooxxx."),
-    ("lying SinkAvail",   LYING, 0,                "xxxxxxxxxxxxxxxxx."),
+    ("wrong NonDiscards", WRONG_COUNT, 0,          "xxxxxxxxxxxxxxxxx."),
     ("short SinkAvail",   SHORT, 0,                "xxxxxxxxxxxxxxxxx."),
     ("RdmaWrCompl part",  Body::RdmaWrCompl(7), 0, "xxxxxxxxxxxxxxxoo."),
     ("RdmaWrCompl all",   Body::RdmaWrCompl(2_000), 0, "xxxxxxxxxxxxxxxoo."),
@@ -244,7 +244,7 @@ const NEVER: [(&str, Body); 4] = [
     ("ChRcvBufAck", Body::ChRcvBufAck(65_536)),
     ("SuspCommAck", Body::SuspCommAck),
     (
-        "pipelined, please",
+        "asks for pipelined",
         change(TargetHalf::Send, Mode::Pipelined),
     ),
 ];
@@ -256,7 +256,11 @@ fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
         let before = victim.engine.failure;
         victim.feed(body, payload_len);
         assert_eq!(victim.engine.failure, before, "the first cause counts");
-        assert_eq!(victim.listen(), [], "an end that has ended is silent");
+        assert_eq!(
+            victim.transmitted(),
+            [],
+            "an end that has ended sends nothing"
+        );
         return '.';
     }
     victim.feed(body, payload_len);
@@ -265,7 +269,11 @@ fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
         Some(Failure::Protocol(ProtocolError::AfterDisConn(_))) => 'X',
         Some(Failure::PeerAborted) => 'a',
         Some(Failure::Protocol(_)) => {
-            assert_eq!(victim.listen(), [], "an end that has ended is silent");
+            assert_eq!(
+                victim.transmitted(),
+                [],
+                "an end that has ended sends nothing"
+            );
             assert!(victim.engine.wants_disconnect);
             'x'
         }
@@ -333,13 +341,13 @@ fn a_reader_that_has_left_resets_and_a_writer_that_has_left_gets_a_broken_pipe()
 /// values. Nothing panics, and the victim still ends properly.
 #[test]
 fn every_field_with_other_values() {
-    const PLACES: usize = 36;
+    const OFFSETS: usize = 36;
     const VALUES: [u8; 5] = [0x00, 0x01, 0x7f, 0x80, 0xff];
-    let cases = ROWS.len() * SITUATIONS.len() * PLACES * VALUES.len();
+    let cases = ROWS.len() * SITUATIONS.len() * OFFSETS * VALUES.len();
     assert!(cases > 40_000);
     for case in (0..cases).step_by(CASE_STEP) {
         let (case, value) = (case / VALUES.len(), VALUES[case % VALUES.len()]);
-        let (case, at) = (case / PLACES, case % PLACES);
+        let (case, at) = (case / OFFSETS, case % OFFSETS);
         let (_, prepare) = SITUATIONS[case % SITUATIONS.len()];
         let (_, body, payload_len, _) = ROWS[case / SITUATIONS.len()];
         let mut victim = Victim::established();
@@ -349,7 +357,7 @@ fn every_field_with_other_values() {
             continue;
         };
         *byte = value;
-        victim.tell_bytes(&bytes);
+        victim.feed_bytes(&bytes);
         finish(victim);
     }
 }
@@ -362,7 +370,7 @@ fn every_length_that_is_not_the_message_s() {
             let mut victim = Victim::established();
             let mut bytes = whole.clone();
             bytes.resize(len, 0);
-            victim.tell_bytes(&bytes);
+            victim.feed_bytes(&bytes);
             let failure = victim.engine.failure;
             let is_wire_error = matches!(failure, Some(Failure::Protocol(ProtocolError::Wire(_))));
             assert!(is_wire_error, "{name}, {len} bytes: {failure:?}");
@@ -372,7 +380,7 @@ fn every_length_that_is_not_the_message_s() {
 
 /// Streams of messages that are mostly valid, from a peer that follows no rule.
 #[test]
-fn a_peer_that_minds_no_rule() {
+fn a_peer_that_keeps_no_rule() {
     let (mut ended, mut lived) = (0, 0);
     for seed in 0..if cfg!(miri) { 2 } else { 4_000 } {
         let mut random = Random::new(seed);
@@ -396,10 +404,10 @@ fn a_peer_that_minds_no_rule() {
                 4 => victim.engine.connection.refuse_advert(),
                 _ => victim.engine.write_urgent(3),
             }
-            victim.listen();
+            victim.transmitted();
             victim.engine.read(usize::MAX);
             if random.chance(60) {
-                victim.tell_bytes(&bytes);
+                victim.feed_bytes(&bytes);
             }
         }
         let has_failed = victim.engine.failure.is_some();
@@ -415,7 +423,7 @@ fn a_peer_that_minds_no_rule() {
 
 /// Checks that the victim ends and releases all memory, whatever was received before.
 fn finish(mut victim: Victim) {
-    victim.listen();
+    victim.transmitted();
     victim.engine.read(usize::MAX);
     victim.engine.disconnected();
     assert!(victim.engine.has_ended());
