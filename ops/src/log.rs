@@ -14,8 +14,8 @@ pub fn begin(log: Option<&Log>) {
 }
 
 /// Writes a message for the user to standard error, whatever events are selected.
-pub fn complain(text: &str) {
-    outlet(&rules::Destination::Stderr).complain(text);
+pub fn print_error(text: &str) {
+    outlet(&rules::Destination::Stderr).print_error(text);
 }
 
 fn outlet(destination: &rules::Destination) -> Outlet {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_of_libsdp_mean_what_they_meant() {
+    fn the_levels_of_libsdp_are_mapped_to_those_of_this_log() {
         use LevelFilter as L;
         let expected = [
             L::TRACE,

@@ -81,7 +81,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         .for_each(|line| println!("{line}"));
     let finished = finished.success()?;
     let scope = Scope::of(&options.only);
-    let result = PAGE.settle(workspace, &finished.text, scope, options.write)?;
+    let result = PAGE.check_or_write(workspace, &finished.text, scope, options.write)?;
     println!("programs: {result}");
     Ok(ExitCode::SUCCESS)
 }

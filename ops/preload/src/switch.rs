@@ -57,7 +57,7 @@ fn make() -> Option<Arc<Switch>> {
         Err(error) => {
             // With an unusable rule file no socket is offloaded, and the error is written to
             // standard error.
-            ops::log::complain(&format!("{error}; all sockets stay on TCP"));
+            ops::log::print_error(&format!("{error}; all sockets stay on TCP"));
             return None;
         }
     };

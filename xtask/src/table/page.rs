@@ -60,7 +60,7 @@ impl Page {
     }
 
     /// Checks or writes the page, and returns a text with the result.
-    pub(crate) fn settle(
+    pub(crate) fn check_or_write(
         &self,
         workspace: &Workspace,
         output: &str,

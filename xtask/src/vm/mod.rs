@@ -154,7 +154,7 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
     } else {
         Scope::Part
     };
-    let result = suite::PAGE.settle(workspace, &finished.text, scope, options.write);
+    let result = suite::PAGE.check_or_write(workspace, &finished.text, scope, options.write);
     finished.success()?;
     println!("guest: {}", result?);
     Ok(ExitCode::SUCCESS)

@@ -32,7 +32,7 @@ pub fn begin(outlet: Outlet, fallback: Option<LevelFilter>) {
     let directives = crate::environment::text(DAT_LOG);
     let (targets, complaint) = filter::chosen(fallback, directives.as_deref());
     if let Some(complaint) = complaint {
-        outlet.complain(&complaint);
+        outlet.print_error(&complaint);
     }
     if let Some(targets) = targets {
         let _ = tracing::subscriber::set_global_default(Log { targets, outlet });

@@ -72,7 +72,7 @@ impl Outlet {
     }
 
     /// Writes a message that is no event, in the form `NAME: TEXT` where a user reads it.
-    pub fn complain(&self, text: &str) {
+    pub fn print_error(&self, text: &str) {
         match self.destination {
             Destination::SystemLog | Destination::File(_) => self.write(&Line {
                 level: tracing::Level::ERROR,
