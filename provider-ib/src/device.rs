@@ -185,8 +185,11 @@ fn forget_removed(libraries: &Libraries) {
 /// file of the program.
 ///
 /// # Safety
-/// `fd` is the only record of the descriptor, which is open.
+/// `fd` is the only record of a descriptor, which is open, or negative.
 pub(crate) unsafe fn renumber(fd: &mut RawFd) {
+    if *fd < 0 {
+        return;
+    }
     // SAFETY: guaranteed by the caller.
     let owned = unsafe { OwnedFd::from_raw_fd(*fd) };
     *fd = out_of_the_way(owned).into_raw_fd();
@@ -378,8 +381,7 @@ mod tests {
     #[test]
     fn a_descriptor_of_the_libraries_is_moved_away_from_those_of_the_program() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let before = near.into_raw_fd();
-        let mut fd = before;
+        let mut fd = near.into_raw_fd();
         // SAFETY: `fd` is the only record of the descriptor.
         unsafe { renumber(&mut fd) };
         assert!(fd >= host::descriptors::lowest(), "{fd}");
@@ -390,5 +392,9 @@ mod tests {
         let mut all = Vec::new();
         far.read_to_end(&mut all).unwrap();
         assert_eq!(all, b"a", "no other descriptor is open");
+        let mut none = -1;
+        // SAFETY: negative.
+        unsafe { renumber(&mut none) };
+        assert_eq!(none, -1);
     }
 }
