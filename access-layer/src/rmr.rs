@@ -193,9 +193,9 @@ impl<R: Rnic> Rmr<R> {
         Ok(param)
     }
 
-    /// Implements `dat_rmr_free`. The window is destroyed, and so unbound, when this returns, even if
-    /// calls of other threads use the handle meanwhile. The unread completions of its
-    /// binds are still delivered, with the former handle of the window.
+    /// Implements `dat_rmr_free`. The window is destroyed, and so unbound, when this returns, even
+    /// if calls of other threads use the handle meanwhile. The unread completions of its binds are
+    /// still delivered, with the former handle of the window.
     pub fn free(this: Pinned<Self>) -> DatResult {
         Self::abandon(&this);
         this.await_drop();

@@ -184,8 +184,9 @@ impl Slot {
         self.update(State::on_retire)
     }
 
-    /// Ends a pin of a retired slot, and returns after the object was dropped. If the pin of another
-    /// thread lasts longer, that thread drops the object; the wait for it ends after `limit`.
+    /// Ends a pin of a retired slot, and returns after the object was dropped. If the pin of
+    /// another thread lasts longer, that thread drops the object; the wait for it ends after
+    /// `limit`.
     pub(super) fn unpin_and_wait(&self, pin: Pin, limit: Duration) {
         let life = self.load();
         self.unpin(pin);
