@@ -62,13 +62,23 @@ fn pages(host: &Host, named: Option<OsString>) -> Item {
     let base = named.map_or_else(|| host.path(SHARED_MEMORY), PathBuf::from);
     let shown = base.display();
     let effect = "`opsrun ss` shows no socket";
-    let Ok(space) = statvfs(&base) else {
-        let fix = if is_named {
-            format!("create it, or unset {PAGES}")
-        } else {
-            format!("mount it: `mount -t tmpfs -o mode=1777 tmpfs {shown}`")
-        };
-        return Item::problem(SUBJECT, format!("{shown} does not exist, so {effect}"), fix);
+    let space = match statvfs(&base) {
+        Ok(space) => space,
+        Err(error) => {
+            let problem = match error {
+                Errno::ENOENT => "does not exist".to_owned(),
+                error => format!("cannot be used ({error})"),
+            };
+            let fix = match (error, is_named) {
+                (Errno::ENOENT, true) => format!("create it, or unset {PAGES}"),
+                (Errno::ENOENT, false) => {
+                    format!("mount it: `mount -t tmpfs -o mode=1777 tmpfs {shown}`")
+                }
+                (_, true) => format!("name a directory of this user, or unset {PAGES}"),
+                (_, false) => format!("make {shown} a directory that this user may enter"),
+            };
+            return Item::problem(SUBJECT, format!("{shown} {problem}, so {effect}"), fix);
+        }
     };
     let own = base.join(format!("ops-{}", geteuid()));
     if let Some(item) = own_directory(&base, &own, effect) {
@@ -146,6 +156,11 @@ mod tests {
         );
         let named = pages(&host, Some("/nonexistent".into())).to_string();
         assert!(named.ends_with("create it, or unset OPS_PAGES"), "{named}");
+        let within_file = pages(&host, Some("/dev/null/pages".into())).to_string();
+        assert!(
+            within_file.contains("/dev/null/pages cannot be used (ENOTDIR"),
+            "{within_file}"
+        );
         fs::create_dir_all(dir.path().join(SHARED_MEMORY)).unwrap();
         assert!(!pages(&host, None).is_problem());
         let own = dir
