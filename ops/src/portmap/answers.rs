@@ -75,8 +75,8 @@ impl<W: PartialEq> Answers<W> {
         self.peers.remove(&peer.ip());
     }
 
-    /// Caches the answer about a service of this host. Programs of this host start at any moment, so
-    /// that no process answers is true for a short time only.
+    /// Caches the answer about a service of this host. A program of this host may start at any
+    /// moment, so the absence of a port mapper is cached for a short time only.
     pub fn put_own(&mut self, service: SocketAddr, answer: Answer, way: W, now: Instant) {
         if !matches!(answer, Answer::Absent | Answer::Silent) {
             return self.put(service, answer, way, now);

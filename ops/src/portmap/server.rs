@@ -100,7 +100,7 @@ impl Server {
         self.try_again.into_iter().chain(self.accepts_from).min()
     }
 
-    /// Returns true if the program has closed a descriptor of the server, whose number may belong to
+    /// Returns true if the program has closed a descriptor of the server. The number may belong to
     /// the program by now.
     pub(super) fn is_lost(&self) -> bool {
         self.descriptors().any(OwnDescriptor::is_lost)

@@ -594,7 +594,7 @@ unsafe fn expose_passed(message: *const msghdr) {
             return;
         }
         let control = (*message).msg_control.addr();
-        let end = control.saturating_add((*message).msg_controllen as usize);
+        let end = control.saturating_add((*message).msg_controllen);
         let mut header = CMSG_FIRSTHDR(message);
         while !header.is_null() {
             if (*header).cmsg_level == SOL_SOCKET && (*header).cmsg_type == SCM_RIGHTS {

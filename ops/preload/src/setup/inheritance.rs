@@ -50,7 +50,7 @@ pub(crate) fn keep_over_exec(has_library: bool) {
 }
 
 /// Withdraws the offer of a listener that is passed to another process, because the kernel listener
-/// next to it is not passed with it. A socket that does not listen yet stays on TCP when it listens.
+/// next to it is not passed with it. A socket that does not listen yet will use TCP alone.
 pub(crate) fn withdraw_passed(fd: c_int) {
     made::share(fd);
     if let Some(listener) = table::find_listener(fd)
