@@ -66,18 +66,16 @@ def become(listener, tell, environment, unread, number):
 for unread, number in ((False, 0), (True, 0), (False, 99), (True, 99)):
     for environment in (plain, dict(os.environ)):
         told, tell = os.pipe()
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
         started = os.pipe()
 
         def serve():
-            listener.listen()
-            os.write(started[1], b"x")
+            listener = socket.create_server(("127.0.0.1", 0))
+            os.write(started[1], str(listener.getsockname()[1]).encode())
             become(listener, tell, environment, unread, number)
 
         server = forked(serve)
-        os.read(started[0], 1)
-        with socket.create_connection(listener.getsockname()) as client:
+        service = "127.0.0.1", int(os.read(started[0], 5))
+        with socket.create_connection(service) as client:
             assert is_offloaded(client)
             client.sendall(b"hello")
             assert receive(client, len(WORDS)) == WORDS
@@ -90,7 +88,6 @@ for unread, number in ((False, 0), (True, 0), (False, 99), (True, 99)):
                 pass
         ended(server)
         assert os.read(told, 9) == b"well"
-        listener.close()
 
 # If exec fails, bytes that are received meanwhile are still reported.
 listener = socket.create_server(("127.0.0.1", 0))
