@@ -21,7 +21,6 @@ const BAD_WRITE: &str = "0013c140 deadbe00 00000000 00003000 6f6f7073 21000000 f
 const BAD_WRITE_TERMINATE: &str = "00264147 00000000 00000002 00000001 00000000 1100c000 \
      0013c140 deadbe00 00000000 00003000 07f86cd6";
 /// B3: a zero-length Write as first FPDU.
-const RTR_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
 /// B3': a zero-length Read as first FPDU, and its answer.
 const RTR_READ: &str = "002e4141 00000000 00000001 00000001 00000000 00000000 00000000 00000000 \
      00000000 00000001 00000000 00000000 ba10e3c9";
@@ -102,7 +101,7 @@ fn frames_byte_by_byte_and_many_in_one_segment_mean_the_same() {
 fn first_frames_of_peer_to_peer_establish_and_are_not_surfaced() {
     // A with C and D; A with D only, which requests a Read.
     let cases = [
-        ("50020004 8004c004", RTR_WRITE, ""),
+        ("50020004 8004c004", FIRST_WRITE, ""),
         ("50020004 80044004", RTR_READ, RTR_READ_ANSWER),
     ];
     for (words, first, answer) in cases {
@@ -141,12 +140,12 @@ fn our_request_and_first_frames_are_what_hardware_accepts() {
         request,
         hex(&format!("4d504120 49442052 65712046 72616d65 {words}"))
     );
-    assert_eq!(read_exact(&mut raw, 20), hex(RTR_WRITE));
+    assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     let memory = a.memory(100);
     memory.fill(0);
     client.send(1, &[memory.sge(0, 0)]);
     assert_eq!(
-        read_exact(&mut raw, 24),
+        read_behind_first_frames(&mut raw, 24),
         hex("00124143 00000000 00000000 00000001 00000000 587be8c4")
     );
 }
@@ -300,11 +299,9 @@ fn a_terminate_message_from_the_peer_breaks_the_connection_silently() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let (mut raw, _) = raw_peer(&client, &a);
-    assert_eq!(read_exact(&mut raw, 20), hex(RTR_WRITE));
+    assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     raw.write_all(&hex(CRC_TERMINATE)).unwrap();
-    let mut rest = Vec::new();
-    raw.read_to_end(&mut rest).unwrap();
-    assert!(rest.is_empty());
+    read_first_frames_to_end(&mut raw);
     assert_eq!(client.event(), Event::Broken);
 }
 

@@ -10,6 +10,7 @@ mod support;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
 use support::ground::{Ground, descriptors, on_ground, wait_until};
@@ -440,7 +441,7 @@ fn is_quiet(node: &Node) -> bool {
     let mut numbers = Vec::new();
     node.rnic.descriptors(&mut numbers);
     (0..20).all(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
         numbers.iter().all(|number| {
             // SAFETY: open as long as the node.
             let fd = unsafe { BorrowedFd::borrow_raw(*number) };
@@ -508,35 +509,47 @@ fn a_full_ring_is_received_while_a_timer_runs() {
     });
 }
 
+/// Ends the connection while the peer seems to read the victim's memory. Returns the time until the
+/// end is reported.
+fn die_while_reading(ground: &Ground<'_>, is_deregistered: bool) -> Duration {
+    let victim = ground.victim();
+    let memory = ground.node().memory(1 << 20);
+    let moved = Moved::new(&victim, |shared| {
+        let can_pull = shared.control(Half::Adopter, CAN_PULL);
+        can_pull.store(1, Ordering::Relaxed);
+    });
+    victim.send(1, &[memory.sge(0, 1 << 20)]);
+    moved.shared.await_word(Half::Adopter, 0);
+    // The state claims that the peer is reading, and this read never ends.
+    let state = moved.shared.ring_word(Half::Adopter, 8);
+    state.fetch_add(1, Ordering::Relaxed);
+    drop(moved);
+    let start = Instant::now();
+    if is_deregistered {
+        drop(memory);
+    }
+    assert!(matches!(
+        victim.event(),
+        Event::Disconnected | Event::Broken
+    ));
+    assert_ne!(victim.sent().status, WcStatus::Success);
+    let took = start.elapsed();
+    drop(victim);
+    ground.check("dies while it reads");
+    took
+}
+
+/// A wait for the peer would take a second each time. A busy machine delays some attempts as long,
+/// so one attempt without a wait is enough.
 #[test]
 fn no_wait_for_a_peer_that_dies_while_it_reads_memory() {
     on_ground(|ground| {
         for is_deregistered in [false, true] {
-            let victim = ground.victim();
-            let memory = ground.node().memory(1 << 20);
-            let moved = Moved::new(&victim, |shared| {
-                let can_pull = shared.control(Half::Adopter, CAN_PULL);
-                can_pull.store(1, Ordering::Relaxed);
-            });
-            victim.send(1, &[memory.sge(0, 1 << 20)]);
-            moved.shared.await_word(Half::Adopter, 0);
-            // The state claims that the peer is reading, and this read never ends.
-            let state = moved.shared.ring_word(Half::Adopter, 8);
-            state.fetch_add(1, Ordering::Relaxed);
-            drop(moved);
-            let start = std::time::Instant::now();
-            if is_deregistered {
-                drop(memory);
-            }
-            assert!(matches!(
-                victim.event(),
-                Event::Disconnected | Event::Broken
-            ));
-            assert_ne!(victim.sent().status, WcStatus::Success);
-            let took = start.elapsed();
-            assert!(took < std::time::Duration::from_millis(700), "{took:?}");
-            drop(victim);
-            ground.check("dies while it reads");
+            let mut times = (0..20).map(|_| die_while_reading(ground, is_deregistered));
+            assert!(
+                times.any(|took| took < Duration::from_millis(700)),
+                "each attempt waits, deregistered: {is_deregistered}"
+            );
         }
     });
 }

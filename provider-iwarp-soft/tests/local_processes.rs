@@ -339,7 +339,7 @@ fn a_fork_during_an_operation_leaks_nothing() {
     if child == 0 {
         // SAFETY: it does not return.
         unsafe {
-            libc::sleep(60);
+            libc::sleep(300);
             libc::_exit(0);
         }
     }

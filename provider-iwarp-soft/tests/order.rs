@@ -15,7 +15,6 @@ const LISTENER: u64 = 7;
 const BLOCKER: u64 = 8;
 /// Revision 2, peer-to-peer: a zero-length Write establishes the connection.
 const REQUEST_REV2: &str = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
-const RTR_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
 
 /// Accepts a raw initiator of `request` on each side.
 fn accept_all(node: &Node, sides: &[Side<'_>], request: &str) -> Vec<TcpStream> {
@@ -48,7 +47,7 @@ fn accept_all(node: &Node, sides: &[Side<'_>], request: &str) -> Vec<TcpStream> 
 
 #[test]
 fn a_disconnect_event_follows_the_established_events_that_its_peer_caused_before() {
-    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
+    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, FIRST_WRITE)] {
         let node = Node::new("lo 0");
         let sides: Vec<_> = (1..=8).map(|n| node.side(100 * n)).collect();
         let mut streams = accept_all(&node, &sides, request);
@@ -79,7 +78,7 @@ fn a_silent_connection_delays_no_disconnect_event() {
     let sides: Vec<_> = (1..=3).map(|n| node.side(100 * n)).collect();
     let mut streams = accept_all(&node, &sides, REQUEST_REV2);
     for raw in &mut streams[..2] {
-        raw.write_all(&hex(RTR_WRITE)).unwrap();
+        raw.write_all(&hex(FIRST_WRITE)).unwrap();
         raw.shutdown(Shutdown::Write).unwrap();
     }
     node.recorder.release_requests();
@@ -88,7 +87,7 @@ fn a_silent_connection_delays_no_disconnect_event() {
         assert_eq!(side.event(), Event::Disconnected);
     }
     assert!(!node.recorder.has_connection_event(300));
-    streams[2].write_all(&hex(RTR_WRITE)).unwrap();
+    streams[2].write_all(&hex(FIRST_WRITE)).unwrap();
     assert!(matches!(sides[2].event(), Event::Established { .. }));
 }
 
@@ -109,12 +108,12 @@ fn while_an_established_is_held(then: impl FnOnce(&Node, &[Side<'_>])) {
     let sides: Vec<_> = (1..=2).map(|n| node.side(100 * n)).collect();
     let mut streams = accept_all(&node, &sides, REQUEST_REV2);
     node.recorder.hold_established_of(200);
-    streams[1].write_all(&hex(RTR_WRITE)).unwrap();
+    streams[1].write_all(&hex(FIRST_WRITE)).unwrap();
     std::thread::scope(|scope| {
         let _release = Release(&node);
         scope.spawn(|| node.rnic.drive());
         node.recorder.wait_until_held();
-        streams[0].write_all(&hex(RTR_WRITE)).unwrap();
+        streams[0].write_all(&hex(FIRST_WRITE)).unwrap();
         streams[0].shutdown(Shutdown::Write).unwrap();
         node.recorder.release_requests();
         assert!(matches!(sides[0].event(), Event::Established { .. }));
@@ -204,7 +203,7 @@ fn expect_established_then_received(side: &Side<'_>) {
 
 #[test]
 fn a_message_to_an_accepting_side_completes_after_the_established_event() {
-    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
+    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, FIRST_WRITE)] {
         let node = Node::new("lo 0");
         let memory = node.memory(64);
         let server = node.side(100);
@@ -237,7 +236,7 @@ fn a_message_to_a_connecting_side_completes_after_the_established_event() {
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
     read_startup(&mut raw);
     raw.write_all(&hex(REPLY)).unwrap();
-    assert_eq!(read_exact(&mut raw, 20), hex(RTR_WRITE));
+    assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     raw.write_all(&hex(HELLO)).unwrap();
     receive_before_established(&client, 0);
     node.recorder.release_established();
@@ -246,7 +245,7 @@ fn a_message_to_a_connecting_side_completes_after_the_established_event() {
 
 #[test]
 fn a_connection_that_ends_during_its_established_event_completes_its_work_in_between() {
-    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
+    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, FIRST_WRITE)] {
         let node = Node::new("lo 0");
         let memory = node.memory(64);
         let server = node.side(100);

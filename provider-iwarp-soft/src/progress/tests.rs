@@ -121,7 +121,9 @@ fn the_engine_does_not_poll_without_a_free_processor() {
     with_moved(|client, server| {
         let progress = &server.qp.qp.shared.progress;
         progress.may_spin.store(false, Ordering::Relaxed);
-        // The engine may have begun to poll while the connection moved.
+        // The engine may have decided to poll while the connection moved. It polls before it serves
+        // the first of these rounds.
+        write_and_wait(client, server, 1);
         while progress.attendance.is_spinning() {
             std::thread::yield_now();
         }

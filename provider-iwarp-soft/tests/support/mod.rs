@@ -26,7 +26,8 @@ use provider_iwarp_soft::*;
 
 /// An MPA Request of revision 1 without private data (RFC 5044 section 7.1).
 pub const REQUEST_REV1: &str = "4d504120 49442052 65712046 72616d65 40010000";
-pub const DEADLINE: Duration = Duration::from_secs(20);
+/// A time that is longer than any step takes on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub const ALL_RIGHTS: Access = Access {
     local_read: true,
@@ -677,6 +678,36 @@ pub fn read_exact(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     std::io::Read::read_exact(stream, &mut bytes).unwrap();
     bytes
+}
+
+/// The first frame of an initiator after a Reply that permits a Write: a Write of no bytes, with
+/// its CRC. It is repeated after 20 ms of the peer's silence, and twice more, so a test that is
+/// late reads it several times.
+pub const FIRST_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
+
+/// True for a first frame, with or without CRC.
+fn is_first_write(frame: &[u8]) -> bool {
+    frame.len() == 20 && frame[..16] == hex(FIRST_WRITE)[..16]
+}
+
+/// Reads `len` bytes, at least those of a first frame, behind all repetitions of the first frame.
+pub fn read_behind_first_frames(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
+    loop {
+        let mut bytes = read_exact(stream, 20);
+        if !is_first_write(&bytes) {
+            bytes.extend(read_exact(stream, len - 20));
+            return bytes;
+        }
+    }
+}
+
+/// Reads until the peer closes. Fails if it sends anything but repetitions of the first frame.
+/// Returns their number.
+pub fn read_first_frames_to_end(stream: &mut std::net::TcpStream) -> usize {
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(stream, &mut rest).unwrap();
+    assert!(rest.chunks(20).all(is_first_write), "{rest:02x?}");
+    rest.len() / 20
 }
 
 /// Reads a complete start-up frame.

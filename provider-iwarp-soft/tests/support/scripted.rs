@@ -18,7 +18,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::{DEADLINE, Event, Side, accept_on, crc32c, hex, read_exact, read_startup};
+use super::{DEADLINE, Event, FIRST_WRITE, Side, accept_on, crc32c, hex, read_exact, read_startup};
 
 /// A Request and a Reply of revision 2 with CRC whose first FPDU is a Read; IRD and ORD are 4.
 const REQUEST_READ: &str = "4d504120 49442052 65712046 72616d65 50020004 80044004";
@@ -126,8 +126,19 @@ impl Scripted {
         self.tcp.write_all(&fpdu)
     }
 
-    /// Reads the segment of the next FPDU.
+    /// Reads the segment of the next FPDU that is no repetition of a first frame. The victim
+    /// repeats its first frame if this peer is late.
     pub fn read_segment(&mut self) -> Vec<u8> {
+        let repetition = &hex(FIRST_WRITE)[2..16];
+        loop {
+            let segment = self.read_any_segment();
+            if segment != repetition {
+                return segment;
+            }
+        }
+    }
+
+    fn read_any_segment(&mut self) -> Vec<u8> {
         let len = read_exact(&mut self.tcp, 2);
         let len = usize::from(u16::from_be_bytes([len[0], len[1]]));
         let mut rest = read_exact(&mut self.tcp, (2 + len).next_multiple_of(4) - 2 + 4);

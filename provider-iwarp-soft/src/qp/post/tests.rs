@@ -28,7 +28,7 @@ fn send_wr(wr_id: u64) -> SendWr<'static> {
 /// Waits for `count` completions of the send queue, without driving the connection. Returns those
 /// that were added within a time limit.
 fn await_sent(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + DEADLINE;
     let mut all = Vec::new();
     while all.len() < count && Instant::now() < deadline {
         let polled = side.resting(&side.send_cq);

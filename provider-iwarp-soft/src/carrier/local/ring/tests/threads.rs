@@ -189,10 +189,10 @@ fn a_revocation_and_a_pull_exclude_each_other() {
     let mut pulled_there = Vec::new();
     let mut pulled_here = Vec::new();
     let piece = [Piece { addr: 1, len: 1 }];
-    let deadline = Instant::now() + LIMIT;
     run(
         || {
             for round in 0..ROUNDS {
+                let deadline = Instant::now() + LIMIT;
                 let position = producer.push_reference(&[], &piece).unwrap();
                 producer.publish();
                 let revoked = (round % 3 != 0).then(|| producer.revoker().revoke(position));
@@ -211,6 +211,7 @@ fn a_revocation_and_a_pull_exclude_each_other() {
         },
         || {
             for _ in 0..ROUNDS {
+                let deadline = Instant::now() + LIMIT;
                 while consumer.peek().unwrap().is_none() {
                     pause(deadline);
                 }
