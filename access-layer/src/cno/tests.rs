@@ -12,6 +12,9 @@ use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, software_word};
 
 const EMPTY: u32 = 0x000D_0000;
 
+/// A time that is longer than any call of an agent takes to begin.
+const LIMIT: Duration = Duration::from_secs(60);
+
 fn software_evd(dat: &Dat, cno: DatCnoHandle) -> DatEvdHandle {
     dat.try_evd(64, cno, DAT_EVD_SOFTWARE_FLAG).unwrap()
 }
@@ -395,10 +398,7 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         let queried = unsafe { param.proxy.agent };
         assert_eq!(queried.instance_data, agent.instance_data);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
-        assert_eq!(
-            reported.recv_timeout(Duration::from_secs(20)),
-            Ok(evd.addr())
-        );
+        assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
         assert_eq!(
             dat.cno_wait(cno, 0),
             Ok(evd),
@@ -409,10 +409,7 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         assert!(reported.try_recv().is_err());
         assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
-        assert_eq!(
-            reported.recv_timeout(Duration::from_secs(20)),
-            Ok(evd.addr())
-        );
+        assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
     });
 }
 
@@ -464,11 +461,7 @@ fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
     assert_eq!(call!(shared.0, cno_modify_agent, cno, agent), SUCCESS);
     assert_eq!(shared.0.post_software(evd, 1), SUCCESS);
     for call in ["dequeue", "evd_free", "cno_free", "ia_close"] {
-        assert_eq!(
-            reported.recv_timeout(Duration::from_secs(20)),
-            Ok(SUCCESS),
-            "{call}"
-        );
+        assert_eq!(reported.recv_timeout(LIMIT), Ok(SUCCESS), "{call}");
     }
 }
 
@@ -527,6 +520,7 @@ fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
     thread::scope(|scope| {
         // This thread waits for its turn to make progress, and must be woken when the turn comes.
         let waiter = scope.spawn(|| cno.wait(LONG_US));
+        await_waiter(&dat, handle);
         thread::sleep(Duration::from_millis(10));
         scope.spawn(|| cno.end_sleep());
         thread::sleep(Duration::from_millis(10));
@@ -552,10 +546,7 @@ fn an_agent_is_called_for_an_evd_whose_trigger_no_thread_has_taken() {
         let evd = software_evd(dat, cno);
         for _ in 0..3 {
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
-            assert_eq!(
-                reported.recv_timeout(Duration::from_secs(5)),
-                Ok(evd.addr())
-            );
+            assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
             assert!(dat.dequeue(evd).is_ok());
             assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
         }

@@ -22,7 +22,7 @@ pub(crate) use call;
 
 pub(crate) const SUCCESS: u32 = 0;
 /// A timeout that is longer than any step takes, so that only a lost wake-up reaches it.
-pub(crate) const LONG_US: u32 = 20_000_000;
+pub(crate) const LONG_US: u32 = 60_000_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -37,6 +37,13 @@ pub(crate) struct Dat {
     pub(crate) name: String,
     pub(crate) ia: DatIaHandle,
     pub(crate) async_evd: DatEvdHandle,
+}
+
+/// Returns the connection request of an event.
+pub(crate) fn request_of(event: &DatEvent) -> DatCrHandle {
+    assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
+    // SAFETY: the event number selects this member.
+    unsafe { event.event_data.cr_arrival_event_data }.cr_handle
 }
 
 impl Dat {
@@ -367,10 +374,7 @@ impl Dat {
 
     /// Waits for the next connection request.
     pub(crate) fn request(&self, requests: DatEvdHandle) -> DatCrHandle {
-        let (event, _) = self.wait(requests, LONG_US, 1).unwrap();
-        assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
-        // SAFETY: the event number selects this member.
-        unsafe { event.event_data.cr_arrival_event_data }.cr_handle
+        request_of(&self.wait(requests, LONG_US, 1).unwrap().0)
     }
 
     /// Creates an endpoint with EVDs of its own.

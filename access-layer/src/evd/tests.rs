@@ -750,12 +750,13 @@ fn a_signal_handler_ends_a_wait_for_completions_and_no_other() {
         });
         await_waiter(&dat, evd);
         // A signal before the thread sleeps is not noticed.
-        for _ in 0..500 {
+        let (interrupts, pause_ms) = if ends { (6000, 10) } else { (500, 0) };
+        for _ in 0..interrupts {
             if waiter.is_finished() {
                 break;
             }
             interrupt(&waiter);
-            thread::sleep(Duration::from_millis(if ends { 10 } else { 0 }));
+            thread::sleep(Duration::from_millis(pause_ms));
         }
         assert_eq!(waiter.is_finished(), ends);
         if !ends {

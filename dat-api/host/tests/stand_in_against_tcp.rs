@@ -12,7 +12,7 @@ use host::stand_in::{Flags, LibraryEnd, Signals};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 /// The time that loopback may take to reach a state.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(60);
 
 fn everything() -> PollFlags {
     PollFlags::IN | PollFlags::OUT | PollFlags::PRI | PollFlags::RDHUP
