@@ -58,7 +58,7 @@ fn every_step_is_explained_in_order() -> Result<()> {
     let steps = explained(&lab, Role::Connect, service.local()?);
     let offered = format!("peer: offers it at {}", service.local()?);
     ensure!(steps.contains(&offered), "{steps:#?}");
-    let verdict = "verdict: unix; tcp if that fails within 20s";
+    let verdict = "verdict: unix; tcp if that fails within 60s";
     ensure!(
         steps.last().is_some_and(|last| last == verdict),
         "{steps:#?}"

@@ -21,7 +21,10 @@ use stack_tests::{NetSpace, not_run};
 use crate::unix_protocol::UnixProtocol;
 
 /// The time limit of a step, long enough for a loaded machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A time in which events that must not happen would usually happen.
+pub(crate) const MOMENT: Duration = Duration::from_millis(200);
 
 /// The loopback address.
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

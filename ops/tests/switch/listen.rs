@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use ops::{Accepted, Reason, Socket, StackRequest, StreamSockets, Terms};
@@ -10,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, ipproto, sockopt};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, MOMENT, carrier, converse};
 use crate::unix_protocol::UnixProtocol;
 
 fn unix() -> [UnixProtocol; 1] {
@@ -93,21 +94,21 @@ fn a_connection_of_any_stack_ends_a_wait() -> Result<()> {
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    let woken = |service: &Socket| -> Result<bool> {
+    let woken_within = |service: &Socket, limit: Duration| -> Result<bool> {
         let listening = service.listening().expect("it listens");
         let all = listening.descriptors().chain([service.native().as_fd()]);
         let mut polled: Vec<_> = all
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        Ok(rustix::event::poll(&mut polled, Some(&Timespec::try_from(DEADLINE / 100)?))? > 0)
+        Ok(rustix::event::poll(&mut polled, Some(&Timespec::try_from(limit)?))? > 0)
     };
-    ensure!(!woken(&service)?);
+    ensure!(!woken_within(&service, MOMENT)?);
     let begun = lab.connect(to)?;
-    ensure!(woken(&service)?);
+    ensure!(woken_within(&service, DEADLINE)?);
     let (_client, _server) = begun.accepted_by(&mut service, to)?;
-    ensure!(!woken(&service)?);
+    ensure!(!woken_within(&service, MOMENT)?);
     let _plain = TcpStream::connect(to)?;
-    ensure!(woken(&service)?);
+    ensure!(woken_within(&service, DEADLINE)?);
     Ok(())
 }
 
