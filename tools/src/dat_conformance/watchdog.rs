@@ -102,7 +102,9 @@ mod tests {
         let far = listener.accept().unwrap().0;
         assert!(!is_gone(&near));
         drop(far);
-        thread::sleep(Duration::from_millis(20));
-        assert!(is_gone(&near));
+        // The kernel delivers the end of the stream later if the machine is busy.
+        while !is_gone(&near) {
+            thread::yield_now();
+        }
     }
 }
