@@ -6,7 +6,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use rustix::net::sockopt;
 use sdp_over_dat::{Config, Options, Rendezvous, SdpStream, Stack};
 use stack_tests::IA_NAME;
 
-use super::{DEADLINE, connected, on_stack, pattern, timed};
+use super::{DEADLINE, connected, despite_pauses, on_stack, pattern, timed};
 
 /// Both ends of a connection over TCP sockets, before the active side has sent its first message.
 /// `between` makes the TCP connection, and returns both sockets.
@@ -50,16 +50,25 @@ pub(super) fn directly(listener: TcpListener) -> Result<(TcpStream, TcpStream)> 
     Ok((active, listener.accept()?.0))
 }
 
-/// Moves bytes from one socket to the other, at most `pace` bytes in ten milliseconds.
-fn trickle(mut from: TcpStream, mut to: TcpStream, pace: usize) -> io::Result<()> {
-    let mut bytes = vec![0; pace];
+/// Moves bytes from one socket to the other, at most `len_max` bytes with each `pause`. Adds the
+/// longest time that this took.
+fn trickle(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    len_max: usize,
+    pause: Duration,
+    longest_ms: &AtomicU64,
+) -> io::Result<()> {
+    let mut bytes = vec![0; len_max];
     loop {
         let len = from.read(&mut bytes)?;
         if len == 0 {
             return to.shutdown(Shutdown::Write);
         }
+        let start = Instant::now();
         to.write_all(&bytes[..len])?;
-        thread::sleep(Duration::from_millis(10));
+        thread::sleep(pause);
+        longest_ms.fetch_max(start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 }
 
@@ -73,7 +82,8 @@ fn behind(gate: &Arc<AtomicBool>, listener: TcpListener) -> Result<(TcpStream, T
     let passive = listener.accept()?.0;
     let (mut back, mut from) = (near.try_clone()?, far.try_clone()?);
     let gate = Arc::clone(gate);
-    thread::spawn(move || trickle(near, far, 64 << 10));
+    let pause = Duration::from_millis(10);
+    thread::spawn(move || trickle(near, far, 64 << 10, pause, &AtomicU64::default()));
     thread::spawn(move || -> io::Result<()> {
         let mut bytes = [0; 4096];
         loop {
@@ -98,49 +108,64 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
     };
     on_stack(config, |stack| {
         for shuts in [false, true] {
-            let gate = Arc::default();
-            let (client, server) = over_tcp(stack, |listener| behind(&gate, listener))?;
-            client.commit();
-            let patience = Some(Duration::from_secs(1));
-            let options = Options {
-                write_timeout: patience,
-                read_timeout: patience.filter(|_| !shuts),
-                ..Options::default()
-            };
-            for stream in [&client, &server] {
-                stream.set_options(options);
+            // On a busy machine the first time may pass before memory is advertised.
+            let patiences = [1, 8].map(Duration::from_secs);
+            let mut attempts = patiences.iter();
+            let mut has_read = false;
+            while !has_read {
+                let patience = attempts.next().context("nothing was read from memory")?;
+                has_read = read_without_an_answer(stack, *patience, shuts)?;
             }
-            (&client).write_all(b"first")?;
-            (&server).read_exact(&mut [0; 5])?;
-            gate.store(true, Ordering::Relaxed);
-            thread::scope(|scope| {
-                scope.spawn(|| (&client).write(&vec![7; 1 << 20]));
-                let start = Instant::now();
-                let reads = scope.spawn(|| server.receive_all(&mut vec![0; 1 << 20]));
-                while server.statistics().reads == 0 && !reads.is_finished() {
-                    ensure!(start.elapsed() < DEADLINE, "nothing is read from memory");
-                    thread::sleep(Duration::from_millis(1));
-                }
-                if shuts {
-                    server.shutdown(Shutdown::Read)?;
-                }
-                while !reads.is_finished() && start.elapsed() < DEADLINE {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                let took = start.elapsed();
-                // The abort ends the connection if it has not ended.
-                client.abort();
-                server.abort();
-                let read = reads.join().expect("a reader that does not panic");
-                ensure!(took < DEADLINE / 2, "{read:?} after {took:?}");
-                ensure!(
-                    server.statistics().reads > 0,
-                    "nothing was read from memory"
-                );
-                Ok(())
-            })?;
         }
         Ok(())
+    })
+}
+
+/// Returns true if the server read from the client's memory before its time passed.
+fn read_without_an_answer(stack: &Stack, patience: Duration, shuts: bool) -> Result<bool> {
+    let gate = Arc::default();
+    let (client, server) = over_tcp(stack, |listener| behind(&gate, listener))?;
+    client.commit();
+    timed(&client);
+    timed(&server);
+    (&client).write_all(b"first")?;
+    (&server).read_exact(&mut [0; 5])?;
+    let options = Options {
+        write_timeout: Some(patience),
+        read_timeout: Some(patience).filter(|_| !shuts),
+        ..Options::default()
+    };
+    for stream in [&client, &server] {
+        stream.set_options(options);
+    }
+    gate.store(true, Ordering::Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| (&client).write(&vec![7; 1 << 20]));
+        let start = Instant::now();
+        let reads = scope.spawn(|| server.receive_all(&mut vec![0; 1 << 20]));
+        while server.statistics().reads == 0 && !reads.is_finished() {
+            // Without a time limit of its own, the reader waits for a writer whose time has passed.
+            if start.elapsed() > 3 * patience {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        if shuts {
+            server.shutdown(Shutdown::Read)?;
+        }
+        while !reads.is_finished() && start.elapsed() < DEADLINE {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let took = start.elapsed();
+        // The abort ends the connection if it has not ended.
+        client.abort();
+        server.abort();
+        let read = reads.join().expect("a reader that does not panic");
+        ensure!(
+            took < DEADLINE / 2 + 3 * patience,
+            "{read:?} after {took:?}"
+        );
+        Ok(server.statistics().reads > 0)
     })
 }
 
@@ -148,13 +173,25 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
 /// a peer behind a slow link is not silent.
 #[test]
 fn a_peer_behind_a_slow_link_receives_all_of_a_closed_socket() -> Result<()> {
+    despite_pauses(&[2, 20].map(Duration::from_secs), |close_timeout| {
+        let longest_pause_ms = Arc::default();
+        let outcome = close_behind_a_slow_link(close_timeout, &longest_pause_ms);
+        let longest_pause = longest_pause_ms.load(Ordering::Relaxed);
+        (Duration::from_millis(longest_pause), outcome)
+    })
+}
+
+fn close_behind_a_slow_link(
+    close_timeout: Duration,
+    longest_pause_ms: &Arc<AtomicU64>,
+) -> Result<()> {
     let config = Config {
         zcopy_threshold: usize::MAX,
         // The peer sends a credit update for every four messages that it has read, and there are
         // fewer messages here.
         buffer_size: 256 << 10,
         send_ring: 1 << 20,
-        close_timeout: Duration::from_secs(2),
+        close_timeout,
         ..Config::default()
     };
     on_stack(config, |stack| {
@@ -168,8 +205,10 @@ fn a_peer_behind_a_slow_link_receives_all_of_a_closed_socket() -> Result<()> {
             let far = TcpStream::connect(listener.local_addr()?)?;
             let passive = listener.accept()?.0;
             let back = (far.try_clone()?, near.try_clone()?);
-            thread::spawn(move || trickle(near, far, 2 << 10));
-            thread::spawn(move || trickle(back.0, back.1, 64 << 10));
+            let (ms, also_ms) = (Arc::clone(longest_pause_ms), Arc::clone(longest_pause_ms));
+            let pause = close_timeout / 200;
+            thread::spawn(move || trickle(near, far, 2 << 10, pause, &ms));
+            thread::spawn(move || trickle(back.0, back.1, 64 << 10, pause, &also_ms));
             Ok((active, passive))
         };
         let (client, server) = over_tcp(stack, slowly)?;
@@ -194,8 +233,10 @@ fn a_peer_behind_a_slow_link_receives_all_of_a_closed_socket() -> Result<()> {
 #[test]
 fn an_abort_after_the_last_message_is_reported_at_once() -> Result<()> {
     on_stack(Config::default(), |stack| {
+        // A report that needs another event is late each time. A busy machine delays some reports,
+        // so one that is made at once is enough.
         let mut delays = Vec::new();
-        for _ in 0..7 {
+        while delays.len() < 30 && !delays.iter().any(|it| *it < Duration::from_millis(100)) {
             let (client, server) = connected(stack)?;
             timed(&server);
             client.shutdown(Shutdown::Write)?;
@@ -208,8 +249,7 @@ fn an_abort_after_the_last_message_is_reported_at_once() -> Result<()> {
             }
             delays.push(start.elapsed());
         }
-        delays.sort_unstable();
-        ensure!(delays[3] < Duration::from_millis(100), "{delays:?}");
+        ensure!(delays.len() < 30, "{delays:?}");
         Ok(())
     })
 }
