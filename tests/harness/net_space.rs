@@ -24,7 +24,7 @@ const TOOLS_PORTS: &str = "45248-45999";
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The time limit of the command that lists RDMA listeners.
-const RDMA_DEADLINE: Duration = Duration::from_secs(10);
+const RDMA_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The network of the calling thread and of the children that it starts.
 ///

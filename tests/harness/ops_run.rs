@@ -87,7 +87,7 @@ impl OpsRun {
             Leave::Nothing => ("tcp", None),
         };
         let within = match leave {
-            Leave::Tcp | Leave::TcpBut(_) => "within=20s",
+            Leave::Tcp | Leave::TcpBut(_) => "within=60s",
             Leave::TcpSoon | Leave::Nothing => "",
         };
         let rules = dir.join(format!("{target}.rules"));

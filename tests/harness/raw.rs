@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 /// The time after which a read fails because the peer is silent.
-const READ_TIME: Duration = Duration::from_secs(10);
+const READ_TIME: Duration = Duration::from_secs(60);
 
 /// An MPA Request of revision 1: CRC, no markers, no private data (RFC 5044 section 7.1).
 pub const REQUEST: [u8; 20] = *b"MPA ID Req Frame\x40\x01\x00\x00";

@@ -16,7 +16,7 @@ use crate::stuck;
 
 /// The time that the pipe may stay open after the child has ended, for output that is still in
 /// transit.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(60);
 
 /// The number of lines of a child's output that are printed after a failure.
 const TAIL_LINES: usize = 30;

@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::{NetSpace, Program};
 
 /// The time limit of `ip`.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A second network in addition to the calling thread's, and the cable between them.
 ///

@@ -19,7 +19,7 @@ use stack_tests::{frame_writer, load_staged};
 use super::arena::{Arena, Part, library, raw_ok};
 
 /// The time limit of every event.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The number of receives that every endpoint under attack has posted, and their length.
 pub(crate) const RECEIVES: usize = 4;

@@ -17,7 +17,7 @@ use crate::process::{Place, Process};
 
 /// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
 /// is for a busy machine. The limit is half of the time limit of [`Leave::Tcp`].
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// The UDP port of port mappers.
 const MAPPER: u16 = 3935;

@@ -19,7 +19,7 @@ use dat_api::{
 use stack_tests::{IA_NAME, load_staged};
 
 /// The time limit of every event.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// An adapter on the loopback interface that takes 16 bytes of private data.
 pub(crate) const SHORT_DATA_IA: &str = "iwarp-short";
