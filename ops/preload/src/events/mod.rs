@@ -18,14 +18,16 @@ mod watches;
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use rustix::thread::futex;
 
 use crate::events::watches::Watches;
 use crate::process::guard;
@@ -50,6 +52,8 @@ pub(crate) struct EventThread {
     soon: Mutex<Vec<Arc<dyn EventHandler>>>,
     /// Readable if `soon` has a handler and the thread may be asleep.
     wakeup: OwnDescriptor,
+    /// A function that the thread calls next, which a signal handler has left here; null: none.
+    for_handler: AtomicPtr<()>,
     thread: OnceLock<Result<(), Errno>>,
 }
 
@@ -78,6 +82,33 @@ pub(crate) fn event_thread() -> Result<&'static EventThread, Errno> {
     (*started).map(|()| thread)
 }
 
+/// The number of functions that the event thread has called for signal handlers.
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the event thread call a function, and waits until it has returned, at most `within`.
+/// Returns false if it has not, or if there is no event thread. A signal handler may call this: it
+/// takes no lock and allocates nothing.
+pub(crate) fn run_for_handler(work: fn(), within: Duration) -> bool {
+    // SAFETY: the pointer is null, or to a box that is never freed.
+    let Some(thread) = (unsafe { EVENT_THREAD.load(Ordering::Acquire).as_ref() }) else {
+        return false;
+    };
+    let before = HANDLED.load(Ordering::Acquire);
+    thread.run_for_handler(work);
+    let deadline = Instant::now() + within;
+    while HANDLED.load(Ordering::Acquire) == before {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        let Ok(timeout) = futex::Timespec::try_from(left) else {
+            return false;
+        };
+        let _ = futex::wait(&HANDLED, futex::Flags::PRIVATE, before, Some(&timeout));
+    }
+    true
+}
+
 /// Detaches the child of a fork from the parent's event thread, which does not run in the child and
 /// whose locks may be held.
 pub(crate) fn reset_after_fork() {
@@ -101,6 +132,7 @@ impl EventThread {
             watches: Mutex::default(),
             soon: Mutex::new(Vec::new()),
             wakeup: raise(eventfd(0, flags)?)?.into(),
+            for_handler: AtomicPtr::new(ptr::null_mut()),
             thread: OnceLock::new(),
         }));
         let null = ptr::null_mut();
@@ -118,8 +150,21 @@ impl EventThread {
     /// Makes the event thread call a handler soon, without an event.
     pub(crate) fn run_soon(&self, handler: Arc<dyn EventHandler>) {
         self.soon().push(handler);
+        if !IS_EVENT_THREAD.get() {
+            self.wake();
+        }
+    }
+
+    /// Makes the event thread call a function soon. A function that was left before and was not
+    /// called yet is forgotten.
+    fn run_for_handler(&self, work: fn()) {
+        self.for_handler.store(work as *mut (), Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
         // A lost number may be that of a file of the program.
-        if !IS_EVENT_THREAD.get() && !self.wakeup.is_lost() {
+        if !self.wakeup.is_lost() {
             // A full counter makes the write fail, but the descriptor is readable then.
             let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
@@ -195,6 +240,15 @@ impl EventThread {
                 if let Some(handler) = handler {
                     handler.ready(event.flags);
                 }
+            }
+            let work = self.for_handler.swap(ptr::null_mut(), Ordering::AcqRel);
+            if !work.is_null() {
+                // SAFETY: only `run_for_handler` stores pointers, which it makes of this type.
+                let work: fn() = unsafe { std::mem::transmute(work) };
+                work();
+                HANDLED.fetch_add(1, Ordering::Release);
+                // Waking cannot fail, because the word is valid memory of this process.
+                let _ = futex::wake(&HANDLED, futex::Flags::PRIVATE, u32::MAX >> 1);
             }
             let soon = std::mem::take(&mut *self.soon());
             for handler in soon {

@@ -7,13 +7,11 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-
-use rustix::thread::futex;
+use std::time::Duration;
 
 use ops::OffloadProtocol;
 
+use crate::events;
 use crate::process::{self, guard};
 use crate::socket::{self, relay};
 use crate::table::{self, Entry};
@@ -136,30 +134,13 @@ fn close_shared() {
 /// Runs work that takes locks of the stack. Returns false if the work was not done.
 ///
 /// A signal handler that ends the process may have interrupted a call that holds one of these
-/// locks. So another thread does the work then, and this thread waits for it at most `within`.
+/// locks, or the allocator's, which a new thread needs. So the event thread does the work then, and
+/// this thread waits for it at most `within`.
 fn run(within: Duration, work: fn()) -> bool {
-    static DONE: AtomicU32 = AtomicU32::new(0);
     if !guard::is_inside() {
         let _inside = guard::enter();
         work();
         return true;
     }
-    let before = DONE.load(Ordering::Acquire);
-    let started = host::threads::spawn_quiet("ops-exit", move || {
-        work();
-        DONE.fetch_add(1, Ordering::Release);
-        let _ = futex::wake(&DONE, futex::Flags::PRIVATE, u32::MAX >> 1);
-    });
-    let deadline = Instant::now() + within;
-    while started.is_ok() && DONE.load(Ordering::Acquire) == before {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok(timeout) = futex::Timespec::try_from(left) else {
-            return false;
-        };
-        if left.is_zero() {
-            return false;
-        }
-        let _ = futex::wait(&DONE, futex::Flags::PRIVATE, before, Some(&timeout));
-    }
-    started.is_ok()
+    events::run_for_handler(work, within)
 }
