@@ -106,9 +106,12 @@ unsafe fn control_listener(
 
 /// Returns true if the kernel can read an event. It reads the event before it checks the set.
 fn is_readable(event: *mut epoll_event) -> bool {
+    let before = errno::get();
     // SAFETY: the kernel checks the pointer, and no set has the number -1.
     let result = unsafe { real::epoll_ctl(-1, EPOLL_CTL_ADD, -1, event) };
-    result == 0 || errno::get() != libc::EFAULT
+    let is_readable = result == 0 || errno::get() != libc::EFAULT;
+    errno::set(before);
+    is_readable
 }
 
 /// Makes a set watch a descriptor of this library for these events; `None` removes the descriptor.
