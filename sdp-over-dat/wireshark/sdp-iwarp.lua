@@ -1,6 +1,7 @@
 -- A Wireshark dissector of the Sockets Direct Protocol (SDP) over iWARP, for Wireshark 3.6 and later.
 --
 --   tshark -X lua_script:sdp-iwarp.lua -o tcp.try_heuristic_first:TRUE \
+--       -o tcp.reassemble_out_of_order:TRUE \
 --       -o iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE -r capture.pcapng -Y sdp_iwarp
 --
 -- Wireshark itself dissects MPA, DDP and RDMAP. It offers the payload of RDMAP messages to the heuristic

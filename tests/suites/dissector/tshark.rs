@@ -90,14 +90,27 @@ impl Dissector {
         Ok(lines.map(str::to_owned).collect())
     }
 
+    /// The segments of `capture` that TCP repeated or that were captured out of order, one line
+    /// each.
+    pub(crate) fn irregular_segments(&self, capture: &Path) -> Result<String> {
+        let tshark = self
+            .tshark(capture, "-Y")
+            .arg("tcp.analysis.flags && !tcp.analysis.window_update");
+        Ok(tshark.spawn()?.finish(DEADLINE)?.success()?.text)
+    }
+
     fn tshark(&self, capture: &Path, options: &str) -> Program {
         Program::new("tshark")
             .arg("-X")
             .arg(format!("lua_script:{}", self.script.display()))
             .args_line("-o tcp.try_heuristic_first:TRUE")
-            .args_line(options)
+            // The kernel may record segments of one connection out of order when the sender moves
+            // to another processor. Without this option all FPDUs that such a segment completes
+            // are missing.
+            .args_line("-o tcp.reassemble_out_of_order:TRUE")
             .arg("-r")
             .arg(capture)
+            .args_line(options)
     }
 
     fn parse(&self, line: &str) -> Result<Fields> {
