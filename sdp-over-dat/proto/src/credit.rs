@@ -153,6 +153,15 @@ impl ReceiveCredits {
         }
     }
 
+    /// The buffers of an end that continues a connection. Bytes that were not read are in the
+    /// buffers that are not posted.
+    pub(crate) fn resumed(buffers: u16, posted: u16) -> Self {
+        Self {
+            buffers,
+            ..Self::new(posted)
+        }
+    }
+
     /// A message was received and consumed a buffer.
     pub(crate) fn on_received(
         &mut self,

@@ -40,6 +40,13 @@ impl SendHalf {
         }
     }
 
+    /// The connection continues over a new transport, where DisConn is sent again.
+    pub(crate) const fn on_resumed(&mut self) {
+        if self.has_sent_fin() {
+            *self = Self::Draining;
+        }
+    }
+
     /// The transport has completed DisConn.
     pub(crate) const fn on_fin_completed(&mut self) {
         if matches!(self, Self::FinSent) {
@@ -88,7 +95,7 @@ mod tests {
         use SendHalf::{Draining, FinSent, Finished, Open};
         type On = fn(&mut SendHalf);
         let before = [Open, Draining, FinSent, Finished];
-        let rows: [(&str, On, [SendHalf; 4]); 3] = [
+        let rows: [(&str, On, [SendHalf; 4]); 4] = [
             (
                 "shut",
                 |half| half.on_shut(),
@@ -103,6 +110,11 @@ mod tests {
                 "fin completed",
                 |half| half.on_fin_completed(),
                 [Open, Draining, Finished, Finished],
+            ),
+            (
+                "resumed",
+                |half| half.on_resumed(),
+                [Open, Draining, Draining, Draining],
             ),
         ];
         for (name, on, after) in rows {

@@ -15,6 +15,7 @@
 //! | `exchange` | advertisements of both kinds, each seen from the source and from the sink |
 //! | `mode` | the transfers that a half may use, and the end that may change that |
 //! | `resize` | requests for another size of receive buffers |
+//! | `suspension` | the state of a suspension |
 //! | [`ProtocolError`], [`Failure`] | all failures that end a connection |
 //!
 //! The life of a connection: [`Connection::connect`] and [`Connection::accept`] exchange Hello and
@@ -39,8 +40,10 @@
 //! one advertisement ([`Config::adverts_max`]), so a peer that accepts one never receives a message
 //! of the pipelined mechanisms. `exchange` contains the rules.
 //!
-//! Suspend is not supported: SuspComm ends the connection, because SDP has no message that refuses
-//! SuspComm.
+//! # Suspension
+//!
+//! An end may pass its connection to another process ([`Connection::suspend`]): both ends stop, and
+//! the peer connects again, to a service that the other process offers ([`Connection::resume`]).
 
 #![forbid(unsafe_code)]
 
@@ -55,6 +58,7 @@ mod protocol_error;
 mod resize;
 mod seq;
 mod state;
+mod suspension;
 mod transmit;
 
 pub mod wire;

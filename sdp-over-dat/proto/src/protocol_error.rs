@@ -112,7 +112,7 @@ pub enum ProtocolError {
     /// AbortConn before DisConn.
     #[error("AbortConn without DisConn before it")]
     AbortBeforeDisConn,
-    /// A mechanism that this implementation does not support and that no message can refuse.
-    #[error("{0:?} asks for what is not spoken here")]
-    NotSpoken(Mid),
+    /// A second SuspComm, data after SuspComm, or any message after SuspCommAck.
+    #[error("{0:?} during a suspension")]
+    DuringSuspension(Mid),
 }

@@ -16,6 +16,9 @@ pub enum ConnectionState {
     HelloAckSent,
     /// Data may flow.
     Established,
+    /// Traffic has stopped after SuspCommAck. The end that has sent SuspComm disconnects, and its
+    /// peer connects again.
+    Suspended,
     /// Both halves have ended; the transport is being disconnected.
     Disconnecting,
     /// This end aborts and may still send AbortConn.
@@ -60,6 +63,20 @@ impl ConnectionState {
         }
     }
 
+    /// SuspCommAck was sent or received.
+    pub(crate) const fn on_suspended(&mut self) {
+        if matches!(self, Self::Established) {
+            *self = Self::Suspended;
+        }
+    }
+
+    /// The connection continues with another Hello.
+    pub(crate) const fn on_resumed(&mut self) {
+        if matches!(self, Self::Suspended) {
+            *self = Self::HelloSent;
+        }
+    }
+
     /// This end aborts; `sends_abort` is true if AbortConn is to be sent.
     pub(crate) const fn on_abort(&mut self, sends_abort: bool) {
         match self {
@@ -81,7 +98,7 @@ impl ConnectionState {
     pub(crate) const fn on_disconnected(&mut self, is_clean: bool) {
         match self {
             Self::HelloSent => *self = Self::Failed(Failure::Refused),
-            Self::Disconnecting => *self = Self::Closed,
+            Self::Suspended | Self::Disconnecting => *self = Self::Closed,
             Self::Established if is_clean => *self = Self::Closed,
             Self::HelloAckSent | Self::Established => *self = Self::Failed(Failure::Reset),
             Self::Aborting => *self = Self::Failed(Failure::Aborted),
@@ -99,10 +116,11 @@ mod tests {
         Failed(failure)
     }
 
-    const ALL: [ConnectionState; 7] = [
+    const ALL: [ConnectionState; 8] = [
         HelloSent,
         HelloAckSent,
         Established,
+        Suspended,
         Disconnecting,
         Aborting,
         Closed,
@@ -113,27 +131,37 @@ mod tests {
 
     /// Rows are events, columns are states in the order of `ALL`.
     #[rustfmt::skip]
-    const ROWS: [(&str, On, [ConnectionState; 7]); 8] = [
+    const ROWS: [(&str, On, [ConnectionState; 8]); 10] = [
         ("hello ack", |s| s.on_hello_ack(),
-            [Established, HelloAckSent, Established, Disconnecting, Aborting, Closed, ALL[6]]),
+            [Established, HelloAckSent, Established, Suspended, Disconnecting, Aborting, Closed,
+             ALL[7]]),
         ("ready", |s| s.on_ready(),
-            [HelloSent, Established, Established, Disconnecting, Aborting, Closed, ALL[6]]),
+            [HelloSent, Established, Established, Suspended, Disconnecting, Aborting, Closed,
+             ALL[7]]),
         ("halves ended", |s| s.on_halves_ended(),
-            [HelloSent, HelloAckSent, Disconnecting, Disconnecting, Aborting, Closed, ALL[6]]),
+            [HelloSent, HelloAckSent, Disconnecting, Suspended, Disconnecting, Aborting, Closed,
+             ALL[7]]),
+        ("suspended", |s| s.on_suspended(),
+            [HelloSent, HelloAckSent, Suspended, Suspended, Disconnecting, Aborting, Closed,
+             ALL[7]]),
+        ("resumed", |s| s.on_resumed(),
+            [HelloSent, HelloAckSent, Established, HelloSent, Disconnecting, Aborting, Closed,
+             ALL[7]]),
         ("abort", |s| s.on_abort(false),
             [failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted),
-             Closed, ALL[6]]),
-        ("abort with a word", |s| s.on_abort(true),
+             failed(Aborted), Closed, ALL[7]]),
+        ("abort with AbortConn", |s| s.on_abort(true),
             [failed(Aborted), failed(Aborted), Aborting, failed(Aborted), failed(Aborted),
-             Closed, ALL[6]]),
+             failed(Aborted), Closed, ALL[7]]),
         ("failure", |s| s.on_failure(Reset),
             [failed(Reset), failed(Reset), failed(Reset), failed(Reset), failed(Reset),
-             Closed, ALL[6]]),
+             failed(Reset), Closed, ALL[7]]),
         ("disconnected", |s| s.on_disconnected(false),
-            [failed(Refused), failed(Reset), failed(Reset), Closed, failed(Aborted), Closed,
-             ALL[6]]),
-        ("disconnected after both last words", |s| s.on_disconnected(true),
-            [failed(Refused), failed(Reset), Closed, Closed, failed(Aborted), Closed, ALL[6]]),
+            [failed(Refused), failed(Reset), failed(Reset), Closed, Closed, failed(Aborted),
+             Closed, ALL[7]]),
+        ("disconnected after both DisConn", |s| s.on_disconnected(true),
+            [failed(Refused), failed(Reset), Closed, Closed, Closed, failed(Aborted), Closed,
+             ALL[7]]),
     ];
 
     #[test]
@@ -148,13 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_permits() {
+    fn each_state_permits_the_right_operations() {
         let established = ALL.map(ConnectionState::is_established);
         assert_eq!(
             established,
-            [false, false, true, false, false, false, false]
+            [false, false, true, false, false, false, false, false]
         );
         let ended = ALL.map(ConnectionState::has_ended);
-        assert_eq!(ended, [false, false, false, false, false, true, true]);
+        assert_eq!(
+            ended,
+            [false, false, false, false, false, false, true, true]
+        );
     }
 }

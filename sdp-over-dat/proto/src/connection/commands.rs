@@ -3,6 +3,7 @@
 use super::Connection;
 use crate::{
     Advert, AdvertId, ConnectionState, Event, Failure, OnCancel, SendHalf,
+    suspension::Suspension,
     wire::{BSDH_LEN, Mode},
 };
 
@@ -82,6 +83,7 @@ impl Connection {
     /// The user writes no more: DisConn is sent after the bytes that were written.
     pub fn shut_send(&mut self) {
         self.send_half.on_shut();
+        self.suspension.on_shut();
     }
 
     /// The user reads no more: bytes that are received from now on end the connection.
@@ -138,7 +140,7 @@ impl Connection {
 
     /// The transport has ended.
     pub fn handle_disconnected(&mut self) {
-        if self.state.has_ended() {
+        if self.state.has_ended() || self.continues_at().is_some() {
             return;
         }
         // A peer whose transport has ended does not wait for a DisConn that no bytes precede.
@@ -203,7 +205,7 @@ impl Connection {
             self.state,
             ConnectionState::Aborting | ConnectionState::Closed | ConnectionState::Failed(_)
         );
-        self.send_half.is_open() && !has_ended
+        self.send_half.is_open() && !has_ended && self.suspension.permits_writes()
     }
 
     /// The number of bytes of an advertisement that are sent with its message in combined mode.
@@ -214,6 +216,7 @@ impl Connection {
 
     /// True if DisConn is the next message to send.
     pub(super) fn is_fin_due(&self) -> bool {
-        self.send_half == SendHalf::Draining && self.is_drained()
+        let may_end = self.suspension != Suspension::Requested;
+        self.send_half == SendHalf::Draining && self.is_drained() && may_end
     }
 }

@@ -35,7 +35,7 @@ impl Connection {
                 return Err(self.violated(error));
             }
             ConnectionState::HelloAckSent => self.handle_established(),
-            ConnectionState::Established => (),
+            ConnectionState::Established | ConnectionState::Suspended => (),
             ConnectionState::Disconnecting
             | ConnectionState::Aborting
             | ConnectionState::Closed
@@ -58,12 +58,28 @@ impl Connection {
             self.events.push_back(Event::UrgentComing);
         }
         tracing::trace!(?message, "received");
+        self.check_suspension(message)?;
         self.dispatch(message)?;
         Ok(Inbound {
             payload_at: message.header_len() as u32,
             payload_len: message.payload_len,
             urgent: message.flags.contains(Flags::OOB_PRES),
         })
+    }
+
+    /// An end that has sent SuspComm sends no data, advertisement or DisConn any more, and nothing
+    /// but credits follows SuspCommAck.
+    fn check_suspension(&self, message: &Message) -> Result<(), ProtocolError> {
+        let ends_or_moves_data = message.payload_len > 0
+            || matches!(
+                message.body,
+                Body::SrcAvail(_) | Body::SinkAvail(_) | Body::RdmaWrCompl(_) | Body::DisConn
+            );
+        let has_stopped = self.state == ConnectionState::Suspended && !message.is_credit_update();
+        if has_stopped || ends_or_moves_data && self.suspension.forbids_peer_data() {
+            return Err(ProtocolError::DuringSuspension(message.body.mid()));
+        }
+        Ok(())
     }
 
     /// The peer has received all messages up to `ack`.
@@ -119,10 +135,8 @@ impl Connection {
                 self.release_sinks(free);
                 Ok(())
             }
-            // Suspend: the answer to a request that this end never sends.
-            Body::SuspCommAck => Err(ProtocolError::Unexpected(Mid::SuspCommAck)),
-            // Suspend: no message can refuse it, and a peer that waits for an answer would hang.
-            Body::SuspComm(_) => Err(ProtocolError::NotSpoken(Mid::SuspComm)),
+            Body::SuspComm(service) => self.on_susp_comm(service),
+            Body::SuspCommAck => self.on_susp_comm_ack(),
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `outbound.rs` | the next message to send |
 //! | `pipelined.rs` | pipelined mode, memory of a reader that the peer writes |
 //! | `resizing.rs` | another size of receive buffers |
+//! | `suspending.rs` | suspension, and the continuation after it |
 //! | `send_queue.rs` | bytes that were written and not sent |
 
 mod commands;
@@ -17,6 +18,7 @@ mod pipelined;
 mod resizing;
 mod send_queue;
 mod setup;
+mod suspending;
 
 use std::collections::VecDeque;
 
@@ -25,6 +27,7 @@ use crate::{
     credit::{CreditUpdate, ReceiveCredits, SendCredits},
     exchange::{read, write},
     mode, resize,
+    suspension::Suspension,
     wire::Mode,
 };
 
@@ -65,6 +68,7 @@ pub struct Connection {
     request: resize::Request,
     /// Our answer to such a request of the peer.
     answer: resize::Answer,
+    suspension: Suspension,
     queue: SendQueue,
     due: Due,
     events: VecDeque<Event>,
@@ -76,6 +80,15 @@ struct Peer {
     bufs: u16,
     size: u32,
     adverts_max: u16,
+}
+
+impl Peer {
+    /// A peer that has not answered Hello.
+    const UNKNOWN: Self = Self {
+        bufs: 0,
+        size: Config::BUFFER_SIZE_MIN,
+        adverts_max: 1,
+    };
 }
 
 /// Messages that wait only for a credit.
@@ -178,12 +191,13 @@ impl Connection {
         self.state.is_established() && self.receive_credits.credit_update() == CreditUpdate::AtTick
     }
 
-    /// True until this end and the peer have both sent their last message, or the connection has
-    /// ended. After that, no more receive buffers need be posted.
+    /// True until this end and the peer have both sent their last message, the connection is
+    /// suspended, or it has ended. After that, no more receive buffers need be posted.
     #[must_use]
     pub const fn expects_messages(&self) -> bool {
         let said_all = self.send_half.has_sent_fin() && self.receive_half.has_ended();
-        !said_all && !self.state.has_ended()
+        let is_suspended = matches!(self.state, ConnectionState::Suspended);
+        !said_all && !is_suspended && !self.state.has_ended()
     }
 
     /// The largest payload of a Data message to this peer, in bytes.
@@ -222,6 +236,7 @@ impl Connection {
             peer_adverts_max: usize::from(peer.adverts_max),
             request: resize::Request::Settled,
             answer: resize::Answer::Settled,
+            suspension: Suspension::None,
             queue: SendQueue::default(),
             due: Due::default(),
             events: VecDeque::new(),

@@ -19,11 +19,13 @@ impl Connection {
             ConnectionState::Aborting => return Some(self.transmit_abort()),
             ConnectionState::HelloSent
             | ConnectionState::HelloAckSent
+            | ConnectionState::Suspended
             | ConnectionState::Disconnecting
             | ConnectionState::Closed
             | ConnectionState::Failed(_) => return None,
         }
         self.transmit_control()
+            .or_else(|| self.transmit_suspension())
             .or_else(|| self.transmit_sink_avail())
             .or_else(|| self.transmit_stream())
             .or_else(|| self.transmit_update())
@@ -58,7 +60,7 @@ impl Connection {
     }
 
     /// True if the credits allow a message without payload.
-    fn allows_control(&self) -> bool {
+    pub(super) fn allows_control(&self) -> bool {
         let gives = self.receive_credits.has_new_credits();
         self.send_credits.allow_control(gives)
     }
@@ -175,6 +177,9 @@ impl Connection {
     /// The next bytes of the stream. No Data may be sent after an outstanding advertisement,
     /// because the peer could not determine the position of the data in the stream.
     fn transmit_stream(&mut self) -> Option<Transmit> {
+        if !self.suspension.permits_data() {
+            return None;
+        }
         let front = *self.queue.front()?;
         if let Some(room) = self.write_source.room() {
             self.queue.send_first_advert();
@@ -297,7 +302,7 @@ impl Connection {
         may.then(|| self.make(Body::Data, Payload::Nothing))
     }
 
-    fn make(&mut self, body: Body, payload: Payload) -> Transmit {
+    pub(super) fn make(&mut self, body: Body, payload: Payload) -> Transmit {
         self.number(body, payload, None, false).0
     }
 
@@ -380,6 +385,8 @@ const fn is_solicited(body: &Body) -> bool {
             | Body::SinkAvailCancel
             | Body::SinkCancelAck
             | Body::AbortConn
+            | Body::SuspComm(_)
+            | Body::SuspCommAck
             | Body::RdmaRdCompl(_)
             | Body::RdmaWrCompl(_)
     )

@@ -82,6 +82,7 @@ impl Connection {
     /// True while nothing forbids to send a SinkAvail.
     pub(super) fn may_advertise_sinks(&self) -> bool {
         self.state.is_established()
+            && self.suspension.permits_sinks()
             && self.receive_mode == Mode::Pipelined
             && self.receive_half == ReceiveHalf::Open
             && self.sink.is_idle()

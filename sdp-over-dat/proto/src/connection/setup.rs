@@ -30,6 +30,21 @@ impl Config {
     /// The smallest receive buffer: the longest header and one byte.
     pub const BUFFER_SIZE_MIN: u32 = 37;
 
+    /// The Hello of an end that has posted `bufs` receive buffers.
+    pub(super) fn hello(&self, bufs: u16, local: SocketAddr, peer: IpAddr) -> Hello {
+        Hello {
+            bufs,
+            version: Version::OURS,
+            takes_invalidate: false,
+            adverts_max: u16::from(self.adverts_max),
+            wanted_size: self.send_size_max,
+            own_size: self.buffer_size,
+            port: local.port(),
+            source: local.ip(),
+            destination: peer,
+        }
+    }
+
     /// The parameters, raised to the protocol's minimum values.
     fn bounded(self) -> Self {
         Self {
@@ -48,24 +63,9 @@ impl Connection {
     #[must_use]
     pub fn connect(config: Config, local: SocketAddr, peer: IpAddr) -> (Self, Hello) {
         let config = config.bounded();
-        let hello = Hello {
-            bufs: config.buffers,
-            version: Version::OURS,
-            takes_invalidate: false,
-            adverts_max: u16::from(config.adverts_max),
-            wanted_size: config.send_size_max,
-            own_size: config.buffer_size,
-            port: local.port(),
-            source: local.ip(),
-            destination: peer,
-        };
+        let hello = config.hello(config.buffers, local, peer);
         let state = ConnectionState::HelloSent;
-        let unknown = Peer {
-            bufs: 0,
-            size: Config::BUFFER_SIZE_MIN,
-            adverts_max: 1,
-        };
-        (Self::new(config, state, unknown), hello)
+        (Self::new(config, state, Peer::UNKNOWN), hello)
     }
 
     /// The passive side: returns its connection and the HelloAck for the connection reply. The
@@ -104,9 +104,11 @@ impl Connection {
         }
         match HelloAck::parse(bytes) {
             Ok(ack) => {
-                self.send_credits = crate::credit::SendCredits::new(ack.bufs);
-                self.peer_buffer_size = ack.own_size;
-                self.peer_adverts_max = usize::from(ack.adverts_max);
+                self.set_peer(Peer {
+                    bufs: ack.bufs,
+                    size: ack.own_size,
+                    adverts_max: u16::from(ack.adverts_max),
+                });
                 self.state.on_hello_ack();
                 self.events.push_back(Event::Established);
                 Ok(())

@@ -1,7 +1,10 @@
 //! An engine in memory: it holds the bytes that the protocol does not see, and checks the
 //! protocol's promises.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+};
 
 use crate::{
     Advert, AdvertId, Connection, ConnectionState, Event, Failure, Inbound, OnCancel, Payload,
@@ -51,6 +54,8 @@ pub(super) struct Uses {
     pub(super) transactions: u64,
     /// The most advertisements of the peer that were being read at a time.
     pub(super) reads_ahead: usize,
+    /// Continuations after a suspension.
+    pub(super) continued: u64,
 }
 
 impl Uses {
@@ -62,10 +67,11 @@ impl Uses {
         self.shrunk += other.shrunk;
         self.kept += other.kept;
         self.transactions += other.transactions;
+        self.continued += other.continued;
         self.reads_ahead = self.reads_ahead.max(other.reads_ahead);
     }
 
-    pub(super) fn counts(self) -> [(&'static str, u64); 7] {
+    pub(super) fn counts(self) -> [(&'static str, u64); 8] {
         [
             ("memory written in part", self.written_in_part),
             ("memory written whole", self.written_whole),
@@ -74,6 +80,7 @@ impl Uses {
             ("smaller buffers", self.shrunk),
             ("larger buffers refused", self.kept),
             ("transactions", self.transactions),
+            ("continuations", self.continued),
         ]
     }
 }
@@ -454,9 +461,48 @@ impl Engine {
     pub(super) fn disconnected(&mut self) {
         self.connection.handle_disconnected();
         self.take_events();
+        if self.connection.continues_at().is_some() {
+            assert!(self.reads.is_empty() && self.sinks.is_empty());
+            return;
+        }
         self.reads.clear();
         self.registered.clear();
         self.sinks.clear();
+    }
+
+    /// Continues the connection that the peer has suspended. Returns the bytes of Hello.
+    pub(super) fn resume(&mut self, local: SocketAddr, peer: IpAddr) -> Vec<u8> {
+        if self.posted.len() < usize::from(crate::BUFFERS_MIN) {
+            self.read(usize::MAX);
+        }
+        let unread = self.held.iter().filter(|held| held.is_buffer).count();
+        let posted = self.posted.len() as u16;
+        let hello = self
+            .connection
+            .resume(posted + unread as u16, posted, local, peer)
+            .expect("the peer has suspended the connection");
+        self.post_anew(hello.own_size);
+        hello.trimmed(64).expect("room enough")
+    }
+
+    /// Another process continues the connection that this end has suspended, and gets the bytes
+    /// that were not read.
+    pub(super) fn replace(&mut self, connection: Connection, buffers: u16, size: u32) {
+        assert!(self.registered.is_empty() && self.sinks.is_empty() && self.outgoing.is_empty());
+        self.connection = connection;
+        self.is_closed = false;
+        self.posted = (0..buffers).map(|_| size).collect();
+        for held in &mut self.held {
+            held.is_buffer = false;
+        }
+        self.post_anew(size);
+    }
+
+    fn post_anew(&mut self, size: u32) {
+        self.buffer_size = size;
+        self.growing = None;
+        self.posted.iter_mut().for_each(|one| *one = size);
+        self.uses.continued += 1;
     }
 
     pub(super) fn has_ended(&self) -> bool {

@@ -8,6 +8,7 @@
 //! | `pair.rs` | two such engines, the wire between them, and the checker that reads it |
 //! | `conversations.rs` | conversations between two ends |
 //! | `crossings.rs` | messages of pipelined mode that cross, in both orders |
+//! | `suspensions.rs` | suspension and continuation |
 //! | `situations.rs` | every message in every situation, and every field with other values |
 //! | `simulation.rs` | two ends with random behaviour, in virtual time |
 //! | `random.rs` | pseudo-random numbers from a seed |
@@ -21,6 +22,7 @@ mod random;
 mod setup;
 mod simulation;
 mod situations;
+mod suspensions;
 
 /// Bytes written as groups of hexadecimal digits.
 fn hex(text: &str) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
 };
 
 use sdp_checker::{Checker, Side};
@@ -33,6 +33,8 @@ pub(super) struct Pair {
     pub(super) kinds: BTreeMap<u8, u64>,
     /// True while the checker reads the frames. It is false when a test forges frames.
     checked: bool,
+    /// The number of bytes that each end has streamed over earlier transports.
+    streamed_before: [u64; 2],
 }
 
 pub(super) const SMALL: Config = Config {
@@ -43,20 +45,36 @@ pub(super) const SMALL: Config = Config {
     write_min: 1,
 };
 
+/// The address of the active end, and that of the passive one.
+fn addresses() -> (SocketAddr, IpAddr) {
+    let local = "192.0.2.1:40000".parse().expect("an address");
+    (local, "192.0.2.2".parse().expect("an address"))
+}
+
+/// Exchanges Hello and HelloAck. Returns the passive end.
+fn set_up(
+    checker: &mut Checker,
+    initiator: &mut Connection,
+    hello: &[u8],
+    passive: Config,
+) -> Connection {
+    checker.hello(hello).expect("a good Hello");
+    let hello = crate::wire::Hello::parse(hello).expect("a good Hello");
+    let (responder, ack) = Connection::accept(passive, &hello);
+    let bytes = ack.trimmed(24).expect("room enough");
+    checker.hello_ack(&bytes).expect("a good HelloAck");
+    initiator.handle_hello_ack(&bytes).expect("a good HelloAck");
+    responder
+}
+
 impl Pair {
     /// Two ends that have set up a connection.
     pub(super) fn new(active: Config, passive: Config, latency: [u64; 2]) -> Self {
-        let local: SocketAddr = "192.0.2.1:40000".parse().expect("an address");
-        let peer = "192.0.2.2".parse().expect("an address");
+        let (local, peer) = addresses();
         let mut checker = Checker::new();
         let (mut initiator, hello) = Connection::connect(active, local, peer);
         let bytes = hello.trimmed(64).expect("room enough");
-        checker.hello(&bytes).expect("a good Hello");
-        let hello = crate::wire::Hello::parse(&bytes).expect("a good Hello");
-        let (responder, ack) = Connection::accept(passive, &hello);
-        let bytes = ack.trimmed(24).expect("room enough");
-        checker.hello_ack(&bytes).expect("a good HelloAck");
-        initiator.handle_hello_ack(&bytes).expect("a good HelloAck");
+        let responder = set_up(&mut checker, &mut initiator, &bytes, passive);
         let wire = |latency| Wire {
             under_way: VecDeque::new(),
             latency,
@@ -72,6 +90,7 @@ impl Pair {
             last_kind: None,
             kinds: BTreeMap::new(),
             checked: true,
+            streamed_before: [0; 2],
         };
         pair.active.take_events();
         pair
@@ -226,6 +245,37 @@ impl Pair {
             }
         }
         panic!("two ends that read everything never come to rest");
+    }
+
+    /// If one end has suspended the connection and its transport has ended, another process
+    /// continues the connection with `config`, and the other end connects to that process. So the
+    /// other end is the active one afterwards. Returns the earlier side of that end.
+    pub(super) fn resume_if_suspended(&mut self, config: Config) -> Option<Side> {
+        let sides = [Side::Active, Side::Passive];
+        let is_quiet = self.is_quiet() && sides.iter().any(|side| self.end(*side).is_closed);
+        let continues = |side: &Side| self.end(*side).connection.continues_at().is_some();
+        let side = sides.into_iter().find(continues).filter(|_| is_quiet)?;
+        let finished = std::mem::take(&mut self.checker);
+        for side in sides {
+            self.streamed_before[side as usize] += finished.streamed(side);
+        }
+        if side == Side::Passive {
+            std::mem::swap(&mut self.active, &mut self.passive);
+            self.streamed_before.swap(0, 1);
+        }
+        let (local, peer) = addresses();
+        let hello = self.active.resume(local, peer);
+        let initiator = &mut self.active.connection;
+        let responder = set_up(&mut self.checker, initiator, &hello, config);
+        self.active.take_events();
+        self.passive
+            .replace(responder, config.buffers, config.buffer_size);
+        Some(side)
+    }
+
+    /// The number of bytes that the checker has counted in the stream of `side`.
+    pub(super) fn streamed(&self, side: Side) -> u64 {
+        self.streamed_before[side as usize] + self.checker.streamed(side)
     }
 
     pub(super) fn is_quiet(&self) -> bool {

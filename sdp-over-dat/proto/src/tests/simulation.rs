@@ -1,11 +1,11 @@
 //! Two differently configured ends with random behaviour, in virtual time.
 //!
 //! An episode is determined by its seed. Both users write, write registered memory, advertise,
-//! cancel, read, refuse, advertise memory to be written, change modes, resize buffers and send
-//! urgent bytes, each as often as their [`Character`] determines. Then the wire recovers, and both
-//! users read everything and close. The invariants: no rule is broken, no end waits for ever,
-//! nothing is read from memory that was released, no memory stays registered, and each end has read
-//! exactly the bytes that the other wrote.
+//! cancel, read, refuse, advertise memory to be written, change modes, resize buffers, suspend
+//! the connection and send urgent bytes, each as often as their [`Character`] determines. Then the
+//! wire recovers, and both users read everything and close. The invariants: no rule is broken, no
+//! end waits for ever, nothing is read from memory that was released, no memory stays registered,
+//! and each end has read exactly the bytes that the other wrote.
 //!
 //! `SDP_SEED=7` replays one episode; `SDP_EPISODES=100000` runs more of them.
 
@@ -28,7 +28,7 @@ const LENGTHS: [u64; 4] = if cfg!(miri) {
 };
 
 /// The kinds of messages that all episodes together must contain. AbortConn is too rare.
-const KINDS: [Mid; 13] = [
+const KINDS: [Mid; 15] = [
     Mid::Data,
     Mid::SrcAvail,
     Mid::RdmaRdCompl,
@@ -42,6 +42,8 @@ const KINDS: [Mid; 13] = [
     Mid::SinkCancelAck,
     Mid::ChRcvBuf,
     Mid::ChRcvBufAck,
+    Mid::SuspComm,
+    Mid::SuspCommAck,
 ];
 
 /// The behaviour of a user: how often it does each thing, out of a hundred steps.
@@ -59,6 +61,7 @@ struct Character {
     cancels_waits: u64,
     pipelines: u64,
     resizes: u64,
+    suspends_at: u64,
     /// Writes from this length on are advertised.
     threshold: u64,
     read_max: u64,
@@ -82,6 +85,7 @@ impl Character {
             cancels_waits: random.one_of(&[0, 0, 3, 10]),
             pipelines: random.one_of(&[0, 2, 5]),
             resizes: rarely(random),
+            suspends_at: random.one_of(&[STEPS / 3, u64::MAX, u64::MAX]),
             threshold: random.one_of(&[1, 64, 1 << 40]),
             read_max: random.one_of(&[1, 50, 1_000, 1 << 30]),
             shuts_at: random.one_of(&[u64::MAX, u64::MAX, STEPS / 2]),
@@ -110,6 +114,8 @@ struct Episode {
     characters: [Character; 2],
     steps: u64,
     pattern: u8,
+    /// The configuration of a process that continues a suspended connection.
+    config: Config,
 }
 
 impl Episode {
@@ -124,6 +130,7 @@ impl Episode {
             characters,
             steps: 0,
             pattern: 0,
+            config: configs[1],
         }
     }
 
@@ -149,6 +156,10 @@ impl Episode {
         if self.steps == character.shuts_at {
             self.pair.end(side).connection.shut_send();
         }
+        if self.steps == character.suspends_at {
+            self.pair.end(side).connection.suspend(0x1_1390);
+            self.pair.end(side).take_events();
+        }
         if self.steps == character.aborts_at {
             self.pair.end(side).connection.abort();
             self.pair.end(side).take_events();
@@ -160,6 +171,27 @@ impl Episode {
             self.act(side, character);
         }
         self.pair.disconnect_if_asked();
+        self.resume_if_suspended();
+    }
+
+    fn resume_if_suspended(&mut self) -> bool {
+        let resumed = self.pair.resume_if_suspended(self.config);
+        if resumed == Some(Passive) {
+            self.characters.swap(0, 1);
+        }
+        resumed.is_some()
+    }
+
+    /// Both users read everything, also in the continuation of a suspended connection.
+    fn drain(&mut self) {
+        loop {
+            self.pair.drain();
+            self.pair.disconnect_if_asked();
+            if !self.resume_if_suspended() {
+                return;
+            }
+            self.pair.passive.connection.handle_established();
+        }
     }
 
     fn move_wire(&mut self, side: Side) {
@@ -283,7 +315,7 @@ impl Episode {
                 self.pair.end(side).take_events();
             }
         }
-        self.pair.drain();
+        self.drain();
         if !self.has_failed() {
             if wait {
                 let is_free =
@@ -296,7 +328,7 @@ impl Episode {
             self.pair.end(side).end_growth();
             self.pair.end(side).connection.shut_send();
         }
-        self.pair.drain();
+        self.drain();
         if !self.has_failed() {
             self.pair.checker.at_rest().expect("nothing is pending");
             assert!(self.pair.is_quiet());
@@ -335,7 +367,7 @@ impl Episode {
             let (stream, urgent) = self.pair.end(side).stream();
             let is_drained = self.pair.end(side).connection.is_drained();
             assert!(is_drained, "{side:?} still has something to send");
-            let checked = self.pair.checker.streamed(side);
+            let checked = self.pair.streamed(side);
             let peer = self.pair.end(side.other());
             assert_eq!(
                 peer.received.len(),
