@@ -101,8 +101,7 @@
 //! No registration outlives the call that needed it, so none can be used for memory that was
 //! unmapped or mapped again since. A cache of registrations would have to be notified of each
 //! `munmap`. It would belong in `user_memory.rs`, and would save time on hardware, where
-//! registration pins pages. `sdp-proto` lists the mechanisms that the protocol core does not
-//! support.
+//! registration pins pages.
 
 // `transport` and `user_memory` are the exceptions; their `allow` attributes give the reasons.
 #![deny(unsafe_code)]
@@ -136,4 +135,4 @@ pub use rendezvous::{Rendezvous, Token};
 pub use socket::Commitment;
 pub use stack::Stack;
 pub use statistics::{Stalls, Statistics};
-pub use stream::SdpStream;
+pub use stream::{SdpStream, Suspended};

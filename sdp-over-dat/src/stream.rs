@@ -9,7 +9,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicI32, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -26,6 +26,15 @@ pub struct SdpStream {
     without_stand_in: AtomicI32,
     // Declared last: the stack outlives its sockets.
     stack: Stack,
+}
+
+/// A connection that this process has suspended and another one continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspended {
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// The bytes that were received and not read. The next byte of the stream follows them.
+    pub unread: Vec<u8>,
 }
 
 impl SdpStream {
@@ -179,6 +188,26 @@ impl SdpStream {
     /// `like`. Does nothing if the stream has no TCP socket: its provider watches the peer.
     pub fn watch_peer_like(&self, like: BorrowedFd<'_>) -> io::Result<()> {
         self.socket.watch_peer_like(like)
+    }
+
+    /// Suspends the connection, which another process of this host continues: the peer connects to
+    /// `port`, where that process listens already, and its program notices nothing. The process
+    /// reads [`Suspended::unread`] first and then from the stream that it accepts. Several clients
+    /// may connect to the port; the address in [`Self::peer_addr`] shows which one is the peer.
+    ///
+    /// Waits until everything that was written is sent and the peer has answered. A peer whose
+    /// program makes no call, and does not poll the socket either, does not answer.
+    ///
+    /// # Errors
+    /// `TimedOut` after `timeout`; `NotConnected` if this end has shut its sending direction or the
+    /// connection has ended; `ConnectionReset` if both ends suspend the connection at the same
+    /// time. The connection has then ended.
+    pub fn suspend(self, port: u16, timeout: Duration) -> io::Result<Suspended> {
+        let unread = self.socket.suspend(port, timeout)?;
+        Ok(Suspended {
+            peer: self.peer_addr(),
+            unread,
+        })
     }
 
     /// Ends the connection at once. The peer's next call reports a reset.

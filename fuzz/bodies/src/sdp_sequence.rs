@@ -68,6 +68,13 @@ pub fn run(data: &[u8]) {
         end.take_events();
     }
     end.connection.handle_disconnected();
+    if end.connection.continues_at().is_some() {
+        // The peer has suspended the connection, and nobody answers at its service.
+        let local = ([192, 0, 2, 2], 1).into();
+        let peer = [192, 0, 2, 1].into();
+        assert!(end.connection.resume(8, 8, local, peer).is_some());
+        end.connection.handle_disconnected();
+    }
     end.take_events();
     assert!(end.connection.state().has_ended());
     assert_eq!(end.connection.poll_transmit(), None);
@@ -99,7 +106,7 @@ impl End {
                     self.connection.finish_read(len);
                 }
             }
-            10 => match input.below(15) {
+            10 => match input.below(16) {
                 0 => self.connection.refuse_advert(),
                 1 => self.connection.go_buffered(),
                 2 => self.connection.go_combined(),
@@ -114,6 +121,7 @@ impl End {
                 11 => drop(self.connection.ask_buffers(u32::from(input.short()))),
                 12 => self.connection.answer_buffers(u32::from(input.short())),
                 13 => self.advertise_sink(input),
+                14 => drop(self.connection.suspend(input.short().into())),
                 _ => self.connection.handle_fin_completed(),
             },
             _ => self.connection.handle_posted(),

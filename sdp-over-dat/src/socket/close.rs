@@ -96,7 +96,8 @@ impl Socket {
         self.progress(&mut inner);
         let is_unread = inner.has_unread();
         // If the connection were established after the close, this end would have no user.
-        let is_connecting = inner.connection.state() == ConnectionState::HelloSent;
+        let is_connecting =
+            inner.connection.state() == ConnectionState::HelloSent && !inner.link.continues();
         let linger = inner.options.linger;
         if is_unread || is_connecting || linger == Some(Duration::ZERO) {
             self.abort_connection(&mut inner);

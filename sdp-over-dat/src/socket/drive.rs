@@ -23,12 +23,14 @@ use super::{
 };
 use crate::errors;
 
-/// The kind of work that completed, in the upper half of its cookie.
+/// The kind of work that completed, in the highest byte of its cookie.
 const RECEIVE: u64 = 1 << 56;
 const SEND: u64 = 2 << 56;
 const READ: u64 = 3 << 56;
 const WRITE: u64 = 4 << 56;
 const KIND: u64 = 0xff << 56;
+/// The transport that the work was posted on, in the next byte of its cookie.
+const EPOCH: u64 = 0xff << 48;
 
 /// The longest sleep of a wait while the protocol wants a tick.
 const TICK: Duration = Duration::from_millis(10);
@@ -115,7 +117,11 @@ impl Socket {
 
     /// Notifies the protocol if the transport has ended.
     fn end_gone(&self, inner: &mut Inner) {
-        if inner.link.is_gone() {
+        if let Some(service) = inner.connection.continues_at()
+            && inner.link.is_gone()
+        {
+            self.resume(inner, service);
+        } else if inner.link.is_gone() {
             inner.connection.handle_disconnected();
             inner.send.on_gone();
             inner.reads.clear();
@@ -135,7 +141,7 @@ impl Socket {
     fn on_connection(&self, inner: &mut Inner, event: &ConnectionEvent) {
         match event.kind {
             ConnectionKind::Established => match inner.link.on_established() {
-                Some(Opening::Active { hello })
+                Some(Opening::Active { hello, .. })
                     if inner.connection.state() == ConnectionState::HelloSent =>
                 {
                     inner.trace.setup(&hello, &event.private_data);
@@ -149,10 +155,11 @@ impl Socket {
             },
             kind => {
                 if inner.connection.state() == ConnectionState::HelloSent {
-                    let errno = if errors::names_version(&event.private_data) {
-                        Errno::PROTONOSUPPORT
-                    } else {
-                        errors::of_connection(kind)
+                    let errno = match () {
+                        // The user's connection was established before.
+                        () if inner.link.continues() => Errno::CONNRESET,
+                        () if errors::names_version(&event.private_data) => Errno::PROTONOSUPPORT,
+                        () => errors::of_connection(kind),
                     };
                     inner.error = Some(errno);
                 }
@@ -162,6 +169,10 @@ impl Socket {
     }
 
     fn on_completion(&self, inner: &mut Inner, dto: DtoCompletion) {
+        if dto.cookie & EPOCH != inner.epoch() {
+            // It was posted before the peer suspended the connection.
+            return;
+        }
         if dto.status != DtoStatus::Success {
             // The connection event that follows gives the cause.
             tracing::debug!(status = %dto.status, "work of a socket did not complete");
@@ -171,7 +182,7 @@ impl Socket {
             });
             return;
         }
-        let number = dto.cookie & !KIND;
+        let number = dto.cookie & !(KIND | EPOCH);
         match dto.cookie & KIND {
             RECEIVE => self.on_message(inner, number as usize, dto.transferred as usize),
             SEND if inner.send.on_completed(number).is_fin => {
@@ -211,17 +222,20 @@ impl Socket {
     }
 
     /// The cookie of the Receive into buffer `index`.
-    pub(super) const fn receive_cookie(index: usize) -> u64 {
-        RECEIVE | index as u64
+    pub(super) const fn receive_cookie(inner: &Inner, index: usize) -> u64 {
+        RECEIVE | inner.epoch() | index as u64
+    }
+
+    /// Posts receive buffer `index`.
+    pub(super) fn post_buffer(&self, inner: &Inner, index: usize) -> dat_api::Result<()> {
+        let segment = inner.receive.segment(index)?;
+        self.ep
+            .post_recv(&[segment], Self::receive_cookie(inner, index))
     }
 
     /// Posts a receive buffer again. The endpoint of an ended connection refuses it, harmlessly.
     pub(super) fn post_receive(&self, inner: &mut Inner, index: usize) {
-        let posted = inner
-            .receive
-            .segment(index)
-            .and_then(|segment| self.ep.post_recv(&[segment], Self::receive_cookie(index)));
-        match posted {
+        match self.post_buffer(inner, index) {
             Ok(()) => inner.connection.handle_posted(),
             Err(error) => tracing::debug!(%error, "a receive buffer is not posted again"),
         }
@@ -245,11 +259,7 @@ impl Socket {
         }
         let most = usize::from(self.config.receive_buffers);
         for index in inner.receive.grow(most) {
-            let posted = inner
-                .receive
-                .segment(index)
-                .and_then(|segment| self.ep.post_recv(&[segment], Self::receive_cookie(index)));
-            match posted {
+            match self.post_buffer(inner, index) {
                 Ok(()) => inner.connection.handle_added(1),
                 Err(error) => tracing::debug!(%error, "a receive buffer is not posted"),
             }
@@ -396,7 +406,7 @@ impl Socket {
         if transmit.solicited {
             flags = flags | CompletionFlags::SOLICITED_WAIT;
         }
-        let cookie = SEND | inner.send.next_number();
+        let cookie = SEND | inner.epoch() | inner.send.next_number();
         let header = inner.send.header(&transmit.header)?;
         let (first, second) = match transmit.payload {
             Payload::Nothing => (None, None),
@@ -415,10 +425,11 @@ impl Socket {
         };
         match (transmit.into, first, second) {
             (Some(into), Some(first), second) => {
-                self.post_write(into, &first)?;
+                let epoch = inner.epoch();
+                self.post_write(into, &first, epoch)?;
                 if let Some(second) = second {
                     let address = into.address.wrapping_add(u64::from(first.len()));
-                    self.post_write(PeerMemory { address, ..into }, &second)?;
+                    self.post_write(PeerMemory { address, ..into }, &second, epoch)?;
                 }
                 self.ep.post_send(&[header], cookie, flags)?;
                 inner
@@ -446,14 +457,23 @@ impl Socket {
     /// Writes into the memory of the peer's reader. The Send that follows on the same queue
     /// completes after the write, so the write reports only its failure. An endpoint need not take
     /// two segments in a write, so each segment is a write of its own.
-    fn post_write(&self, into: PeerMemory, segment: &Segment<'_>) -> dat_api::Result<()> {
+    fn post_write(
+        &self,
+        into: PeerMemory,
+        segment: &Segment<'_>,
+        epoch: u64,
+    ) -> dat_api::Result<()> {
         let remote = RemoteRegion {
             addr: into.address,
             len: segment.len(),
             context: into.stag,
         };
-        self.ep
-            .post_rdma_write(&[*segment], remote, WRITE, CompletionFlags::SUPPRESS)
+        self.ep.post_rdma_write(
+            &[*segment],
+            remote,
+            WRITE | epoch,
+            CompletionFlags::SUPPRESS,
+        )
     }
 
     /// Reads advertised memory that no waiting reader takes itself.
@@ -468,10 +488,11 @@ impl Socket {
         {
             inner.receive.on_staging(half);
             let number = self.next_read(inner, read.len, ReadInto::Half(half));
+            let epoch = inner.epoch();
             let posted = inner
                 .receive
                 .half(half, read.len as usize)
-                .and_then(|sink| self.post_read(&sink, read, number));
+                .and_then(|sink| self.post_read(&sink, read, number, epoch));
             self.check_read(inner, posted);
         }
     }
@@ -499,6 +520,7 @@ impl Socket {
         sink: &dat_api::Segment<'_>,
         read: Read,
         number: u64,
+        epoch: u64,
     ) -> dat_api::Result<()> {
         let remote = RemoteRegion {
             addr: read.address,
@@ -506,8 +528,8 @@ impl Socket {
             context: read.stag,
         };
         let flags = CompletionFlags::DEFAULT;
-        self.ep
-            .post_rdma_read(&[*sink], remote, READ | number, flags)
+        let cookie = READ | epoch | number;
+        self.ep.post_rdma_read(&[*sink], remote, cookie, flags)
     }
 
     /// Aborts the connection if a read was not posted, because the stream would have a gap.

@@ -1,6 +1,6 @@
 //! The state of a socket that its lock protects.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, net::SocketAddr, sync::Arc};
 
 use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, Payload, SendHalf, Transmit, wire::Mid};
@@ -24,6 +24,10 @@ pub(crate) struct Inner {
     /// Threads that wait until the sleeper in a dispatcher has handled an event.
     pub(super) followers: u32,
     pub(super) link: Link,
+    /// The number of transports before this one: how often the peer has suspended the connection.
+    pub(super) transports_before: u8,
+    /// This end's address on the first transport, once there is another one.
+    pub(super) first_local: Option<SocketAddr>,
     pub(super) user: User,
     pub(super) read_half: ReadHalf,
     /// RDMA Reads under way, oldest first.
@@ -145,6 +149,11 @@ impl Inner {
             && self.is_half_closed_by_peer()
             && self.connection.is_delivered()
             && self.has_room()
+    }
+
+    /// The part of a cookie that differs between the transports of a connection.
+    pub(super) const fn epoch(&self) -> u64 {
+        (self.transports_before as u64) << 48
     }
 
     /// Reports the readiness and the counters to the watch.

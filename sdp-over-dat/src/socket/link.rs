@@ -10,7 +10,11 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// This end connects. The Hello is kept for the trace.
-    Active { hello: Vec<u8> },
+    Active {
+        hello: Vec<u8>,
+        /// True if the peer has suspended the connection, which continues.
+        continues: bool,
+    },
     /// This end accepts.
     Passive,
     /// This end accepts, and the connection counts as established only after the peer's first
@@ -96,6 +100,20 @@ impl Link {
             is_broken,
             is_unanswered: failure == Some(Failure::Unanswered),
         };
+    }
+
+    /// True while a suspended connection is being set up again.
+    pub(super) const fn continues(&self) -> bool {
+        matches!(
+            self,
+            Self::SettingUp {
+                opening: Opening::Active {
+                    continues: true,
+                    ..
+                },
+                ..
+            }
+        )
     }
 
     /// True once the endpoint takes Sends and RDMA Reads. On a link that is gone these are flushed.
@@ -299,8 +317,13 @@ mod tests {
     #[test]
     fn how_a_connection_was_set_up_is_returned_once() {
         let hello = vec![1, 2];
-        let mut link = Link::new(Opening::Active { hello });
+        let mut link = Link::new(Opening::Active {
+            hello,
+            continues: true,
+        });
+        assert!(link.continues());
         assert!(link.on_established().is_some_and(|it| it.is_active()));
         assert_eq!(link.on_established(), None);
+        assert!(!link.continues());
     }
 }

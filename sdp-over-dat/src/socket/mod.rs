@@ -12,6 +12,7 @@
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
 //! | `close.rs` | shutdown, linger and close |
+//! | `suspend.rs` | a connection that another process continues, at this end or at the peer's |
 //!
 //! # Lock
 //!
@@ -32,6 +33,7 @@ mod send;
 mod send_ring;
 mod setup;
 mod sink_pace;
+mod suspend;
 mod user;
 mod write_zcopy;
 
@@ -108,6 +110,12 @@ impl Socket {
 
     /// The address of this end, if the provider reports it.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let first = self.lock().first_local;
+        first.or_else(|| self.local_now())
+    }
+
+    /// The address of this end on the present transport.
+    fn local_now(&self) -> Option<SocketAddr> {
         if self.names.local.is_some() {
             return self.names.local;
         }

@@ -201,6 +201,16 @@ impl ReceiveQueue {
         }
     }
 
+    /// The buffers that hold no bytes. They are all to be posted on another transport.
+    pub(super) fn free(&self) -> Vec<usize> {
+        (0..self.count()).filter(|at| !self.holds(*at)).collect()
+    }
+
+    /// The free buffers are being posted on another transport.
+    pub(super) fn on_resumed(&mut self) {
+        self.emptied.clear();
+    }
+
     /// True if buffer `index` holds bytes that were not read.
     fn holds(&self, index: usize) -> bool {
         self.pieces.iter().any(|piece| match piece {

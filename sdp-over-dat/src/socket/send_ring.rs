@@ -232,6 +232,14 @@ impl SendRing {
         completed
     }
 
+    /// The transport has ended after it has sent everything that was posted, and the stream
+    /// continues over another one.
+    pub(super) fn on_resumed(&mut self) {
+        self.on_completed(u64::MAX);
+        self.on_gone();
+        self.unsignaled = (0, 0);
+    }
+
     /// The transport has ended and uses no memory any more.
     pub(super) fn on_gone(&mut self) {
         self.in_progress.clear();

@@ -78,6 +78,7 @@ impl Socket {
         };
         let opening = Opening::Active {
             hello: hello.clone(),
+            continues: false,
         };
         let socket = Parts::make(adapter, config)
             .and_then(|parts| Self::of(adapter, parts, connection, names, transport, opening))
@@ -146,6 +147,8 @@ impl Socket {
             followers: 0,
             trace: Trace::start(opening.is_active()),
             link: Link::new(opening),
+            transports_before: 0,
+            first_local: None,
             user: User::Present,
             read_half: ReadHalf::Open,
             reads: VecDeque::new(),
@@ -186,8 +189,7 @@ impl Socket {
     fn post_all(&self) -> dat_api::Result<()> {
         let inner = self.lock();
         for index in 0..usize::from(self.config.first_receive_buffers()) {
-            let segment = inner.receive.segment(index)?;
-            self.ep.post_recv(&[segment], Self::receive_cookie(index))?;
+            self.post_buffer(&inner, index)?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod exchanged_hello;
 mod in_memory;
 mod memory;
 mod offloaded;
+mod suspension;
 mod threads;
 mod unusual_ends;
 mod urgent;

@@ -1,0 +1,167 @@
+//! Suspension: another process of one end continues the connection.
+//!
+//! The end that suspends sends its last bytes and SuspComm with a service, where the other process
+//! listens. The peer answers when its own messages are sent, and connects to that service after
+//! the transport has ended. Its user notices nothing: the socket, its unread and its unsent bytes
+//! stay, and only the transport below is another one.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::MutexGuard,
+    time::{Duration, Instant},
+};
+
+use rustix::io::Errno;
+use sdp_proto::{BUFFERS_MIN, ConnectionState};
+
+use super::{
+    Inner, Socket,
+    link::{Link, Opening},
+};
+use crate::{errors, trace::Trace};
+
+/// The service ID of port 0. SDP's services are ports in this range of IDs (InfiniBand, Annex A4).
+const PORT_0: u64 = 0x1_0000;
+
+/// The number of bytes that are taken from the receive buffers at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// The port of a service ID, if it is one of SDP's.
+fn port_of(service: u64) -> Option<u16> {
+    let port = service.checked_sub(PORT_0)?;
+    u16::try_from(port).ok().filter(|port| *port > 0)
+}
+
+impl Socket {
+    /// Suspends the connection, which another process continues at `port` of this host. Returns
+    /// the bytes that were received and not read.
+    ///
+    /// After an error the connection has ended.
+    pub(crate) fn suspend(&self, port: u16, timeout: Duration) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        if !inner.connection.suspend(PORT_0 + u64::from(port)) {
+            let error = inner.error.take().unwrap_or(Errno::NOTCONN);
+            return Err(error.into());
+        }
+        // An urgent byte that was not read stays in the stream.
+        inner.receive.set_inline(true);
+        let mut unread = Vec::new();
+        loop {
+            self.begin(&mut inner);
+            self.take_unread(&mut inner, &mut unread)?;
+            if let Some(errno) = inner.error.take() {
+                return Err(errno.into());
+            }
+            if inner.connection.state().has_ended() {
+                return Ok(unread);
+            }
+            inner = self.wait_suspended(inner, deadline)?;
+        }
+    }
+
+    /// Waits for an event. At the deadline the connection is aborted.
+    fn wait_suspended<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+        deadline: Option<Instant>,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        self.wait(inner, deadline).inspect_err(|_| {
+            let mut inner = self.lock();
+            self.abort_unanswered(&mut inner);
+            self.pump(&mut inner);
+        })
+    }
+
+    /// Moves the received bytes to `unread`, so that the peer has credits for its answer. A peer
+    /// sends at most as many bytes as there are buffers before it sees SuspComm.
+    fn take_unread(&self, inner: &mut Inner, unread: &mut Vec<u8>) -> io::Result<()> {
+        let buffers = usize::from(self.config.receive_buffers) * self.config.buffer_size as usize;
+        let most = 2 * (buffers + self.config.staging);
+        loop {
+            let before = unread.len();
+            unread.resize(before + CHUNK, 0);
+            let taken = inner.receive.take(&mut unread[before..], false);
+            let taken = taken.map_err(|error| errors::of_dat(&error))?;
+            unread.truncate(before + taken);
+            if taken == 0 {
+                return Ok(());
+            }
+            if unread.len() > most {
+                self.abort_connection(inner);
+                return Err(Errno::CONNRESET.into());
+            }
+            self.pump(inner);
+        }
+    }
+
+    /// Connects again, to `service` of the peer, after the peer has suspended the connection. Does
+    /// nothing while bytes that were not read fill the receive buffers: the next read calls again.
+    pub(super) fn resume(&self, inner: &mut Inner, service: u64) {
+        if inner.receive.free().len() < usize::from(BUFFERS_MIN) {
+            return;
+        }
+        if let Err(error) = self.try_resume(inner, service) {
+            tracing::info!(peer = %self.peer(), %error, "a suspended connection is lost");
+            inner.error.get_or_insert(Errno::CONNRESET);
+            self.abort_connection(inner);
+        }
+    }
+
+    fn try_resume(&self, inner: &mut Inner, service: u64) -> io::Result<()> {
+        let port = port_of(service).ok_or(Errno::PROTONOSUPPORT)?;
+        let dat = |error: dat_api::Error| errors::of_dat(&error);
+        let local = self.local_now().unwrap_or(SocketAddr::new(
+            self.adapter
+                .address
+                .map_or(self.peer().ip(), |own| own.ip()),
+            0,
+        ));
+        inner.first_local.get_or_insert(local);
+        self.ep.reset().map_err(dat)?;
+        inner.transports_before = inner.transports_before.wrapping_add(1);
+        inner.send.on_resumed();
+        inner.receive.on_resumed();
+        let free = inner.receive.free();
+        for index in &free {
+            self.post_buffer(inner, *index).map_err(dat)?;
+        }
+        let to = SocketAddr::new(self.peer().ip(), port);
+        let (buffers, posted) = (inner.receive.count() as u16, free.len() as u16);
+        let hello = inner
+            .connection
+            .resume(buffers, posted, local, to.ip())
+            .ok_or(Errno::CONNRESET)?;
+        let hello = hello
+            .trimmed(self.adapter.private_data_max)
+            .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
+        inner.link = Link::new(Opening::Active {
+            hello: hello.clone(),
+            continues: true,
+        });
+        inner.trace = Trace::start(true);
+        tracing::info!(peer = %self.peer(), port, "the connection continues");
+        let timeout = Some(self.config.connect_timeout);
+        self.ep
+            .start_connect(to, u64::from(port), timeout, &hello)
+            .map_err(dat)?;
+        debug_assert_eq!(inner.connection.state(), ConnectionState::HelloSent);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::port_of;
+
+    #[test]
+    fn only_service_ids_of_sdp_are_ports() {
+        assert_eq!(port_of(0x1_1390), Some(5008));
+        assert_eq!(port_of(0x1_ffff), Some(65_535));
+        for service in [0, 5008, 0xffff, 0x1_0000, 0x2_0000, u64::MAX] {
+            assert_eq!(port_of(service), None, "{service:#x}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Connections that one end suspends and another process of that end continues.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
+use stack_tests::IA_NAME;
+
+use super::{DEADLINE, LIBRARIES, connected, on_stack, pattern, timed};
+
+/// Set in the process that continues a connection.
+const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
+
+/// The beginning of the line on which that process prints its port.
+const PORT: &str = "PORT ";
+
+/// The bytes of the stream from `from` to `to`.
+fn stream(from: u64, to: u64) -> Vec<u8> {
+    let mut bytes = vec![0; (to - from) as usize];
+    pattern(from, &mut bytes);
+    bytes
+}
+
+fn listen(stack: &Stack) -> Result<SdpListener> {
+    let local = stack.address().context("the adapter has no address")?;
+    Ok(SdpListener::bind(stack, SocketAddr::new(local.ip(), 0))?)
+}
+
+/// The process that continues: it accepts the connection, and returns all bytes that its end has
+/// not read before.
+fn continue_connection() -> Result<()> {
+    LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let stack = Stack::open(IA_NAME)?;
+    let listener = listen(&stack)?;
+    println!("\n{PORT}{}", listener.local_addr().port());
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes)?;
+    let (stream, _) = listener.accept_timeout(Some(DEADLINE))?;
+    timed(&stream);
+    (&stream).read_to_end(&mut bytes)?;
+    (&stream).write_all(&bytes)?;
+    Ok(stream.shutdown(Shutdown::Write)?)
+}
+
+#[test]
+fn another_process_continues_a_connection() -> Result<()> {
+    const TOTAL: u64 = 4 << 20;
+    const READ: u64 = 100_000;
+    if env::var_os(CHILD_ENV).is_some() {
+        return continue_connection();
+    }
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        let mut child = Command::new(env::current_exe()?)
+            .args([
+                "--exact",
+                "suspension::another_process_continues_a_connection",
+                "--nocapture",
+            ])
+            .env(CHILD_ENV, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().context("a pipe")?).lines();
+        let port = loop {
+            let line = lines.next().context("the child has ended")??;
+            if let Some(port) = line.strip_prefix(PORT) {
+                break port.parse()?;
+            }
+        };
+        let answer = thread::scope(|scope| -> Result<Vec<u8>> {
+            let client = scope.spawn(|| -> Result<Vec<u8>> {
+                let local = client.local_addr();
+                (&client).write_all(&stream(0, TOTAL))?;
+                client.shutdown(Shutdown::Write)?;
+                let mut answer = Vec::new();
+                (&client).read_to_end(&mut answer)?;
+                ensure!(client.local_addr() == local, "another local address");
+                Ok(answer)
+            });
+            let mut first = vec![0; READ as usize];
+            (&server).read_exact(&mut first)?;
+            ensure!(
+                first == stream(0, READ),
+                "wrong bytes before the suspension"
+            );
+            (&server).write_all(b"first")?;
+            let peer = server.peer_addr();
+            let suspended = server.suspend(port, DEADLINE)?;
+            ensure!(suspended.peer == peer, "{}", suspended.peer);
+            let mut stdin = child.stdin.take().context("a pipe")?;
+            stdin.write_all(&suspended.unread)?;
+            drop(stdin);
+            client.join().expect("a client that does not panic")
+        })?;
+        ensure!(child.wait()?.success(), "the other process failed");
+        ensure!(answer.starts_with(b"first"), "the first answer is missing");
+        ensure!(answer[5..] == stream(READ, TOTAL), "bytes are lost");
+        Ok(())
+    })
+}
+
+/// Both directions are busy, by all mechanisms, while the end that listens changes again and again.
+#[test]
+fn a_connection_is_suspended_again_and_again() -> Result<()> {
+    const TURNS: u64 = 12;
+    const EACH: u64 = 3 << 20;
+    on_stack(Config::default(), |stack| {
+        let (client, mut server) = connected(stack)?;
+        timed(&client);
+        let listener = listen(stack)?;
+        let port = listener.local_addr().port();
+        let total = (TURNS + 1) * EACH;
+        let mut received = Vec::new();
+        thread::scope(|scope| -> Result<()> {
+            let writer = scope.spawn(|| -> Result<()> {
+                for (at, len) in (0..=TURNS).map(|i| (i * EACH, EACH)) {
+                    let bytes = stream(at, at + len);
+                    let write = [1 << 20, 60_000, 1_000][at as usize / EACH as usize % 3];
+                    for chunk in bytes.chunks(write) {
+                        (&client).write_all(chunk)?;
+                    }
+                }
+                Ok(client.shutdown(Shutdown::Write)?)
+            });
+            let reader = scope.spawn(|| -> Result<()> {
+                let mut bytes = Vec::new();
+                (&client).read_to_end(&mut bytes)?;
+                ensure!(bytes == stream(0, total), "{} bytes", bytes.len());
+                Ok(())
+            });
+            for turn in 0..TURNS {
+                timed(&server);
+                let at = turn * EACH;
+                thread::scope(|scope| -> Result<()> {
+                    let server = &server;
+                    let writer = scope.spawn(move || (&*server).write_all(&stream(at, at + EACH)));
+                    let mut bytes = vec![0; 2 << 20];
+                    (&mut &*server).read_exact(&mut bytes)?;
+                    received.extend(bytes);
+                    Ok(writer.join().expect("a writer that does not panic")?)
+                })?;
+                received.extend(server.suspend(port, DEADLINE)?.unread);
+                server = listener.accept_timeout(Some(DEADLINE))?.0;
+            }
+            timed(&server);
+            (&server).write_all(&stream(TURNS * EACH, total))?;
+            server.shutdown(Shutdown::Write)?;
+            (&server).read_to_end(&mut received)?;
+            writer.join().expect("a writer that does not panic")?;
+            reader.join().expect("a reader that does not panic")
+        })?;
+        ensure!(received == stream(0, total), "bytes are lost");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_peer_that_finds_nobody_sees_a_reset() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        let unused = listen(stack)?.local_addr().port();
+        thread::scope(|scope| {
+            let read = scope.spawn(|| (&client).read(&mut [0; 9]));
+            server.suspend(unused, DEADLINE)?;
+            let error = read.join().expect("no panic").expect_err("a reset");
+            ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn a_suspension_fails_without_an_answer_and_after_a_shutdown() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let suspend = |stream: SdpStream, timeout| {
+            let error = stream.suspend(9, timeout).expect_err("no suspension");
+            error.kind()
+        };
+        // The program of the other end makes no call.
+        let (_client, server) = connected(stack)?;
+        ensure!(suspend(server, Duration::from_millis(50)) == ErrorKind::TimedOut);
+        let (_client, server) = connected(stack)?;
+        server.shutdown(Shutdown::Write)?;
+        ensure!(suspend(server, DEADLINE) == ErrorKind::NotConnected);
+        let (client, server) = connected(stack)?;
+        client.abort();
+        let kind = suspend(server, DEADLINE);
+        ensure!(kind == ErrorKind::ConnectionReset, "{kind}");
+        Ok(())
+    })
+}
