@@ -56,9 +56,9 @@ impl Sink {
     }
 
     /// True if this end owes no answer and waits for none. Sink advertisements wait for data and
-    /// not for an answer. After the end of the stream nothing answers a cancel.
+    /// not for an answer.
     pub(crate) fn has_nothing_pending(&self) -> bool {
-        !self.has_unanswered_offer() && (!self.is_cancelling || self.has_ended)
+        !self.has_unanswered_offer() && !self.is_cancelling
     }
 
     fn has_unanswered_offer(&self) -> bool {
@@ -157,7 +157,10 @@ impl Sink {
         if !self.sinks.is_empty() {
             return;
         }
-        let crossed_send_sm = self.send_sm.is_some_and(|seq| !covers(frame.ack, seq));
+        // In combined mode there is one advertisement at a time, and a SrcAvail may leave SendSm
+        // unacknowledged for another reason: the acknowledgement of a SrcAvailCancel is held back.
+        let crossed_send_sm =
+            self.mode == Mode::Pipelined && self.send_sm.is_some_and(|seq| !covers(frame.ack, seq));
         if !crossed_send_sm {
             self.offers.retain(|offer| !offer.crossed_send_sm);
         }
@@ -195,10 +198,12 @@ impl Sink {
         self.mode = mode;
     }
 
-    /// DisConn.
+    /// DisConn, which retires sink advertisements and is the last answer to a cancel.
     pub(crate) fn receive_fin(&mut self) {
         self.offers.clear();
         self.cancel = None;
+        self.sinks.clear();
+        self.is_cancelling = false;
         self.has_ended = true;
     }
 

@@ -199,6 +199,20 @@ fn answers_of_the_sink() {
         active(src_avail(20, 0)),
     ];
     check(&[
+        // In combined mode no advertisement crosses SendSm, so the acknowledgement of SendSm may be
+        // held back.
+        rule(
+            &[
+                ADVERT,
+                passive(src_avail(500, 1)),
+                passive(SRC_CANCEL),
+                passive(SEND_SM),
+                active(src_avail(500, 1).unacknowledged(2)),
+            ],
+            passive(read(499)),
+            passive(read(500)),
+            Broken::ReadDone,
+        ),
         rule(
             &[ADVERT],
             passive(read(499)),
@@ -332,6 +346,20 @@ fn advertisements_of_both_kinds_count_together() {
         passive(src_avail(9, 0)),
     ];
     check(&[
+        // DisConn retires the sink advertisements.
+        rule(
+            &[
+                PIPELINED,
+                passive(TO_PIPELINED),
+                SINK,
+                passive(src_avail(500, 0)),
+                passive(src_avail(500, 0)),
+                active(FIN),
+            ],
+            passive(src_avail(500, 0)),
+            passive(sink_avail(500, 0)),
+            Broken::SinkAvail,
+        ),
         rule(
             before,
             passive(UPDATE),
