@@ -88,6 +88,14 @@
 //! Sleeping in a dispatcher or in the CNO uses the provider's three calls of progress: arm, sleep
 //! and drive.
 //!
+//! # Suspension
+//!
+//! [`SdpStream::suspend`] passes a connection to another process of the host, for example to the
+//! next version of a server. Both ends stop, and the peer connects to a port where that process
+//! listens. The peer's stream stays, with its unread and unsent bytes. If the process is not there,
+//! the peer's next call reports a reset. A connection of a peer that suspends it continues on any
+//! provider, also if it was made over a TCP socket.
+//!
 //! # Memory
 //!
 //! A socket over an adapter begins with 160 KiB of receive buffers and 32 KiB of send ring

@@ -260,6 +260,7 @@ fn the_short_examples_run() -> Result<()> {
             "async-stream",
             "4 streams returned 33554432 bytes, every byte as it was sent",
         ),
+        ("hand-over", "one connection, no answer lost"),
     ] {
         let program = env.program(env.stage.example(name));
         program

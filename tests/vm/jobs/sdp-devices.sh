@@ -68,5 +68,19 @@ for pair in "rxe0 10.9.9.1" "siw0 10.9.10.1"; do
         cat "$work/explained"
     fi
 done
+# A server suspends its connection over a device, and another process continues it.
+for device in rxe0 siw0; do
+    trials=$((trials + 1))
+    echo "ib u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-ib.so.2 dat-rs.1.0 \"$device 0\" \"\"" \
+        > "$work/dat.conf"
+    if DAT_OVERRIDE=$work/dat.conf timeout 60 "$DAT_STAGE/bin/dat-example-hand-over" ib > "$work/handed" 2>&1 &&
+        grep -q "no answer lost" "$work/handed"; then
+        echo "ok a suspension over $device"
+    else
+        failed=$((failed + 1))
+        echo "FAILED a suspension over $device"
+        cat "$work/handed"
+    fi
+done
 echo "$trials trials, $failed failed"
 [ "$failed" = 0 ]
