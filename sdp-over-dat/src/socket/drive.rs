@@ -117,11 +117,7 @@ impl Socket {
 
     /// Notifies the protocol if the transport has ended.
     fn end_gone(&self, inner: &mut Inner) {
-        if let Some(service) = inner.connection.continues_at()
-            && inner.link.is_gone()
-        {
-            self.resume(inner, service);
-        } else if inner.link.is_gone() {
+        if inner.link.is_gone() && !self.resume_if_suspended(inner) {
             inner.connection.handle_disconnected();
             inner.send.on_gone();
             inner.reads.clear();

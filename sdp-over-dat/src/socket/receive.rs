@@ -110,6 +110,7 @@ impl Socket {
         error: Option<io::Error>,
     ) -> io::Result<usize> {
         inner.reader_room = 0;
+        self.resume_if_suspended(&mut inner);
         if inner.connection.readable() > 0 {
             // No reader waits for the advertised bytes any more, so they are staged.
             self.pump(&mut inner);

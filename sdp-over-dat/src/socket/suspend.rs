@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use sdp_proto::{BUFFERS_MIN, ConnectionState};
+use sdp_proto::BUFFERS_MIN;
 
 use super::{
     Inner, Socket,
@@ -97,20 +97,27 @@ impl Socket {
         }
     }
 
-    /// Connects again, to `service` of the peer, after the peer has suspended the connection. Does
-    /// nothing while bytes that were not read fill the receive buffers: the next read calls again.
-    pub(super) fn resume(&self, inner: &mut Inner, service: u64) {
-        if inner.receive.free().len() < usize::from(BUFFERS_MIN) {
-            return;
-        }
-        if let Err(error) = self.try_resume(inner, service) {
+    /// Connects again, if the peer has suspended the connection and the transport is gone. Returns
+    /// true if so. Waits while bytes that were not read fill the receive buffers: a read calls this
+    /// at its end.
+    pub(super) fn resume_if_suspended(&self, inner: &mut Inner) -> bool {
+        let Some(service) = inner.connection.continues_at() else {
+            return false;
+        };
+        let has_buffers = inner.receive.free().len() >= usize::from(BUFFERS_MIN);
+        if inner.link.is_gone()
+            && has_buffers
+            && let Err(error) = self.resume(inner, service)
+        {
             tracing::info!(peer = %self.peer(), %error, "a suspended connection is lost");
             inner.error.get_or_insert(Errno::CONNRESET);
             self.abort_connection(inner);
         }
+        true
     }
 
-    fn try_resume(&self, inner: &mut Inner, service: u64) -> io::Result<()> {
+    /// Connects again, to `service` of the peer.
+    fn resume(&self, inner: &mut Inner, service: u64) -> io::Result<()> {
         let port = port_of(service).ok_or(Errno::PROTONOSUPPORT)?;
         let dat = |error: dat_api::Error| errors::of_dat(&error);
         let local = self.local_now().unwrap_or(SocketAddr::new(
@@ -147,7 +154,6 @@ impl Socket {
         self.ep
             .start_connect(to, u64::from(port), timeout, &hello)
             .map_err(dat)?;
-        debug_assert_eq!(inner.connection.state(), ConnectionState::HelloSent);
         Ok(())
     }
 }

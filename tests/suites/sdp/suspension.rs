@@ -10,10 +10,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::event::PollFlags;
 use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
 use stack_tests::IA_NAME;
 
-use super::{DEADLINE, LIBRARIES, connected, on_stack, pattern, timed};
+use super::{DEADLINE, LIBRARIES, await_poll, connected, on_stack, pattern, timed};
 
 /// Set in the process that continues a connection.
 const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
@@ -160,6 +161,35 @@ fn a_connection_is_suspended_again_and_again() -> Result<()> {
             reader.join().expect("a reader that does not panic")
         })?;
         ensure!(received == stream(0, total), "bytes are lost");
+        Ok(())
+    })
+}
+
+/// A peer whose unread bytes fill its buffers connects again when its program has read them, and
+/// the program then only polls.
+#[test]
+fn a_peer_with_few_buffers_continues_after_it_has_read() -> Result<()> {
+    let config = Config {
+        receive_buffers: 3,
+        buffer_size: 200,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        client.set_nonblocking(true);
+        (&server).write_all(&[1; 100])?;
+        await_poll(&client, PollFlags::IN)?;
+        let listener = listen(stack)?;
+        let suspended = server.suspend(listener.local_addr().port(), DEADLINE)?;
+        ensure!(suspended.unread.is_empty(), "{suspended:?}");
+        // The stack's thread sees the end of the transport meanwhile, and cannot connect again.
+        thread::sleep(Duration::from_millis(200));
+        let mut bytes = [0; 100];
+        ensure!((&client).read(&mut bytes)? == 100, "a short read");
+        let (server, _) = listener.accept_timeout(Some(DEADLINE))?;
+        (&server).write_all(&[2; 100])?;
+        await_poll(&client, PollFlags::IN)?;
+        ensure!((&client).read(&mut bytes)? == 100 && bytes == [2; 100]);
         Ok(())
     })
 }
