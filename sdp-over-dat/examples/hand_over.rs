@@ -18,7 +18,7 @@ use std::time::Duration;
 use sdp_over_dat::{SdpListener, SdpStream, Stack};
 
 /// The number of requests. Each server answers half of them.
-const REQUESTS: u32 = 20_000;
+const REQUESTS: u32 = 2_000;
 /// The client sends so many requests before it reads an answer, so that some of them are on their
 /// way when the server changes.
 const AHEAD: u32 = 100;
@@ -47,7 +47,7 @@ fn serve(stack: &Stack, adapter: &str) -> io::Result<()> {
     let address = listener.local_addr();
     let stack = stack.clone();
     let client = thread::spawn(move || request(&stack, address));
-    let (stream, _) = listener.accept()?;
+    let (stream, _) = listener.accept_timeout(Some(TIMEOUT))?;
     for _ in 0..REQUESTS / 2 {
         let mut request = [0; LEN];
         (&stream).read_exact(&mut request)?;

@@ -93,8 +93,8 @@
 //! [`SdpStream::suspend`] passes a connection to another process of the host, for example to the
 //! next version of a server. Both ends stop, and the peer connects to a port where that process
 //! listens. The peer's stream stays, with its unread and unsent bytes. If the process is not there,
-//! the peer's next call reports a reset. A connection of a peer that suspends it continues on any
-//! provider, also if it was made over a TCP socket.
+//! the peer's next call reports a reset. The provider must have room for a Hello in the private
+//! data of a request, 64 bytes; the connection managers of InfiniBand and RoCE have 56.
 //!
 //! # Memory
 //!

@@ -199,7 +199,8 @@ impl SdpStream {
     /// program makes no call, and does not poll the socket either, does not answer.
     ///
     /// # Errors
-    /// `TimedOut` after `timeout`; `NotConnected` if this end has shut its sending direction or the
+    /// `Unsupported` if the provider's private data has less than 64 bytes (rxe); `TimedOut` after
+    /// `timeout`; `NotConnected` if this end has shut its sending direction or the
     /// connection has ended; `ConnectionReset` if both ends suspend the connection at the same
     /// time. The connection has then ended.
     pub fn suspend(self, port: u16, timeout: Duration) -> io::Result<Suspended> {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use sdp_proto::BUFFERS_MIN;
+use sdp_proto::{BUFFERS_MIN, wire::Hello};
 
 use super::{
     Inner, Socket,
@@ -39,6 +39,10 @@ impl Socket {
     ///
     /// After an error the connection has ended.
     pub(crate) fn suspend(&self, port: u16, timeout: Duration) -> io::Result<Vec<u8>> {
+        if self.adapter.private_data_max < Hello::NEEDED_LEN_MIN {
+            let error = "the provider's private data has no room for the Hello of the continuation";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, error));
+        }
         let deadline = Instant::now().checked_add(timeout);
         let mut inner = self.lock();
         self.progress(&mut inner);

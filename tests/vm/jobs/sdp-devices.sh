@@ -68,19 +68,17 @@ for pair in "rxe0 10.9.9.1" "siw0 10.9.10.1"; do
         cat "$work/explained"
     fi
 done
-# A server suspends its connection over a device, and another process continues it.
-for device in rxe0 siw0; do
-    trials=$((trials + 1))
-    echo "ib u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-ib.so.2 dat-rs.1.0 \"$device 0\" \"\"" \
-        > "$work/dat.conf"
-    if DAT_OVERRIDE=$work/dat.conf timeout 60 "$DAT_STAGE/bin/dat-example-hand-over" ib > "$work/handed" 2>&1 &&
-        grep -q "no answer lost" "$work/handed"; then
-        echo "ok a suspension over $device"
-    else
-        failed=$((failed + 1))
-        echo "FAILED a suspension over $device"
-        cat "$work/handed"
-    fi
-done
+# A server suspends its connection over a device, and another process continues it. The private data of
+# rxe's connection manager has no room for a Hello.
+trials=$((trials + 1))
+echo "siw u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-ib.so.2 dat-rs.1.0 \"siw0 0\" \"\"" > "$work/dat.conf"
+if DAT_OVERRIDE=$work/dat.conf timeout 120 "$DAT_STAGE/bin/dat-example-hand-over" siw > "$work/handed" 2>&1 &&
+    grep -q "no answer lost" "$work/handed"; then
+    echo "ok a suspension over siw0"
+else
+    failed=$((failed + 1))
+    echo "FAILED a suspension over siw0"
+    cat "$work/handed"
+fi
 echo "$trials trials, $failed failed"
 [ "$failed" = 0 ]

@@ -124,13 +124,16 @@ impl Hello {
         bytes
     }
 
+    /// The number of bytes that carry information while MaxAdverts is at most 255.
+    pub const NEEDED_LEN_MIN: usize = 64;
+
     /// The number of bytes that carry information; the rest is zero.
     #[must_use]
     pub fn needed_len(&self) -> usize {
         if self.adverts_max > u16::from(u8::MAX) {
             68
         } else {
-            64
+            Self::NEEDED_LEN_MIN
         }
     }
 
