@@ -73,7 +73,9 @@ pub(crate) enum Event {
     Replied,
     /// Both sides may send.
     Established,
-    /// The request was refused.
+    /// The request was refused. On InfiniBand an end that is established, or has disconnected,
+    /// receives this event too: a peer that ends its side before it has received the confirmation
+    /// sends a reject instead of a disconnect, and the kernel then ends the connection of this end.
     Refused {
         /// The reason.
         refusal: Refusal,
@@ -313,7 +315,7 @@ fn draining(event: Event) -> Step {
 /// Handles the events of the peer and of the device that end an established connection.
 fn up(state: State, event: Event) -> Step {
     match event {
-        Event::Disconnected { failed: false } => abandon!(Disconnected),
+        Event::Disconnected { failed: false } | Event::Refused { .. } => abandon!(Disconnected),
         Event::Disconnected { failed: true } | Event::DeviceRemoved => abandon!(Broken),
         Event::Failed | Event::Reported { .. } => end!(Broken),
         _ => (state, &[]),
@@ -322,9 +324,10 @@ fn up(state: State, event: Event) -> Step {
 
 fn lingering(event: Event) -> Step {
     match event {
-        Event::Disconnected { .. } | Event::DeviceRemoved | Event::LingerOver => {
-            (State::Over, &[Retire])
-        }
+        Event::Disconnected { .. }
+        | Event::Refused { .. }
+        | Event::DeviceRemoved
+        | Event::LingerOver => (State::Over, &[Retire]),
         _ => (State::Lingering, &[]),
     }
 }
