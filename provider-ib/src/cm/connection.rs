@@ -16,7 +16,7 @@ use host::threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::machine::{Action, ConsumerEvent, Event, Machine, State};
-use super::ready;
+use super::ready::{self, Depths};
 use super::retries::{self, Retries};
 use super::rules::{self, Refused};
 use super::{Cm, lock};
@@ -357,7 +357,10 @@ impl Connection {
     /// Readies the queue pair after the peer accepted, and confirms.
     fn confirm(&self, inner: &Inner) -> Event {
         let confirmed = match (self.qp.upgrade(), &inner.id) {
-            (Some(qp), Some(id)) => ready::to_run(&qp, id, None).and_then(|()| id.establish()),
+            (Some(qp), Some(id)) => {
+                let requested = self.param.depth;
+                ready::to_run(&qp, id, Depths::Replied { requested }).and_then(|()| id.establish())
+            }
             _ => Err(io::ErrorKind::NotConnected.into()),
         };
         match confirmed {
@@ -372,7 +375,7 @@ impl Connection {
     fn send_reply(&self, qp: &Qp, id: &Id) -> io::Result<()> {
         ready::to_connect(qp, id)?;
         if !self.cm.shared.device.transport.kernel_confirms() {
-            ready::to_run(qp, id, Some(self.param.depth))?;
+            ready::to_run(qp, id, Depths::Agreed(self.param.depth))?;
         }
         id.accept(&self.param)
     }

@@ -25,18 +25,84 @@ pub(super) fn to_connect(qp: &Qp, id: &Id) -> io::Result<()> {
     qp.modify(&mut attr, mask & VERBS_MASK & !IBV_QP_ACCESS_FLAGS)
 }
 
-/// Moves the queue pair to full operation, with the values that both ends have agreed on. `depth`
-/// is given at the accepting end; the other end finds it in the reply.
-pub(super) fn to_run(qp: &Qp, id: &Id, depth: Option<Depth>) -> io::Result<()> {
-    let (mut attr, mask) = id.qp_attr(IBV_QPS_RTR)?;
-    attr.min_rnr_timer = RNR_TIMER;
-    if let Some(depth) = depth {
-        attr.max_dest_rd_atomic = depth.inbound;
+/// The source of the read depths of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Depths {
+    /// The accepting end has agreed on these values.
+    Agreed(Depth),
+    /// The connecting end, which requested these values, finds the values of the peer in the reply.
+    Replied {
+        /// The values of the request.
+        requested: Depth,
+    },
+}
+
+impl Depths {
+    /// Returns the depths of this end. `kernels` are the values that the kernel derives from the
+    /// messages, and `inbound_max` is the limit of the device.
+    ///
+    /// A reply states how many reads the peer serves and how many it sends, and some peers state
+    /// their own limits instead of the request's values (InfiniBand specification, section 12.7,
+    /// "Responder Resources" and "Initiator Depth"). A device refuses depths above its limits.
+    fn of_this_end(self, kernels: Depth, inbound_max: u8) -> Depth {
+        match self {
+            Self::Agreed(agreed) => agreed,
+            Self::Replied { requested } => Depth {
+                inbound: kernels.inbound.min(inbound_max),
+                outbound: kernels.outbound.min(requested.outbound),
+            },
+        }
     }
-    qp.modify(&mut attr, (mask & VERBS_MASK) | IBV_QP_MIN_RNR_TIMER)?;
-    let (mut attr, mask) = id.qp_attr(IBV_QPS_RTS)?;
-    if let Some(depth) = depth {
-        attr.max_rd_atomic = depth.outbound;
+}
+
+/// Moves the queue pair to full operation, with the values that both ends have agreed on.
+pub(super) fn to_run(qp: &Qp, id: &Id, depths: Depths) -> io::Result<()> {
+    let (mut receiving, receiving_mask) = id.qp_attr(IBV_QPS_RTR)?;
+    let (mut sending, sending_mask) = id.qp_attr(IBV_QPS_RTS)?;
+    let kernels = Depth {
+        inbound: receiving.max_dest_rd_atomic,
+        outbound: sending.max_rd_atomic,
+    };
+    let inbound_max = u8::try_from(qp.shared.device.attr.max_qp_rd_atom).unwrap_or(u8::MAX);
+    let depth = depths.of_this_end(kernels, inbound_max);
+    receiving.min_rnr_timer = RNR_TIMER;
+    receiving.max_dest_rd_atomic = depth.inbound;
+    qp.modify(
+        &mut receiving,
+        (receiving_mask & VERBS_MASK) | IBV_QP_MIN_RNR_TIMER,
+    )?;
+    sending.max_rd_atomic = depth.outbound;
+    qp.modify(&mut sending, sending_mask & VERBS_MASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn depth(inbound: u8, outbound: u8) -> Depth {
+        Depth { inbound, outbound }
     }
-    qp.modify(&mut attr, mask & VERBS_MASK)
+
+    #[test]
+    fn the_accepting_end_uses_the_depths_on_which_it_has_agreed() {
+        let depths = Depths::Agreed(depth(4, 2));
+        assert_eq!(depths.of_this_end(depth(16, 16), 16), depth(4, 2));
+    }
+
+    #[test]
+    fn a_reply_with_more_reads_than_requested_is_used_up_to_the_limits_of_this_end() {
+        let requested = depth(4, 4);
+        for (reply, expected) in [
+            (depth(4, 4), depth(4, 4)),
+            (depth(2, 1), depth(2, 1)),
+            // The peer serves more reads than this end sends.
+            (depth(4, 16), depth(4, 4)),
+            // The peer sends more reads than this end offered, and the device serves them.
+            (depth(16, 4), depth(16, 4)),
+            (depth(255, 255), depth(16, 4)),
+        ] {
+            let depths = Depths::Replied { requested };
+            assert_eq!(depths.of_this_end(reply, 16), expected, "{reply:?}");
+        }
+    }
 }
