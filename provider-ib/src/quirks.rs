@@ -42,6 +42,10 @@ pub(crate) struct Quirks {
     /// request is sent before those are placed, so it must not read, through the peer, the data
     /// that they bring.
     pub(crate) fences_reads: bool,
+    /// The reject of a peer's consumer is reported as `ECONNREFUSED`, and a TCP connection that was
+    /// refused or reset as `ECONNRESET`. siw reports a reject and a reset as `ECONNRESET`; if TCP
+    /// was refused, the call that connects fails.
+    pub(crate) refuses_for_consumers: bool,
     /// Depths of 0 in a connection request are the peer's own values. siw also reports 0 and 0 if
     /// the peer uses MPA revision 1, which has no field for them.
     pub(crate) reports_requested_depths: bool,
@@ -49,7 +53,7 @@ pub(crate) struct Quirks {
 
 /// `ibv_device_attr::vendor_id` of siw, which is that of the research laboratory where siw was
 /// written.
-const SIW_VENDOR: u32 = 0x0062_6d74;
+pub(crate) const SIW_VENDOR: u32 = 0x0062_6d74;
 
 impl Quirks {
     /// The quirks of a device.
@@ -66,6 +70,7 @@ impl Quirks {
             receives_without_segments: !is_siw,
             completes_in_order: !is_siw,
             fences_reads: !is_siw,
+            refuses_for_consumers: is_iwarp && !is_siw,
             reports_requested_depths: !is_siw,
         }
     }
@@ -81,9 +86,10 @@ mod tests {
         assert!(!siw.reports_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
         assert!(!siw.read_sink_is_remote && !siw.answers_empty_reads && !siw.maps_any_offset);
         assert!(!siw.receives_without_segments && !siw.reports_requested_depths);
-        assert!(!siw.completes_in_order && !siw.fences_reads);
+        assert!(!siw.completes_in_order && !siw.fences_reads && !siw.refuses_for_consumers);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.reports_solicited && other.invalidates_by_its_field);
+        assert!(other.refuses_for_consumers);
         assert!(
             other.read_sink_is_remote && !other.zero_based_regions && other.answers_empty_reads
         );

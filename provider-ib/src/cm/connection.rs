@@ -183,7 +183,8 @@ impl Connection {
             RDMA_CM_EVENT_CONNECT_RESPONSE => (Some(Event::Replied), event.private_data),
             RDMA_CM_EVENT_ESTABLISHED => (Some(Event::Established), event.private_data),
             RDMA_CM_EVENT_REJECTED => {
-                let refused = transport.rejected(event.status, &event.private_data);
+                let quirks = self.cm.shared.device.quirks();
+                let refused = transport.rejected(quirks, event.status, &event.private_data);
                 let event = refused.event(inner.has_time_to_retry());
                 (Some(event), refused.private_data.to_vec())
             }

@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | private data of a consumer | 56 bytes, the rest of the request after the addresses | 251 bytes, siw's limit |
 //! | its length at the peer | the whole field of the message, padded with zeros | as sent |
-//! | a consumer's reject | reason 28 and a mark in front of the private data | any reject |
-//! | no listener | reason 8 | `ECONNREFUSED`, often from the call itself |
+//! | a consumer's reject | reason 28 and a mark in front of the private data | `ECONNREFUSED`; siw: `ECONNRESET` |
+//! | no listener | reason 8 | `ECONNRESET`; siw: `ECONNREFUSED` from the call itself |
 //! | local port | the connection manager's | a TCP connection to this peer may use it; another port is tried |
 //! | connecting | the call returns at once | siw connects TCP within the call |
 //! | cancelling a request | at once | siw waits up to 10 s for the reply |
@@ -21,6 +21,7 @@ use std::io;
 use verbs_dl::types::*;
 
 use super::machine::{Event, Refusal};
+use crate::quirks::Quirks;
 use crate::transport::Transport;
 
 /// The private data that a request carries on InfiniBand: 92 bytes, less the 36 in which the
@@ -106,10 +107,10 @@ impl Transport {
     }
 
     /// Returns the meaning of a rejection.
-    pub(super) fn rejected(self, status: i32, private_data: &[u8]) -> Refused<'_> {
+    pub(super) fn rejected(self, quirks: Quirks, status: i32, private_data: &[u8]) -> Refused<'_> {
         match self {
             Self::InfiniBand => rejected_on_infiniband(status, private_data),
-            Self::Iwarp => rejected_on_iwarp(status, private_data),
+            Self::Iwarp => rejected_on_iwarp(quirks, status, private_data),
         }
     }
 }
@@ -136,13 +137,16 @@ fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
     }
 }
 
-/// Returns the meaning of a rejection on iWARP. A reject, a cancelled request and a closed
-/// connection are all reported as `ECONNRESET`; the first is by far the most frequent.
-fn rejected_on_iwarp(status: i32, private_data: &[u8]) -> Refused<'_> {
-    if status == -libc::ECONNREFUSED {
-        Refused::new(Refusal::Service, true)
-    } else {
+/// Returns the meaning of a rejection on iWARP. The kernel defines that `ECONNREFUSED` is a
+/// consumer's reject; the drivers of hardware report a refused TCP connection as `ECONNRESET`. On
+/// siw a reject, a cancelled request and a closed connection are all `ECONNRESET`; the first is by
+/// far the most frequent.
+fn rejected_on_iwarp(quirks: Quirks, status: i32, private_data: &[u8]) -> Refused<'_> {
+    let is_refused = status == -libc::ECONNREFUSED;
+    if is_refused == quirks.refuses_for_consumers {
         by_consumer(private_data)
+    } else {
+        Refused::new(Refusal::Service, true)
     }
 }
 
@@ -191,9 +195,11 @@ pub(super) fn plain_event(kind: rdma_cm_event_type, failed: bool) -> Option<Even
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quirks::SIW_VENDOR;
 
     fn ib(status: i32, data: &[u8]) -> Refused<'_> {
-        Transport::InfiniBand.rejected(status, data)
+        let transport = Transport::InfiniBand;
+        transport.rejected(Quirks::of(transport, 0), status, data)
     }
 
     #[test]
@@ -230,16 +236,21 @@ mod tests {
     }
 
     #[test]
-    fn a_reject_on_iwarp_is_the_consumers_unless_tcp_refused() {
+    fn a_reject_on_iwarp_is_reported_by_a_code_of_the_driver() {
+        const CHELSIO: u32 = 0x1425;
         let iwarp = Transport::Iwarp;
         assert_eq!(iwarp.reject_data(b"no"), b"no");
-        let rejection = iwarp.rejected(-libc::ECONNRESET, b"no");
-        assert_eq!(
-            (rejection.refusal, rejection.private_data),
-            (Refusal::Consumer, &b"no"[..])
-        );
-        let refused = iwarp.rejected(-libc::ECONNREFUSED, &[]);
-        assert_eq!(refused, Refused::new(Refusal::Service, true));
+        for (vendor, reject, no_listener) in [
+            (SIW_VENDOR, libc::ECONNRESET, libc::ECONNREFUSED),
+            (CHELSIO, libc::ECONNREFUSED, libc::ECONNRESET),
+        ] {
+            let quirks = Quirks::of(iwarp, vendor);
+            let rejection = iwarp.rejected(quirks, -reject, b"no");
+            assert_eq!(rejection, by_consumer(b"no"), "{vendor:#x}");
+            let refused = iwarp.rejected(quirks, -no_listener, &[]);
+            let again = Refused::new(Refusal::Service, true);
+            assert_eq!(refused, again, "{vendor:#x}");
+        }
     }
 
     #[test]
