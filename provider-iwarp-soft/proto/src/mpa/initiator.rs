@@ -2,8 +2,8 @@
 
 use crate::Peer;
 use crate::wire::mpa::{
-    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header,
-    PD_LENGTH_MAX, RtrKind, RtrKinds, StartupFrame,
+    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, Header, PD_LENGTH_MAX,
+    RtrKind, RtrKinds, StartupFrame,
 };
 
 use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
@@ -150,34 +150,21 @@ impl Initiator {
     /// Judges the bytes at the front of the stream.
     #[must_use]
     pub fn handle_input(&self, front: &[u8]) -> Progress<ReplyOutcome> {
-        let (consumed, private_data, header) = match find_frame(front, FrameKind::Reply) {
-            Progress::Frame {
-                consumed,
-                private_data,
-                value,
-            } => (consumed, private_data, value),
-            Progress::NeedMore(len) => return Progress::NeedMore(len),
-            Progress::NotMpa => return Progress::NotMpa,
-            Progress::Malformed(why) => return Progress::Malformed(why),
+        let found = match find_frame(front, FrameKind::Reply) {
+            Ok(found) => found,
+            Err(progress) => return progress,
         };
+        let header = found.header;
         let rev_max = if self.config.enhanced { 2 } else { 1 };
         if !header.reject && !(1..=rev_max).contains(&header.rev) {
             return Progress::Malformed(Malformed::Revision(header.rev));
         }
         let is_enhanced = self.config.enhanced && header.rev >= 2 && header.enhanced;
-        let words = front[HEADER_LEN..consumed]
-            .first_chunk()
-            .map(Enhanced::parse);
-        let peer = if is_enhanced { words } else { None };
+        let peer = found.words.filter(|_| is_enhanced);
         if is_enhanced && peer.is_none() && !header.reject {
             return Progress::Malformed(Malformed::NoEnhancedWords(header.pd_length));
         }
-        let start = private_data.start + if peer.is_some() { ENHANCED_LEN } else { 0 };
-        Progress::Frame {
-            consumed,
-            private_data: start..consumed,
-            value: self.outcome(&header, peer),
-        }
+        found.with(peer.is_some(), self.outcome(&header, peer))
     }
 
     fn outcome(&self, header: &Header, peer: Option<Enhanced>) -> ReplyOutcome {

@@ -18,7 +18,9 @@ pub use responder::{AcceptParams, RequestInfo, Responder, ResponderConfig};
 use core::ops::Range;
 
 use crate::Peer;
-use crate::wire::mpa::{FrameKind, HEADER_LEN, Header, Key, PD_LENGTH_MAX, RtrKind};
+use crate::wire::mpa::{
+    ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header, Key, PD_LENGTH_MAX, RtrKind,
+};
 
 /// The parameters on which both sides agreed; the base of a [`crate::Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,31 +99,52 @@ pub enum StartupError {
     MarkersRequired,
 }
 
-/// Finds a complete frame of `kind` at the front of the stream; the value is its header.
-fn find_frame(front: &[u8], kind: FrameKind) -> Progress<Header> {
+/// A complete frame, whose revision is not checked.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    header: Header,
+    /// The length of the frame in bytes.
+    len: usize,
+    /// The first bytes behind the header, if there are enough. They are the enhanced words in a
+    /// frame with flag S, and private data in all others.
+    words: Option<Enhanced>,
+}
+
+impl Found {
+    /// The frame with `value` as its content. The private data begins behind the enhanced words if
+    /// `is_enhanced`.
+    fn with<T>(self, is_enhanced: bool, value: T) -> Progress<T> {
+        let words = if is_enhanced { ENHANCED_LEN } else { 0 };
+        Progress::Frame {
+            consumed: self.len,
+            private_data: HEADER_LEN + words..self.len,
+            value,
+        }
+    }
+}
+
+/// Finds a complete frame of `kind` at the front of the stream, or returns the verdict on the bytes
+/// that are not one.
+fn find_frame<T>(front: &[u8], kind: FrameKind) -> Result<Found, Progress<T>> {
     match Key::detect(front) {
-        Key::Undecided => return Progress::NeedMore(HEADER_LEN),
-        Key::Neither => return Progress::NotMpa,
+        Key::Undecided => return Err(Progress::NeedMore(HEADER_LEN)),
+        Key::Neither => return Err(Progress::NotMpa),
         Key::Complete(found) if found != kind => {
-            return Progress::Malformed(Malformed::WrongSide);
+            return Err(Progress::Malformed(Malformed::WrongSide));
         }
         Key::Complete(_) => {}
     }
-    let Some(bytes) = front.first_chunk::<HEADER_LEN>() else {
-        return Progress::NeedMore(HEADER_LEN);
-    };
+    let (bytes, rest) = front
+        .split_first_chunk::<HEADER_LEN>()
+        .ok_or(Progress::NeedMore(HEADER_LEN))?;
     let header = Header::parse(bytes);
     let pd_length = usize::from(header.pd_length);
     if pd_length > PD_LENGTH_MAX {
-        return Progress::Malformed(Malformed::PrivateDataLength(header.pd_length));
+        let why = Malformed::PrivateDataLength(header.pd_length);
+        return Err(Progress::Malformed(why));
     }
-    let consumed = HEADER_LEN + pd_length;
-    if front.len() < consumed {
-        return Progress::NeedMore(consumed);
-    }
-    Progress::Frame {
-        consumed,
-        private_data: HEADER_LEN..consumed,
-        value: header,
-    }
+    let len = HEADER_LEN + pd_length;
+    let data = rest.get(..pd_length).ok_or(Progress::NeedMore(len))?;
+    let words = data.first_chunk().map(Enhanced::parse);
+    Ok(Found { header, len, words })
 }

@@ -2,8 +2,8 @@
 
 use crate::Peer;
 use crate::wire::mpa::{
-    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header,
-    PD_LENGTH_MAX, RtrKind, RtrKinds, StartupFrame,
+    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, Header, PD_LENGTH_MAX,
+    RtrKind, RtrKinds, StartupFrame,
 };
 
 use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
@@ -88,29 +88,20 @@ impl Responder {
     /// Judges the bytes at the front of the stream.
     #[must_use]
     pub fn handle_input(&self, front: &[u8]) -> Progress<RequestInfo> {
-        let (consumed, private_data, header) = match find_frame(front, FrameKind::Request) {
-            Progress::Frame {
-                consumed,
-                private_data,
-                value,
-            } => (consumed, private_data, value),
-            Progress::NeedMore(len) => return Progress::NeedMore(len),
-            Progress::NotMpa => return Progress::NotMpa,
-            Progress::Malformed(why) => return Progress::Malformed(why),
+        let found = match find_frame(front, FrameKind::Request) {
+            Ok(found) => found,
+            Err(progress) => return progress,
         };
+        let header = found.header;
         if !(1..=2).contains(&header.rev) {
             return Progress::Malformed(Malformed::Revision(header.rev));
         }
         // Flag S is a reserved bit of revision 1, and the private data is then raw.
         let is_enhanced = header.rev >= 2 && header.enhanced;
-        let words = front[HEADER_LEN..consumed]
-            .first_chunk()
-            .map(Enhanced::parse);
-        let enhanced = if is_enhanced { words } else { None };
+        let enhanced = found.words.filter(|_| is_enhanced);
         if is_enhanced && enhanced.is_none() {
             return Progress::Malformed(Malformed::NoEnhancedWords(header.pd_length));
         }
-        let start = private_data.start + if is_enhanced { ENHANCED_LEN } else { 0 };
         let info = RequestInfo {
             rev: header.rev,
             crc: header.crc,
@@ -118,11 +109,7 @@ impl Responder {
             enhanced,
             peer: (self.config.peer).of_request(header.rev, header.crc, header.markers, enhanced),
         };
-        Progress::Frame {
-            consumed,
-            private_data: start..consumed,
-            value: info,
-        }
+        found.with(is_enhanced, info)
     }
 
     /// The largest private data that a Reply to `request` may carry, in bytes.
