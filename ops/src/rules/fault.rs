@@ -36,7 +36,7 @@ pub enum Reason {
     #[error("the {0} is missing; write `use TARGET ROLE PROGRAM ADDRESS:PORT [KEY=VALUE ...]`")]
     Missing(&'static str),
     /// A target that does not exist.
-    #[error("unknown target `{0}`; one of tcp, both, offload, sdp")]
+    #[error("unknown target `{0}`; one of tcp, both, offload, sdp, local")]
     Target(String),
     /// A role that does not exist.
     #[error("unknown role `{0}`; one of listen, server, connect, client")]

@@ -14,7 +14,7 @@
 //!
 //! | Word | Values |
 //! |---|---|
-//! | target | `tcp`: the kernel's stack; `both`: an offload protocol, and TCP if that fails; `offload`: no TCP; `sdp`: short for `offload protocol=sdp` |
+//! | target | `tcp`: the kernel's stack; `both`: an offload protocol, and TCP if that fails; `offload`: no TCP; `sdp` and `local`: short for `offload protocol=sdp` and `offload protocol=local` |
 //! | role | `listen` or `server`, `connect` or `client` |
 //! | program | a glob, matched against the base name of the program's file and of the name it was started by, or against the path of its file if the glob has a `/` |
 //! | address | `*`, or an address with or without a prefix length; the program's own when it listens, the peer's when it connects |

@@ -55,6 +55,8 @@ fn parse_line(
     known: Option<&[Known]>,
     rules: &mut Rules,
 ) -> Result<(), Fault> {
+    // Comments may be in any encoding.
+    let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     let text = std::str::from_utf8(line).map_err(|error| {
         let good = String::from_utf8_lossy(&line[..error.valid_up_to()]);
         Fault {
@@ -303,6 +305,17 @@ mod tests {
     }
 
     #[test]
+    fn comments_may_be_in_any_encoding() {
+        let file = b"# f\xfcr redis\nuse tcp client * *:* # f\xfcr alle\n";
+        assert_eq!(parse(file).unwrap().rules.len(), 1);
+        let faults = parse(b"use tcp client \xfc *:* # f\xfcr alle").unwrap_err();
+        assert_eq!(
+            (faults[0].column, &faults[0].reason),
+            (16, &Reason::NotText)
+        );
+    }
+
+    #[test]
     fn the_last_log_line_wins_word_by_word() {
         let log = |file: &str| parse(file.as_bytes()).unwrap().log().cloned();
         assert_eq!(log("use both client * *:*"), None);
@@ -329,7 +342,7 @@ mod tests {
         for (line, column, words) in [
             ("match both", 1, "`use`, `log` or `#`"),
             ("use", 4, "the target is missing"),
-            ("use udp client * *:*", 5, "one of tcp, both, offload, sdp"),
+            ("use udp client * *:*", 5, "tcp, both, offload, sdp, local"),
             ("use both", 9, "the role is missing"),
             (
                 "use both peer * *:*",

@@ -69,9 +69,8 @@ pub(super) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Splits a line into words, without its comment.
+    /// Splits a line without a comment into words.
     pub(super) fn new(line: &'a str, number: u32) -> Self {
-        let line = line.find('#').map_or(line, |at| &line[..at]);
         Self {
             line,
             number,
@@ -118,7 +117,7 @@ mod tests {
 
     #[test]
     fn words_know_their_columns_in_characters() {
-        let words: Vec<_> = Words::new("  üse\ta:b  # rest", 3)
+        let words: Vec<_> = Words::new("  üse\ta:b  ", 3)
             .map(|word| (word.text.to_owned(), word.column))
             .collect();
         assert_eq!(words, [("üse".to_owned(), 3), ("a:b".to_owned(), 7)]);
