@@ -135,7 +135,7 @@ nothing_is_left() {
 	must_not "$1: no records" ls -d /var/lib/dpkg/info/*dat-rs* /var/lib/dpkg/info/libdat2-rs*
 }
 
-# The files of /trial/before are those that are there.
+# The files are those of the snapshot in the file $1.
 is_as_before() {
 	snapshot > /tmp/now
 	diff "$1" /tmp/now

@@ -76,8 +76,9 @@ impl Lane {
         self.may_have_bytes.load(Ordering::Acquire)
     }
 
-    /// Puts bytes in, up to the end of the lane and the available room. Returns true if the reader
-    /// must be rung; `None` if the lane has ended.
+    /// Puts bytes in, up to the end of the lane; the caller respects the [`room`](Self::room). Only
+    /// the last message of a stream may exceed it. Returns true if the reader must be rung; `None`
+    /// if the lane has ended.
     pub(super) fn put(&self, bytes: &[u8]) -> Option<bool> {
         let mut state = lock(&self.state);
         if state.ended().is_some() {
