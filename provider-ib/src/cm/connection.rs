@@ -181,7 +181,9 @@ impl Connection {
         let mut inner = lock(&self.inner);
         let (event, private_data) = match event.kind {
             RDMA_CM_EVENT_CONNECT_RESPONSE => (Some(Event::Replied), event.private_data),
-            RDMA_CM_EVENT_ESTABLISHED => (Some(Event::Established), event.private_data),
+            RDMA_CM_EVENT_ESTABLISHED if event.status == 0 => {
+                (Some(Event::Established), event.private_data)
+            }
             RDMA_CM_EVENT_REJECTED => {
                 let quirks = self.cm.shared.device.quirks();
                 let refused = transport.rejected(quirks, event.status, &event.private_data);

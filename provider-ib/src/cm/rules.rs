@@ -176,16 +176,20 @@ pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
 /// its type.
 ///
 /// Replies and rejects carry private data, and requests begin a connection, so other code handles
-/// them. The result is `None` also for events without effect: multicast, a changed link address
-/// (the path still leads to the peer, or the connection fails by itself), and the end of the time
-/// in which late packets of an old connection may arrive (its id is destroyed by then).
+/// them. That code passes an establishment here if its status is an error: qedr reports a failed
+/// start-up to the accepting end as established, and closes the connection next. The result is
+/// `None` also for events without effect: multicast, a changed link address (the path still leads
+/// to the peer, or the connection fails by itself), and the end of the time in which late packets
+/// of an old connection may arrive (its id is destroyed by then).
 pub(super) fn plain_event(kind: rdma_cm_event_type, failed: bool) -> Option<Event> {
     Some(match kind {
         RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressResolved,
         RDMA_CM_EVENT_ROUTE_RESOLVED => Event::RouteResolved,
         RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => Event::Unresolved,
         RDMA_CM_EVENT_UNREACHABLE => Refused::new(Refusal::Unreachable, false).event(false),
-        RDMA_CM_EVENT_CONNECT_ERROR => Refused::new(Refusal::Service, false).event(false),
+        RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_ESTABLISHED => {
+            Refused::new(Refusal::Service, false).event(false)
+        }
         RDMA_CM_EVENT_DISCONNECTED => Event::Disconnected { failed },
         RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceRemoved,
         _ => return None,
@@ -295,6 +299,13 @@ mod tests {
                 RDMA_CM_EVENT_UNREACHABLE,
                 Some(Event::Refused {
                     refusal: unreachable,
+                    again: false,
+                }),
+            ),
+            (
+                RDMA_CM_EVENT_ESTABLISHED,
+                Some(Event::Refused {
+                    refusal: Refusal::Service,
                     again: false,
                 }),
             ),
