@@ -235,7 +235,7 @@ impl Id {
 
     /// Sets the key that the id's events carry from now on. Called before [`accept`](Self::accept):
     /// until a request is accepted, the kernel delivers no further event of its id, and destroys
-    /// the id itself if the device is removed. An accept that comes too late fails.
+    /// the id itself if the device is removed. A late accept fails.
     pub(crate) fn set_key(&self, key: Key) {
         // SAFETY: the id is alive; the thread that reads events uses an atomic load.
         let place = unsafe { AtomicPtr::from_ptr(&raw mut (*self.as_ptr()).context) };
