@@ -195,11 +195,11 @@ fn an_end_between_offer_and_move_leaves_nothing() {
 #[test]
 fn an_offer_of_an_initiator_is_ignored() {
     on_ground(|ground| {
-        let listener = listen(&NAME);
+        let listener = listen(&name());
         listener.set_nonblocking(true).unwrap();
         let victim = ground.victim();
         let mut peer = Scripted::initiator(&victim);
-        peer.send_offer(&NAME, 1);
+        peer.send_offer(&name(), 1);
         works(&mut peer, &victim, "an offer to a responder");
         let accepted = listener.accept();
         assert!(accepted.is_err(), "the victim used the offered address");
@@ -265,7 +265,12 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
 
 // ---- a responder that violates the protocol ----
 
-const NAME: [u8; 16] = *b"a scripted name!";
+/// The name of a script, which no other process of the host has.
+fn name() -> [u8; 16] {
+    let mut name = *b"a scripted name!";
+    name[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+    name
+}
 
 /// Attacks an initiator.
 fn attack_initiator(
@@ -288,16 +293,16 @@ fn invalid_offers_leave_the_connection_on_tcp() {
     on_ground(|ground| {
         let event = attack_initiator(ground, "no listener", |peer, victim| {
             for _ in 0..3 {
-                peer.send_offer(&NAME, 1);
+                peer.send_offer(&name(), 1);
                 works(peer, victim, "no listener");
             }
             Vec::new()
         });
         assert!(matches!(event, Event::Disconnected | Event::Broken));
         for reply in [None, Some(1), Some(2), Some(3), Some(4), Some(5), Some(255)] {
-            let listener = listen(&NAME);
+            let listener = listen(&name());
             attack_initiator(ground, &format!("{reply:?}"), |peer, victim| {
-                peer.send_offer(&NAME, 1);
+                peer.send_offer(&name(), 1);
                 let (mut unix, _) = listener.accept().unwrap();
                 if let Some(reply) = reply {
                     unix.write_all(&[reply; 100]).unwrap();
@@ -313,12 +318,12 @@ fn invalid_offers_leave_the_connection_on_tcp() {
 #[test]
 fn an_offer_without_an_answer_leaves_the_connection_on_tcp() {
     on_ground(|ground| {
-        let listener = listen(&NAME);
+        let listener = listen(&name());
         attack_initiator(ground, "no answer", |peer, victim| {
-            peer.send_offer(&NAME, 1);
+            peer.send_offer(&name(), 1);
             let (unix, _) = listener.accept().unwrap();
             works(peer, victim, "no answer");
-            peer.send_offer(&NAME, 2);
+            peer.send_offer(&name(), 2);
             works(peer, victim, "a second offer");
             drop(listener);
             vec![unix.into()]
@@ -335,9 +340,9 @@ fn a_move_without_agreement_ends_the_connection() {
             Vec::new()
         });
         assert_eq!(event, Event::Broken);
-        let listener = listen(&NAME);
+        let listener = listen(&name());
         let event = attack_initiator(ground, "moved before the answer", |peer, _| {
-            peer.send_offer(&NAME, 1);
+            peer.send_offer(&name(), 1);
             let (unix, _) = listener.accept().unwrap();
             peer.send_moved();
             peer.rest();
@@ -350,8 +355,8 @@ fn a_move_without_agreement_ends_the_connection() {
 
 /// Makes a victim that connects move to shared memory, and returns the memory.
 fn take_memory(peer: &mut Scripted) -> (UnixStream, Shared) {
-    let listener = listen(&NAME);
-    peer.send_offer(&NAME, 7);
+    let listener = listen(&name());
+    peer.send_offer(&name(), 7);
     let (mut unix, _) = listener.accept().unwrap();
     unix.set_read_timeout(Some(DEADLINE)).unwrap();
     let (bytes, fd) = receive_with(&unix);
@@ -382,7 +387,7 @@ fn segments_on_tcp_after_a_move_are_a_violation() {
         let acts: [(&str, Act); 3] = [
             ("a message", |peer| peer.send(b"")),
             ("moved twice", Scripted::send_moved),
-            ("an offer", |peer| peer.send_offer(&NAME, 1)),
+            ("an offer", |peer| peer.send_offer(&name(), 1)),
         ];
         for (name, act) in acts {
             let event = attack_initiator(ground, name, |peer, victim| {
