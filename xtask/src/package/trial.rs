@@ -71,7 +71,7 @@ pub(super) fn run(workspace: &Workspace, directory: &Path) -> Result<Outcome> {
     let finished = job
         .args("--mount --net --pid --ipc --uts --fork --kill-child sh -c")
         .arg(&begin)
-        .minutes(5)
+        .minutes(20)
         .check()?;
     let lines = finished.text.lines();
     let checks = lines.filter(|line| line.starts_with(CHECK)).count();
@@ -91,7 +91,7 @@ fn make_root(workspace: &Workspace, root: &Path) -> Result<()> {
         .arg(&format!("--include={ROOT}"))
         .arg(&release)
         .arg(&root.to_string_lossy());
-    job.minutes(5).check().map(drop)
+    job.minutes(20).check().map(drop)
 }
 
 /// The name of the Debian release, from the text of `/etc/os-release`.

@@ -26,6 +26,10 @@ pub(crate) const OVER_TCP: &str = " over TCP";
 /// The time limit of compiling, on a machine that has not compiled before.
 pub(crate) const BUILD_MINUTES: u64 = 40;
 
+/// The time limit of a suite, which is for suites that hang. A slow machine takes many times as
+/// long as an idle one.
+const SUITE_MINUTES: u64 = 30;
+
 /// Compiles tests before their time limit begins. The limit is for tests that hang, and compiling
 /// on a slow machine must not count.
 pub(crate) fn build(workspace: &Workspace, step: &str, which: &str) -> Result<()> {
@@ -60,7 +64,7 @@ impl<'a> Suite<'a> {
             program,
             step,
             environment: vec![("STACK_TESTS_FULL", if full { "1" } else { "" })],
-            minutes: if full { 120 } else { 5 },
+            minutes: if full { 120 } else { SUITE_MINUTES },
         })
     }
 
@@ -98,7 +102,7 @@ pub(crate) fn suite_under(workspace: &Workspace, name: &str, sanitizer: &str) ->
     let job = SuiteProgram::build(workspace, &step, "stack-tests", name)?
         .job(workspace, &step)
         .env("STACK_TESTS_SANITIZER", sanitizer)
-        .minutes(15);
+        .minutes(SUITE_MINUTES);
     counted(job)
 }
 

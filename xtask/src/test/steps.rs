@@ -213,7 +213,7 @@ fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 fn unit_tests(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     build(workspace, "unit tests", "")?;
     let args = "test --workspace --no-fail-fast";
-    counted(Job::cargo(workspace, "unit tests", args).minutes(9))
+    counted(Job::cargo(workspace, "unit tests", args).minutes(BUILD_MINUTES))
 }
 
 /// Builds all suites. The steps of the suites would build them one after another, which keeps one
@@ -231,7 +231,7 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     )
     // Private items are documented too, so links to them are valid.
     .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
-    .minutes(5)
+    .minutes(BUILD_MINUTES)
     .check()?;
     Ok(Outcome::passed(0, "warnings are errors"))
 }

@@ -288,7 +288,7 @@ impl Making<'_> {
         let package = only_file(self.directory, "deb")?;
         let (package, whole) = (package.display(), whole.display());
         let args = format!("dpkg-deb --extract {package} {whole}");
-        self.job("unpack", &args).minutes(5).check()?;
+        self.job("unpack", &args).minutes(30).check()?;
         fs::remove_file(only_file(self.directory, "deb")?)?;
         // Newer packages have the modules below `usr`, which `modprobe --dirname` does not search.
         let merged = self.directory.join("whole/usr/lib/modules");
@@ -316,7 +316,7 @@ impl Making<'_> {
         ensure!(siw.is_dir(), "{tarball} has no {place}");
         let shown = siw.display();
         let make = format!("make -C {headers} M={shown} CONFIG_RDMA_SIW=m modules");
-        self.job("build siw", &make).minutes(8).check()?;
+        self.job("build siw", &make).minutes(30).check()?;
         let module = siw.join("siw.ko");
         let strip = format!("strip --strip-debug {}", module.display());
         self.job("strip siw", &strip).check()?;

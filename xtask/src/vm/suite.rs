@@ -22,11 +22,12 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// The time limit of the boot and all tests of one guest.
+    /// The time limit of the boot and all tests of one guest. A slow machine takes many times as
+    /// long as an idle one.
     fn deadline(self) -> Duration {
         let minutes = match self {
-            Self::Quick => 20,
-            Self::Full => 90,
+            Self::Quick => 60,
+            Self::Full => 180,
         };
         Duration::from_secs(60 * minutes)
     }
