@@ -8,7 +8,7 @@ use ops::netlink::{Change, Error, LinkAddress, NetStack, PortReservation, Reach,
 use rustix::io::Errno;
 use stack_tests::{NetSpace, Program, Veth, not_run};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The test's network, a second one, and the cable between.
 struct Lab {

@@ -11,7 +11,7 @@ use crate::{CProgram, Finished, Program, Registry, Running, Sanitizer, StackEnv,
 pub const PASSED_FD: i32 = 9;
 
 /// The time after which a child counts as hanging.
-pub const DEADLINE: Duration = Duration::from_secs(90);
+pub const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The compiled program and the network, libraries and registry in which it runs.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::{Echo, Running};
 const ABOVE_PASSED: RawFd = 64;
 
 /// The time for which another process may have a program open for writing.
-const BUSY: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_secs(60);
 
 /// A program that has not been started yet. It will have its own process group, recorded output and
 /// an empty input.

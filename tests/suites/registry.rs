@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv, not_run};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use super::Case;
 use crate::{Finished, IA_NAME, Running, StackEnv, is_full};
 
-const DEADLINE: Duration = Duration::from_secs(90);
+/// The deadline in quick runs, and in full runs under emulation, where several processes share the
+/// processors.
+const DEADLINE: Duration = Duration::from_secs(400);
 const DEADLINE_FULL: Duration = Duration::from_secs(1800);
-/// The deadline in full runs under emulation, where several processes share the processors.
-const DEADLINE_EMULATED: Duration = Duration::from_secs(400);
 
 /// Words that a program prints only after a failure.
 const COMPLAINTS: [&str; 5] = ["error", "fail", "warning", "mismatch", "corrupt"];
@@ -94,9 +94,8 @@ fn is_long(env: &StackEnv) -> bool {
 /// The time limit of a program.
 pub(super) fn deadline(env: &StackEnv) -> Duration {
     env.limit.unwrap_or(match (is_full(), env.is_emulated) {
-        (false, _) => DEADLINE,
         (true, false) => DEADLINE_FULL,
-        (true, true) => DEADLINE_EMULATED,
+        (false, _) | (true, true) => DEADLINE,
     })
 }
 

@@ -12,7 +12,7 @@ use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
 /// The time limit of a script, far longer than any script takes, even with one maximal wait.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Sockets on this address stay on TCP. Sockets on all other addresses are offloaded.
 pub(crate) const NATIVE: &str = "127.0.0.2";

@@ -16,7 +16,7 @@ use crate::process::{HOST, Place, Process};
 use crate::roles::PATIENCE;
 
 /// The time limit of the tools.
-const TOOL: Duration = Duration::from_secs(20);
+const TOOL: Duration = Duration::from_secs(60);
 /// The time limit of a transfer over a bad cable, which takes longer on a busy machine.
 const LONG: Duration = Duration::from_mins(10);
 /// The time after which both ends are transmitting.

@@ -128,7 +128,7 @@ impl Scene {
 
     /// The time limit of a program, far beyond what any program takes.
     pub(crate) fn deadline(&self) -> Duration {
-        Duration::from_secs(if is_full() { 600 } else { 60 })
+        Duration::from_secs(if is_full() { 600 } else { 300 })
     }
 
     /// Runs a program that must succeed.
