@@ -19,6 +19,7 @@
 //! - [`SdpTraces`] checks every SDP message of a test.
 //! - [`TcpMade`] counts the connections of the kernel's TCP, as evidence that a connection was not
 //!   TCP.
+//! - [`let_others_run`] waits until the bytes in transit have been received.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine.
 //! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network of its own.
@@ -45,6 +46,7 @@ mod stack_env;
 mod stage;
 mod stuck;
 mod tcp_made;
+mod turns;
 mod veth;
 
 pub use c_examples::{c_examples, make_c_examples};
@@ -65,4 +67,5 @@ pub use sdp_traces::SdpTraces;
 pub use stack_env::StackEnv;
 pub use stage::Stage;
 pub use tcp_made::TcpMade;
+pub use turns::let_others_run;
 pub use veth::Veth;

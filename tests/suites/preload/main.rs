@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`walk`] | an offloaded pair and a TCP pair, the same random calls on both |
 //! | [`pair`], [`step`], [`when_full`] | the pairs, and the calls on them |
-//! | [`turns`] | waits until the bytes in transit have been received |
 //! | [`scripts`] | third-party programs in the form of scripts, and programs that fork |
 //! | [`left_waits`] | threads that do not return from a wait |
 //! | [`as_over_tcp`] | programs that rely on details of TCP sockets |
@@ -18,7 +17,6 @@ mod left_waits;
 mod pair;
 mod scripts;
 mod step;
-mod turns;
 mod walk;
 mod when_full;
 

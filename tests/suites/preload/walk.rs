@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use stack_tests::let_others_run;
 
 use crate::pair::Pair;
 use crate::scripts::NATIVE;
 use crate::step::{Outcome, Step, agree, arrive, has_edge, unread};
-use crate::turns::let_others_run;
 
 /// The number of rounds of all threads, with pauses between, after which an end was received by a
 /// peer that does not show the end.

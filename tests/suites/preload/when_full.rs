@@ -4,9 +4,10 @@ use std::os::fd::RawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stack_tests::let_others_run;
+
 use crate::pair::Pair;
 use crate::step::{number, receive};
-use crate::turns::let_others_run;
 
 /// The number of polls without room, with a pause and a round of all threads between, after which
 /// the socket counts as full.

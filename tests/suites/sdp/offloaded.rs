@@ -16,8 +16,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sdp_over_dat::Config;
+use stack_tests::let_others_run;
 
 use super::{DEADLINE, on_stack};
+
+/// The least time of a round of all threads.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The event between the peer's first message and the accept.
 enum Before {
@@ -44,13 +48,15 @@ fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
                 connecting.step().map_err(|failure| anyhow!("{failure:?}"))
             })?;
             ensure!(client.send(&[IoSlice::new(b"said")])? == 4);
+            // An abort discards bytes that the provider's thread has not received.
+            let_others_run(10, PAUSE);
             match before {
                 Before::Nothing => (),
                 Before::End => client.shutdown(Half::Write)?,
                 Before::Reset => client.abort(),
             }
-            // The provider's thread receives the peer's messages before the accept.
-            thread::sleep(Duration::from_millis(50));
+            // The provider's thread receives the end before the accept.
+            let_others_run(10, PAUSE);
             let server = eventually(|| Ok(listener.accept()?))?;
             let mut said = [0; 9];
             let mut receive = || server.receive(&mut [IoSliceMut::new(&mut said)], false);

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits `rounds` times until each other thread has gone to sleep.
-pub(crate) fn let_others_run(rounds: usize, pause: Duration) {
+/// Waits `rounds` times until each other thread of this process has gone to sleep, at least for
+/// `pause`. After that, all bytes in transit through the stack of this process have been received,
+/// however busy the processors are.
+pub fn let_others_run(rounds: usize, pause: Duration) {
     for _ in 0..rounds {
         let before = threads();
         std::thread::sleep(pause);
@@ -36,8 +38,7 @@ fn have_slept(before: &BTreeMap<String, Seen>) -> bool {
 
 /// All other threads of this process. A thread that ends meanwhile is omitted.
 fn threads() -> BTreeMap<String, Seen> {
-    // SAFETY: the call has no arguments.
-    let own = unsafe { libc::gettid() }.to_string();
+    let own = nix::unistd::gettid().to_string();
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {
         return BTreeMap::new();
     };
