@@ -31,7 +31,10 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
             "{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}{carrier}\" \"\""
         )?;
     }
-    fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    // Another process of the suite may read the file meanwhile, and must not find half of it.
+    let new = file.with_extension(std::process::id().to_string());
+    fs::write(&new, text).with_context(|| format!("writing {}", new.display()))?;
+    fs::rename(&new, file).with_context(|| format!("renaming {}", new.display()))?;
     // SAFETY: the caller guarantees that no other thread reads the environment.
     unsafe {
         env::set_var("DAT_OVERRIDE", file);
