@@ -306,10 +306,11 @@ static void threshold(void)
 		post_recv(&pair.passive, at * PART, PART);
 	for (size_t at = 0; at < 3; at++)
 		send_part(&pair.active, 0, PART, WAIT_MS);
-	must_refuse("dat_evd_wait",
-		    dat_evd_wait(pair.passive.recv_evd, QUIET_MS * 1000, 4, &event, &more),
-		    DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE);
-	expect(more == 3);
+	/* The messages may be received late, and each wait dequeues nothing. */
+	for (more = 0; more < 3;)
+		must_refuse("dat_evd_wait",
+			    dat_evd_wait(pair.passive.recv_evd, QUIET_MS * 1000, 4, &event, &more),
+			    DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE);
 	send_part(&pair.active, 0, PART, WAIT_MS);
 	must("dat_evd_wait",
 	     dat_evd_wait(pair.passive.recv_evd, WAIT_MS * 1000, 4, &event, &more));

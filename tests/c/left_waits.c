@@ -435,7 +435,8 @@ static void disturbed_waits(volatile long *waits, sigset_t *alarm)
 
 	pthread_sigmask(SIG_BLOCK, alarm, NULL);
 	disturb_in_us(300);
-	while (now_ms() < until) {
+	/* On a busy machine, few handlers may have run so far. */
+	while (now_ms() < until || handled <= 20 || *waits <= 20) {
 		if (!sigsetjmp(before, 1)) {
 			struct pollfd set = {here, POLLIN, 0};
 
@@ -466,7 +467,6 @@ static void handlers(void)
 	sigemptyset(&alarm);
 	sigaddset(&alarm, SIGALRM);
 	disturbed_waits(&waits, &alarm);
-	check(handled > 20 && waits > 20, "there were some");
 	pause_ms(50);
 	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
 	pause_ms(50);
