@@ -48,7 +48,8 @@ pub(crate) const ONCE_IA: &str = "once";
 pub(crate) const CROWDED_IA: &str = "crowded";
 pub(crate) const HALF_OPEN_MAX: usize = 8;
 
-/// An adapter with a short timeout for connections without a request.
+/// An adapter with a short timeout for connections without a request, which is longer than a busy
+/// machine delays a request.
 pub(crate) const IMPATIENT_IA: &str = "impatient";
 
 const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
@@ -65,7 +66,7 @@ static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
         (PLAIN_IA, "lo 0"),
         (ONCE_IA, "lo 0 connect_retry_ms=0"),
         (CROWDED_IA, &*crowded),
-        (IMPATIENT_IA, "lo 0 mpa_timeout_ms=200"),
+        (IMPATIENT_IA, "lo 0 mpa_timeout_ms=2000"),
     ];
     // SAFETY: every test opens an adapter through `Victim::on` first, which waits for this. Until
     // then no thread of this process runs code that reads the environment.
