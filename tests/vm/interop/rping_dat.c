@@ -26,7 +26,7 @@
  * siw's kernel thread reads the send queue itself. That call fails if the connection is closed by
  * then, and rping exits with an error. So the client waits before it closes.
  */
-#define CLOSE_DELAY_US 200000u
+#define CLOSE_DELAY_US 1000000u
 #define TEXT_MAX (1u << 20)
 #define QUEUE_LEN 16
 #define RECEIVES 2u

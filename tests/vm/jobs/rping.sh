@@ -5,13 +5,13 @@
 # and then both programs wait for ever. So an attempt that hangs is repeated. Three hangs in a row have
 # another cause.
 ping_over() {
-    timeout 90 rping -s -a "$1" -C 3 > /tmp/rping.server 2>&1 &
+    timeout 200 rping -s -a "$1" -C 3 > /tmp/rping.server 2>&1 &
     server=$!
-    for _ in $(seq 300); do
+    for _ in $(seq 600); do
         rdma resource show cm_id | grep -q "state LISTEN.*:7174 " && break
         sleep 0.1
     done
-    timeout 45 rping -c -a "$1" -C 3 -v > /tmp/rping 2>&1
+    timeout 100 rping -c -a "$1" -C 3 -v > /tmp/rping 2>&1
     wait "$server" && grep -q "ping data: rdma-ping-2" /tmp/rping
 }
 

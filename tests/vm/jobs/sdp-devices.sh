@@ -36,12 +36,12 @@ trial() {
     trials=$((trials + 1))
     "$opsrun" --rules "$work/rules" python3 "$work/echo.py" serve "$address" 7000 > "$work/server" 2>&1 &
     server=$!
-    for _ in $(seq 300); do grep -q LISTENS "$work/server" && break; sleep 0.1; done
+    for _ in $(seq 600); do grep -q LISTENS "$work/server" && break; sleep 0.1; done
     mkfifo -m 600 "$work/go" 2> /dev/null
     "$opsrun" --rules "$work/rules" python3 "$work/echo.py" visit "$address" 7000 < "$work/go" > "$work/client" 2>&1 &
     client=$!
     exec 4> "$work/go"
-    for _ in $(seq 600); do grep -q SAME "$work/client" && break; sleep 0.1; done
+    for _ in $(seq 1200); do grep -q SAME "$work/client" && break; sleep 0.1; done
     "$opsrun" ss > "$work/listed" 2>&1
     cat "$work/listed"
     exec 4>&-
