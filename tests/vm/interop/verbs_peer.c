@@ -12,7 +12,7 @@
 
 #define QUEUE_LEN 64u
 /* The peer may not listen yet. */
-#define CONNECT_TRIES 50u
+#define CONNECT_TRIES 600u
 #define CONNECT_PAUSE_US 100000u
 
 static struct rdma_event_channel *channel;
