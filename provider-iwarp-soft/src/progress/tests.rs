@@ -54,6 +54,33 @@ fn an_armed_connection_is_not_armed_again() {
     });
 }
 
+/// Two threads arm a connection before one of them drives it. Each of them must find that the
+/// record that was refused has room now, because the peer does not ring for a release before the
+/// first wait.
+#[test]
+fn room_for_a_refused_record_is_found_until_the_record_is_sent() {
+    const LEN: usize = 8192;
+    const MOST: u64 = 64;
+    with_moved(|client, server| {
+        let (from, to) = (client.node.memory(LEN), server.node.memory(LEN));
+        (0..MOST).for_each(|id| server.recv(id, &[to.sge(0, LEN)]));
+        let (mut sent, mut found) = (0, [false; 2]);
+        with_conn(server, |receiving| {
+            while !with_conn(client, |conn| conn.is_tx_pending()) {
+                client.send(sent, &[from.sge(0, LEN)]);
+                sent += 1;
+                client.node.rnic.drive();
+            }
+            with_conn(client, |conn| {
+                while receiving.receive(&*server.qp.qp).unwrap() {}
+                found = [(); 2].map(|()| conn.arm_local().unwrap());
+            });
+        });
+        assert_eq!(found, [true; 2], "{sent} were sent");
+        (0..sent).for_each(|id| assert_eq!(server.received().wr_id, id));
+    });
+}
+
 /// A poller adopts a connection when a thread that has armed all connections is about to sleep.
 #[test]
 fn a_connection_adopted_before_a_sleep_is_armed() {

@@ -85,6 +85,8 @@ pub(crate) struct LocalCarrier {
     watch: Arc<Watch>,
     /// A segment for which the ring had no room.
     stashed: Option<TransmitFpdu>,
+    /// True if a wait found room or a finished reference, and no thread has transmitted since.
+    must_transmit: bool,
     /// The segments from the oldest reference on that the peer has not pulled.
     unfinished: VecDeque<Unfinished>,
     finished: Vec<Report>,
@@ -129,6 +131,7 @@ impl LocalCarrier {
             references,
             watch,
             stashed: None,
+            must_transmit: false,
             unfinished: VecDeque::new(),
             finished: Vec::new(),
             distance: Distance::default(),
@@ -194,7 +197,13 @@ impl SecondCarrier for LocalCarrier {
         if !self.is_pending() {
             return Ok(false);
         }
-        self.producer.announce_wait().map_err(corrupt_rx)
+        // Several threads may arm a connection before one of them drives it. The producer reports
+        // room once, so every further wait must end as well: the peer does not ring for a release
+        // that it made before the wait.
+        if !self.must_transmit {
+            self.must_transmit = self.producer.announce_wait().map_err(corrupt_rx)?;
+        }
+        Ok(self.must_transmit)
     }
 
     fn transmit_last(&mut self, segment: &TransmitFpdu) {
@@ -453,6 +462,7 @@ impl Carrier for LocalCarrier {
         payloads: &Payloads<'_>,
     ) -> Result<Flow, TxFault> {
         let mut flow = Flow::Drained;
+        self.must_transmit = false;
         if self.stashed.is_some() || proto.has_transmit() {
             let memory = payloads.table.access();
             while let Some(segment) = self.stashed.take().or_else(|| proto.poll_transmit()) {
