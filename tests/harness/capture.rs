@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{Program, Running};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The interval of the checks for the end mark in the file.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
