@@ -8,6 +8,9 @@
 //! A TCP connection ends with its last descriptor, so a child that kept a descriptor would keep a
 //! connection alive after the end of the parent. The child only closes: it does not shut the
 //! connection down and sends nothing, because the connection is its parent's.
+//!
+//! A program may close a number of this library and use it again. Neither the library nor its copy
+//! in a child closes the number then, because it refers to another file.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +18,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once};
 
-use host::descriptors::Identity;
+use host::descriptors::{Identity, OwnDescriptor, out_of_the_way};
 use host::forks;
 use host::locks::IgnorePoison as _;
 
@@ -23,17 +26,22 @@ use host::locks::IgnorePoison as _;
 #[derive(Debug, Default)]
 struct Open {
     /// Every socket of this library. The child of a fork also closes the consumer's number of a
-    /// borrowed socket, if that number still refers to the socket.
-    sockets: HashMap<RawFd, Option<(RawFd, Identity)>>,
+    /// borrowed socket.
+    sockets: HashMap<(RawFd, Identity), Option<RawFd>>,
     /// The identities of the borrowed sockets among `sockets`.
     borrowed: HashSet<Identity>,
 }
 
 impl Open {
     /// Ends the borrowing of a socket, which stays open.
-    fn end_borrowing(&mut self, fd: RawFd) {
-        if let Some((_, identity)) = self.sockets.get_mut(&fd).and_then(Option::take) {
-            self.borrowed.remove(&identity);
+    fn end_borrowing(&mut self, socket: (RawFd, Identity)) {
+        if self
+            .sockets
+            .get_mut(&socket)
+            .and_then(Option::take)
+            .is_some()
+        {
+            self.borrowed.remove(&socket.1);
         }
     }
 }
@@ -66,16 +74,23 @@ fn open() -> MutexGuard<'static, Option<Open>> {
 
 /// A socket that the child of a fork does not keep.
 #[derive(Debug)]
-pub(crate) struct NotInherited(ManuallyDrop<OwnedFd>);
+pub(crate) struct NotInherited {
+    fd: ManuallyDrop<OwnDescriptor>,
+    /// The key of the table; `None` if the kernel has reported no identity.
+    key: Option<(RawFd, Identity)>,
+}
 
 impl NotInherited {
-    /// Adds a socket to the table. [`prepare`] must have run.
+    /// Moves a socket away from the program's numbers and adds it to the table. [`prepare`] must
+    /// have run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
+        let fd = out_of_the_way(fd);
+        let key = Identity::of(&fd).ok().map(|it| (fd.as_raw_fd(), it));
         open()
             .get_or_insert_default()
             .sockets
-            .insert(fd.as_raw_fd(), None);
-        Self(ManuallyDrop::new(fd))
+            .extend(key.zip(Some(None)));
+        Self::keep(fd, key)
     }
 
     /// Borrows a consumer's socket: `fd` is a duplicate of its `number`. The child does not keep
@@ -84,26 +99,38 @@ impl NotInherited {
     pub(crate) fn borrow(fd: OwnedFd, number: RawFd, identity: Identity) -> Result<Self, InUse> {
         let mut open = open();
         let table = open.get_or_insert_default();
-        if table.sockets.contains_key(&number) || !table.borrowed.insert(identity) {
+        if table.sockets.contains_key(&(number, identity)) || !table.borrowed.insert(identity) {
             return Err(InUse);
         }
-        let borrowed = Some((number, identity));
-        table.sockets.insert(fd.as_raw_fd(), borrowed);
-        Ok(Self(ManuallyDrop::new(fd)))
+        let key = (fd.as_raw_fd(), identity);
+        table.sockets.insert(key, Some(number));
+        Ok(Self::keep(fd, Some(key)))
+    }
+
+    fn keep(fd: OwnedFd, key: Option<(RawFd, Identity)>) -> Self {
+        Self {
+            fd: ManuallyDrop::new(fd.into()),
+            key,
+        }
+    }
+
+    /// True if the program has closed the number, which may be that of a file of the program.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.fd.is_lost()
     }
 
     /// Returns the socket to its consumer. It may then be borrowed again, though this duplicate is
     /// still open.
     pub(crate) fn end_borrowing(&self) {
-        if let Some(open) = &mut *open() {
-            open.end_borrowing(self.0.as_raw_fd());
+        if let (Some(open), Some(key)) = (&mut *open(), self.key) {
+            open.end_borrowing(key);
         }
     }
 }
 
 impl AsFd for NotInherited {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -112,12 +139,12 @@ impl Drop for NotInherited {
         // Closed under the lock. A fork in between would leave the child a copy, or make it close
         // another descriptor that received the number by then.
         let mut open = open();
-        if let Some(open) = &mut *open {
-            open.end_borrowing(self.0.as_raw_fd());
-            open.sockets.remove(&self.0.as_raw_fd());
+        if let (Some(open), Some(key)) = (&mut *open, self.key) {
+            open.end_borrowing(key);
+            open.sockets.remove(&key);
         }
         // SAFETY: dropped once, here.
-        unsafe { ManuallyDrop::drop(&mut self.0) };
+        unsafe { ManuallyDrop::drop(&mut self.fd) };
     }
 }
 
@@ -137,13 +164,12 @@ extern "C" fn in_child() {
     };
     let mut held = ManuallyDrop::into_inner(held);
     let sockets = held.take().unwrap_or_default().sockets;
-    for (fd, borrowed) in sockets {
-        if let Some((number, identity)) = borrowed
-            && Identity::of_number(number) == Ok(identity)
-        {
-            close(number);
+    for ((fd, identity), borrowed) in sockets {
+        for number in [Some(fd), borrowed].into_iter().flatten() {
+            if Identity::of_number(number) == Ok(identity) {
+                close(number);
+            }
         }
-        close(fd);
     }
 }
 
@@ -182,6 +208,59 @@ mod tests {
         // SAFETY: this process's child, and the out-pointer is of this frame.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(libc::WEXITSTATUS(status), 1);
+    }
+
+    /// Gives the number of a socket to another file, as a program does that closes all numbers.
+    fn replace(number: RawFd, by: &impl AsRawFd) {
+        // SAFETY: both numbers are open, and the test closes the duplicate.
+        assert_eq!(unsafe { libc::dup2(by.as_raw_fd(), number) }, number);
+    }
+
+    #[test]
+    fn a_number_that_the_program_uses_again_stays_open_here_and_in_a_child() {
+        prepare();
+        let root = std::fs::File::open("/").unwrap();
+        let lost = NotInherited::new(UdpSocket::bind("127.0.0.1:0").unwrap().into());
+        let number = lost.as_fd().as_raw_fd();
+        assert!(number >= host::descriptors::lowest());
+        replace(number, &root);
+        assert!(lost.is_lost());
+        // SAFETY: the child only calls the kernel.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: the calls take numbers; `_exit` does not return.
+            unsafe { libc::_exit(i32::from(libc::fcntl(number, libc::F_GETFD) >= 0)) };
+        }
+        let mut status = 0;
+        // SAFETY: this process's child, and the out-pointer is of this frame.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(
+            libc::WEXITSTATUS(status),
+            1,
+            "the child keeps the program's file"
+        );
+        drop(lost);
+        assert_eq!(Identity::of_number(number), Identity::of(&root));
+        close(number);
+    }
+
+    /// The kernel may give a lost number to the next socket of this library.
+    #[test]
+    fn a_lost_socket_does_not_end_the_next_one_at_its_number() {
+        prepare();
+        let socket = || OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let lost = NotInherited::new(socket());
+        let number = lost.as_fd().as_raw_fd();
+        let other = socket();
+        replace(number, &other);
+        // SAFETY: the number is that of the duplicate, which nothing else owns.
+        let next = unsafe { OwnedFd::from_raw_fd(number) };
+        let identity = Identity::of(&next).unwrap();
+        let next = NotInherited::borrow(next, other.as_raw_fd(), identity).unwrap();
+        drop(lost);
+        assert!(!next.is_lost());
+        let again = NotInherited::borrow(socket(), other.as_raw_fd(), identity);
+        assert_eq!(again.unwrap_err(), InUse);
     }
 
     #[test]

@@ -96,8 +96,15 @@ impl LingeringSocket {
     }
 
     /// Sends, then shuts down this end, then discards input. Returns the interest to wait for, or
-    /// `None` when finished.
+    /// `None` when finished. The number of a lost socket is not used.
     fn proceed(&self) -> Option<Interest> {
+        let is_lost = match &self.owner {
+            SocketOwner::Connection(socket) => socket.is_lost(),
+            SocketOwner::Unconnected(socket) => socket.is_lost(),
+        };
+        if is_lost {
+            return None;
+        }
         let mut rest = self.rest.lock().ignore_poison();
         if let Some(bytes) = &mut *rest {
             if !bytes.is_empty() {

@@ -148,6 +148,16 @@ impl Socket {
         matches!(self, Self::Consumer(socket) if !socket.kept.load(Ordering::Relaxed))
     }
 
+    /// True if the program has closed the provider's number, which may be that of a file of the
+    /// program. The data path does not check this, because the check is a system call: the
+    /// provider's numbers are far from those that the kernel assigns to the program.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Self::Own(fd) => fd.is_lost(),
+            Self::Consumer(socket) => socket.duplicate.is_lost(),
+        }
+    }
+
     /// True if a consumer passed the socket to the provider.
     pub(crate) fn is_consumers(&self) -> bool {
         matches!(self, Self::Consumer(_))

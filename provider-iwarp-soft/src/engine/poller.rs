@@ -4,11 +4,11 @@
 //! descriptor and arm two descriptors again at each wait, a large part of the system calls of a
 //! short-lived connection.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use host::descriptors::out_of_the_way;
+use host::descriptors::{OwnDescriptor, out_of_the_way};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -25,9 +25,9 @@ pub(super) type Ready = Vec<Event>;
 
 /// The sockets that the engine watches.
 pub(super) struct Poller {
-    epoll: OwnedFd,
+    epoll: OwnDescriptor,
     /// Edge-triggered and never read: each write is a new edge.
-    wake: OwnedFd,
+    wake: OwnDescriptor,
     /// True while a wake-up is pending.
     is_woken: AtomicBool,
 }
@@ -40,8 +40,8 @@ impl Poller {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), flags)?;
         Ok(Self {
-            epoll,
-            wake,
+            epoll: epoll.into(),
+            wake: wake.into(),
             is_woken: AtomicBool::new(false),
         })
     }
@@ -81,6 +81,9 @@ impl Poller {
         if self.is_woken.swap(true, Ordering::AcqRel) {
             // The waiter has not handled the last wake-up yet; then it will check everything.
             return Ok(());
+        }
+        if self.wake.is_lost() {
+            return Err(Errno::BADF);
         }
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).map(drop)
     }

@@ -4,10 +4,10 @@
 //! event. The engine's thread or a consumer sleeps on the set; a polling consumer polls it at
 //! intervals.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use host::descriptors::out_of_the_way;
+use host::descriptors::{OwnDescriptor, out_of_the_way};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::io::Errno;
@@ -31,12 +31,12 @@ pub(crate) enum Ready {
 /// The descriptors of armed connections.
 #[derive(Debug)]
 pub(crate) struct ConnSet {
-    epoll: OwnedFd,
+    epoll: OwnDescriptor,
 }
 
 impl ConnSet {
     pub(super) fn new() -> Result<Self, Errno> {
-        let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?);
+        let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?).into();
         Ok(Self { epoll })
     }
 

@@ -208,6 +208,11 @@ impl ConnSocket {
         self.socket.keep();
     }
 
+    /// True if the program has closed the provider's descriptor.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.socket.is_lost()
+    }
+
     /// True if the socket returns to the consumer, because no connection was established.
     pub(crate) fn returns_to_consumer(&self) -> bool {
         self.socket.returns_to_consumer()

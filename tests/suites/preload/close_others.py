@@ -6,7 +6,6 @@ import resource
 import select
 import socket
 import sys
-import time
 
 LIMIT = 1024
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -57,31 +56,6 @@ with socket.create_server(("127.0.0.1", 0)) as listener:
         client.sendall(b"x")
         assert server.recv(1) == b"x"
         server.close()
-
-
-def connected():
-    """True while this process has a TCP connection, which the provider ends after the program's close."""
-    with open("/proc/self/net/tcp") as table:
-        rows = [line.split() for line in table][1:]
-    listening = "0A"
-    inodes = {f"socket:[{row[9]}]" for row in rows if row[3] != listening}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{number}") in inodes:
-                return True
-        except FileNotFoundError:
-            pass
-    return False
-
-
-# The descriptors of that connection are closed by the library, and their numbers must not be used
-# again before.
-while connected():
-    time.sleep(0.01)
-before, now = None, os.listdir("/proc/self/fd")
-while now != before:
-    time.sleep(1)
-    before, now = now, os.listdir("/proc/self/fd")
 
 WAITS = (by_poll, by_select, by_epoll, lambda listener: None)
 listeners = [socket.create_server(("127.0.0.1", 0)) for _ in WAITS]

@@ -130,7 +130,7 @@ impl Rendezvous {
     pub(crate) fn accept(&self) -> io::Result<Option<UnixConn>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.listener, flags) {
-            Ok(fd) => Ok(Some(UnixConn::new(host::descriptors::out_of_the_way(fd)))),
+            Ok(fd) => Ok(Some(UnixConn::new(fd))),
             // Level-triggered readiness makes the caller try again.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -172,8 +172,7 @@ fn connect(address: &SocketAddrUnix) -> Result<UnixConn, DialError> {
 
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    Ok(host::descriptors::out_of_the_way(socket))
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 fn random_name() -> Result<Name, Errno> {
