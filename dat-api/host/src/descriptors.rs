@@ -122,6 +122,19 @@ impl OwnDescriptor {
     pub fn is_lost(&self) -> bool {
         Identity::of_number(self.fd.as_raw_fd()).ok() != self.identity
     }
+
+    /// Returns the descriptor, or `EBADF` if it was lost.
+    ///
+    /// # Errors
+    /// `EBADF` if the program has closed the number.
+    pub fn into_owned(self) -> Result<OwnedFd, Errno> {
+        let mut this = ManuallyDrop::new(self);
+        if this.is_lost() {
+            return Err(Errno::BADF);
+        }
+        // SAFETY: the descriptor is taken here only, and the rest of `self` has no drop.
+        Ok(unsafe { ManuallyDrop::take(&mut this.fd) })
+    }
 }
 
 impl From<OwnedFd> for OwnDescriptor {
@@ -193,12 +206,13 @@ mod tests {
     fn a_number_of_another_file_stays_open() {
         let own = OwnDescriptor::from(OwnedFd::from(File::open("/dev/null").unwrap()));
         assert!(!own.is_lost());
+        let own = OwnDescriptor::from(own.into_owned().unwrap());
         let number = own.as_raw_fd();
         let root = OwnedFd::from(File::open("/").unwrap());
         // SAFETY: both numbers are open, and the test owns them.
         assert_eq!(unsafe { libc::dup2(root.as_raw_fd(), number) }, number);
         assert!(own.is_lost());
-        drop(own);
+        assert_eq!(own.into_owned().unwrap_err(), Errno::BADF);
         // SAFETY: the number is that of the duplicate above, which nothing else owns.
         let other = unsafe { OwnedFd::from_raw_fd(number) };
         assert_eq!(Identity::of(other), Identity::of(root));

@@ -1,7 +1,7 @@
 //! The connecting end of the set-up of a connection.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use host::descriptors::OwnDescriptor;
@@ -42,9 +42,9 @@ struct Open {
 #[derive(Debug)]
 enum State {
     /// The kernel connects.
-    Tcp(OwnedFd),
+    Tcp(OwnDescriptor),
     /// The offer was sent.
-    Offered(OwnedFd, Incoming),
+    Offered(OwnDescriptor, Incoming),
     /// The stream connects over this adapter.
     Connecting(SdpStream, Arc<Adapter>),
     /// The set-up has succeeded or failed.
@@ -58,7 +58,7 @@ pub(crate) struct SdpConnecting {
     state: State,
     /// The TCP connection of the rendezvous, open while a device connects. The peer treats its end
     /// as an abort.
-    _rendezvous: Option<OwnedFd>,
+    _rendezvous: Option<OwnDescriptor>,
     poller: OwnDescriptor,
     wakeup: Arc<WakeupFd>,
     local: SocketAddr,
@@ -99,7 +99,7 @@ impl SdpConnecting {
         epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
         Ok(Self {
             candidates,
-            state: State::Tcp(tcp),
+            state: State::Tcp(tcp.into()),
             _rendezvous: None,
             poller: poller.into(),
             wakeup,
@@ -110,7 +110,7 @@ impl SdpConnecting {
 
     /// Sends the offer, with the Hello of the best adapter. All candidates have the same buffer
     /// sizes.
-    fn offer(&mut self, tcp: OwnedFd) -> Result<(), Errno> {
+    fn offer(&mut self, tcp: OwnDescriptor) -> Result<(), Errno> {
         let best = self.candidates.first().ok_or(Errno::NODEV)?;
         let offer = Offer {
             adapters: self.candidates.iter().map(|it| Some(it.kind)).collect(),
@@ -123,7 +123,7 @@ impl SdpConnecting {
     }
 
     /// Starts to connect over the adapter that the peer has chosen.
-    fn follow(&mut self, tcp: OwnedFd, answer: Answer) -> Result<(), ConnectFailure> {
+    fn follow(&mut self, tcp: OwnDescriptor, answer: Answer) -> Result<(), ConnectFailure> {
         let failed = |error: std::io::Error| ConnectFailure::Failed(errno_of(&error));
         epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
         let (stream, chosen, tcp) = match answer {
@@ -134,6 +134,7 @@ impl SdpConnecting {
             }
             Answer::Convert => {
                 let chosen = self.offered(|it| it.kind == AdapterKind::Socket)?;
+                let tcp = tcp.into_owned().map_err(ConnectFailure::Failed)?;
                 let stream =
                     SdpStream::start_connect_over(&chosen.stack, tcp, self.local, self.peer);
                 (stream.map_err(failed)?, chosen, None)
@@ -249,13 +250,14 @@ fn device_address(at: IpAddr, service: SocketAddr) -> Option<SocketAddr> {
 
 /// Returns true for a socket that is connected to itself. TCP does that if the kernel gives the
 /// socket the very port to which it connects, and no service listens there any more.
-fn is_own_peer(tcp: &OwnedFd) -> bool {
-    let (own, peer) = (rustix::net::getsockname(tcp), rustix::net::getpeername(tcp));
+fn is_own_peer(tcp: impl AsFd) -> bool {
+    let own = rustix::net::getsockname(&tcp);
+    let peer = rustix::net::getpeername(&tcp);
     matches!((own, peer), (Ok(own), Ok(Some(peer))) if own == peer)
 }
 
 /// Returns true if the kernel has connected the socket.
-fn has_connected(tcp: &OwnedFd) -> Result<bool, Errno> {
+fn has_connected(tcp: &OwnDescriptor) -> Result<bool, Errno> {
     let mut set = [PollFd::new(tcp, PollFlags::OUT)];
     if poll(&mut set, Some(&Timespec::default()))? == 0 {
         return Ok(false);
@@ -321,7 +323,7 @@ mod tests {
     fn a_socket_may_be_connected_to_itself() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(!is_own_peer(&other.into()));
+        assert!(!is_own_peer(&other));
         let tcp = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         rustix::net::bind(&tcp, &any).unwrap();

@@ -37,7 +37,7 @@ const MEETING_MAX: usize = 64;
 
 /// Ends the TCP connection of a peer whose offer cannot be answered. The end is sent even if other
 /// processes have copies of the descriptor.
-fn refuse(tcp: &OwnedFd, why: Errno) {
+fn refuse(tcp: &OwnDescriptor, why: Errno) {
     if why == Errno::PROTONOSUPPORT {
         let answer = Answer::Nothing(NoChoice::Version).emit();
         let _ = rendezvous::send(tcp.as_fd(), &answer);
@@ -81,7 +81,7 @@ pub(crate) struct PendingConnections {
 /// A connection whose peer has not sent its offer.
 #[derive(Debug)]
 struct Meeting {
-    tcp: OwnedFd,
+    tcp: OwnDescriptor,
     incoming: Incoming,
     names: Names,
     until: Instant,
@@ -90,7 +90,7 @@ struct Meeting {
 /// A peer that has a token, with the TCP connection on which the token was sent.
 #[derive(Debug)]
 struct Invited {
-    tcp: OwnedFd,
+    tcp: OwnDescriptor,
     token: Token,
 }
 
@@ -161,7 +161,7 @@ impl PendingConnections {
         let own: SocketAddr = rustix::net::getsockname(&tcp)?.try_into()?;
         epoll::add(service.poller, &tcp, EventData::new_u64(4), EventFlags::IN)?;
         self.meeting.push(Meeting {
-            tcp,
+            tcp: tcp.into(),
             incoming: Incoming::default(),
             names: Names {
                 local: SocketAddr::new(own.ip().to_canonical(), service.port),
@@ -246,7 +246,7 @@ impl PendingConnections {
     fn invite(
         &mut self,
         service: &Service<'_>,
-        tcp: OwnedFd,
+        tcp: OwnDescriptor,
         answer: Answer,
         token: Token,
     ) -> io::Result<()> {
@@ -328,7 +328,7 @@ impl PendingConnections {
         // The answer is sent first, because the peer sends Hello after it.
         rendezvous::send(meeting.tcp.as_fd(), &Answer::Convert.emit())?;
         let Names { local, peer } = meeting.names;
-        rendezvous.admit(meeting.tcp, local, peer)
+        rendezvous.admit(meeting.tcp.into_owned()?, local, peer)
     }
 
     /// Accepts connection requests that carry a Hello or a valid token.
