@@ -173,7 +173,17 @@ fn bad_arguments_are_refused() {
     let beyond = DCNT_EP_ALL_COUNTERS as c_int + 1;
     assert_eq!(try_query(ep, beyond, out, 0), 0x8006_0026);
     assert_eq!(try_query(ep, -1, out, 0), 0x8006_0026);
-    assert_eq!(try_query(ep, 0, ptr::null_mut(), 0), 0x8006_0027);
+    let connects = one(ep, DCNT_EP_CONNECT);
+    assert_ne!(connects, 0);
+    for reset in [0, 1] {
+        let code = try_query(ep, DCNT_EP_CONNECT as c_int, ptr::null_mut(), reset);
+        assert_eq!(code, 0x8006_0027);
+    }
+    assert_eq!(
+        one(ep, DCNT_EP_CONNECT),
+        connects,
+        "a call that fails resets nothing"
+    );
     assert_eq!(try_query(pair.pz, 0, out, 0), 0x8006_0025);
     assert_eq!(try_query(ptr::null_mut(), 0, out, 0), 0x8005_001B);
 }

@@ -49,7 +49,9 @@ pub(crate) unsafe fn query<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> Da
     // SAFETY: the caller passes the va_list of this operation, and the structure has the same
     // layout in C.
     unsafe { access_read_query_counters(va_list, &raw mut args) };
-    let values = read::<R>(handle, args.counter, args.reset != 0)?;
+    // A call that fails resets nothing.
+    let reset = args.reset != 0 && !args.out.is_null();
+    let values = read::<R>(handle, args.counter, reset)?;
     if args.out.is_null() {
         return Err(DatError::invalid_arg(3));
     }
