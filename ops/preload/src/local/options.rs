@@ -157,8 +157,8 @@ pub(crate) unsafe fn set(
 ) -> Option<Result<(), Errno>> {
     let socket = local_socket(fd)?;
     let _inside = guard::enter();
-    if options::is_refused(level, name) {
-        return Some(Err(Errno::NOPROTOOPT));
+    if let Some(error) = options::refusal(level, name) {
+        return Some(Err(error));
     }
     // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
     let checked = match unsafe { switch_value(level, name, value, len) } {

@@ -7,6 +7,7 @@
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | applied by this library |
 //! | `TCP_INFO` | the state; all other fields are zero, because they describe the machinery of TCP |
 //! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers handle |
+//! | `TCP_FASTOPEN`, `TCP_FASTOPEN_CONNECT` | `EINVAL` if the program sets them, as on a connection over TCP |
 //! | `SO_PEERNAME` | the peer's address |
 //! | `SO_PEEK_OFF` | `EOPNOTSUPP`, as in kernels whose TCP lacks it |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all other options, and applied if the protocol runs over TCP |
@@ -34,7 +35,7 @@ use crate::socket::identity::Identity;
 use crate::tcp::buffers;
 use crate::tcp::options::{
     SO_PEERNAME, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, last,
-    write_info, write_number, write_peer_name,
+    refusal, write_info, write_number, write_peer_name,
 };
 
 impl Identity {
@@ -83,8 +84,8 @@ impl Identity {
         value: *const c_void,
         len: socklen_t,
     ) -> Result<(), Errno> {
-        if is_refused(level, name) {
-            return Err(Errno::NOPROTOOPT);
+        if let Some(error) = refusal(level, name) {
+            return Err(error);
         }
         if (level, name) == (SOL_SOCKET, libc::SO_PEEK_OFF) {
             // The error of kernels whose TCP has no such option. The option would have no effect.

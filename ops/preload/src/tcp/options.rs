@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use libc::{
     IPPROTO_TCP, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_LINGER, SO_OOBINLINE, SO_RCVTIMEO,
-    SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_FASTOPEN, TCP_MD5SIG, TCP_REPAIR, TCP_ULP, linger,
-    socklen_t, timeval,
+    SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT,
+    TCP_FASTOPEN_NO_COOKIE, TCP_MD5SIG, TCP_REPAIR, TCP_ULP, linger, socklen_t, timeval,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -153,8 +153,20 @@ impl Options {
 pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),
-        IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR | TCP_FASTOPEN),
+        IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR),
         _ => false,
+    }
+}
+
+/// Returns the error of setting an option that no connection of an offload protocol has, or that
+/// the kernel's TCP sets before a connection is made only.
+pub(crate) fn refusal(level: c_int, name: c_int) -> Option<Errno> {
+    match (level, name) {
+        _ if is_refused(level, name) => Some(Errno::NOPROTOOPT),
+        (IPPROTO_TCP, TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_NO_COOKIE) => {
+            Some(Errno::INVAL)
+        }
+        _ => None,
     }
 }
 
