@@ -56,6 +56,22 @@ impl Calls {
         }
     }
 
+    /// Sleeps within a call in progress, which does not count as such meanwhile: a handler may
+    /// leave the call by `siglongjmp`. Fails with [`HANDED_OVER`] if calls are stopped afterwards.
+    pub(super) fn while_asleep(
+        &self,
+        sleep: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.end_one();
+        let slept = sleep();
+        self.in_progress.fetch_add(1, Ordering::SeqCst);
+        // As in `begin`, a call that is not counted by `await_none` finds the flag.
+        match slept {
+            Ok(()) if self.is_stopped() => Err(HANDED_OVER),
+            slept => slept,
+        }
+    }
+
     fn end_one(&self) {
         self.in_progress.fetch_sub(1, Ordering::SeqCst);
         if self.is_stopped() {
@@ -97,5 +113,30 @@ impl Calls {
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.calls.end_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_sleeps_does_not_delay_a_hand_over() {
+        let calls = Calls::default();
+        let call = calls.begin().unwrap();
+        assert!(!calls.await_none(Duration::ZERO));
+        let slept = calls.while_asleep(|| {
+            calls.stop();
+            assert!(calls.await_none(Duration::ZERO));
+            Ok(())
+        });
+        assert_eq!(slept, Err(HANDED_OVER), "the call uses the stream no more");
+        let interrupted = calls.while_asleep(|| Err(Errno::INTR));
+        assert_eq!(interrupted, Err(Errno::INTR));
+        calls.allow();
+        assert_eq!(calls.while_asleep(|| Ok(())), Ok(()));
+        assert!(!calls.await_none(Duration::ZERO));
+        drop(call);
+        assert!(calls.await_none(Duration::ZERO));
     }
 }

@@ -6,7 +6,7 @@ use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
 use ops::Half;
 use rustix::io::Errno;
 
-use crate::socket::{Patience, Socket};
+use crate::socket::Socket;
 
 impl Socket {
     /// Performs `shutdown`.
@@ -70,7 +70,12 @@ impl Socket {
             if self.stream.unsent() == 0 {
                 return;
             }
-            if Patience::Until(deadline).wait(self, seen, false).is_err() {
+            if self
+                .observer
+                .wait_queue()
+                .sleep(seen, Some(deadline))
+                .is_err()
+            {
                 return;
             }
         }

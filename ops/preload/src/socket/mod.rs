@@ -277,13 +277,15 @@ impl Patience {
         if socket.calls.is_stopped() {
             return Err(calls::HANDED_OVER);
         }
-        let wait_queue = socket.observer.wait_queue();
-        match self {
-            Self::None => Err(Errno::AGAIN),
-            Self::Until(deadline) => wait_queue.sleep(seen, Some(deadline)),
+        let deadline = match self {
+            Self::None => return Err(Errno::AGAIN),
+            Self::Until(deadline) => Some(deadline),
             // Every signal ends a sleep that has a deadline.
-            Self::Endless if has_moved => wait_queue.sleep(seen, Some(Instant::now() + DAY)),
-            Self::Endless => wait_queue.sleep(seen, None),
-        }
+            Self::Endless => has_moved.then(|| Instant::now() + DAY),
+        };
+        let wait_queue = socket.observer.wait_queue();
+        socket
+            .calls
+            .while_asleep(|| wait_queue.sleep(seen, deadline))
     }
 }
