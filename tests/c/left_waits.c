@@ -526,6 +526,54 @@ static void jumps(void)
 	one_round(by_poll);
 }
 
+static int open_descriptors(void)
+{
+	DIR *all = opendir("/proc/self/fd");
+	int count = 0;
+
+	check(all != NULL, "opendir");
+	while (readdir(all))
+		count++;
+	closedir(all);
+	return count;
+}
+
+/* A handler jumps out of an accept and of a receive, and the objects of these calls are free. */
+static void left_calls(void)
+{
+	struct sockaddr_in at;
+	socklen_t len = sizeof(at);
+	static volatile int before_all;
+	static FILE *volatile words;
+	char word[8] = "";
+	int late;
+
+	signal(SIGALRM, leave);
+	for (volatile int time = 0; time < 20; time++) {
+		if (!sigsetjmp(before, 1)) {
+			disturb_in_us(10000);
+			accept(listener, NULL, NULL);
+			fail("accept");
+		}
+		if (time == 0)
+			before_all = open_descriptors();
+	}
+	check(open_descriptors() <= before_all, "a descriptor of each call stays open");
+	check(getsockname(listener, (struct sockaddr *)&at, &len) == 0, "getsockname");
+	close(listener);
+	late = socket(AF_INET, SOCK_STREAM, 0);
+	check(connect(late, (struct sockaddr *)&at, len) < 0 && errno == ECONNREFUSED, "it listens");
+	if (!sigsetjmp(before, 1)) {
+		disturb_in_us(10000);
+		recv(here, word, 1, 0);
+		fail("recv");
+	}
+	words = popen("echo word", "r");
+	check(words && fgets(word, sizeof(word), words) && !strcmp(word, "word\n"), "popen");
+	pclose(words);
+	one_round(by_poll);
+}
+
 static void numbers(void)
 {
 	many_rounds(by_number);
@@ -621,7 +669,7 @@ int main(int count, char **arguments_)
 		{"cancel", cancel},     {"pending", pending},
 		{"left", left_by_another}, {"left_by_itself", left_by_itself},
 		{"handlers", handlers}, {"jumps", jumps},
-		{"numbers", numbers},
+		{"numbers", numbers},   {"left_calls", left_calls},
 		{"arguments", arguments}, {"exits", exits},
 	};
 

@@ -10,6 +10,7 @@ use host::stand_in::Flags;
 use ops::observe::NativeRecord;
 use rustix::io::{DupFlags, Errno};
 
+use crate::events::restarting;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
 use crate::socket::Socket;
@@ -68,13 +69,10 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
             Some(relay) => relay.on_owner_closed(),
             None => return socket.close().map(|until| (socket, until)),
         },
-        // A listener stops when its last reference is dropped. The kernel counts the holders of a
-        // pair.
-        Entry::Socket(_)
-        | Entry::Listener(_)
-        | Entry::RelayClient(_)
-        | Entry::Local(_)
-        | Entry::Listed(_) => {}
+        // A listener stops when its last reference is dropped.
+        Entry::Listener(listener) => restarting::drop_left(&listener),
+        // The kernel counts the holders of a pair.
+        Entry::Socket(_) | Entry::RelayClient(_) | Entry::Local(_) | Entry::Listed(_) => {}
     }
     None
 }

@@ -7,7 +7,7 @@ use stack_tests::{CProgram, OffloadProtocol};
 use super::scripts;
 
 /// The argument of the program.
-pub(crate) const CASES: [&str; 9] = [
+pub(crate) const CASES: [&str; 10] = [
     "cancel",
     "pending",
     "left",
@@ -15,6 +15,7 @@ pub(crate) const CASES: [&str; 9] = [
     "handlers",
     "jumps",
     "numbers",
+    "left_calls",
     "arguments",
     "exits",
 ];

@@ -112,6 +112,7 @@ pub(crate) fn run_for_handler(work: fn(), within: Duration) -> bool {
 /// Detaches the child of a fork from the parent's event thread, which does not run in the child and
 /// whose locks may be held.
 pub(crate) fn reset_after_fork() {
+    restarting::reset_after_fork();
     let before = EVENT_THREAD.swap(ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: the pointer is null, or to a box that is never freed.
     if let Some(before) = unsafe { before.as_ref() } {

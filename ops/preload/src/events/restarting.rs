@@ -4,11 +4,13 @@
 //! Both end a `poll`, which does not report which of them ran. A wait on a futex is ended as
 //! `accept` is, so the event thread watches the descriptors and the caller waits on a futex.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use host::descriptors::raise;
+use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -53,9 +55,89 @@ impl<'a> Awaited<'a> {
     }
 }
 
-/// Waits until a descriptor is ready, and returns true if it is the first one. `INTR`: a handler
-/// without `SA_RESTART` ran. `AGAIN`: the deadline has passed.
-pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
+/// The objects of a wait. They belong to the thread and not to the frames of the call: a handler
+/// may leave the call by `siglongjmp`, which drops no frame. The next wait of the thread drops
+/// them.
+struct Held {
+    watch: Option<Watch>,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+thread_local! {
+    static HELD: Cell<Option<Box<Held>>> = const { Cell::new(None) };
+}
+
+impl Held {
+    /// Holds the owner of descriptors, instead of the one that an earlier wait has left.
+    fn begin(owner: Arc<dyn Any + Send + Sync>) {
+        let _signals_blocked = SignalsBlocked::begin();
+        let held = Box::new(Self { watch: None, owner });
+        let _ = HELD.try_with(|it| it.replace(Some(held)));
+    }
+
+    /// Returns the owner that the thread holds, if it is `expected`.
+    fn end<T>(expected: *const T) -> Option<Arc<dyn Any + Send + Sync>> {
+        let _signals_blocked = SignalsBlocked::begin();
+        let held = HELD.try_with(Cell::take).ok().flatten()?;
+        if held.is(expected) {
+            return Some(held.owner);
+        }
+        let _ = HELD.try_with(|it| it.set(Some(held)));
+        None
+    }
+
+    /// Changes the watch of the wait for `expected`. Returns false if the thread does not hold that
+    /// owner any more, because a handler has called this module too.
+    fn set_watch<T>(expected: *const T, watch: Option<Watch>) -> bool {
+        let _signals_blocked = SignalsBlocked::begin();
+        let Some(mut held) = HELD.try_with(Cell::take).ok().flatten() else {
+            return false;
+        };
+        let is_held = held.is(expected);
+        if is_held {
+            held.watch = watch;
+        }
+        let _ = HELD.try_with(|it| it.set(Some(held)));
+        is_held
+    }
+
+    fn is<T>(&self, expected: *const T) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.owner), expected)
+    }
+}
+
+/// Drops what a wait of this thread for the descriptors of `owner` has left.
+pub(crate) fn drop_left<T>(owner: &Arc<T>) {
+    drop(Held::end(Arc::as_ptr(owner)));
+}
+
+/// Forgets, in the child of a fork, what a wait of the parent has left. Its parts belong to the
+/// parent.
+pub(crate) fn reset_after_fork() {
+    let left = HELD.try_with(Cell::take);
+    std::mem::forget(left);
+}
+
+/// Waits until a descriptor is ready, and returns true if it is the first one, together with
+/// `owner`, which keeps the descriptors open. `INTR`: a handler without `SA_RESTART` ran, or a
+/// handler waited too. `AGAIN`: the deadline has passed.
+pub(crate) fn wait<T: Any + Send + Sync>(
+    owner: Arc<T>,
+    all: &[Awaited<'_>],
+    deadline: Option<Instant>,
+) -> Result<(bool, Arc<T>), Errno> {
+    let of = Arc::as_ptr(&owner);
+    Held::begin(owner);
+    let is_first = wait_while_held(of, all, deadline);
+    let owner = Held::end(of).and_then(|owner| owner.downcast().ok());
+    Ok((is_first?, owner.ok_or(Errno::INTR)?))
+}
+
+fn wait_while_held<T>(
+    owner: *const T,
+    all: &[Awaited<'_>],
+    deadline: Option<Instant>,
+) -> Result<bool, Errno> {
     let mut set: Vec<PollFd<'_>> = all.iter().map(|one| one.polled()).collect();
     loop {
         // With a timeout, every handler ends the wait, as it ends `poll`.
@@ -71,33 +153,61 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
         if polled? > 0 {
             return Ok(set.first().is_some_and(|one| !one.revents().is_empty()));
         }
-        match deadline {
-            Some(_) => return Err(Errno::AGAIN),
-            None => sleep(all)?,
+        if deadline.is_some() {
+            return Err(Errno::AGAIN);
+        }
+        sleep(owner, all)?;
+        if !Held::set_watch(owner, None) {
+            return Err(Errno::INTR);
         }
     }
 }
 
 /// Sleeps until a descriptor may be ready.
-fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
+fn sleep<T>(owner: *const T, all: &[Awaited<'_>]) -> Result<(), Errno> {
     // A handler that interrupts this work must not wait for a lock of this thread, or leave the
     // call with a lock held.
     let signals_blocked = SignalsBlocked::begin();
     let waker = Arc::new(Waker::default());
     let seen = waker.0.seq();
     list(&waker);
-    // Each call has its own set, because several threads may wait for the same descriptors.
-    let set = raise(epoll::create(CreateFlags::CLOEXEC)?)?;
-    for one in all {
-        epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
+    let watch = Watch::begin(all, waker.clone())?;
+    if !Held::set_watch(owner, Some(watch)) {
+        return Err(Errno::INTR);
     }
-    let thread = event_thread()?;
-    thread.watch(&set, EventFlags::IN, waker.clone())?;
     drop(signals_blocked);
-    let slept = waker.0.sleep(seen, None);
-    let _signals_blocked = SignalsBlocked::begin();
-    thread.unwatch(&set);
-    slept
+    waker.0.sleep(seen, None)
+}
+
+/// A watch of several descriptors by the event thread. Each wait has its own set, because several
+/// threads may wait for the same descriptors.
+struct Watch {
+    set: OwnDescriptor,
+    waker: Arc<Waker>,
+}
+
+impl Watch {
+    fn begin(all: &[Awaited<'_>], waker: Arc<Waker>) -> Result<Self, Errno> {
+        let set = raise(epoll::create(CreateFlags::CLOEXEC)?)?;
+        for one in all {
+            epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
+        }
+        event_thread()?.watch(&set, EventFlags::IN, waker.clone())?;
+        Ok(Self {
+            set: set.into(),
+            waker,
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Ok(thread) = event_thread() {
+            thread.unwatch(&self.set);
+        }
+        // A handler may wait while the wait that it has interrupted continues.
+        self.waker.0.wake();
+    }
 }
 
 /// The wakers of threads that sleep. Some of these threads may have woken already.

@@ -4,10 +4,8 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
-use ops::observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
@@ -164,14 +162,13 @@ unsafe fn accepted(
         Some(listener) if flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0 => listener,
         _ => return kernel(),
     };
-    match accept::accept(fd, Arc::clone(&listener), flags, kernel) {
+    match accept::accept(fd, listener, flags, kernel) {
         Ok(Next::Offloaded(accepted)) => {
             // SAFETY: by the caller's contract the pointers are null or valid.
             unsafe { accepted.write_peer(address, len) };
             Ok(accepted.fd)
         }
         Ok(Next::Tcp(accepted)) => {
-            listener.count(Counter::AcceptedTcp);
             list(accepted, None, PLAIN_PEER);
             Ok(accepted)
         }

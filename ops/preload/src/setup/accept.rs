@@ -88,7 +88,7 @@ pub(crate) fn accept(
                     .run(|| is_ready(socket).then(&kernel))
             };
             if let Some(accepted) = accepted {
-                return accepted.map(Next::Tcp);
+                return by_tcp(&listener, accepted);
             }
         }
         let taken = {
@@ -113,7 +113,7 @@ pub(crate) fn accept(
                     listener = successor;
                     continue;
                 }
-                None => return kernel().map(Next::Tcp),
+                None => return by_tcp(&listener, kernel()),
             }
         }
         if listener.needs_service() {
@@ -125,10 +125,17 @@ pub(crate) fn accept(
             }
         }
         if is_nonblocking(socket)? {
-            return kernel().map(Next::Tcp);
+            return by_tcp(&listener, kernel());
         }
-        has_kernel_woken = wait(socket, &listener, begun)?;
+        (has_kernel_woken, listener) = wait(socket, listener, begun)?;
     }
+}
+
+/// Counts a connection of the kernel's TCP.
+fn by_tcp(listener: &Listener, accepted: Result<c_int, Errno>) -> Result<Next, Errno> {
+    let accepted = accepted?;
+    listener.count(Counter::AcceptedTcp);
+    Ok(Next::Tcp(accepted))
 }
 
 fn is_nonblocking(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
@@ -142,13 +149,19 @@ fn successor(fd: c_int, before: &Arc<Listener>) -> Option<Arc<Listener>> {
 
 /// Waits as long as `accept` does, or until the listening process ends. Returns true if the kernel
 /// has a connection.
-fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<bool, Errno> {
+fn wait(
+    socket: BorrowedFd<'_>,
+    listener: Arc<Listener>,
+    begun: Instant,
+) -> Result<(bool, Arc<Listener>), Errno> {
     let limit = sockopt::socket_timeout(socket, Timeout::Recv)?;
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
+    // SAFETY: the wait keeps the listener, and uses no descriptor after it has lost the listener.
+    let of = unsafe { &*Arc::as_ptr(&listener) };
     let mut awaited = vec![Awaited::Input(socket)];
-    awaited.extend(listener.pending().map(Awaited::Input));
-    awaited.extend(listener.listening_process().map(Awaited::End));
-    restarting::wait(&awaited, deadline)
+    awaited.extend(of.pending().map(Awaited::Input));
+    awaited.extend(of.listening_process().map(Awaited::End));
+    restarting::wait(listener, &awaited, deadline)
 }
 
 /// Returns true if the kernel's `accept` does not wait.
