@@ -71,6 +71,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "stdio_reads_and_writes_a_connection_at_its_numbers",
         include_str!("standard_numbers.py"),
     ),
+    (
+        "a_disconnected_socket_connects_again",
+        include_str!("disconnect.py"),
+    ),
     ("bytes_are_spliced_as_over_tcp", include_str!("splicing.py")),
     (
         "a_listener_reports_one_event_until_it_is_armed",

@@ -14,7 +14,7 @@ use crate::process::errno::{self, ToC};
 use crate::process::{guard, real};
 use crate::setup::accept::{self, Next};
 use crate::setup::connect::{self, Outcome};
-use crate::setup::offer;
+use crate::setup::{disconnect, offer};
 use crate::tcp::{made, names};
 use crate::{local, numbers, observing, table};
 
@@ -43,6 +43,13 @@ pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: by the caller's contract the address is null or has `len` bytes.
+    if unsafe { names::is_unspecified(address, len) }
+        && (table::contains(fd) || local::is_local(fd))
+        && let Some(result) = disconnect::disconnect(fd)
+    {
+        return result.to_c();
+    }
     if table::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));
     }

@@ -162,7 +162,7 @@ fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
 
 /// Returns the state of a local connection in this process, and makes it at the first use. `None`:
 /// the descriptor is no local connection.
-fn local_socket(fd: c_int) -> Option<Arc<LocalSocket>> {
+pub(crate) fn local_socket(fd: c_int) -> Option<Arc<LocalSocket>> {
     if let Some(Entry::Local(socket)) = table::entry(fd) {
         return Some(socket);
     }

@@ -4,6 +4,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`connect`] | `connect`: an offload protocol first, within its bound, then TCP |
+//! | [`disconnect`] | `connect` with `AF_UNSPEC`: back to a TCP socket |
 //! | [`not_offered`] | a cache of services that no protocol offers |
 //! | [`offer`] | `listen`: protocols listen next to a TCP socket, and again if their process has ended |
 //! | [`accept`] | `accept`: one queue for the connections of TCP and of all protocols |
@@ -12,6 +13,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod connect;
+pub(crate) mod disconnect;
 pub(crate) mod inheritance;
 mod not_offered;
 pub(crate) mod offer;

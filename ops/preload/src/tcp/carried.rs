@@ -51,6 +51,12 @@ pub(crate) fn option_is_set(level: c_int, name: c_int, is_listener: bool) {
     }
 }
 
+/// Records that a TCP socket which is not connected may have any option, because it has those of a
+/// former connection.
+pub(crate) fn any_may_be_set() {
+    SET.store(u64::MAX, Ordering::Relaxed);
+}
+
 /// The options that differ from those of a new socket.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Carried {

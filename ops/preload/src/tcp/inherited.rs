@@ -70,8 +70,9 @@ pub(crate) struct Value {
     len: socklen_t,
 }
 
-/// Makes a TCP socket with the options of a listening socket.
-pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+/// Makes a TCP socket with the options of another one, which listens or keeps the options of a
+/// connection.
+pub(crate) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let made = new(family)?;
     let is_new = as_new(family, made.as_fd());
     for (index, &(level, name)) in options(family).enumerate() {

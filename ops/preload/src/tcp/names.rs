@@ -156,6 +156,18 @@ pub(crate) unsafe fn read_address(from: *const sockaddr, len: socklen_t) -> Opti
     }
 }
 
+/// Returns true for an address of no family, with which `connect` ends a connection.
+///
+/// # Safety
+/// `address` is null or points to `len` bytes.
+pub(crate) unsafe fn is_unspecified(address: *const sockaddr, len: socklen_t) -> bool {
+    !address.is_null()
+        && len as usize >= size_of::<libc::sa_family_t>()
+        // SAFETY: the address has at least the family; the read permits any alignment.
+        && unsafe { ptr::read_unaligned(address.cast::<libc::sa_family_t>()) }
+            == libc::AF_UNSPEC as libc::sa_family_t
+}
+
 pub(super) fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
     let mut bytes = [0; size_of::<sockaddr_in6>()];
     let len = match address {
