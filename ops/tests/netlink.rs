@@ -19,7 +19,7 @@ struct Lab {
 /// Makes a lab; `None` if this machine does not permit making networks.
 fn lab() -> Result<Option<Lab>> {
     let net = NetSpace::enter()?;
-    let Some(veth) = Veth::lay(&net, true)? else {
+    let Some(veth) = Veth::create(&net)? else {
         not_run("no network namespaces; run as root or allow user namespaces");
         return Ok(None);
     };

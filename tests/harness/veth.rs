@@ -25,6 +25,13 @@ pub struct Veth {
     far: File,
 }
 
+/// The address families of both devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Families {
+    Both,
+    Ipv6,
+}
+
 impl Veth {
     /// The device in the network of the calling thread.
     pub const NEAR: &str = "near";
@@ -43,12 +50,24 @@ impl Veth {
     /// The far device's IPv6 address.
     pub const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
 
-    /// Creates the cable. Returns `None` if `net` is the host's network, which must not be changed.
-    /// Both ends have the addresses above. They have IPv4 addresses only if `v4` is true.
+    /// Creates the cable, whose ends have the addresses above. Returns `None` if `net` is the
+    /// host's network, which must not be changed.
     ///
     /// # Errors
     /// When the kernel or `ip` refuses.
-    pub fn lay(net: &NetSpace, v4: bool) -> Result<Option<Self>> {
+    pub fn create(net: &NetSpace) -> Result<Option<Self>> {
+        Self::with_families(net, Families::Both)
+    }
+
+    /// Creates the cable as [`create`](Self::create) does, without the IPv4 addresses.
+    ///
+    /// # Errors
+    /// When the kernel or `ip` refuses.
+    pub fn create_ipv6(net: &NetSpace) -> Result<Option<Self>> {
+        Self::with_families(net, Families::Ipv6)
+    }
+
+    fn with_families(net: &NetSpace, families: Families) -> Result<Option<Self>> {
         if matches!(net, NetSpace::Host(_)) {
             return Ok(None);
         }
@@ -71,7 +90,7 @@ impl Veth {
                 format!("link set {device} up"),
                 "link set lo up".to_owned(),
             ];
-            if v4 {
+            if families == Families::Both {
                 commands.insert(0, format!("address add {ipv4}/24 dev {device}"));
             }
             for command in commands {

@@ -85,7 +85,7 @@ const SEGMENT_ULPDU: [usize; 2] = [1442, 1454];
 /// with the settings `near` and an IA with the settings `far`; `None` without a virtual Ethernet.
 fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
     let mut peers = Peers::new()?;
-    let Some(veth) = Veth::lay(&peers.env.net, true)? else {
+    let Some(veth) = Veth::create(&peers.env.net)? else {
         return Ok(None);
     };
     let line = |device: &str, settings: &str| {

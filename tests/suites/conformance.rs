@@ -1,7 +1,7 @@
 //! `dat-conformance` over the software provider: on loopback, and across two networks.
 //!
-//! Each case of the tool is a test. The tool runs once per ground (a kind of network), and the
-//! tests report the results of the cases. `tests/conformance/differences.txt` lists known
+//! Each case of the tool is a test. The tool runs once per configuration (a kind of network), and
+//! the tests report the results of the cases. `tests/conformance/differences.txt` lists known
 //! differences.
 
 use std::path::Path;
@@ -19,14 +19,14 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The port on which the server of the far network listens.
 const CONTROL_PORT: u16 = 45300;
 
-/// Runs the tool on a ground; `None` if this machine cannot create the ground.
-type Ground = fn(&str) -> Result<Option<Finished>>;
+/// Runs the tool on a configuration; `None` if this machine cannot create the configuration.
+type Configuration = fn(&str) -> Result<Option<Finished>>;
 
-const GROUNDS: [(&str, Ground); 2] = [("soft-lo", loopback), ("soft-veth", veth)];
+const CONFIGURATIONS: [(&str, Configuration); 2] = [("soft-lo", loopback), ("soft-veth", veth)];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let runs = GROUNDS.map(|(name, run)| (name, thread::spawn(move || run(name))));
+    let runs = CONFIGURATIONS.map(|(name, run)| (name, thread::spawn(move || run(name))));
     let trials = runs.into_iter().flat_map(|(name, run)| {
         let result = run
             .join()
@@ -37,12 +37,12 @@ fn main() -> ExitCode {
 }
 
 /// A test for each line that reports a case, and a test for the run as a whole.
-fn trials(ground: &str, result: Result<Option<Finished>>) -> Vec<Trial> {
-    let whole = format!("{ground} as a whole");
+fn trials(configuration: &str, result: Result<Option<Finished>>) -> Vec<Trial> {
+    let whole = format!("{configuration} as a whole");
     let finished = match result {
         Ok(Some(finished)) => finished,
         Ok(None) => {
-            let why = format!("{ground}: this needs a network namespace of its own");
+            let why = format!("{configuration}: this needs a network namespace of its own");
             let trial = Trial::test(whole, move || {
                 not_run(&why);
                 Ok(())
@@ -54,7 +54,7 @@ fn trials(ground: &str, result: Result<Option<Finished>>) -> Vec<Trial> {
     let mut trials: Vec<Trial> = finished
         .text
         .lines()
-        .filter_map(|line| of_case(ground, line))
+        .filter_map(|line| of_case(configuration, line))
         .collect();
     trials.push(Trial::test(whole, move || {
         let done = finished
@@ -66,14 +66,14 @@ fn trials(ground: &str, result: Result<Option<Finished>>) -> Vec<Trial> {
 }
 
 /// The test of a case, if the line reports one.
-fn of_case(ground: &str, line: &str) -> Option<Trial> {
+fn of_case(configuration: &str, line: &str) -> Option<Trial> {
     let words = ["ok ", "FAIL ", "DIFFERS ", "NOT RUN "];
     let (word, rest) = words
         .iter()
         .find_map(|word| Some((word.trim(), line.strip_prefix(word)?.trim_start())))?;
     let case = rest.split([' ', ':']).next()?;
     let line = line.to_owned();
-    Some(Trial::test(format!("{ground} {case}"), move || {
+    Some(Trial::test(format!("{configuration} {case}"), move || {
         match word {
             "FAIL" => return Err(Failed::from(line)),
             // A case that the provider reports as unsupported is a test that was not run.
@@ -88,16 +88,16 @@ fn failed(error: &anyhow::Error) -> Failed {
     Failed::from(format!("{error:#}"))
 }
 
-fn loopback(ground: &str) -> Result<Option<Finished>> {
+fn loopback(configuration: &str) -> Result<Option<Finished>> {
     let env = StackEnv::new()?;
     let tool = tool(&env, env.registry.file(), IA_NAME);
-    finish(lead(tool, ground)).map(Some)
+    finish(lead(tool, configuration)).map(Some)
 }
 
 /// Runs the client in this network, and the server in the network at the other end of a cable.
-fn veth(ground: &str) -> Result<Option<Finished>> {
+fn veth(configuration: &str) -> Result<Option<Finished>> {
     let env = StackEnv::new()?;
-    let Some(veth) = Veth::lay(&env.net, true)? else {
+    let Some(veth) = Veth::create(&env.net)? else {
         return Ok(None);
     };
     let line = |device: &str| {
@@ -116,7 +116,7 @@ fn veth(ground: &str) -> Result<Option<Finished>> {
     server.wait_for("listening at", DEADLINE)?;
     let client =
         tool(&env, registry.file(), Veth::NEAR).args_line(&format!("--role client --peer {place}"));
-    finish(lead(client, ground))
+    finish(lead(client, configuration))
         .with_context(|| server.text())
         .map(Some)
 }
@@ -127,9 +127,9 @@ fn tool(env: &StackEnv, registry: &Path, ia_name: &str) -> Program {
         .args_line(&format!("--ia {ia_name}"))
 }
 
-fn lead(tool: Program, ground: &str) -> Program {
+fn lead(tool: Program, configuration: &str) -> Program {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/differences.txt");
-    let tool = tool.args_line(&format!("--ground {ground} --differences"));
+    let tool = tool.args_line(&format!("--configuration {configuration} --differences"));
     let tool = tool.arg(table);
     if is_full() { tool.arg("--long") } else { tool }
 }

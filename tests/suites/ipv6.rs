@@ -77,7 +77,7 @@ fn addresses_that_are_valid_on_one_link_only() -> Result<()> {
 /// parameters. `sees` are the addresses of both ends that the connecting end receives.
 fn exchange_over_ethernet(adapters: [&str; 2], host: &str, sees: [&str; 2]) -> Result<()> {
     let mut peers = Peers::new()?;
-    let Some(veth) = Veth::lay(&peers.env.net, false)? else {
+    let Some(veth) = Veth::create_ipv6(&peers.env.net)? else {
         not_run("no network namespaces");
         return Ok(());
     };

@@ -11,7 +11,7 @@ use crate::install::{
 };
 use crate::stage::{self, Progress};
 use crate::suites::Suite;
-use crate::table::{Page, Scope};
+use crate::table::{Action, Page, Scope};
 use crate::workspace::Workspace;
 
 /// The programs that the suite needs.
@@ -81,7 +81,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         .for_each(|line| println!("{line}"));
     let finished = finished.success()?;
     let scope = Scope::of(&options.only);
-    let result = PAGE.check_or_write(workspace, &finished.text, scope, options.write)?;
+    let result = PAGE.apply(Action::of(options.write), workspace, &finished.text, scope)?;
     println!("programs: {result}");
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 use stack_tests::{NetSpace, Veth, not_run};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, MOMENT, NO_CHILDREN, converse, end_of, stream_of};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, MOMENT, NO_CHILDREN, end_of, exchange, stream_of};
 use crate::unix_protocol::UnixProtocol;
 
 fn unix() -> [UnixProtocol; 1] {
@@ -32,7 +32,7 @@ fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
     let to = service.local()?;
     let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     ensure!(client.outcome() == "unix");
-    converse(&mut client, &server)
+    exchange(&mut client, &server)
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_rule_keeps_a_socket_on_tcp_and_the_switch_out_of_its_way() -> Result<()> {
     rustix::net::connect(&native, &to)?;
     let client = End::Native(TcpStream::from(native), None);
     let (mut client, server) = client.accepted_by(&mut service, to)?;
-    converse(&mut client, &server)?;
+    exchange(&mut client, &server)?;
     let falls = lab.switch.fall_backs();
     ensure!(
         falls.keys().eq(["line 2 of the rule file says tcp"]),
@@ -178,7 +178,7 @@ fn a_protocol_that_finds_routes_itself_is_asked_without_a_route() -> Result<()> 
         protocol: "unix".to_owned(),
         stream: server,
     };
-    converse(&mut end, &accepted)
+    exchange(&mut end, &accepted)
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_protocol_carries_only_the_families_that_it_can() -> Result<()> {
 fn the_device_of_the_route_decides() -> Result<()> {
     let net = NetSpace::enter()?;
     let alone = NO_CHILDREN.write().ignore_poison();
-    let Some(_veth) = Veth::lay(&net, true)? else {
+    let Some(_veth) = Veth::create(&net)? else {
         not_run("no network namespaces; run as root or allow user namespaces");
         return Ok(());
     };
@@ -364,10 +364,10 @@ fn a_program_may_ask_for_every_stack_against_the_rules_or_for_one_alone() -> Res
     let to = service.local()?;
     for request in [StackRequest::Every, StackRequest::Only("unix".to_owned())] {
         let (client, _server) =
-            end_of(lab.socket_that(request)?, to)?.accepted_by(&mut service, to)?;
+            end_of(lab.socket_with_request(request)?, to)?.accepted_by(&mut service, to)?;
         ensure!(client.outcome() == "unix");
     }
-    let mut alone = lab.socket_that(StackRequest::Only("unix".to_owned()))?;
+    let mut alone = lab.socket_with_request(StackRequest::Only("unix".to_owned()))?;
     let nobody: SocketAddr = (LOCALHOST, 9).into();
     ensure!(alone.connect(nobody, DecisionTrace::default()) == Err(Errno::CONNREFUSED));
     // As with TCP the socket may connect again.

@@ -9,7 +9,7 @@ use ops::rules::Role;
 use ops::{DecisionTrace, Intent, Plan, SocketState, StackRequest, WITHIN};
 use rustix::io::Errno;
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, exchange};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 /// Connects to a service of this behaviour, and returns the reason for the fall-back.
@@ -30,7 +30,7 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     let to = service.local()?;
     let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     ensure!(carrier(&server) == "tcp");
-    converse(&mut client, &server)?;
+    exchange(&mut client, &server)?;
     ensure!(
         service.accept()?.is_none(),
         "a second connection was accepted"
@@ -113,7 +113,7 @@ fn a_peer_without_the_protocol() -> Result<()> {
     let mut end = lab.connect(to)?.decided(to)?;
     ensure!(end.outcome() == "tcp: the peer refused");
     let (accepted, _) = plain.accept()?;
-    converse(&mut end, &ops::Accepted::Native(accepted.into()))
+    exchange(&mut end, &ops::Accepted::Native(accepted.into()))
 }
 
 #[test]

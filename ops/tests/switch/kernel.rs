@@ -15,7 +15,7 @@ use ops::{
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::lab::{LOCALHOST, Lab, carrier, converse};
+use crate::lab::{LOCALHOST, Lab, carrier, exchange};
 use crate::unix_protocol::UnixProtocol;
 
 /// A protocol of pairs: the other end of a connection receives the addresses as text.
@@ -184,7 +184,7 @@ fn a_protocol_that_needs_a_rule_carries_what_a_rule_names_it_for() -> Result<()>
             carries != "tcp" || why == "tcp: no rule names the protocol",
             "{rules}: {why}"
         );
-        converse(&mut client, &server)?;
+        exchange(&mut client, &server)?;
     }
     Ok(())
 }

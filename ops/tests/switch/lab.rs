@@ -83,11 +83,11 @@ impl Lab {
 
     /// Makes a socket whose stack the rules select.
     pub(crate) fn socket(&self) -> Result<Socket> {
-        self.socket_that(StackRequest::ByRule)
+        self.socket_with_request(StackRequest::ByRule)
     }
 
-    /// Makes a socket that asks for these stacks.
-    pub(crate) fn socket_that(&self, request: StackRequest) -> Result<Socket> {
+    /// Makes a socket for the stacks that `request` permits.
+    pub(crate) fn socket_with_request(&self, request: StackRequest) -> Result<Socket> {
         Ok(Socket::new(
             Arc::clone(&self.switch),
             AddressFamily::INET,
@@ -285,7 +285,7 @@ pub(crate) fn receive(stream: &dyn OffloadStream, len: usize) -> Result<Vec<u8>>
 }
 
 /// Sends data in both directions and checks it.
-pub(crate) fn converse(client: &mut End, server: &Accepted) -> Result<()> {
+pub(crate) fn exchange(client: &mut End, server: &Accepted) -> Result<()> {
     client.send(b"question")?;
     match server {
         Accepted::Offloaded { stream, .. } => {

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, ipproto, sockopt};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, MOMENT, carrier, converse};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, MOMENT, carrier, exchange};
 use crate::unix_protocol::UnixProtocol;
 
 fn unix() -> [UnixProtocol; 1] {
@@ -47,11 +47,11 @@ fn a_service_at_no_address_accepts_offloaded_and_plain_peers_at_once() -> Result
             let (mut client, server) =
                 crate::lab::end_of(socket, to)?.accepted_by(&mut service, to)?;
             ensure!(carrier(&server) == "unix" && client.outcome() == "unix");
-            converse(&mut client, &server)?;
+            exchange(&mut client, &server)?;
             let plain = End::Native(TcpStream::connect(to)?, None);
             let (mut client, server) = plain.accepted_by(&mut service, to)?;
             ensure!(carrier(&server) == "tcp");
-            converse(&mut client, &server)?;
+            exchange(&mut client, &server)?;
         }
     }
     Ok(())
@@ -185,7 +185,7 @@ fn a_chosen_port_that_is_in_use_in_a_protocol_is_served_without_the_protocol() -
     );
     let plain = End::Native(TcpStream::connect(free)?, None);
     let (mut client, server) = plain.accepted_by(&mut socket, free)?;
-    converse(&mut client, &server)
+    exchange(&mut client, &server)
 }
 
 #[test]

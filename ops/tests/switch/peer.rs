@@ -12,7 +12,7 @@ use ops::{DecisionTrace, SocketState};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, not_run};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, converse};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, exchange};
 use crate::unix_protocol::UnixProtocol;
 
 /// Returns a protocol that is tried only if the peer offers the service over it.
@@ -33,7 +33,7 @@ fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()
     for _ in 0..2 {
         let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
-        converse(&mut client, &server)?;
+        exchange(&mut client, &server)?;
     }
     Ok(())
 }
@@ -48,7 +48,7 @@ fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
         let to = service.local()?;
         let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
-        converse(&mut client, &server)?;
+        exchange(&mut client, &server)?;
     }
     Ok(())
 }
@@ -70,7 +70,7 @@ fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Res
         let _mapper = lab.mapper();
         let (mut client, server) = end.accepted_by(&mut service, to)?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
-        converse(&mut client, &server)?;
+        exchange(&mut client, &server)?;
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
         end.outcome()
     );
     let (accepted, _) = plain.accept()?;
-    converse(&mut end, &ops::Accepted::Native(accepted.into()))
+    exchange(&mut end, &ops::Accepted::Native(accepted.into()))
 }
 
 #[test]

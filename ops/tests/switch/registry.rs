@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ops::{Registry, StackRequest};
 
-use crate::lab::{Lab, converse, end_of};
+use crate::lab::{Lab, end_of, exchange};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 fn named(name: &'static str, number: i32) -> UnixProtocol {
@@ -58,10 +58,10 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
     let mut service = lab.service()?;
     let to = service.local()?;
     for name in ["one", "two"] {
-        let socket = lab.socket_that(StackRequest::Only(name.to_owned()))?;
+        let socket = lab.socket_with_request(StackRequest::Only(name.to_owned()))?;
         let (mut client, server) = end_of(socket, to)?.accepted_by(&mut service, to)?;
         ensure!(client.outcome() == name);
-        converse(&mut client, &server)?;
+        exchange(&mut client, &server)?;
     }
     Ok(())
 }
@@ -79,7 +79,7 @@ fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<(
     let to = service.local()?;
     let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     ensure!(client.outcome() == "good");
-    converse(&mut client, &server)
+    exchange(&mut client, &server)
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_connection_outlives_the_registration_of_its_protocol() -> Result<()> {
     let to = service.local()?;
     let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
     drop(registration);
-    converse(&mut client, &server)?;
+    exchange(&mut client, &server)?;
     ensure!(lab.connect(to)?.outcome() == "tcp: no offload protocol is registered");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Lines that do not pass on a ground, and the component at fault. A row whose failure no longer
-//! occurs fails the run.
+//! Lines that do not pass on a configuration, and the component at fault. A row whose failure no
+//! longer occurs fails the run.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const HANGS_LIMIT: Duration = Duration::from_secs(12);
 /// A line that does not pass.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    grounds: &'static [&'static str],
+    configurations: &'static [&'static str],
     /// Whole names, or prefixes that end with a star.
     lines: &'static [&'static str],
     /// Part of the text that reports the failure.
@@ -48,7 +48,7 @@ const NO_BYTES: &str =
 
 const DIFFERENCES: &[Difference] = &[
     Difference {
-        grounds: OFA_ON_SIW,
+        configurations: OFA_ON_SIW,
         lines: &[
             "dtestsrq -c 100",
             "dtestcm plain",
@@ -59,13 +59,13 @@ const DIFFERENCES: &[Difference] = &[
         why: NO_QUEUE,
     },
     Difference {
-        grounds: OFA_ON_SIW,
+        configurations: OFA_ON_SIW,
         lines: &["dapltest -T L -w 16 -m 1000 limit_evd"],
         message: "killed by signal 11",
         why: NO_QUEUE,
     },
     Difference {
-        grounds: OFA_ON_SIW,
+        configurations: OFA_ON_SIW,
         lines: &[
             "dapltest -T L -w 8 -m 100 limit_ep",
             "dapltest -T L -w 16 -m 1000 limit_ep",
@@ -79,78 +79,78 @@ const DIFFERENCES: &[Difference] = &[
         why: NO_QUEUE,
     },
     Difference {
-        grounds: OFA,
+        configurations: OFA,
         lines: &["dtest -b 0*"],
         message: "DAPL ERR reg_mr Cannot allocate memory",
         why: NO_BYTES,
     },
     Difference {
-        grounds: OFA_ON_RXE,
+        configurations: OFA_ON_RXE,
         lines: &["dtestx -q"],
         message: "open_hca",
         why: "OFA's provider warns when a program opens it only to query it, and Debian builds it \
               without counters",
     },
     Difference {
-        grounds: OFA,
+        configurations: OFA,
         lines: &["dtestsrq plain", "dtestsrq -c*", "dtestsrq -b*"],
         message: HANGS,
         why: "the tool waits for the event that an endpoint has left its SRQ; neither rdma_rxe nor \
               siw reports it",
     },
     Difference {
-        grounds: OURS_ON_DEVICES,
+        configurations: OURS_ON_DEVICES,
         lines: &["dtest -b 0*"],
         message: "Error registering Receive RDMA buffer: DAT_INVALID_PARAMETER",
         why: NO_BYTES,
     },
     Difference {
-        grounds: IB_ON_SIW,
+        configurations: IB_ON_SIW,
         lines: &["dtestx -q"],
         message: "DAT_EXTENSION_INTERFACE=TRUE",
         why: "siw has neither atomics nor immediate data",
     },
     Difference {
-        grounds: IB_ON_SIW,
+        configurations: IB_ON_SIW,
         lines: &["dtestx*"],
         message: "IB extension not supported",
         why: "siw has neither atomics nor immediate data",
     },
     Difference {
-        grounds: OFA,
+        configurations: OFA,
         lines: &["dapltest -T F -f mem"],
         message: "failed in file",
         why: "OFA's provider passes a length of 0 to the device, and returns the device's error \
               instead of DAT_LENGTH_ERROR",
     },
     Difference {
-        grounds: BELOW_OFAS_LIBRARY,
+        configurations: BELOW_OFAS_LIBRARY,
         lines: &["dapltest -T F -f queryinfo"],
         message: "killed by signal 11",
         why: "the tool passes the handle of an IA where another handle is required, and OFA's \
               library does not check it",
     },
     Difference {
-        grounds: OFA_BELOW_OURS,
+        configurations: OFA_BELOW_OURS,
         lines: &["dapltest -T F -f queryinfo"],
         message: "dapl_fft_queryinfo.c, line 286",
         why: "the device has no memory windows, so OFA's provider cannot create an RMR",
     },
     Difference {
-        grounds: &["ib-siw"],
+        configurations: &["ib-siw"],
         lines: &["dapltest -T F -f queryinfo"],
         message: "dapl_fft_queryinfo.c, line 286",
         why: "siw has no memory windows, and the tool creates an RMR",
     },
     Difference {
-        grounds: OFA_ON_SIW,
+        configurations: OFA_ON_SIW,
         lines: &["dtestx -q"],
         message: "open_hca",
         why: "siw has neither atomics nor immediate data, and OFA's provider prints a warning when \
               a program queries them",
     },
     Difference {
-        grounds: OFA_ON_SIW,
+        configurations: OFA_ON_SIW,
         lines: &["dtestx*"],
         message: "IB extension not supported",
         why: "siw has neither atomics nor immediate data, so OFA's provider offers no extension",
@@ -160,7 +160,7 @@ const DIFFERENCES: &[Difference] = &[
 /// Lines that pass or fail by chance, and the texts of their failures. Accepted results are a pass,
 /// the listed failure, and a hang, because the other end may wait for the connection that broke.
 const BY_CHANCE: &[Difference] = &[Difference {
-    grounds: OFA_ON_SIW,
+    configurations: OFA_ON_SIW,
     lines: &["dapltest -T T*"],
     // The error of the test's connection, or of the connection for the server's quit command.
     message: "-reaping DTO problem",
@@ -168,19 +168,24 @@ const BY_CHANCE: &[Difference] = &[Difference {
           server",
 }];
 
-/// The row for a line on a ground.
-pub(crate) fn difference(ground: &str, line: &str) -> Option<&'static Difference> {
-    row(DIFFERENCES, ground, line)
+/// The row for a line on a configuration.
+pub(crate) fn difference(configuration: &str, line: &str) -> Option<&'static Difference> {
+    row(DIFFERENCES, configuration, line)
 }
 
-/// The row of a line that fails occasionally on a ground.
-pub(crate) fn by_chance(ground: &str, line: &str) -> Option<&'static Difference> {
-    row(BY_CHANCE, ground, line)
+/// The row of a line that fails occasionally on a configuration.
+pub(crate) fn by_chance(configuration: &str, line: &str) -> Option<&'static Difference> {
+    row(BY_CHANCE, configuration, line)
 }
 
-fn row(rows: &'static [Difference], ground: &str, line: &str) -> Option<&'static Difference> {
+fn row(
+    rows: &'static [Difference],
+    configuration: &str,
+    line: &str,
+) -> Option<&'static Difference> {
     rows.iter().find(|row| {
-        row.grounds.contains(&ground) && row.lines.iter().any(|pattern| is(line, pattern))
+        row.configurations.contains(&configuration)
+            && row.lines.iter().any(|pattern| is(line, pattern))
     })
 }
 

@@ -1,4 +1,4 @@
-//! OFA's command lines on every ground.
+//! OFA's command lines in every configuration.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,8 +7,8 @@ use libtest_mimic::Trial;
 use stack_tests::is_full;
 use stack_tests::ofa_tools::{self, Case, When};
 
+use crate::configuration::{CONFIGURATIONS, Configuration};
 use crate::differences::{Difference, HANGS, by_chance, difference};
-use crate::ground::{GROUNDS, Ground};
 use crate::times::timed;
 
 /// The lines of quick runs: one of each kind of transfer and of each program.
@@ -21,34 +21,39 @@ const QUICK: &[&str] = &[
     "dtestx plain",
 ];
 
-/// A test for each line on each ground.
+/// A test for each line in each configuration.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for ground in GROUNDS {
+    for configuration in CONFIGURATIONS {
         let cases = ofa_tools::cases().into_iter();
         trials.extend(
             cases
                 .filter(|case| case.when() == When::Quick)
-                .map(|case| trial(ground, case)),
+                .map(|case| trial(configuration, case)),
         );
     }
     trials
 }
 
-fn trial(ground: &'static Ground, case: Case) -> Trial {
-    let differs = difference(ground.name, case.name());
-    let varies = by_chance(ground.name, case.name());
+fn trial(configuration: &'static Configuration, case: Case) -> Trial {
+    let differs = difference(configuration.name, case.name());
+    let varies = by_chance(configuration.name, case.name());
     let name = match differs.or(varies) {
-        None => format!("{}: {}", ground.name, case.name()),
-        Some(row) => format!("{}: {}, differs: {}", ground.name, case.name(), row.why),
+        None => format!("{}: {}", configuration.name, case.name()),
+        Some(row) => format!(
+            "{}: {}, differs: {}",
+            configuration.name,
+            case.name(),
+            row.why
+        ),
     };
     // A line that is known to hang, or that has a random result, costs time and shows little.
     let hangs = differs.is_some_and(|row| row.limit().is_some());
     let is_quick = QUICK.contains(&case.name()) && !hangs && varies.is_none();
     timed(name, move || match (differs, varies) {
-        (Some(row), _) => fails(ground, &case, row),
-        (None, Some(row)) => fails_now_and_then(ground, &case, row),
-        (None, None) => run_with_retries(ground, &case),
+        (Some(row), _) => fails(configuration, &case, row),
+        (None, Some(row)) => fails_now_and_then(configuration, &case, row),
+        (None, None) => run_with_retries(configuration, &case),
     })
     .with_ignored_flag(!is_quick && !is_full())
 }
@@ -57,9 +62,12 @@ fn trial(ground: &'static Ground, case: Case) -> Trial {
 /// separate its name from its result in the output, from which the table is made.
 static RETRIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records the failure of an attempt on a ground. The test will be repeated.
-pub(crate) fn record_retry(ground: &Ground, name: &str, attempt: u32, why: &str) {
-    let line = format!("AGAIN: {}: {name}, attempt {attempt}: {why}", ground.name);
+/// Records the failure of an attempt on a configuration. The test will be repeated.
+pub(crate) fn record_retry(configuration: &Configuration, name: &str, attempt: u32, why: &str) {
+    let line = format!(
+        "AGAIN: {}: {name}, attempt {attempt}: {why}",
+        configuration.name
+    );
     RETRIES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -75,32 +83,32 @@ pub(crate) fn report_retries() {
 
 /// The number of attempts at a line. siw loses a first message occasionally, and OFA's provider
 /// breaks connections during their first message on both devices. A line that fails three times in
-/// a row has another cause. Each earlier failure is reported. On other grounds, the software
+/// a row has another cause. Each earlier failure is reported. On other configurations, the software
 /// provider included, there is no second attempt.
-fn attempts(ground: &Ground) -> u32 {
-    if ground.is_on_siw() || ground.is_ofas() {
+fn attempts(configuration: &Configuration) -> u32 {
+    if configuration.is_on_siw() || configuration.is_ofas() {
         ATTEMPTS
     } else {
         1
     }
 }
 
-/// The number of attempts on grounds that have more than one.
+/// The number of attempts on configurations that have more than one.
 pub(crate) const ATTEMPTS: u32 = 3;
 
-fn run_with_retries(ground: &Ground, case: &Case) -> Result<()> {
-    for attempt in 1..attempts(ground) {
-        match case.run(&ground.env()?) {
+fn run_with_retries(configuration: &Configuration, case: &Case) -> Result<()> {
+    for attempt in 1..attempts(configuration) {
+        match case.run(&configuration.env()?) {
             Ok(()) => return Ok(()),
-            Err(error) => record_retry(ground, case.name(), attempt, &format!("{error:#}")),
+            Err(error) => record_retry(configuration, case.name(), attempt, &format!("{error:#}")),
         }
     }
-    case.run(&ground.env()?)
+    case.run(&configuration.env()?)
 }
 
 /// Runs a line that must fail as its row says.
-fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
-    let mut env = ground.env()?;
+fn fails(configuration: &Configuration, case: &Case, row: &Difference) -> Result<()> {
+    let mut env = configuration.env()?;
     env.limit = row.limit().or(env.limit);
     match case.run(&env) {
         Ok(()) => bail!("passes now: remove its row from differences.rs"),
@@ -109,8 +117,8 @@ fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
 }
 
 /// Runs a line that may pass, fail as its row says, or hang.
-fn fails_now_and_then(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
-    match case.run(&ground.env()?) {
+fn fails_now_and_then(configuration: &Configuration, case: &Case, row: &Difference) -> Result<()> {
+    match case.run(&configuration.env()?) {
         Ok(()) => Ok(()),
         Err(error) if format!("{error:#}").contains(HANGS) => Ok(()),
         Err(error) => expect_listed_failure(row, &error),

@@ -5,16 +5,16 @@
 //! | File | Contents |
 //! |---|---|
 //! | `jobs` | the scripts of `tests/vm/jobs`, one test each |
-//! | `lines` | OFA's programs, one test per command line and ground |
-//! | `ground` | the grounds: which library, which provider, which device |
-//! | `conformance` | `dat-conformance`, one test per ground |
+//! | `lines` | OFA's programs, one test per command line and configuration |
+//! | `configuration` | the configurations: which library, which provider, which device |
+//! | `conformance` | `dat-conformance`, one test per configuration |
 //! | `together` | several providers and devices in use in one process |
 //! | `differences` | the lines that do not pass, with the reason |
 //! | `times` | the time that each test takes |
 
+mod configuration;
 mod conformance;
 mod differences;
-mod ground;
 mod jobs;
 mod lines;
 mod times;

@@ -55,7 +55,7 @@ impl Place {
 
     /// The cable to a second network, if one can be made.
     pub(crate) fn cable(&self) -> Result<Option<Veth>> {
-        Veth::lay(&self.net, true)
+        Veth::create(&self.net)
     }
 
     /// Checks the SDP messages of the test's processes against the rules and returns their number.

@@ -50,9 +50,9 @@ pub struct Args {
     pub limit: u32,
     /// The name, in the table of differences, of this adapter and of the system on which it runs.
     #[arg(long, value_name = "NAME", requires = "differences")]
-    pub ground: Option<String>,
+    pub configuration: Option<String>,
     /// The table of known differences.
-    #[arg(long, value_name = "FILE", requires = "ground")]
+    #[arg(long, value_name = "FILE", requires = "configuration")]
     pub differences: Option<PathBuf>,
     /// For a process that runs cases: the address of its peer, or - for a connection at standard
     /// input.

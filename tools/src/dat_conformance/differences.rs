@@ -2,19 +2,19 @@
 //! reasons.
 //!
 //! ```text
-//! # ground    case             kind     reason
-//! ofa-*       srq/watermark    lacks    OFA has no low watermarks
+//! # configuration  case             kind     reason
+//! ofa-*            srq/watermark    lacks    OFA has no low watermarks
 //! ```
 //!
-//! Ground and case may contain `*`. A listed difference that does not occur is a fault of the
-//! table, unless its kind is `varies`. A case that is listed as `kills` is not run.
+//! Configuration and case may contain `*`. A listed difference that does not occur is a fault of
+//! the table, unless its kind is `varies`. A case that is listed as `kills` is not run.
 
 use anyhow::{Context, Result, bail};
 
 use crate::case::matches;
 use crate::verdict::Verdict;
 
-/// The rows of the table that apply to one ground.
+/// The rows of the table that apply to one configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     rows: Vec<Row>,
@@ -61,15 +61,15 @@ pub(crate) enum Finding {
 }
 
 impl Differences {
-    /// Parses the rows of `text` for `ground`.
-    pub(crate) fn parse(text: &str, ground: &str) -> Result<Self> {
+    /// Parses the rows of `text` for `configuration`.
+    pub(crate) fn parse(text: &str, configuration: &str) -> Result<Self> {
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let row = Row::parse(index + 1, line, ground)
+            let row = Row::parse(index + 1, line, configuration)
                 .with_context(|| format!("line {} of the table of differences", index + 1))?;
             rows.extend(row);
         }
@@ -128,11 +128,11 @@ impl Differences {
 }
 
 impl Row {
-    /// Parses a row; `None` for a row about another ground.
-    fn parse(line: usize, text: &str, our_ground: &str) -> Result<Option<Self>> {
+    /// Parses a row; `None` for a row about another configuration.
+    fn parse(line: usize, text: &str, our_configuration: &str) -> Result<Option<Self>> {
         let mut words = text.split_whitespace();
         let mut word = |what| words.next().with_context(|| format!("{what} is missing"));
-        let (ground, case) = (word("the ground")?, word("the case")?);
+        let (configuration, case) = (word("the configuration")?, word("the case")?);
         let kind = match word("the kind")? {
             "fails" => Kind::Fails,
             "lacks" => Kind::Lacks,
@@ -144,7 +144,7 @@ impl Row {
         if reason.is_empty() {
             bail!("the reason is missing");
         }
-        Ok(matches(ground, our_ground).then(|| Self {
+        Ok(matches(configuration, our_configuration).then(|| Self {
             line,
             case: case.to_owned(),
             kind,
@@ -159,7 +159,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "# ground case kind reason\n\n\
+    const TABLE: &str = "# configuration case kind reason\n\n\
         ofa-*  srq/*   lacks   no queues there\n\
         ofa-*  evd/x   fails   forgets the event\n\
         siw    cm/*    varies  drops what comes fast\n";
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn another_ground_case_or_kind_is_not_listed() {
+    fn another_configuration_case_or_kind_is_not_listed() {
         let mut table = Differences::parse(TABLE, "soft").unwrap();
         assert!(matches!(table.judge("evd/x", failed()), Finding::Failed(_)));
         let mut table = Differences::parse(TABLE, "ofa-siw").unwrap();

@@ -127,11 +127,11 @@ fn chosen(args: &Args) -> Result<Vec<Case>> {
 }
 
 fn differences(args: &Args) -> Result<Option<Differences>> {
-    let (Some(file), Some(ground)) = (&args.differences, &args.ground) else {
+    let (Some(file), Some(configuration)) = (&args.differences, &args.configuration) else {
         return Ok(None);
     };
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    Differences::parse(&text, ground).map(Some)
+    Differences::parse(&text, configuration).map(Some)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A report with the table for this ground, or without a table.
+    /// A report with the table for this configuration, or without a table.
     pub(crate) fn new(differences: Option<Differences>) -> Self {
         Self {
             strict: differences.is_some(),

@@ -1,4 +1,4 @@
-//! Tables of `docs`: lines by ground, and their results.
+//! Tables of `docs`: lines by configuration, and their results.
 //!
 //! A table is generated from the output of a suite; `page.rs` has the pages. The page keeps its
 //! entry for a test that a run ignores. If a run's results differ from the page, the page is out of
@@ -6,7 +6,7 @@
 
 mod page;
 
-pub(crate) use self::page::{Page, Scope};
+pub(crate) use self::page::{Action, Page, Scope};
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ const NO_PLACE: &str = "the page has no place for the table";
 const PASS: &str = "pass";
 const UNKNOWN: &str = "-";
 
-/// The result of a line on a ground.
+/// The result of a line on a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Cell {
     /// The line passes.
@@ -38,15 +38,15 @@ enum Cell {
 /// A line of the suite's output.
 #[derive(Debug, PartialEq, Eq)]
 struct OutputLine<'a> {
-    ground: &'a str,
+    configuration: &'a str,
     line: &'a str,
     cell: Cell,
 }
 
-/// Lines and grounds, in the order in which they were first reported.
+/// Lines and configurations, in the order in which they were first reported.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
-    grounds: Vec<String>,
+    configurations: Vec<String>,
     lines: Vec<String>,
     cells: BTreeMap<(String, String), Cell>,
 }
@@ -56,7 +56,7 @@ impl Table {
     fn of_run(output: &str) -> Self {
         let mut table = Self::default();
         for line in output.lines().filter_map(OutputLine::of) {
-            table.set(line.ground, line.line, line.cell);
+            table.set(line.configuration, line.line, line.cell);
         }
         table
     }
@@ -72,12 +72,12 @@ impl Table {
             .collect();
         let mut rows = text.lines().filter_map(row);
         let mut table = Self::default();
-        let Some(grounds) = rows.next() else {
+        let Some(configurations) = rows.next() else {
             return Ok(table);
         };
         for columns in rows.skip(1) {
             let line = columns[0].trim_matches('`');
-            for (ground, cell) in grounds.iter().zip(&columns).skip(1) {
+            for (configuration, cell) in configurations.iter().zip(&columns).skip(1) {
                 let number = || cell.parse::<usize>().ok()?.checked_sub(1);
                 let reason = || number().and_then(|index| reasons.get(index));
                 let cell = match (*cell, reason()) {
@@ -85,23 +85,23 @@ impl Table {
                     (_, Some(reason)) => Cell::Differs((*reason).to_owned()),
                     _ => Cell::Unknown,
                 };
-                table.set(ground, line, cell);
+                table.set(configuration, line, cell);
             }
         }
         Ok(table)
     }
 
-    /// Merges the results of a run of the whole suite. Lines and grounds that are not in the run
-    /// are removed. Remaining lines keep their order, because parallel tests end in any order.
+    /// Merges the results of a run of the whole suite. Lines and configurations that are not in the
+    /// run are removed. Remaining lines keep their order, because parallel tests end in any order.
     pub(crate) fn renewed_by(&self, run: &Self) -> Self {
         let mut table = Self::default();
         for line in in_order(&self.lines, &run.lines) {
-            for ground in in_order(&self.grounds, &run.grounds) {
-                let found = match run.cell(ground, line) {
-                    Cell::Unknown => self.cell(ground, line),
+            for configuration in in_order(&self.configurations, &run.configurations) {
+                let found = match run.cell(configuration, line) {
+                    Cell::Unknown => self.cell(configuration, line),
                     found => found,
                 };
-                table.set(ground, line, found);
+                table.set(configuration, line, found);
             }
         }
         table
@@ -110,16 +110,22 @@ impl Table {
     /// Merges the results of a run of a part of the suite; all other entries stay.
     fn extended_by(&self, run: &Self) -> Self {
         let mut all = Self::default();
-        for (ground, line) in self.places().chain(run.places()) {
-            all.set(ground, line, run.cell(ground, line));
+        for (configuration, line) in self.places().chain(run.places()) {
+            all.set(configuration, line, run.cell(configuration, line));
         }
         self.renewed_by(&all)
     }
 
     fn places(&self) -> impl Iterator<Item = (&str, &str)> {
-        let of_line = |line| self.grounds.iter().map(move |ground| (ground, line));
+        let of_line = |line| {
+            self.configurations
+                .iter()
+                .map(move |configuration| (configuration, line))
+        };
         let places = self.lines.iter().flat_map(of_line);
-        places.map(|(ground, line): (&String, &String)| (ground.as_str(), line.as_str()))
+        places.map(|(configuration, line): (&String, &String)| {
+            (configuration.as_str(), line.as_str())
+        })
     }
 
     /// Replaces the table of the page by this one, with its lines under `title`.
@@ -133,8 +139,8 @@ impl Table {
         let mut rows = String::new();
         for line in &self.lines {
             let _ = write!(rows, "| `{line}` |");
-            for ground in &self.grounds {
-                let shown = match self.cells.get(&(ground.clone(), line.clone())) {
+            for configuration in &self.configurations {
+                let shown = match self.cells.get(&(configuration.clone(), line.clone())) {
                     None | Some(Cell::Unknown) => UNKNOWN.to_owned(),
                     Some(Cell::Pass) => PASS.to_owned(),
                     Some(Cell::Differs(reason)) => number_of(&mut reasons, reason).to_string(),
@@ -143,8 +149,8 @@ impl Table {
             }
             rows.push('\n');
         }
-        let head = self.grounds.join(" | ");
-        let rule = "---|".repeat(self.grounds.len() + 1);
+        let head = self.configurations.join(" | ");
+        let rule = "---|".repeat(self.configurations.len() + 1);
         let mut text = format!("\n| {title} | {head} |\n|{rule}\n{rows}\n");
         for (index, reason) in reasons.iter().enumerate() {
             let _ = writeln!(text, "{}. {reason}", index + 1);
@@ -152,28 +158,31 @@ impl Table {
         text
     }
 
-    fn cell(&self, ground: &str, line: &str) -> Cell {
-        let place = (ground.to_owned(), line.to_owned());
+    fn cell(&self, configuration: &str, line: &str) -> Cell {
+        let place = (configuration.to_owned(), line.to_owned());
         self.cells.get(&place).cloned().unwrap_or(Cell::Unknown)
     }
 
-    fn set(&mut self, ground: &str, line: &str, cell: Cell) {
-        for (known, name) in [(&mut self.grounds, ground), (&mut self.lines, line)] {
+    fn set(&mut self, configuration: &str, line: &str, cell: Cell) {
+        for (known, name) in [
+            (&mut self.configurations, configuration),
+            (&mut self.lines, line),
+        ] {
             if !known.iter().any(|other| other == name) {
                 known.push(name.to_owned());
             }
         }
         self.cells
-            .insert((ground.to_owned(), line.to_owned()), cell);
+            .insert((configuration.to_owned(), line.to_owned()), cell);
     }
 }
 
 impl<'a> OutputLine<'a> {
-    /// Parses `test GROUND: LINE[, differs: REASON] ... RESULT`. Returns `None` for other tests and
-    /// for failed ones, which the run itself reports.
+    /// Parses `test CONFIGURATION: LINE[, differs: REASON] ... RESULT`. Returns `None` for other
+    /// tests and for failed ones, which the run itself reports.
     fn of(text: &'a str) -> Option<Self> {
         let (name, result) = text.strip_prefix("test ")?.rsplit_once(" ... ")?;
-        let (ground, line) = name.trim_end().split_once(": ")?;
+        let (configuration, line) = name.trim_end().split_once(": ")?;
         let (line, reason) = match line.split_once(DIFFERS) {
             Some((line, reason)) => (line, Some(reason)),
             None => (line, None),
@@ -184,7 +193,11 @@ impl<'a> OutputLine<'a> {
             ("ignored", _) => Cell::Unknown,
             _ => return None,
         };
-        Some(Self { ground, line, cell })
+        Some(Self {
+            configuration,
+            line,
+            cell,
+        })
     }
 }
 
@@ -238,7 +251,7 @@ mod tests {
     #[test]
     fn a_run_has_the_result_of_each_line() {
         let table = Table::of_run(RUN);
-        assert_eq!(table.grounds, ["rxe", "siw"]);
+        assert_eq!(table.configurations, ["rxe", "siw"]);
         assert_eq!(table.lines, ["dtest -w", "dtest -p"]);
         assert_eq!(table.cell("rxe", "dtest -w"), Cell::Pass);
         assert_eq!(table.cell("rxe", "dtest -p"), differs("it is slow"));
@@ -272,14 +285,14 @@ mod tests {
         let run = Table::of_run("test siw: a ... ok\ntest siw: c ... ok\ntest rxe: b ... ok\n");
         let renewed = page.renewed_by(&run);
         assert_eq!(renewed.lines, ["b", "a", "c"]);
-        assert_eq!(renewed.grounds, ["rxe", "siw"]);
+        assert_eq!(renewed.configurations, ["rxe", "siw"]);
     }
 
     #[test]
     fn a_part_of_the_suite_removes_nothing() {
         let before = Table::of_run("test siw: dtest -w ... ok\ntest siw: more ... ok\n");
         let extended = before.extended_by(&Table::of_run(RUN));
-        assert_eq!(extended.grounds, ["siw", "rxe"]);
+        assert_eq!(extended.configurations, ["siw", "rxe"]);
         assert_eq!(extended.lines, ["dtest -w", "more", "dtest -p"]);
         assert_eq!(extended.cell("siw", "more"), Cell::Pass);
         assert_eq!(extended.cell("siw", "dtest -w"), Cell::Pass);

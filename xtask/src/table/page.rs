@@ -38,8 +38,24 @@ impl Scope {
     }
 }
 
+/// The use of a run's results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The page is compared with the results.
+    Check,
+    /// The results are merged into the page.
+    Write,
+}
+
+impl Action {
+    /// The action that the option `--write` selects.
+    pub(crate) fn of(write: bool) -> Self {
+        if write { Self::Write } else { Self::Check }
+    }
+}
+
 impl Page {
-    /// Fails unless the page agrees with the run for every line and ground.
+    /// Fails unless the page agrees with the run for every line and configuration.
     pub(crate) fn check(&self, workspace: &Workspace, output: &str, scope: Scope) -> Result<()> {
         let (page, renewed) = self.before_and_after(workspace, output, scope)?;
         ensure!(
@@ -52,7 +68,7 @@ impl Page {
     }
 
     /// Merges the results of a run into the page. Returns true if that changed the page.
-    pub(crate) fn write(&self, workspace: &Workspace, output: &str, scope: Scope) -> Result<bool> {
+    fn write(&self, workspace: &Workspace, output: &str, scope: Scope) -> Result<bool> {
         let (page, renewed) = self.before_and_after(workspace, output, scope)?;
         let file = workspace.root().join(self.file);
         fs::write(&file, &renewed).with_context(|| format!("writing {}", file.display()))?;
@@ -60,20 +76,24 @@ impl Page {
     }
 
     /// Checks or writes the page, and returns a text with the result.
-    pub(crate) fn check_or_write(
+    pub(crate) fn apply(
         &self,
+        action: Action,
         workspace: &Workspace,
         output: &str,
         scope: Scope,
-        is_written: bool,
     ) -> Result<String> {
-        if !is_written {
-            self.check(workspace, output, scope)?;
-            return Ok(format!("{} agrees", self.file));
+        match action {
+            Action::Check => {
+                self.check(workspace, output, scope)?;
+                Ok(format!("{} agrees", self.file))
+            }
+            Action::Write => {
+                let has_changed = self.write(workspace, output, scope)?;
+                let result = if has_changed { "changed" } else { "unchanged" };
+                Ok(format!("{} is {result}", self.file))
+            }
         }
-        let changed = self.write(workspace, output, scope)?;
-        let what = if changed { "changed" } else { "unchanged" };
-        Ok(format!("{} is {what}", self.file))
     }
 
     /// The current text of the page, and the text after the merge.

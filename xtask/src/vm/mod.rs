@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::stage::{self, Progress};
-use crate::table::Scope;
+use crate::table::{Action, Scope};
 use crate::workspace::Workspace;
 
 pub(crate) use self::machine::Output;
@@ -57,7 +57,7 @@ enum Command {
     Shell,
     /// Print the directory of the kernel and its modules.
     Where,
-    /// Run OFA's command lines on every ground, for over an hour, and compare the page.
+    /// Run OFA's command lines on every configuration, for over an hour, and compare the page.
     Table(TableOptions),
     /// Measure every device and raw TCP, and print the table of docs/rdma-performance.md.
     Bench(BenchOptions),
@@ -87,7 +87,7 @@ struct TableOptions {
     /// Run only the lines that every test run has.
     #[arg(long)]
     quick: bool,
-    /// Run only lines that contain this word, such as a ground; the page keeps the rest.
+    /// Run only lines that contain this word, such as a configuration; the page keeps the rest.
     #[arg(long, value_name = "WORD", default_value = "")]
     only: String,
 }
@@ -154,7 +154,7 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
     } else {
         Scope::Part
     };
-    let result = suite::PAGE.check_or_write(workspace, &finished.text, scope, options.write);
+    let result = suite::PAGE.apply(Action::of(options.write), workspace, &finished.text, scope);
     finished.success()?;
     println!("guest: {}", result?);
     Ok(ExitCode::SUCCESS)

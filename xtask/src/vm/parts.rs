@@ -26,27 +26,27 @@ struct Part {
     skips: &'static [&'static str],
 }
 
-/// One part per ground of the suite (provider, device and registry library), the longest ones
-/// first; and one for the tests that belong to no ground.
+/// One part per configuration of the suite (provider, device and registry library), the longest
+/// ones first; and one for the tests that belong to no configuration.
 const PARTS: &[Part] = &[
-    ground("ofa-siw", "ofa-siw: ", &["pure-"]),
-    ground("ofa-rxe", "ofa-rxe: ", &["pure-"]),
-    ground("ib-siw", "ib-siw: ", &[]),
-    ground("ib-rxe", "ib-rxe: ", &[]),
-    ground("pure-ofa-siw", "pure-ofa-siw: ", &[]),
-    ground("pure-ofa-rxe", "pure-ofa-rxe: ", &[]),
-    ground("ib-siw-under-ofa", "ib-siw-under-ofa: ", &[]),
-    ground("ib-rxe-under-ofa", "ib-rxe-under-ofa: ", &[]),
-    ground("soft-lo", "soft-lo: ", &[]),
-    ground("soft-veth", "soft-veth: ", &[]),
-    ground(
+    configuration("ofa-siw", "ofa-siw: ", &["pure-"]),
+    configuration("ofa-rxe", "ofa-rxe: ", &["pure-"]),
+    configuration("ib-siw", "ib-siw: ", &[]),
+    configuration("ib-rxe", "ib-rxe: ", &[]),
+    configuration("pure-ofa-siw", "pure-ofa-siw: ", &[]),
+    configuration("pure-ofa-rxe", "pure-ofa-rxe: ", &[]),
+    configuration("ib-siw-under-ofa", "ib-siw-under-ofa: ", &[]),
+    configuration("ib-rxe-under-ofa", "ib-rxe-under-ofa: ", &[]),
+    configuration("soft-lo", "soft-lo: ", &[]),
+    configuration("soft-veth", "soft-veth: ", &[]),
+    configuration(
         "jobs",
         "",
         &["-rxe: ", "-siw: ", "-ofa: ", "soft-lo: ", "soft-veth: "],
     ),
 ];
 
-const fn ground(
+const fn configuration(
     name: &'static str,
     contains: &'static str,
     skips: &'static [&'static str],
@@ -140,7 +140,7 @@ fn combine(parts: Vec<Finished>) -> Result<Finished> {
     let all = Count::of(&first.text).all;
     ensure!(
         ran == all,
-        "the parts ran {ran} of {all} tests: PARTS must name every ground"
+        "the parts ran {ran} of {all} tests: PARTS must name every configuration"
     );
     let failed = parts.iter().find(|part| !part.status.success());
     Ok(Finished {

@@ -17,7 +17,7 @@ use crate::workspace::Workspace;
 pub(crate) enum Extent {
     /// The tests of every quick run.
     Quick,
-    /// Every line on every ground.
+    /// Every line on every configuration.
     Full,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn run(
     Ok(finished)
 }
 
-/// The page of OFA's command lines by ground, with their results.
+/// The page of OFA's command lines by configuration, with their results.
 pub(crate) const PAGE: Page = Page {
     file: "docs/compatibility.md",
     title: "Command line",

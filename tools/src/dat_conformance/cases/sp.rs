@@ -292,11 +292,11 @@ fn hands_off(side: &mut Side<'_>) -> Result<()> {
     let request = expect::request(&kit.requests, side)?;
     ensure!(
         request.service_point() == other.id(),
-        "it did not arrive there"
+        "the request is not at the other service point"
     );
     ensure!(
         request.private_data().starts_with(b"hello"),
-        "its private data is lost"
+        "the private data is lost"
     );
     let _ep = accept(request, &kit, side)?;
     side.barrier("over")
@@ -388,7 +388,7 @@ fn csp_accept(side: &mut Side<'_>) -> Result<()> {
     ensure!(request.service_point() == csp.id(), "another service point");
     ensure!(
         request.private_data().starts_with(b"hello"),
-        "its private data is lost"
+        "the private data is lost"
     );
     let _ep = accept(request, &kit, side)?;
     side.barrier("over")

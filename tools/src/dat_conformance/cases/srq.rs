@@ -219,9 +219,9 @@ fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
     for seed in 0..3 {
         send(&first, &kit, &region, seed, side)?;
-        side.receive("came")?;
+        side.receive("received")?;
         send(&second, &kit, &region, seed, side)?;
-        side.receive("came")?;
+        side.receive("received")?;
     }
     side.barrier("over")
 }
@@ -236,7 +236,7 @@ fn two(side: &mut Side<'_>) -> Result<()> {
     for seed in 0..3 {
         for ep in [&first, &second] {
             receive(&kit, ep, &region, seed, side)?;
-            side.send("came", &[])?;
+            side.send("received", &[])?;
         }
     }
     side.barrier("over")
@@ -267,7 +267,7 @@ fn leaves(side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let ep = connect(&kit, side)?;
     send(&ep, &kit, &region, 0, side)?;
-    side.receive("came")?;
+    side.receive("received")?;
     drop(ep);
     side.barrier("over")
 }
@@ -279,7 +279,7 @@ fn last(side: &mut Side<'_>) -> Result<()> {
     let ep = ep(&kit, &srq)?;
     accept(&kit, &ep, side)?;
     receive(&kit, &ep, &region, 0, side)?;
-    side.send("came", &[])?;
+    side.send("received", &[])?;
     let ends = [ConnectionKind::Disconnected];
     expect::connection_event(&ep, &kit.connect, &ends, side)?;
     let event = expect::async_error(&kit.ia.async_evd(), side)?;
@@ -295,9 +295,9 @@ fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
     send(&first, &kit, &region, 0, side)?;
-    side.receive("came")?;
+    side.receive("received")?;
     drop(first);
-    side.receive("gone")?;
+    side.receive("freed")?;
     for seed in 1..4 {
         send(&second, &kit, &region, seed, side)?;
     }
@@ -312,11 +312,11 @@ fn outlives(side: &mut Side<'_>) -> Result<()> {
     accept(&kit, &first, side)?;
     accept(&kit, &second, side)?;
     receive(&kit, &first, &region, 0, side)?;
-    side.send("came", &[])?;
+    side.send("received", &[])?;
     let ends = [ConnectionKind::Disconnected];
     expect::connection_event(&first, &kit.connect, &ends, side)?;
     drop(first);
-    side.send("gone", &[])?;
+    side.send("freed", &[])?;
     for seed in 1..4 {
         receive(&kit, &second, &region, seed, side).with_context(|| format!("message {seed}"))?;
     }

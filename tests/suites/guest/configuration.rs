@@ -1,5 +1,5 @@
-//! Grounds: a `libdat2.so.2`, a provider below this library, and a device below the provider. OFA's
-//! programs run on all grounds.
+//! Configurations: a `libdat2.so.2`, a provider below this library, and a device below the
+//! provider. OFA's programs run with each of them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const LOOPBACK: Device = Device {
 
 /// A combination of library, provider and device.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Configuration {
     /// The name in the table.
     pub(crate) name: &'static str,
     registry: Library,
@@ -52,27 +52,27 @@ const IB: &str = "libdapl-ib.so.2";
 const SOFT: &str = "libdapl-iwarp.so.2";
 
 /// All combinations.
-pub(crate) const GROUNDS: &[Ground] = &[
-    ground("ofa-rxe", Library::Ours, OFAS_PROVIDER, RXE),
-    ground("ofa-siw", Library::Ours, OFAS_PROVIDER, SIW),
-    // The reference: no code of dat-rs runs on this ground.
-    ground("pure-ofa-rxe", Library::Ofas, OFAS_PROVIDER, RXE),
-    ground("pure-ofa-siw", Library::Ofas, OFAS_PROVIDER, SIW),
-    ground("ib-rxe", Library::Ours, IB, RXE),
-    ground("ib-siw", Library::Ours, IB, SIW),
-    ground("ib-rxe-under-ofa", Library::Ofas, IB, RXE),
-    ground("ib-siw-under-ofa", Library::Ofas, IB, SIW),
-    ground("soft-lo", Library::Ours, SOFT, LOOPBACK),
-    ground("soft-veth", Library::Ours, SOFT, SIW),
+pub(crate) const CONFIGURATIONS: &[Configuration] = &[
+    configuration("ofa-rxe", Library::Ours, OFAS_PROVIDER, RXE),
+    configuration("ofa-siw", Library::Ours, OFAS_PROVIDER, SIW),
+    // The reference: no code of dat-rs is part of this configuration.
+    configuration("pure-ofa-rxe", Library::Ofas, OFAS_PROVIDER, RXE),
+    configuration("pure-ofa-siw", Library::Ofas, OFAS_PROVIDER, SIW),
+    configuration("ib-rxe", Library::Ours, IB, RXE),
+    configuration("ib-siw", Library::Ours, IB, SIW),
+    configuration("ib-rxe-under-ofa", Library::Ofas, IB, RXE),
+    configuration("ib-siw-under-ofa", Library::Ofas, IB, SIW),
+    configuration("soft-lo", Library::Ours, SOFT, LOOPBACK),
+    configuration("soft-veth", Library::Ours, SOFT, SIW),
 ];
 
-const fn ground(
+const fn configuration(
     name: &'static str,
     registry: Library,
     provider: &'static str,
     device: Device,
-) -> Ground {
-    Ground {
+) -> Configuration {
+    Configuration {
         name,
         registry,
         provider,
@@ -83,18 +83,18 @@ const fn ground(
 /// The time limit of a program over OFA's provider on siw.
 const OFAS_LIMIT: Duration = Duration::from_secs(90);
 
-impl Ground {
-    /// True if siw carries the ground. (The software provider uses only the link below siw.)
+impl Configuration {
+    /// True if the device is siw. (The software provider uses only the link below siw.)
     pub(crate) fn is_on_siw(&self) -> bool {
         self.device.link == SIW.link && self.provider != SOFT
     }
 
-    /// True if OFA's provider serves the ground.
+    /// True if the provider is OFA's.
     pub(crate) fn is_ofas(&self) -> bool {
         self.provider == OFAS_PROVIDER
     }
 
-    /// The environment of a program on this ground.
+    /// The environment of a program in this configuration.
     pub(crate) fn env(&self) -> Result<StackEnv> {
         let stage = Stage::find()?;
         let staged = stage.lib().join(self.provider);
@@ -112,7 +112,7 @@ impl Ground {
         env.address = IpAddr::V4(address);
         env.is_emulated = true;
         if self.is_ofas() && self.is_on_siw() {
-            // Programs often hang on these grounds, and never recover.
+            // Programs often hang in these configurations, and never recover.
             env.limit = Some(OFAS_LIMIT);
         }
         Ok(match self.registry {
