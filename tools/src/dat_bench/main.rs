@@ -53,7 +53,7 @@ use crate::report::Tally;
 use crate::results::Files;
 use crate::rows::Row;
 use crate::session::Session;
-use crate::setup::Ground;
+use crate::setup::Environment;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -81,7 +81,7 @@ fn report_to_first_process(why: &str) {
 fn lead(args: &Args) -> Result<()> {
     // A file that cannot be written is reported before the measurement.
     let mut files = Files::create(args.json.as_deref(), args.csv.as_deref())?;
-    let ground = Ground::prepare(args.no_namespace, args.ia.as_deref())?;
+    let environment = Environment::prepare(args.no_namespace, args.ia.as_deref())?;
     let trace_point = setup::own_trace_points();
     let cpus = setup::cpus()?;
     setup::pin(cpus.ours)?;
@@ -90,7 +90,7 @@ fn lead(args: &Args) -> Result<()> {
     let rows = rows(args);
     let session = Session {
         args,
-        ground: &ground,
+        environment: &environment,
         trace_point,
         cpus,
         plan,

@@ -16,7 +16,7 @@ use crate::raw::RawLink;
 use crate::report::{self, Tally};
 use crate::rows::Row;
 use crate::second::NONE;
-use crate::setup::{self, Cpus, FarEnd, Ground};
+use crate::setup::{self, Cpus, Environment, FarEnd};
 use crate::syscalls::SyscallCounter;
 
 /// This program. In a guest whose files are its host's, the path behind this link may not exist.
@@ -25,7 +25,7 @@ const OURSELVES: &str = "/proc/self/exe";
 /// The state that all wires share.
 pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
-    pub(crate) ground: &'a Ground,
+    pub(crate) environment: &'a Environment,
     pub(crate) trace_point: Option<u64>,
     pub(crate) cpus: Cpus,
     pub(crate) plan: Plan,
@@ -41,7 +41,7 @@ impl Session<'_> {
         rows: &[Row],
         tally: &mut Tally,
     ) -> Result<()> {
-        let far = match self.ground.far_end(wire) {
+        let far = match self.environment.far_end(wire) {
             Ok(far) => far,
             Err(why) => {
                 self.not_run(wire, rows, &format!("{why:#}"), tally);
@@ -92,7 +92,7 @@ impl Session<'_> {
         let (raw_port, address, conn_qual) = peer.ready()?;
         let raw_address = far.address();
         let raw = RawLink::new(TcpStream::connect((raw_address, raw_port))?)?;
-        if let Some(congestion) = self.ground.congestion {
+        if let Some(congestion) = self.environment.congestion {
             raw.set_congestion(congestion)?;
         }
         let asleep = self.args.sleep_on_bulk;
@@ -103,7 +103,7 @@ impl Session<'_> {
             stack.title(),
             address.ip(),
             match far {
-                FarEnd::Here => format!("in {}", self.ground.network),
+                FarEnd::Here => format!("in {}", self.environment.network),
                 FarEnd::There { .. } => "between two network namespaces of its own".into(),
             }
         );
@@ -111,7 +111,7 @@ impl Session<'_> {
             "congestion control: raw {}, {} {}; CPUs: here {}, peer {}{}",
             raw.congestion()?,
             stack.title(),
-            self.ground.dat_congestion(),
+            self.environment.dat_congestion(),
             self.cpus.ours,
             self.cpus.theirs,
             if self.cpus.ours == self.cpus.theirs {
@@ -136,7 +136,7 @@ impl Session<'_> {
         command.arg(far.address().to_string());
         command.arg(self.cpus.theirs.to_string());
         command.arg(or_none(self.cpus.spare));
-        command.arg(self.ground.congestion.unwrap_or(NONE));
+        command.arg(self.environment.congestion.unwrap_or(NONE));
         command.arg(or_none(self.trace_point));
         far.place(command)
     }

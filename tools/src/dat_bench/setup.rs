@@ -35,7 +35,7 @@ pub(crate) enum Network {
 
 /// The environment that has been prepared for both contenders.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Environment {
     pub(crate) network: Network,
     /// The congestion control that is set on both connections; `None` keeps the default.
     pub(crate) congestion: Option<&'static str>,
@@ -78,7 +78,7 @@ pub(crate) enum FarEnd<'a> {
     },
 }
 
-impl Ground {
+impl Environment {
     /// Chooses network, congestion control and registry. `ia` is the adapter that the caller asked
     /// for.
     ///

@@ -80,7 +80,7 @@ impl Mechanism {
 pub enum Wire {
     /// The loopback device, with the provider's defaults: traffic moves to shared memory.
     Local,
-    /// The loopback device, where the provider keeps to TCP (`local=off`).
+    /// The loopback device, where connections stay on TCP (`local=off`).
     Tcp,
     /// TCP over the loopback device without CRC at both ends.
     TcpNoCrc,
@@ -175,7 +175,7 @@ impl Case {
         self.work == Work::UnattendedPing
     }
 
-    /// True if the figure is made of the processor time of both processes.
+    /// True if the figure is the processor time of both processes.
     pub fn is_cost(self) -> bool {
         self.work == Work::SendCost
     }
@@ -293,7 +293,7 @@ impl Mechanism {
 }
 
 impl Stack {
-    /// The text that names this unit in the table.
+    /// The text that names this stack in the table.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Raw => "raw TCP",
@@ -372,7 +372,7 @@ impl Wire {
         Self::Shaped,
     ];
 
-    /// The word behind the `@` of a case.
+    /// The word after the `@` of a case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
