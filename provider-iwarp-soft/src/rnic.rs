@@ -42,7 +42,7 @@ impl Rnic for SoftRnic {
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(&config.ia_params)?;
         let attr = attributes(&config);
-        // Must precede the start of the engine's thread, which uses it.
+        // Precedes the start of the engine's thread, which computes CRCs.
         crc::prepare();
         forking::prepare();
         let shared = Arc::new(Shared::open(config, upcall)?);

@@ -518,7 +518,7 @@ fn a_bind_completes_after_what_was_posted_before_it() {
         server.recv(1, &[]);
         server.recv(2, &[]);
         // A consumer that polls has its second request held back for a moment.
-        assert!(client.resting(&client.send_cq).is_empty());
+        assert!(client.poll_all(&client.send_cq).is_empty());
         client.send(1, &[]);
         client.send(2, &[]);
         let bind = BindMw {

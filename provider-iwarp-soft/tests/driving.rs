@@ -125,7 +125,7 @@ fn delayed_requests_are_sent_even_if_their_consumer_never_polls_again() {
             );
         }
         until("the last of a burst", || theirs.copy(3, 1) == [round]);
-        client.resting(&client.send_cq);
+        client.poll_all(&client.send_cq);
     }
 }
 
@@ -209,7 +209,7 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
                 for _ in 0..2 {
                     assert_eq!(blocked(&server, &server.recv_cq, &asleep).wr_id, round);
                 }
-                server.resting(&server.send_cq);
+                server.poll_all(&server.send_cq);
             }
             is_over.store(true, Ordering::Relaxed);
         });
@@ -218,7 +218,7 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
             client.recv(round + 1, &[]);
             client.send(round, &[]);
             client.send(round, &[]);
-            client.resting(&client.send_cq);
+            client.poll_all(&client.send_cq);
         }
     });
 }
@@ -432,5 +432,5 @@ fn a_full_completion_queue_is_reported() {
         b.recorder.asynchronous(),
         AsyncEvent::CqOverflow(CqToken(77))
     );
-    assert_eq!(server.resting(&small).len(), 2);
+    assert_eq!(server.poll_all(&small).len(), 2);
 }

@@ -33,7 +33,7 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
         client.send(id, &[local.sge(0, 100_000)]);
     }
     a.rnic.disconnect(&client.qp, true);
-    let sends = client.resting(&client.send_cq);
+    let sends = client.poll_all(&client.send_cq);
     let ids: Vec<_> = sends.iter().map(|c| c.wr_id).collect();
     assert_eq!(ids, (100..110).collect::<Vec<_>>());
     assert!(
@@ -47,7 +47,7 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
             .iter()
             .all(|c| c.notify == Notify::Solicited || c.status == WcStatus::Success)
     );
-    let receives = client.resting(&client.recv_cq);
+    let receives = client.poll_all(&client.recv_cq);
     assert_eq!(
         receives.iter().map(|c| c.wr_id).collect::<Vec<_>>(),
         [0, 1, 2, 3, 4]
@@ -76,11 +76,17 @@ fn work_posted_after_the_end_completes_flushed_and_a_reset_makes_the_queue_pair_
             (client.event(), server.event()),
             (Event::Disconnected, Event::Disconnected)
         );
-        assert_eq!(client.resting(&client.recv_cq)[0].wr_id, round);
+        assert_eq!(client.poll_all(&client.recv_cq)[0].wr_id, round);
         client.send(50, &[memory.sge(0, 10)]);
         client.recv(51, &[memory.sge(0, 10)]);
-        assert_eq!(client.resting(&client.send_cq)[0].status, WcStatus::Flushed);
-        assert_eq!(client.resting(&client.recv_cq)[0].status, WcStatus::Flushed);
+        assert_eq!(
+            client.poll_all(&client.send_cq)[0].status,
+            WcStatus::Flushed
+        );
+        assert_eq!(
+            client.poll_all(&client.recv_cq)[0].status,
+            WcStatus::Flushed
+        );
         a.rnic.disconnect(&client.qp, true);
         a.rnic.reset_qp(&client.qp).unwrap();
         b.rnic.reset_qp(&server.qp).unwrap();
@@ -130,14 +136,14 @@ fn a_graceful_disconnect_finishes_posted_requests_first() {
         (client.event(), server.event()),
         (Event::Disconnected, Event::Disconnected)
     );
-    let sends = client.resting(&client.send_cq);
+    let sends = client.poll_all(&client.send_cq);
     assert!(
         sends
             .iter()
             .map(|c| (c.wr_id, c.status))
             .eq((1..5).map(|id| (id, WcStatus::Success)))
     );
-    let receives = client.resting(&client.recv_cq);
+    let receives = client.poll_all(&client.recv_cq);
     assert_eq!(
         (receives[0].wr_id, receives[0].status),
         (9, WcStatus::Flushed)
@@ -159,7 +165,7 @@ fn a_graceful_disconnect_does_not_wait_for_ever_for_an_unanswered_read() {
     client.post(1, read, &[memory.sge(0, 100)]);
     node.rnic.disconnect(&client.qp, false);
     assert_eq!(client.event(), Event::Disconnected);
-    let ended = client.resting(&client.send_cq);
+    let ended = client.poll_all(&client.send_cq);
     assert_eq!(ended.len(), 1, "{ended:?}");
     assert_eq!((ended[0].wr_id, ended[0].status), (1, WcStatus::Flushed));
 }
@@ -196,7 +202,7 @@ fn disconnect_from_a_slow_peer(timeout_ms: u64) -> bool {
     }
     drop(raw);
     let event = client.event();
-    let sent = client.resting(&client.send_cq)[0].status;
+    let sent = client.poll_all(&client.send_cq)[0].status;
     let is_complete = received > LEN;
     if is_complete {
         assert_eq!((event, sent), (Event::Disconnected, WcStatus::Success));
@@ -260,8 +266,8 @@ fn refuse(
         (Event::Broken, Event::Broken)
     );
     (
-        client.resting(&client.send_cq),
-        server.resting(&server.recv_cq),
+        client.poll_all(&client.send_cq),
+        server.poll_all(&server.recv_cq),
     )
 }
 
@@ -332,7 +338,7 @@ fn local_memory_that_may_not_be_used_fails_its_own_request() {
             (client.event(), server.event()),
             (Event::Broken, Event::Broken)
         );
-        let sends = client.resting(&client.send_cq);
+        let sends = client.poll_all(&client.send_cq);
         let status: Vec<_> = sends.iter().map(|c| (c.wr_id, c.status)).collect();
         assert_eq!(
             status,
@@ -361,7 +367,7 @@ fn a_receive_or_read_sink_that_may_not_be_written_fails() {
         (Event::Broken, Event::Broken)
     );
     assert_eq!(
-        server.resting(&server.recv_cq)[0].status,
+        server.poll_all(&server.recv_cq)[0].status,
         WcStatus::LocalProtection
     );
 
@@ -374,7 +380,7 @@ fn a_receive_or_read_sink_that_may_not_be_written_fails() {
     );
     assert_eq!(one.event(), Event::Broken);
     assert_eq!(
-        one.resting(&one.send_cq)[0].status,
+        one.poll_all(&one.send_cq)[0].status,
         WcStatus::LocalProtection
     );
 }
@@ -392,7 +398,7 @@ fn memory_deregistered_under_a_request_is_not_touched() {
     client.send(1, &[local.sge(0, 1000)]);
     assert_eq!(server.event(), Event::Broken);
     assert_eq!(
-        server.resting(&server.recv_cq)[0].status,
+        server.poll_all(&server.recv_cq)[0].status,
         WcStatus::LocalProtection
     );
     assert_ne!(bytes_of, 0);
@@ -426,7 +432,10 @@ fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
             assert_eq!(rest.len(), 20);
         }
         assert_eq!(client.event(), expected);
-        assert_eq!(client.resting(&client.recv_cq)[0].status, WcStatus::Flushed);
+        assert_eq!(
+            client.poll_all(&client.recv_cq)[0].status,
+            WcStatus::Flushed
+        );
     }
 }
 
@@ -445,7 +454,7 @@ fn bytes_before_a_reset_are_received_even_if_a_send_detects_the_reset_first() {
         drop(raw);
         client.send(2, &[memory.sge(0, 100)]);
         assert_eq!(client.event(), Event::Broken);
-        let received = &client.resting(&client.recv_cq)[0];
+        let received = &client.poll_all(&client.recv_cq)[0];
         assert_eq!(received.status, WcStatus::Success, "round {round}");
     }
 }
@@ -469,7 +478,10 @@ fn an_abrupt_disconnect_within_a_message_ends_between_frames() {
     // More than the socket takes: the peer does not read.
     client.send(1, &[memory.sge(0, 16 << 20)]);
     a.rnic.disconnect(&client.qp, true);
-    assert_eq!(client.resting(&client.send_cq)[0].status, WcStatus::Flushed);
+    assert_eq!(
+        client.poll_all(&client.send_cq)[0].status,
+        WcStatus::Flushed
+    );
     assert_eq!(client.event(), Event::Disconnected);
     let mut stream = Vec::new();
     raw.read_to_end(&mut stream).unwrap();
@@ -505,10 +517,10 @@ fn small_requests_that_the_socket_has_not_taken_are_flushed_in_order() {
             break;
         }
         posted += 1;
-        ended.extend(client.resting(&client.send_cq));
+        ended.extend(client.poll_all(&client.send_cq));
     }
     node.rnic.disconnect(&client.qp, true);
-    ended.extend(client.resting(&client.send_cq));
+    ended.extend(client.poll_all(&client.send_cq));
     let ids: Vec<u64> = ended.iter().map(|c| c.wr_id).collect();
     assert_eq!(ids, (0..posted).collect::<Vec<_>>());
     let first_flushed = ended.partition_point(|c| c.status == WcStatus::Success);

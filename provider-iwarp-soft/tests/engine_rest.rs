@@ -83,7 +83,8 @@ fn short_waits_do_not_wake_the_engine() {
             let ticks = 2 * (start.elapsed().as_millis() / TICK.as_millis()) as u64;
             (engine_sleeps() - before).saturating_sub(ticks)
         };
-        // On a busy machine a round may last longer than an engine's patience, so the best counts.
+        // On a busy machine a round may last longer than an engine's patience, so the best batch
+        // counts.
         let least = (0..BATCHES).map(batch).min().unwrap();
         assert!(least < ROUNDS / 2, "{least} sleeps in {ROUNDS} rounds");
     });

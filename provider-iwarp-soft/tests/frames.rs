@@ -164,7 +164,7 @@ fn answer_to(frame: &[u8]) -> Vec<u8> {
     assert_eq!(server.event(), Event::Broken);
     assert!(
         server
-            .resting(&server.recv_cq)
+            .poll_all(&server.recv_cq)
             .iter()
             .all(|c| c.status != WcStatus::Success)
     );
@@ -372,7 +372,7 @@ fn a_terminate_message_fails_a_read_only_if_it_can_refer_to_one() {
         raw.write_all(&fpdu(&hex(&format!("{head} {control} {quote}"))))
             .unwrap();
         assert_eq!(client.event(), Event::Broken, "{about}");
-        let sends = client.resting(&client.send_cq);
+        let sends = client.poll_all(&client.send_cq);
         assert_eq!((sends[0].wr_id, sends[0].status), (1, status), "{about}");
     }
 }
@@ -408,7 +408,7 @@ fn a_terminate_message_fails_the_read_that_it_quotes() {
         );
         raw.write_all(&fpdu(&hex(&segment))).unwrap();
         assert_eq!(client.event(), Event::Broken);
-        let sends = client.resting(&client.send_cq);
+        let sends = client.poll_all(&client.send_cq);
         let statuses: Vec<WcStatus> = sends.iter().map(|done| done.status).collect();
         assert_eq!(statuses, charged, "MSN {msn}");
     }
@@ -528,7 +528,7 @@ fn work_that_waits_for_a_fence_is_flushed_in_order() {
     client.send(3, &[]);
     a.rnic.disconnect(&client.qp, true);
     let flushed: Vec<u64> = client
-        .resting(&client.send_cq)
+        .poll_all(&client.send_cq)
         .iter()
         .inspect(|done| assert_eq!(done.status, WcStatus::Flushed))
         .map(|done| done.wr_id)

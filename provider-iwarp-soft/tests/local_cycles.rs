@@ -8,8 +8,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
-use support::ground::{descriptors, mappings, wait_until};
 use support::moved::is_moved;
+use support::testbed::{descriptors, mappings, wait_until};
 use support::*;
 
 const CYCLES: u64 = 10_000;

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
-use support::ground::{Ground, descriptors, on_ground, wait_until};
 use support::scripted::{
     ASLEEP, CAN_PULL, Half, INLINE, KNOWN_ADDR, KNOWN_VALUE, Moved, REFERENCE, RELEASED, RING_LEN,
     SKIP, WAITING, send_with, word,
 };
+use support::testbed::{Testbed, descriptors, wait_until, with_testbed};
 use support::*;
 
 type Attack<'a> = (&'a str, Box<dyn Fn(&mut Moved)>);
@@ -90,10 +90,10 @@ fn bad_references() -> Vec<Attack<'static>> {
 }
 
 /// Attacks a victim after it has received `before` messages through the ring.
-fn attack_moved(ground: &Ground<'_>, before: u64, (name, attack): &Attack<'_>) {
+fn attack_moved(testbed: &Testbed<'_>, before: u64, (name, attack): &Attack<'_>) {
     let name = format!("{name} after {before}");
-    let victim = ground.victim();
-    let memory = ground.node().memory(4096);
+    let victim = testbed.victim();
+    let memory = testbed.node().memory(4096);
     static KNOWN: AtomicU64 = AtomicU64::new(0x1234_5678_9ABC);
     let mut moved = Moved::new(&victim, |shared| {
         // This process, whose memory the victim can read.
@@ -114,15 +114,15 @@ fn attack_moved(ground: &Ground<'_>, before: u64, (name, attack): &Attack<'_>) {
     assert_ne!(failed.status, WcStatus::Success, "{name}");
     assert_eq!(memory.copy(64, 64), [0; 64], "{name}");
     drop((moved, victim));
-    ground.check(&name);
+    testbed.check(&name);
 }
 
 #[test]
 fn a_word_that_no_producer_writes_ends_its_connection_only() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for attack in bad_words() {
             for before in [0, 1, 40] {
-                attack_moved(ground, before, &attack);
+                attack_moved(testbed, before, &attack);
             }
         }
     });
@@ -130,10 +130,10 @@ fn a_word_that_no_producer_writes_ends_its_connection_only() {
 
 #[test]
 fn a_reference_that_no_producer_writes_ends_its_connection_only() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for attack in bad_references() {
             for before in [0, 3] {
-                attack_moved(ground, before, &attack);
+                attack_moved(testbed, before, &attack);
             }
         }
     });
@@ -142,7 +142,7 @@ fn a_reference_that_no_producer_writes_ends_its_connection_only() {
 #[test]
 fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
     static TARGET: [u8; 64] = [7; 64];
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for state in [0_u64, 2, 3, 4, 5, 6, 0xFFFF_FFFF] {
             let attack = move |moved: &mut Moved| {
                 let header = moved.peer.send_header();
@@ -164,12 +164,12 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
             };
             // The victim sleeps until the doorbell and finds the final state of the record. A
             // victim that polls may find it earlier, as a message like others.
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let mut moved = Moved::new(&victim, |_| ());
             attack(&mut moved);
             assert_eq!(victim.event(), Event::Broken, "{state}");
             drop((moved, victim));
-            ground.check("state of a reference");
+            testbed.check("state of a reference");
         }
     });
 }
@@ -177,15 +177,15 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
 #[test]
 fn a_reference_of_a_peer_to_an_invalid_word_is_not_followed() {
     static TARGET: [u8; 64] = [7; 64];
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for known in [
             (0, 0),
             (0x5000, 1),
             (u64::MAX, 1),
             (TARGET.as_ptr().addr() as u64, 1),
         ] {
-            let victim = ground.victim();
-            let memory = ground.node().memory(64);
+            let victim = testbed.victim();
+            let memory = testbed.node().memory(64);
             let mut moved = Moved::new(&victim, |shared| {
                 let word = |at| shared.control(Half::Creator, at);
                 word(KNOWN_ADDR).store(known.0, Ordering::Relaxed);
@@ -203,14 +203,14 @@ fn a_reference_of_a_peer_to_an_invalid_word_is_not_followed() {
             assert_eq!(victim.event(), Event::Broken, "{known:x?}");
             assert_eq!(memory.copy(0, 64), [0; 64]);
             drop((moved, victim));
-            ground.check("a reference without a word");
+            testbed.check("a reference without a word");
         }
     });
 }
 
 #[test]
 fn garbage_where_a_header_should_be_ends_its_connection_with_a_terminate_message() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         let mut seed = 1_u64;
         let mut random = || {
             seed = seed
@@ -221,22 +221,22 @@ fn garbage_where_a_header_should_be_ends_its_connection_with_a_terminate_message
         for round in 0..60 {
             let len = usize::from(random()) % 73;
             let header: Vec<u8> = (0..len).map(|_| random()).collect();
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let mut moved = Moved::new(&victim, |_| ());
             moved.tail = moved.shared.push(Half::Creator, 0, &header, &[5; 100]);
             moved.wake();
             assert_eq!(victim.event(), Event::Broken, "{round}: {header:x?}");
             drop((moved, victim));
         }
-        ground.check("garbage");
+        testbed.check("garbage");
     });
 }
 
 #[test]
 fn a_consumer_that_releases_unproduced_bytes_ends_its_connection_only() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for released in [1, 63, 64 * 100_000, u64::MAX, u64::MAX - 63, 1 << 63] {
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let moved = Moved::new(&victim, |_| ());
             for round in 0..3 {
                 victim.send(round, &[]);
@@ -246,16 +246,16 @@ fn a_consumer_that_releases_unproduced_bytes_ends_its_connection_only() {
             word.store(released, Ordering::Release);
             // The index is loaded when the ring looks full.
             let mut round = 3;
-            while !ground.node().recorder.has_connection_event(victim.token) && round < 8000 {
+            while !testbed.node().recorder.has_connection_event(victim.token) && round < 8000 {
                 // A queue pair without a connection takes requests and flushes them.
                 let _ = victim.try_post(round, NO_SEND, &[]);
                 round += 1;
-                ground.node().rnic.drive();
-                victim.resting(&victim.send_cq);
+                testbed.node().rnic.drive();
+                victim.poll_all(&victim.send_cq);
             }
             assert_eq!(victim.event(), Event::Broken, "{released:x}");
             drop((moved, victim));
-            ground.check(&format!("released {released:x}"));
+            testbed.check(&format!("released {released:x}"));
         }
     });
 }
@@ -267,17 +267,17 @@ const NO_SEND: SendOp = SendOp::Send {
 
 #[test]
 fn a_peer_that_never_reads_delays_only_itself() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for way in ["abrupt", "peer closes", "peer resets"] {
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let moved = Moved::new(&victim, |_| ());
-            let memory = ground.node().memory(8192);
+            let memory = testbed.node().memory(8192);
             for round in 0..200 {
                 victim.send(round, &[memory.sge(0, 8192)]);
             }
-            ground.exchange(50);
+            testbed.exchange(50);
             match way {
-                "abrupt" => ground.node().rnic.disconnect(&victim.qp, true),
+                "abrupt" => testbed.node().rnic.disconnect(&victim.qp, true),
                 "peer closes" => moved.peer.tcp.shutdown(std::net::Shutdown::Write).unwrap(),
                 _ => moved.peer.tcp.shutdown(std::net::Shutdown::Both).unwrap(),
             }
@@ -290,15 +290,15 @@ fn a_peer_that_never_reads_delays_only_itself() {
                 assert_eq!(victim.sent().wr_id, round, "{way}");
             }
             drop((moved, victim));
-            ground.check(way);
+            testbed.check(way);
         }
     });
 }
 
 #[test]
 fn records_of_a_peer_that_never_rings_the_doorbell_are_received_before_its_end() {
-    on_ground(|ground| {
-        let victim = ground.victim();
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
         let mut moved = Moved::new(&victim, |_| ());
         for round in 0..500 {
             victim.recv(round, &[]);
@@ -328,14 +328,14 @@ fn records_of_a_peer_that_never_rings_the_doorbell_are_received_before_its_end()
             );
         }
         drop(victim);
-        ground.check("never rings");
+        testbed.check("never rings");
     });
 }
 
 #[test]
 fn a_ring_without_end_lets_other_connections_work_and_ends_with_the_socket() {
-    on_ground(|ground| {
-        let victim = ground.victim();
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
         let mut moved = Moved::new(&victim, |_| ());
         for round in 0..4000 {
             victim.recv(round, &[]);
@@ -349,7 +349,7 @@ fn a_ring_without_end_lets_other_connections_work_and_ends_with_the_socket() {
                     let _ = (&unix).write(&[0; 4096]);
                 }
             });
-            ground.exchange(500);
+            testbed.exchange(500);
             stop.store(true, Ordering::Relaxed);
         });
         for round in 0..20 {
@@ -362,14 +362,14 @@ fn a_ring_without_end_lets_other_connections_work_and_ends_with_the_socket() {
             Event::Disconnected | Event::Broken
         ));
         drop(victim);
-        ground.check("a flood of doorbells");
+        testbed.check("a flood of doorbells");
     });
 }
 
 #[test]
 fn doorbells_that_carry_descriptors_leave_none() {
-    on_ground(|ground| {
-        let victim = ground.victim();
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
         let mut moved = Moved::new(&victim, |_| ());
         for round in 0..100 {
             send_with(&moved.unix, b"x", &[moved.shared.fd.as_fd(); 4]);
@@ -379,17 +379,17 @@ fn doorbells_that_carry_descriptors_leave_none() {
         }
         wait_until("descriptors are left", || {
             // The script's: socket, doorbell, memory; the victim's: socket, doorbell.
-            descriptors() <= ground.descriptors + 5
+            descriptors() <= testbed.descriptors + 5
         });
         drop((moved, victim));
-        ground.check("descriptors on the doorbell");
+        testbed.check("descriptors on the doorbell");
     });
 }
 
 #[test]
 fn a_peer_cannot_truncate_and_holes_are_harmless() {
-    on_ground(|ground| {
-        let victim = ground.victim();
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
         let mut moved = Moved::new(&victim, |_| ());
         assert!(rustix::fs::ftruncate(&moved.shared.fd, 0).is_err());
         for round in 0..200_u64 {
@@ -404,15 +404,15 @@ fn a_peer_cannot_truncate_and_holes_are_harmless() {
             rustix::fs::fallocate(&moved.shared.fd, flags, at, len).unwrap();
         }
         drop((moved, victim));
-        ground.check("holes");
+        testbed.check("holes");
     });
 }
 
 #[test]
 fn flags_of_all_values_wake_or_do_not_and_nothing_else() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for value in [0, 1, 2, u64::MAX] {
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let mut moved = Moved::new(&victim, |_| ());
             for round in 0..50 {
                 for half in [Half::Creator, Half::Adopter] {
@@ -430,7 +430,7 @@ fn flags_of_all_values_wake_or_do_not_and_nothing_else() {
                 assert_eq!(victim.sent().status, WcStatus::Success);
             }
             drop((moved, victim));
-            ground.check("flags");
+            testbed.check("flags");
         }
     });
 }
@@ -453,11 +453,11 @@ fn is_quiet(node: &Node) -> bool {
 
 #[test]
 fn a_peer_that_closes_only_the_doorbell_causes_no_busy_loop() {
-    on_ground(|ground| {
-        let victim = ground.victim();
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
         let mut moved = Moved::new(&victim, |_| ());
         moved.unix.shutdown(std::net::Shutdown::Both).unwrap();
-        wait_until("the set stays ready", || is_quiet(ground.node()));
+        wait_until("the set stays ready", || is_quiet(testbed.node()));
         // The TCP connection still decides.
         victim.recv(1, &[]);
         let header = moved.peer.send_header();
@@ -469,15 +469,15 @@ fn a_peer_that_closes_only_the_doorbell_causes_no_busy_loop() {
         ));
         assert_eq!(victim.received().status, WcStatus::Success);
         drop(victim);
-        ground.check("the doorbell is closed");
+        testbed.check("the doorbell is closed");
     });
 }
 
 #[test]
 fn a_full_ring_is_received_while_a_timer_runs() {
-    on_ground(|ground| {
-        let victim = ground.victim();
-        let memory = ground.node().memory(64);
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
+        let memory = testbed.node().memory(64);
         let mut moved = Moved::new(&victim, |_| ());
         for round in 0..3500 {
             victim.recv(round, &[]);
@@ -489,7 +489,7 @@ fn a_full_ring_is_received_while_a_timer_runs() {
             rkey: 1,
         };
         victim.post(1, SendOp::Read(from), &[memory.sge(0, 64)]);
-        ground.node().rnic.disconnect(&victim.qp, false);
+        testbed.node().rnic.disconnect(&victim.qp, false);
         wait_until("the victim does not sleep", || {
             let asleep = moved.shared.control(Half::Creator, ASLEEP);
             asleep.load(Ordering::Relaxed) != 0
@@ -505,15 +505,15 @@ fn a_full_ring_is_received_while_a_timer_runs() {
         drop(moved);
         victim.event();
         drop(victim);
-        ground.check("a timer");
+        testbed.check("a timer");
     });
 }
 
 /// Ends the connection while the peer seems to read the victim's memory. Returns the time until the
 /// end is reported.
-fn die_while_reading(ground: &Ground<'_>, is_deregistered: bool) -> Duration {
-    let victim = ground.victim();
-    let memory = ground.node().memory(1 << 20);
+fn die_while_reading(testbed: &Testbed<'_>, is_deregistered: bool) -> Duration {
+    let victim = testbed.victim();
+    let memory = testbed.node().memory(1 << 20);
     let moved = Moved::new(&victim, |shared| {
         let can_pull = shared.control(Half::Adopter, CAN_PULL);
         can_pull.store(1, Ordering::Relaxed);
@@ -535,7 +535,7 @@ fn die_while_reading(ground: &Ground<'_>, is_deregistered: bool) -> Duration {
     assert_ne!(victim.sent().status, WcStatus::Success);
     let took = start.elapsed();
     drop(victim);
-    ground.check("dies while it reads");
+    testbed.check("dies while it reads");
     took
 }
 
@@ -543,9 +543,9 @@ fn die_while_reading(ground: &Ground<'_>, is_deregistered: bool) -> Duration {
 /// so one attempt without a wait is enough.
 #[test]
 fn no_wait_for_a_peer_that_dies_while_it_reads_memory() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for is_deregistered in [false, true] {
-            let mut times = (0..20).map(|_| die_while_reading(ground, is_deregistered));
+            let mut times = (0..20).map(|_| die_while_reading(testbed, is_deregistered));
             assert!(
                 times.any(|took| took < Duration::from_millis(700)),
                 "each attempt waits, deregistered: {is_deregistered}"
@@ -556,9 +556,9 @@ fn no_wait_for_a_peer_that_dies_while_it_reads_memory() {
 
 #[test]
 fn a_reader_that_never_ends_keeps_no_other_memory() {
-    on_ground(|ground| {
-        let victim = ground.victim();
-        let memory = ground.node().memory(1 << 16);
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
+        let memory = testbed.node().memory(1 << 16);
         let moved = Moved::new(&victim, |shared| {
             let can_pull = shared.control(Half::Adopter, CAN_PULL);
             can_pull.store(1, Ordering::Relaxed);
@@ -580,6 +580,6 @@ fn a_reader_that_never_ends_keeps_no_other_memory() {
         drop(moved);
         victim.event();
         drop(victim);
-        ground.check("never ends to read");
+        testbed.check("never ends to read");
     });
 }

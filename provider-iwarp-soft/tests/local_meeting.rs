@@ -12,15 +12,15 @@ use std::os::unix::net::UnixStream;
 
 use access_layer::rnic::*;
 use rustix::fs::{MemfdFlags, SealFlags};
-use support::ground::{Ground, on_ground, works};
 use support::scripted::{
     Half, RING_LEN, SEALED, Scripted, Shared, answer, dial, hello, listen, send_with,
 };
+use support::testbed::{Testbed, with_testbed, works};
 use support::*;
 
 /// Attacks a connection on its way to shared memory. The connection must stay on TCP.
-fn attack_hello(ground: &Ground<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
-    let victim = ground.victim();
+fn attack_hello(testbed: &Testbed<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
+    let victim = testbed.victim();
     let mut peer = Scripted::initiator(&victim);
     let (place, token) = peer.provoke_offer(&victim);
     attack(&place, token);
@@ -32,7 +32,7 @@ fn attack_hello(ground: &Ground<'_>, name: &str, attack: impl FnOnce(&[u8; 16], 
         "{name}: {event:?}"
     );
     drop(victim);
-    ground.check(name);
+    testbed.check(name);
 }
 
 fn expect_refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
@@ -45,7 +45,7 @@ fn expect_refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
 
 #[test]
 fn an_invalid_hello_leaves_the_connection_on_tcp() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         type Change = fn(&mut Vec<u8>);
         let changes: [(&str, Change); 8] = [
             ("magic", |hello| hello[0] ^= 1),
@@ -58,7 +58,7 @@ fn an_invalid_hello_leaves_the_connection_on_tcp() {
             ("truncated", |hello| hello.truncate(23)),
         ];
         for (name, change) in changes {
-            attack_hello(ground, name, |place, token| {
+            attack_hello(testbed, name, |place, token| {
                 let memory = Shared::new();
                 let mut bytes = hello(token, RING_LEN);
                 change(&mut bytes);
@@ -70,7 +70,7 @@ fn an_invalid_hello_leaves_the_connection_on_tcp() {
 
 #[test]
 fn invalid_shared_memory_leaves_the_connection_on_tcp() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         let seals = [
             SealFlags::empty(),
             SealFlags::SHRINK,
@@ -80,7 +80,7 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
             SEALED | SealFlags::FUTURE_WRITE,
         ];
         for seals in seals {
-            attack_hello(ground, &format!("{seals:?}"), |place, token| {
+            attack_hello(testbed, &format!("{seals:?}"), |place, token| {
                 let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
                 let fd = rustix::fs::memfd_create("script", flags).unwrap();
                 rustix::fs::ftruncate(&fd, 8192 + 2 * RING_LEN as u64).unwrap();
@@ -107,7 +107,7 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
             }),
         ];
         for (name, make) in others {
-            attack_hello(ground, name, |place, token| {
+            attack_hello(testbed, name, |place, token| {
                 expect_refused(place, &hello(token, RING_LEN), make().as_ref());
             });
         }
@@ -116,9 +116,9 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
 
 #[test]
 fn too_many_descriptors_leave_none_and_the_connection_on_tcp() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for count in [2, 3, 8] {
-            attack_hello(ground, &format!("{count} descriptors"), |place, token| {
+            attack_hello(testbed, &format!("{count} descriptors"), |place, token| {
                 let memory = Shared::new();
                 let mut unix = dial(place);
                 let descriptors = vec![memory.fd.as_fd(); count];
@@ -131,9 +131,9 @@ fn too_many_descriptors_leave_none_and_the_connection_on_tcp() {
 
 #[test]
 fn a_hello_in_pieces_is_one_hello() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for with in [0, 11, 23] {
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let mut peer = Scripted::initiator(&victim);
             let (place, token) = peer.provoke_offer(&victim);
             let shared = Shared::new();
@@ -142,24 +142,24 @@ fn a_hello_in_pieces_is_one_hello() {
                 let fd = [shared.fd.as_fd()];
                 let descriptors = if at == with { &fd[..] } else { &[] };
                 send_with(&unix, &[*byte], descriptors);
-                ground.exchange(1);
+                testbed.exchange(1);
             }
             assert_eq!(answer(&mut unix), Some(0), "{with}");
             // The token has been used.
             expect_refused(&place, &hello(token, RING_LEN), Some(&shared.fd));
             works(&mut peer, &victim, "pieces");
             drop((peer, unix, shared, victim));
-            ground.check("pieces");
+            testbed.check("pieces");
         }
     });
 }
 
 #[test]
 fn silent_processes_are_refused() {
-    on_ground(|ground| {
-        attack_hello(ground, "silence", |place, _| {
+    with_testbed(|testbed| {
+        attack_hello(testbed, "silence", |place, _| {
             let pending_peers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
-            ground.exchange(5);
+            testbed.exchange(5);
             for mut pending_peer in pending_peers {
                 assert_eq!(pending_peer.read(&mut [0]).unwrap_or(0), 0);
             }
@@ -169,15 +169,15 @@ fn silent_processes_are_refused() {
 
 #[test]
 fn an_end_between_offer_and_move_leaves_nothing() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for way in ["victim", "victim gracefully", "peer", "hello after the end"] {
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let mut peer = Scripted::initiator(&victim);
             let (place, token) = peer.provoke_offer(&victim);
             match way {
-                "victim" => ground.node().rnic.disconnect(&victim.qp, true),
+                "victim" => testbed.node().rnic.disconnect(&victim.qp, true),
                 "victim gracefully" => {
-                    ground.node().rnic.disconnect(&victim.qp, false);
+                    testbed.node().rnic.disconnect(&victim.qp, false);
                     peer.tcp.shutdown(std::net::Shutdown::Both).unwrap();
                 }
                 _ => peer.tcp.shutdown(std::net::Shutdown::Both).unwrap(),
@@ -187,17 +187,17 @@ fn an_end_between_offer_and_move_leaves_nothing() {
             let memory = Shared::new();
             expect_refused(&place, &hello(token, RING_LEN), Some(&memory.fd));
             drop((peer, memory, victim));
-            ground.check(way);
+            testbed.check(way);
         }
     });
 }
 
 #[test]
 fn an_offer_of_an_initiator_is_ignored() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         let listener = listen(&name());
         listener.set_nonblocking(true).unwrap();
-        let victim = ground.victim();
+        let victim = testbed.victim();
         let mut peer = Scripted::initiator(&victim);
         peer.send_offer(&name(), 1);
         works(&mut peer, &victim, "an offer to a responder");
@@ -207,15 +207,15 @@ fn an_offer_of_an_initiator_is_ignored() {
         let event = victim.event();
         assert!(matches!(event, Event::Disconnected | Event::Broken));
         drop(victim);
-        ground.check("an offer to a responder");
+        testbed.check("an offer to a responder");
     });
 }
 
 #[test]
 fn a_victim_that_has_begun_to_disconnect_does_not_move() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for step in ["offer", "hello", "moved"] {
-            let victim = ground.victim();
+            let victim = testbed.victim();
             let mut peer = Scripted::initiator(&victim);
             for round in 0..40 {
                 victim.recv(round, &[]);
@@ -231,7 +231,7 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
                 let token = u64::from_be_bytes(offer[38..46].try_into().unwrap());
                 let place: [u8; 16] = offer[22..38].try_into().unwrap();
                 if step == "hello" {
-                    ground.node().rnic.disconnect(&victim.qp, false);
+                    testbed.node().rnic.disconnect(&victim.qp, false);
                     assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
                 }
                 let (shared, mut unix) = (Shared::new(), dial(&place));
@@ -239,7 +239,7 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
                 let is_accepted = answer(&mut unix) == Some(0);
                 if step == "moved" {
                     assert!(is_accepted);
-                    ground.node().rnic.disconnect(&victim.qp, false);
+                    testbed.node().rnic.disconnect(&victim.qp, false);
                     assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
                 }
                 if is_accepted {
@@ -247,7 +247,7 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
                 }
                 kept = Some((shared, unix));
             } else {
-                ground.node().rnic.disconnect(&victim.qp, false);
+                testbed.node().rnic.disconnect(&victim.qp, false);
                 assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
                 for _ in 0..20 {
                     peer.send(b"");
@@ -258,7 +258,7 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
             peer.tcp.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(victim.event(), Event::Disconnected, "{step}");
             drop((peer, kept, victim));
-            ground.check(step);
+            testbed.check(step);
         }
     });
 }
@@ -274,24 +274,24 @@ fn name() -> [u8; 16] {
 
 /// Attacks an initiator.
 fn attack_initiator(
-    ground: &Ground<'_>,
+    testbed: &Testbed<'_>,
     name: &str,
     attack: impl FnOnce(&mut Scripted, &Side<'_>) -> Vec<OwnedFd>,
 ) -> Event {
-    let victim = ground.victim();
+    let victim = testbed.victim();
     let mut peer = Scripted::responder(&victim);
     let kept = attack(&mut peer, &victim);
     drop((peer, kept));
     let event = victim.event();
     drop(victim);
-    ground.check(name);
+    testbed.check(name);
     event
 }
 
 #[test]
 fn invalid_offers_leave_the_connection_on_tcp() {
-    on_ground(|ground| {
-        let event = attack_initiator(ground, "no listener", |peer, victim| {
+    with_testbed(|testbed| {
+        let event = attack_initiator(testbed, "no listener", |peer, victim| {
             for _ in 0..3 {
                 peer.send_offer(&name(), 1);
                 works(peer, victim, "no listener");
@@ -301,7 +301,7 @@ fn invalid_offers_leave_the_connection_on_tcp() {
         assert!(matches!(event, Event::Disconnected | Event::Broken));
         for reply in [None, Some(1), Some(2), Some(3), Some(4), Some(5), Some(255)] {
             let listener = listen(&name());
-            attack_initiator(ground, &format!("{reply:?}"), |peer, victim| {
+            attack_initiator(testbed, &format!("{reply:?}"), |peer, victim| {
                 peer.send_offer(&name(), 1);
                 let (mut unix, _) = listener.accept().unwrap();
                 if let Some(reply) = reply {
@@ -317,9 +317,9 @@ fn invalid_offers_leave_the_connection_on_tcp() {
 
 #[test]
 fn an_offer_without_an_answer_leaves_the_connection_on_tcp() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         let listener = listen(&name());
-        attack_initiator(ground, "no answer", |peer, victim| {
+        attack_initiator(testbed, "no answer", |peer, victim| {
             peer.send_offer(&name(), 1);
             let (unix, _) = listener.accept().unwrap();
             works(peer, victim, "no answer");
@@ -333,15 +333,15 @@ fn an_offer_without_an_answer_leaves_the_connection_on_tcp() {
 
 #[test]
 fn a_move_without_agreement_ends_the_connection() {
-    on_ground(|ground| {
-        let event = attack_initiator(ground, "moved without an offer", |peer, _| {
+    with_testbed(|testbed| {
+        let event = attack_initiator(testbed, "moved without an offer", |peer, _| {
             peer.send_moved();
             peer.rest();
             Vec::new()
         });
         assert_eq!(event, Event::Broken);
         let listener = listen(&name());
-        let event = attack_initiator(ground, "moved before the answer", |peer, _| {
+        let event = attack_initiator(testbed, "moved before the answer", |peer, _| {
             peer.send_offer(&name(), 1);
             let (unix, _) = listener.accept().unwrap();
             peer.send_moved();
@@ -382,7 +382,7 @@ fn receive_with(unix: &UnixStream) -> (Vec<u8>, OwnedFd) {
 
 #[test]
 fn segments_on_tcp_after_a_move_are_a_violation() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         type Act = fn(&mut Scripted);
         let acts: [(&str, Act); 3] = [
             ("a message", |peer| peer.send(b"")),
@@ -390,7 +390,7 @@ fn segments_on_tcp_after_a_move_are_a_violation() {
             ("an offer", |peer| peer.send_offer(&name(), 1)),
         ];
         for (name, act) in acts {
-            let event = attack_initiator(ground, name, |peer, victim| {
+            let event = attack_initiator(testbed, name, |peer, victim| {
                 let (unix, shared) = take_memory(peer);
                 peer.send_moved();
                 victim.recv(1, &[]);
@@ -409,8 +409,8 @@ fn segments_on_tcp_after_a_move_are_a_violation() {
 
 #[test]
 fn a_responder_that_moves_one_direction_only_is_served_by_both_carriers() {
-    on_ground(|ground| {
-        attack_initiator(ground, "one direction", |peer, victim| {
+    with_testbed(|testbed| {
+        attack_initiator(testbed, "one direction", |peer, victim| {
             let (unix, shared) = take_memory(peer);
             for round in 0..20 {
                 victim.recv(round, &[]);

@@ -12,7 +12,7 @@ use std::time::Instant;
 use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftCq, SoftQp};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::ground::{mappings, wait_until};
+use support::testbed::{mappings, wait_until};
 use support::*;
 
 /// The variable that makes this binary the other process.

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use access_layer::rnic::*;
-use support::ground::wait_until;
-use support::networks::{FAR, FAR_V4, FarNetwork, NEAR, NEAR_LINK, lay_cable};
+use support::networks::{FAR, FAR_V4, FarNetwork, NEAR, NEAR_LINK, connect_networks};
+use support::testbed::wait_until;
 use support::*;
 
 /// The variable that makes this binary the other process. It has the adapter's parameters.
@@ -70,7 +70,7 @@ impl Other {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "other_process", "--nocapture"]);
         command.env(ROLE, params).stdout(Stdio::piped());
-        network.starts(&mut command);
+        network.enter_on_exec(&mut command);
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self { child, output }
@@ -157,7 +157,7 @@ fn exchange(network: &FarNetwork, params: &str, others: &str) -> (String, String
 
 #[test]
 fn a_directory_that_two_networks_have_lets_their_connections_move() {
-    let Some(network) = lay_cable("a directory of two networks") else {
+    let Some(network) = connect_networks("a directory of two networks") else {
         return;
     };
     let directories = Directories::new();
@@ -182,7 +182,7 @@ fn a_directory_that_two_networks_have_lets_their_connections_move() {
 
 #[test]
 fn connections_between_link_local_addresses_of_this_host_move() {
-    let Some(_network) = lay_cable("link-local addresses") else {
+    let Some(_network) = connect_networks("link-local addresses") else {
         return;
     };
     let device = format!("{NEAR_LINK}%{NEAR} 0");

@@ -7,7 +7,7 @@ mod support;
 
 use access_layer::rnic::*;
 use provider_iwarp_soft::SoftSrq;
-use support::ground::{alone, mappings, wait_until};
+use support::testbed::{alone, mappings, wait_until};
 use support::*;
 
 fn pair<'n>(a: &'n Node, b: &'n Node) -> (Side<'n>, Side<'n>) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
 use rustix::process::{Pid, Signal, kill_process};
-use support::ground::{alone, descriptors, mappings, wait_until};
+use support::testbed::{alone, descriptors, mappings, wait_until};
 use support::*;
 
 /// The variable that makes this binary the other process.
@@ -61,7 +61,7 @@ fn other_process() {
             server.recv(done.wr_id, &[slots.sge(slot * LONG, LONG)]);
             server.send(done.wr_id, &[answers.sge(slot * 8, 8)]);
         }
-        server.resting(&server.send_cq);
+        server.poll_all(&server.send_cq);
         if node.recorder.has_connection_event(10) {
             println!("END {:?}", server.event());
             return;

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use access_layer::rnic::*;
-use support::ground::{Ground, on_ground};
 use support::scripted::{CAN_PULL, Half, Moved, Scripted};
+use support::testbed::{Testbed, with_testbed};
 use support::*;
 
 const LEN: usize = 64;
@@ -214,8 +214,8 @@ fn attack_over_tcp(
 }
 
 /// Runs one attack, and returns the end of the connection.
-fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
-    let victim = ground.victim();
+fn run(testbed: &Testbed<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
+    let victim = testbed.victim();
     let node = victim.node;
     let region = |access| Memory::new(node, vec![3; LEN], access);
     let bytes = vec![3_u8; 3 * LEN];
@@ -255,7 +255,7 @@ fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
         fence: false,
     };
     // The window belongs to the healthy connection.
-    let healthy = ground.healthy_server();
+    let healthy = testbed.healthy_server();
     let other_stream = node.rnic.bind_mw(&healthy.qp, &window, &bind).unwrap();
     let target = Target {
         open: (open, at),
@@ -279,21 +279,21 @@ fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
 
 #[test]
 fn an_attack_ends_the_same_way_over_both_carriers() {
-    on_ground(|ground| {
+    with_testbed(|testbed| {
         for (name, make) in ATTACKS {
-            let over_tcp = run(ground, make, false);
-            let through_memory = run(ground, make, true);
+            let over_tcp = run(testbed, make, false);
+            let through_memory = run(testbed, make, true);
             assert_eq!(over_tcp.0, Event::Broken, "{name}");
             assert_eq!(over_tcp, through_memory, "{name}");
-            ground.check(name);
+            testbed.check(name);
         }
     });
 }
 
 #[test]
 fn a_peer_reads_no_window_by_reference_after_it_was_invalidated() {
-    on_ground(|ground| {
-        let victim = ground.victim();
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
         let node = victim.node;
         let memory = node.memory(1 << 16);
         let window = node.rnic.create_mw(&node.pd).unwrap();
@@ -308,7 +308,7 @@ fn a_peer_reads_no_window_by_reference_after_it_was_invalidated() {
             signalled: false,
             fence: false,
         };
-        let healthy = ground.healthy_server();
+        let healthy = testbed.healthy_server();
         let stag = node.rnic.bind_mw(&healthy.qp, &window, &bind).unwrap();
         let mut moved = Moved::new(&victim, |shared| {
             let can_pull = shared.control(Half::Adopter, CAN_PULL);
@@ -330,6 +330,6 @@ fn a_peer_reads_no_window_by_reference_after_it_was_invalidated() {
         assert_eq!(now, 5, "the reference is not revoked");
         assert_eq!(victim.event(), Event::Broken);
         drop((moved, victim));
-        ground.check("invalidated");
+        testbed.check("invalidated");
     });
 }

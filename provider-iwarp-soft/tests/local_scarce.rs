@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use access_layer::rnic::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource as Limit, Rlimit, getrlimit, setrlimit};
-use support::ground::{alone, mappings, wait_until, works};
 use support::scripted::{RING_LEN, Scripted, Shared, answer, hello, send_with, unix_address};
+use support::testbed::{alone, mappings, wait_until, works};
 use support::*;
 
 /// Lowers a limit of the process while `work` runs.

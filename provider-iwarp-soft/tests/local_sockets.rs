@@ -9,9 +9,9 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 use access_layer::rnic::*;
-use support::ground::{alone, mappings, wait_until};
 use support::moved::{has_moved, is_moved};
-use support::networks::{NEAR, NEAR_LINK, NEAR_V4, lay_cable};
+use support::networks::{NEAR, NEAR_LINK, NEAR_V4, connect_networks};
+use support::testbed::{alone, mappings, wait_until};
 use support::*;
 
 const MESSAGES: usize = 300;
@@ -75,14 +75,14 @@ fn convert(client: &Side<'_>, server: &Side<'_>, address: &str) -> [i32; 2] {
 }
 
 /// The messages of one direction.
-struct Lane<'a> {
+struct Direction<'a> {
     from: (&'a Side<'a>, Memory),
     to: (&'a Side<'a>, Memory),
     posted: usize,
     done: usize,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> Direction<'a> {
     fn new(from: &'a Side<'a>, to: &'a Side<'a>) -> Self {
         let memories = [from, to].map(|side| side.node.memory(AHEAD * LEN));
         let [sending, receiving] = memories;
@@ -134,27 +134,33 @@ impl<'a> Lane<'a> {
 /// Both directions carry messages while the connection moves.
 fn exchange(client: &Side<'_>, server: &Side<'_>) {
     assert!(!is_moved(client) && !is_moved(server), "nothing was sent");
-    let mut lanes = [Lane::new(client, server), Lane::new(server, client)];
-    while lanes.iter().any(|lane| lane.done < MESSAGES) {
-        lanes.iter_mut().for_each(Lane::post);
-        lanes.iter_mut().for_each(Lane::take);
+    let mut directions = [
+        Direction::new(client, server),
+        Direction::new(server, client),
+    ];
+    while directions.iter().any(|direction| direction.done < MESSAGES) {
+        directions.iter_mut().for_each(Direction::post);
+        directions.iter_mut().for_each(Direction::take);
     }
     has_moved(client, server);
     let traffic = client.node.rnic.traffic(&client.qp).unwrap();
-    assert!(traffic.tcp.sent.bytes > 0, "the move came before the data");
+    assert!(
+        traffic.tcp.sent.bytes > 0,
+        "the connection moved before any data was sent"
+    );
     let ways = [traffic.ring, traffic.reference];
     let moved: u64 = ways.iter().map(|way| way.sent.bytes).sum();
     assert!(moved > 0, "{traffic:?}");
 }
 
 /// Takes converted connections from their beginning to each of their endings.
-fn lives(adapter: &str, address: &str) {
+fn run_to_each_end(adapter: &str, address: &str) {
     for (is_abrupt, is_client) in [(true, true), (true, false), (false, true), (false, false)] {
         let name = format!("{adapter} {address} {is_abrupt} {is_client}");
         let (a, b) = (Node::new(adapter), Node::new(adapter));
         let (client, server) = (a.side(10), b.side(20));
         let numbers = convert(&client, &server, address);
-        let meanings = numbers.map(meaning);
+        let targets = numbers.map(target_of);
         exchange(&client, &server);
         let (ender, other) = match is_client {
             true => (&client, &server),
@@ -168,16 +174,16 @@ fn lives(adapter: &str, address: &str) {
         drop((client, server));
         wait_until("a consumer's number stays open", || {
             numbers
-                .map(meaning)
+                .map(target_of)
                 .iter()
-                .zip(&meanings)
+                .zip(&targets)
                 .all(|(now, then)| now != then)
         });
     }
 }
 
 /// The object that a descriptor refers to.
-fn meaning(number: i32) -> Option<std::path::PathBuf> {
+fn target_of(number: i32) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/thread-self/fd/{number}")).ok()
 }
 
@@ -190,7 +196,7 @@ fn converted_sockets_of_loopback_addresses_move() {
         ("127.0.0.1 0", "[::ffff:127.0.0.1]"),
         ("127.0.0.1 0 sockets=any", "[::1]"),
     ] {
-        lives(adapter, address);
+        run_to_each_end(adapter, address);
     }
     wait_until("mappings are left", || mappings() == 0);
 }
@@ -198,12 +204,12 @@ fn converted_sockets_of_loopback_addresses_move() {
 #[test]
 fn converted_sockets_of_other_local_addresses_move() {
     let _alone = alone();
-    let Some(_network) = lay_cable("sockets of local addresses") else {
+    let Some(_network) = connect_networks("sockets of local addresses") else {
         return;
     };
-    lives(&format!("{NEAR_V4} 0"), NEAR_V4);
-    lives(&format!("{NEAR_V4} 0"), &format!("[::ffff:{NEAR_V4}]"));
+    run_to_each_end(&format!("{NEAR_V4} 0"), NEAR_V4);
+    run_to_each_end(&format!("{NEAR_V4} 0"), &format!("[::ffff:{NEAR_V4}]"));
     let link_local = format!("{NEAR_LINK}%{NEAR}");
-    lives(&format!("{link_local} 0"), &link_local);
+    run_to_each_end(&format!("{link_local} 0"), &link_local);
     wait_until("mappings are left", || mappings() == 0);
 }

@@ -172,7 +172,7 @@ fn receive_before_established(side: &Side<'_>, left: u32) {
         rnic.drive();
         assert!(std::time::Instant::now() < deadline, "nothing is received");
     }
-    assert_eq!(side.resting(&side.recv_cq).len(), 0, "before Established");
+    assert_eq!(side.poll_all(&side.recv_cq).len(), 0, "before Established");
     assert!(!rnic.arm_cq(&side.recv_cq, false));
     assert!(!side.node.recorder.has_connection_event(side.token));
 }
@@ -196,7 +196,7 @@ fn expect_established_then_received(side: &Side<'_>) {
         matches!(second, Notification::CqReady(cq) if cq == side.token + 2),
         "{second:?}"
     );
-    let received = side.resting(&side.recv_cq);
+    let received = side.poll_all(&side.recv_cq);
     let first = received.first().map(|done| (done.wr_id, done.status));
     assert_eq!(first, Some((1, WcStatus::Success)));
 }
@@ -259,11 +259,11 @@ fn a_connection_that_ends_during_its_established_event_completes_its_work_in_bet
         receive_before_established(&server, 0);
         // A receive that is posted now is flushed at once, and completes behind the others.
         server.recv(3, &[]);
-        assert_eq!(server.resting(&server.recv_cq).len(), 0);
+        assert_eq!(server.poll_all(&server.recv_cq).len(), 0);
         node.recorder.release_established();
         assert!(matches!(server.event(), Event::Established { .. }));
         assert_eq!(server.event(), Event::Disconnected);
-        let received = server.resting(&server.recv_cq);
+        let received = server.poll_all(&server.recv_cq);
         let received: Vec<_> = received.iter().map(|c| (c.wr_id, c.status)).collect();
         let flushed = WcStatus::Flushed;
         let expected = [(1, WcStatus::Success), (2, flushed), (3, flushed)];
@@ -279,7 +279,7 @@ fn a_connection_without_established_event_completes_its_work_before_its_failure(
     let (raw, _) = accept_on(&server, &hex(REQUEST_REV2));
     drop(raw);
     assert_eq!(server.event(), Event::AcceptFailed);
-    let received = server.resting(&server.recv_cq);
+    let received = server.poll_all(&server.recv_cq);
     let received: Vec<_> = received.iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(received, [(1, WcStatus::Flushed)]);
     // The next connection of the same queue pair begins behind a closed gate again.

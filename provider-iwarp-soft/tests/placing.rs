@@ -76,7 +76,7 @@ fn write_in_two(server: &Side<'_>, raw: &mut TcpStream, frame: &[u8]) {
 fn rest(server: &Side<'_>) {
     for _ in 0..20 {
         server.node.rnic.drive();
-        assert!(server.resting(&server.recv_cq).is_empty());
+        assert!(server.poll_all(&server.recv_cq).is_empty());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

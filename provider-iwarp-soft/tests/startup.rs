@@ -35,7 +35,7 @@ fn a_rejection_carries_the_consumers_private_data() {
             private_data: b"no, sorry".to_vec()
         }
     );
-    let flushed = client.resting(&client.recv_cq);
+    let flushed = client.poll_all(&client.recv_cq);
     assert_eq!(
         (flushed[0].wr_id, flushed[0].status),
         (3, WcStatus::Flushed)
@@ -197,7 +197,8 @@ fn an_ipv6_peer_without_a_source_address_is_unreachable() {
     };
     let connect = std::thread::scope(|scope| scope.spawn(in_an_empty_network).join().unwrap());
     match connect {
-        // Written past the capture of the test harness, so that it is counted.
+        // Written directly to standard error: the test harness would capture `eprintln!`, and the
+        // message would not be counted.
         None => std::io::stderr()
             .write_all(b"\nNOT RUN: a peer without source: network namespaces are not permitted\n")
             .unwrap(),
@@ -533,7 +534,10 @@ fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_acce
             drop(raw);
         }
         assert_eq!(server.event(), Event::AcceptFailed);
-        assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::Flushed);
+        assert_eq!(
+            server.poll_all(&server.recv_cq)[0].status,
+            WcStatus::Flushed
+        );
     }
 }
 
@@ -562,7 +566,10 @@ fn a_failed_accept_reports_the_receives_that_it_flushes() {
         |upcall| matches!(upcall, Notification::CqReady(22)),
         drop,
     );
-    assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::Flushed);
+    assert_eq!(
+        server.poll_all(&server.recv_cq)[0].status,
+        WcStatus::Flushed
+    );
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The inbound connections of one service that have not sent their request.
 //!
-//! Their number is bounded. A peer sends its request as soon as it is connected, so the connection
-//! that has been silent for longest is the least likely to be used: a new one replaces it. But only
-//! after a while, because a program that connects many endpoints in a row may be slower to send the
-//! first request than to connect the last endpoint. Until then new connections wait in the kernel,
-//! and get the first place that becomes free.
+//! The number of these connections is bounded. A peer sends its request as soon as it is connected.
+//! So the connection that has been silent for longest is the least likely to be used, and a new
+//! connection replaces it. A connection is replaced only after a grace period, because a program
+//! that connects many endpoints in a row may send the first request after it has connected the last
+//! endpoint. Until then, new connections wait in the kernel's backlog for the first free place.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -31,8 +31,9 @@ struct Place<T> {
     since: Instant,
 }
 
-/// The place of one more connection.
+/// The room for one more connection.
 pub(super) enum Room<T> {
+    /// A place is free.
     Free,
     /// The place of this connection, which has been silent for a long time.
     InsteadOf(Arc<T>),

@@ -11,8 +11,12 @@
 //!        records arrive, no consumer calls
 //!  ENGINE ─────────────────────────────> SPINNER
 //!    ^                                    |
-//!    '-- slices without a record, or  ----'
-//!        a consumer polls or sleeps
+//!    '-- slices without a record,  ------'
+//!        a consumer polls, or one
+//!        of several consumers sleeps
+//!
+//!                  one consumer sleeps
+//!  ENGINE, SPINNER ───────────────────> SLEEPER, whose timer has ended
 //! ```
 //!
 //! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).

@@ -117,7 +117,7 @@ fn write_and_observe(client: &Side<'_>, server: &Side<'_>, rounds: u8, mut obser
             std::thread::yield_now();
         }
         observe();
-        client.resting(&client.send_cq);
+        client.poll_all(&client.send_cq);
     }
 }
 

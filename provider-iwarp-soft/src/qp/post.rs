@@ -101,8 +101,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Makes the peer of an armed connection ring when it has made room or has pulled a reference,
-    /// if this end waits for that.
+    /// Makes the peer of an armed connection ring the doorbell when the peer has made room or has
+    /// read a referenced payload, if this end waits for that.
     fn request_ring(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
         if conn.place.is_armed() && conn.waits_for_peer() && conn.arm_local()? {
             self.step(conn, true, effects)?;

@@ -11,10 +11,10 @@
     reason = "named by what they are"
 )]
 
-pub mod ground;
 pub mod moved;
 pub mod networks;
 pub mod scripted;
+pub mod testbed;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -605,7 +605,7 @@ impl Side<'_> {
     }
 
     /// The completions that are in a queue now, without driving.
-    pub fn resting(&self, cq: &SoftCq) -> Vec<Completion> {
+    pub fn poll_all(&self, cq: &SoftCq) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 64];
         let mut all = Vec::new();
         loop {

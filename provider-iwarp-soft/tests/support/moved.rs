@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use access_layer::rnic::*;
 
-use super::ground::wait_until;
+use super::testbed::wait_until;
 use super::*;
 
 /// Prepares a new connection for its move.
@@ -167,7 +167,7 @@ pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
                 assert_eq!(to.copy(LEN - 1, 1), [number], "last byte");
                 seen += 1;
             }
-            client.resting(&client.send_cq);
+            client.poll_all(&client.send_cq);
         }
     }
     has_moved(&client, &server);
@@ -233,7 +233,7 @@ pub fn messages_of_every_kind_keep_their_order_across_the_move(over: Over<'_>) {
                 assert_eq!(done.immediate, value, "{received}");
                 received += 1;
             }
-            for done in client.resting(&client.send_cq) {
+            for done in client.poll_all(&client.send_cq) {
                 assert_eq!(done.status, WcStatus::Success);
             }
         }
@@ -308,7 +308,7 @@ pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
                         let _ = client.try_post(number, op, &[ours.sge(0, len)]);
                         number += 1;
                         client.node.rnic.drive();
-                        client.resting(&client.send_cq);
+                        client.poll_all(&client.send_cq);
                     }
                 });
                 std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,4 +1,5 @@
-//! Network namespaces of a test: the calling thread's, and a second one at the end of a cable.
+//! Network namespaces of a test: the calling thread's, and a second one. A pair of virtual Ethernet
+//! devices connects them.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,15 +9,15 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// The end of the cable in the network of the calling thread: its device and its addresses.
+/// The device in the network of the calling thread, and its addresses.
 pub const NEAR: &str = "near";
 pub const NEAR_V4: &str = "192.0.2.1";
 pub const NEAR_LINK: &str = "fe80::1";
-/// The end in the second network.
+/// The device in the second network, and its address.
 pub const FAR: &str = "far";
 pub const FAR_V4: &str = "192.0.2.2";
 
-/// The second network, which lives as long as this value.
+/// The second network, which exists as long as this value.
 pub struct FarNetwork(File);
 
 /// Moves the thread from the network of the process to a new one. Returns false, and reports that
@@ -26,15 +27,17 @@ fn leave(what: &str) -> bool {
     let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
     if left.is_err() {
         let why = format!("\nNOT RUN: {what}: network namespaces are not permitted\n");
-        // Written past the capture of the test harness, so that it is counted.
+        // Written directly to standard error: the test harness would capture `eprintln!`, and the
+        // message would not be counted.
         std::io::stderr().write_all(why.as_bytes()).unwrap();
     }
     left.is_ok()
 }
 
-/// Moves the calling thread into a network of its own and connects it to a second one by a cable.
+/// Moves the calling thread into a network of its own, and connects this network to a second one by
+/// a pair of virtual Ethernet devices.
 /// Returns `None` if that is not permitted.
-pub fn lay_cable(what: &str) -> Option<FarNetwork> {
+pub fn connect_networks(what: &str) -> Option<FarNetwork> {
     if !leave(what) {
         return None;
     }
@@ -69,7 +72,7 @@ fn ip(args: &str, network: Option<&FarNetwork>) {
     let mut command = Command::new("ip");
     command.args(args.split(' '));
     if let Some(network) = network {
-        network.starts(&mut command);
+        network.enter_on_exec(&mut command);
     }
     let done = command.output().unwrap();
     assert!(done.status.success(), "ip {args}: {done:?}");
@@ -77,7 +80,7 @@ fn ip(args: &str, network: Option<&FarNetwork>) {
 
 impl FarNetwork {
     /// Makes a command run its program in the second network.
-    pub fn starts(&self, command: &mut Command) {
+    pub fn enter_on_exec(&self, command: &mut Command) {
         let network = self.0.try_clone().unwrap();
         let enter = move || {
             let kind = Some(LinkNameSpaceType::Network);

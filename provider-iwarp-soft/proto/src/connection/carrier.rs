@@ -1,7 +1,7 @@
-//! The move of a connection from TCP to another carrier, one direction at a time.
+//! The move of a connection from TCP to another carrier.
 //!
-//! Each direction moves on its own. The last message that a direction sends over TCP is
-//! [`CarrierMessage::Moved`]; the new carrier transmits the segments behind it. The order of
+//! Each direction moves separately. The last message that a direction sends over TCP is
+//! [`CarrierMessage::Moved`]; the new carrier transmits the segments after it. The order of
 //! operations does not change, because a receiver that has handled `Moved` takes segments from the
 //! new carrier only.
 
@@ -42,7 +42,7 @@ pub enum CarrierError {
 pub(super) enum TxMove {
     /// Segments are transmitted over TCP.
     Tcp,
-    /// `Moved` is queued; until it is transmitted, segments are transmitted over TCP.
+    /// `Moved` is queued. Segments are transmitted over TCP until `Moved` is transmitted.
     Queued,
     /// `Moved` was transmitted. Nothing may be transmitted until the new carrier takes over.
     Announced,
@@ -104,7 +104,7 @@ impl RxMove {
     }
 }
 
-/// Both directions of a connection, and the messages about them.
+/// The states of both directions, and the carrier messages that wait to be transmitted.
 #[derive(Debug)]
 pub(super) struct Carriers {
     pub(super) tx: TxMove,
@@ -193,8 +193,8 @@ impl Connection {
         self.carriers.rx.has_moved()
     }
 
-    /// Sets the longest DDP segment to transmit after the move, in bytes, headers included. It
-    /// replaces the MULPDU then; without this call the limit is [`SEGMENT_MAX`].
+    /// Sets the longest DDP segment to transmit after the move, in bytes, headers included. After
+    /// the move, this limit replaces the MULPDU. Without this call the limit is [`SEGMENT_MAX`].
     pub fn set_segment_max(&mut self, bytes: usize) {
         self.carriers.segment_max = bytes.clamp(MULPDU_MIN, SEGMENT_MAX);
     }

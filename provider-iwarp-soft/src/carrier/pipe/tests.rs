@@ -6,8 +6,8 @@ use access_layer::rnic::{SendOp, WcStatus};
 
 use super::*;
 use crate::qp::Link;
-use crate::support::ground::wait_until;
 use crate::support::moved::{self, Over};
+use crate::support::testbed::wait_until;
 use crate::support::{Event, Node, Side, connect, patterned};
 
 /// Bytes of a Send's DDP and RDMAP header (RFC 5041 section 4.3).

@@ -31,7 +31,7 @@ fn await_sent(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     let deadline = Instant::now() + DEADLINE;
     let mut all = Vec::new();
     while all.len() < count && Instant::now() < deadline {
-        let polled = side.resting(&side.send_cq);
+        let polled = side.poll_all(&side.send_cq);
         all.extend(polled.iter().map(|done| (done.wr_id, done.status)));
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -47,14 +47,14 @@ fn pause(deadline: Instant) {
     std::thread::yield_now();
 }
 
-/// Two threads that begin each step at the same time, so that their stores and loads race.
+/// A barrier on which two threads spin, so that the stores and loads of a step race.
 #[derive(Default)]
 struct Steps {
     arrived: [AtomicU32; 2],
 }
 
 impl Steps {
-    fn meet(&self, side: usize) {
+    fn wait_for_peer(&self, side: usize) {
         let step = self.arrived[side].fetch_add(1, Ordering::AcqRel) + 1;
         let deadline = Instant::now() + LIMIT;
         let mut spins = 0_u32;
@@ -238,23 +238,23 @@ fn a_sleep_and_a_publication_at_once_see_each_other() {
         || {
             for _ in 0..ROUNDS {
                 push(&mut producer, &[1], &[]).unwrap();
-                steps.meet(0);
+                steps.wait_for_peer(0);
                 producer.publish();
                 has_rung.store(producer.must_ring(), Ordering::Relaxed);
-                steps.meet(0);
-                steps.meet(0);
+                steps.wait_for_peer(0);
+                steps.wait_for_peer(0);
             }
         },
         || {
             for round in 0..ROUNDS {
-                steps.meet(1);
+                steps.wait_for_peer(1);
                 let has_work = consumer.announce_sleep();
-                steps.meet(1);
+                steps.wait_for_peer(1);
                 assert!(has_work || has_rung.load(Ordering::Relaxed), "{round}");
                 assert!(take(&mut consumer).is_some());
                 consumer.wake();
                 consumer.release();
-                steps.meet(1);
+                steps.wait_for_peer(1);
             }
         },
     );
@@ -270,10 +270,10 @@ fn a_wait_and_a_release_at_once_see_each_other() {
             for round in 0..ROUNDS {
                 push(&mut producer, &[1], &[]).unwrap();
                 producer.publish();
-                steps.meet(0);
-                steps.meet(0);
+                steps.wait_for_peer(0);
+                steps.wait_for_peer(0);
                 let has_work = producer.announce_wait().unwrap();
-                steps.meet(0);
+                steps.wait_for_peer(0);
                 assert!(has_work || has_notified.load(Ordering::Relaxed), "{round}");
                 producer.end_wait();
                 while producer.announce_wait().unwrap() {}
@@ -282,12 +282,12 @@ fn a_wait_and_a_release_at_once_see_each_other() {
         },
         || {
             for _ in 0..ROUNDS {
-                steps.meet(1);
+                steps.wait_for_peer(1);
                 assert!(take(&mut consumer).is_some());
-                steps.meet(1);
+                steps.wait_for_peer(1);
                 consumer.release();
                 has_notified.store(consumer.must_notify(), Ordering::Relaxed);
-                steps.meet(1);
+                steps.wait_for_peer(1);
             }
         },
     );

@@ -10,7 +10,7 @@ use super::scripted::Scripted;
 use super::{DEADLINE, Event, Node, Side, connect};
 
 /// The adapter that is attacked, and a connection that is not attacked.
-pub struct Ground<'n> {
+pub struct Testbed<'n> {
     server: Side<'n>,
     healthy: (Side<'n>, Side<'n>),
     tokens: AtomicU64,
@@ -43,7 +43,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-impl<'n> Ground<'n> {
+impl<'n> Testbed<'n> {
     pub fn new(node: &'n Node, other: &'n Node) -> Self {
         let healthy = (other.side(10), node.side(20));
         connect(&healthy.0, &healthy.1);
@@ -51,15 +51,15 @@ impl<'n> Ground<'n> {
         let server = node.side(30);
         let mut first = Scripted::initiator(&server);
         first.provoke_offer(&server);
-        let ground = Self {
+        let testbed = Self {
             server,
             healthy,
             tokens: AtomicU64::new(100),
             descriptors: 0,
         };
-        ground.exchange(200);
-        ground.node().rnic.disconnect(&ground.server.qp, true);
-        assert_eq!(ground.server.event(), Event::Disconnected);
+        testbed.exchange(200);
+        testbed.node().rnic.disconnect(&testbed.server.qp, true);
+        assert_eq!(testbed.server.event(), Event::Disconnected);
         drop(first);
         let mut before = 0;
         wait_until("descriptors come and go", || {
@@ -67,7 +67,7 @@ impl<'n> Ground<'n> {
         });
         Self {
             descriptors: before,
-            ..ground
+            ..testbed
         }
     }
 
@@ -109,10 +109,10 @@ impl<'n> Ground<'n> {
 }
 
 /// A healthy connection of two adapters, one of which is attacked.
-pub fn on_ground(attacks: impl FnOnce(&Ground<'_>)) {
+pub fn with_testbed(attacks: impl FnOnce(&Testbed<'_>)) {
     let _alone = alone();
     let (node, other) = (Node::new("lo 0"), Node::new("lo 0"));
-    attacks(&Ground::new(&node, &other));
+    attacks(&Testbed::new(&node, &other));
 }
 
 /// Checks that messages are still delivered.
